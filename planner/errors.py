@@ -1,0 +1,58 @@
+"""The error tree of planner. Every message says what was expected, what came, and what to do.
+
+    PlannerError
+    ├── ModelError            a foreign model file cannot be used
+    │   ├── CorruptModel      not the format it claims, or truncated
+    │   ├── UnknownArchitecture
+    │   ├── MissingTensor
+    │   ├── UnknownTokenizer
+    │   └── NoSuchModel       path, hf: name or short name that leads nowhere
+    └── StoreError            the model store on disk
+        ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
+        ├── NotInStore
+        └── StoreFull         the disk refused; nothing half-written is left
+"""
+
+
+class PlannerError(Exception):
+    """Root of planner's errors."""
+
+
+class ModelError(PlannerError):
+    """A foreign model file cannot be used."""
+
+
+class CorruptModel(ModelError):
+    """The file is not what it claims to be, or ends early."""
+
+
+class UnknownArchitecture(ModelError):
+    """The architecture is not one that the unit builder knows."""
+
+
+class MissingTensor(ModelError):
+    """A tensor that the architecture needs is absent."""
+
+
+class UnknownTokenizer(ModelError):
+    """The vocabulary or pre-tokenizer cannot be expressed as a tokenizer.json."""
+
+
+class NoSuchModel(ModelError):
+    """The name or path leads to no model."""
+
+
+class StoreError(PlannerError):
+    """The model store on disk refused."""
+
+
+class CorruptStore(StoreError):
+    """Stored bytes do not have the hash they are named by, or a manifest breaks its rules."""
+
+
+class NotInStore(StoreError):
+    """The blob, piece or model is not in this store."""
+
+
+class StoreFull(StoreError):
+    """The disk refused to take more; nothing half-written is left."""

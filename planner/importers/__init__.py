@@ -1,0 +1,1 @@
+"""Readers of foreign model files; each yields a `SourceModel` for `planner.units`."""

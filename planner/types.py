@@ -1,0 +1,96 @@
+"""What the planner talks about: units, peers, links, requests, plans. Pure data, no behaviour beyond checks.
+
+Times are seconds, sizes are bytes, rates are bytes per second. `stop` is exclusive everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+UnitKind = Literal["embed", "attn", "ffn", "head"]
+Objective = Literal["latency", "throughput"]
+WeightFormat = Literal["8bit", "4bit", "f32", "f16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Smallest piece that can be placed. Units of a model run in order; borders are between neighbours."""
+
+    name: str  # "embed", "attn.3", "ffn.3", "head"
+    kind: UnitKind
+    weight_bytes: int  # resident in the runtime once loaded, tied embeddings counted where they are needed
+    flops_per_token: int
+    kv_bytes_per_token: int  # 0 except for attn
+    out_bytes_per_token: int  # activation that crosses the border after this unit; head: one token id
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProfile:
+    """Measured speed and memory of one peer."""
+
+    peer: str
+    memory_bytes: int  # pledged to Shoal: weights + KV + overhead must fit
+    overhead_bytes: int  # measured: interpreter, runtime and scratch without any weights
+    decode_s: Mapping[UnitKind, float]  # one unit, one decode token
+    prefill_s: Mapping[UnitKind, float]  # one unit, one prompt token, in a chunk
+    step_s: float = 0.0  # fixed cost of one step on this peer, whatever the number of units
+    batch_s: Mapping[UnitKind, float] = field(default_factory=dict)  # one more row in a decode batch
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Measured one-way facts of the path from `src` to `dst`. Not assumed symmetric."""
+
+    src: str
+    dst: str
+    rtt_s: float
+    bytes_per_s: float
+    overhead_s: float = 0.0  # fixed software cost of handing one small frame over, beyond rtt/2
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Everything a plan depends on. The order of `peers` and `links` never changes the answer."""
+
+    units: tuple[Unit, ...]
+    peers: tuple[PeerProfile, ...]
+    links: tuple[Link, ...]
+    context: int  # tokens of KV promised to each session
+    sessions: int  # sessions promised at the same time
+    objective: Objective = "latency"
+    origin: str | None = None  # peer that asks; None: the peer that holds the first stage
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Units [first, stop) on `peer`; `standbys` hold the same units and can take over."""
+
+    first: int
+    stop: int
+    peer: str
+    standbys: tuple[str, ...] = ()
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    overhead_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Stages in pipeline order, what they are predicted to do, and why this plan was chosen."""
+
+    stages: tuple[Stage, ...]
+    objective: Objective
+    decode_s: float  # predicted seconds per token of one stream, last hop back included
+    tokens_per_s: float  # predicted total rate with `sessions` streams
+    bottleneck_s: float  # slowest stage or link, seconds per token
+    why: tuple[str, ...] = ()  # sentences a person can read
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """No plan exists. `missing_bytes` is the least extra memory that would make one exist (0: not memory)."""
+
+    reason: str
+    missing_bytes: int = 0
