@@ -1,15 +1,17 @@
 """Decides which frames exist and what their bytes are (docs/protocol.md, chapter Frames).
 
-A frame is: header length (4 bytes, little-endian), header (msgpack array: kind, then the fields in order), payload.
+A frame is the length of its header (4 bytes, little-endian), the header (msgpack array: kind, then the fields in
+order), and the payload.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from enum import IntEnum
+from enum import Enum, IntEnum
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgpack
+import numpy as np
 
 from peer.errors import (
     OversizeFrame,
@@ -19,7 +21,7 @@ from peer.errors import (
     WrongChannel,
     WrongField,
 )
-from peer.tensors import Tensor, tensor_from_wire
+from peer.tensors import MAX_TENSOR_BYTES, Tensor, tensor_from_wire
 
 PROTOCOL_VERSION: Final = 1
 
@@ -30,11 +32,13 @@ MAX_TEXT_BYTES: Final = 4096  # reasons and messages meant for people
 MAX_ROUTE: Final = 64  # stages
 MAX_SAMPLING: Final = 32
 MAX_END_TOKENS: Final = 64
-MAX_HISTORY: Final = 256 * 1024  # tokens; bounded by any context length in use
+MAX_HISTORY: Final = 256 * 1024  # tokens; above any context length in use
 MAX_PROBE_BYTES: Final = 1024 * 1024
 
 MAX_CONTROL_FRAME_BYTES: Final = 1024 * 1024
 MAX_DATA_FRAME_BYTES: Final = 16 * 1024 * 1024
+MAX_HEADER_BYTES: Final = 16 * 1024  # bounds what a nest of arrays can make the msgpack decoder allocate
+_MAX_HEADER_ITEMS: Final = 1024  # per msgpack array, for the same reason
 _HEADER_LENGTH_BYTES: Final = 4
 
 
@@ -116,7 +120,7 @@ class ByeAck:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The receiver of this frame may send piece bytes on `channel` up to this total since the connection opened."""
+    """Its receiver may send `total_bytes` of pieces on `channel`, counted since the connection opened."""
 
     channel: int
     total_bytes: int
@@ -161,7 +165,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Opens a turn of a session on the receiver, which is stage `stage` of `route`. `start` is the first position to come."""
+    """Opens a turn of a session on its receiver, which is stage `stage` of `route`.
+
+    `start` is the first position that will be sent; the positions before it are cached from earlier turns.
+    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32).
+    """
 
     session: bytes
     turn: int
@@ -174,12 +182,15 @@ class Open:
     max_tokens: int
     sampling: tuple[int, ...]
     end_tokens: tuple[int, ...]
+    generated: (
+        int  # how many of the last tokens of `history` were sampled in this answer (an answer that goes on)
+    )
     history: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`count` positions from `position` on: int32 tokens (count,) or float32 hidden states (count, hidden)."""
+    """`count` positions from `position` on: int32 tokens (count,) or float32 states (count, hidden)."""
 
     session: bytes
     turn: int
@@ -265,6 +276,15 @@ Frame = (
 )
 
 
+class Payload(Enum):
+    """What follows the header."""
+
+    NONE = "nothing"
+    BODY = "the attribute `body`"
+    TENSOR = "a tensor's bytes; its data type code and shape are the last two header fields"
+    TOKENS = "the attribute `history`, as int32"
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """What a header field may hold."""
@@ -281,7 +301,7 @@ class Layout:
     kind: Kind
     channel: Channel
     header: tuple[tuple[str, Field], ...]
-    payload: str  # "none", "bytes" (the attribute `body`) or "tensor" (dtype and shape end the header)
+    payload: Payload
     max_payload_bytes: int
     values: Callable[[Any], Any]
 
@@ -297,13 +317,13 @@ def _text(limit: int) -> Field:
     )
 
 
-def _integers(limit: int, low: int) -> Field:
+def _integers(limit: int, low: int, high: int = MAX_INT) -> Field:
     def fits(value: Any) -> bool:
         if type(value) is not tuple or len(value) > limit:
             return False
-        return all(type(v) is int and low <= v <= MAX_INT for v in value)
+        return all(type(v) is int and low <= v <= high for v in value)
 
-    return Field(f"at most {limit} integers from {low} to {MAX_INT}", fits)
+    return Field(f"at most {limit} integers from {low} to {high}", fits)
 
 
 def _texts(limit: int, each: Field) -> Field:
@@ -320,113 +340,83 @@ _SESSION: Final = Field(f"{SESSION_BYTES} bytes", lambda v: type(v) is bytes and
 
 
 def _layout(
-    frame: type[Any],
     kind: Kind,
     channel: Channel,
-    *header: Field,
-    payload: str = "none",
+    frame: type[Any],
+    header: tuple[Field, ...] = (),
+    payload: Payload = Payload.NONE,
     max_payload_bytes: int = 0,
 ) -> Layout:
     names = [f.name for f in fields(frame)][: len(header)]
-    match len(names):
-        case 0:
-            values: Callable[[Any], Any] = lambda _: ()  # noqa: E731
-        case 1:
-            get = attrgetter(*names)
-            values = lambda frame: (get(frame),)  # noqa: E731
-        case _:
-            values = attrgetter(*names)
     return Layout(
-        frame, kind, channel, tuple(zip(names, header, strict=True)), payload, max_payload_bytes, values
+        frame,
+        kind,
+        channel,
+        tuple(zip(names, header, strict=True)),
+        payload,
+        max_payload_bytes,
+        _getter(names),
     )
 
 
-_BODY_BYTES: Final = MAX_CONTROL_FRAME_BYTES - 16 * 1024
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    match names:
+        case []:
+            return lambda frame: ()
+        case [name]:
+            return lambda frame: (getattr(frame, name),)
+        case _:
+            return attrgetter(*names)
+
+
+_CONTROL: Final = Channel.CONTROL
+_DATA: Final = Channel.DATA
+_BODY: Final = (Payload.BODY, MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES)
+_PLACE: Final = _integer(0, MAX_ROUTE - 1)
+_FLAG: Final = _integer(0, 1)
+_TOKEN: Final = _integer(0, 2**31 - 1)
 
 LAYOUTS: Final[tuple[Layout, ...]] = (
-    _layout(Hello, Kind.HELLO, Channel.CONTROL, _UINT, _NAME, _NAME, _NAME),
-    _layout(Ping, Kind.PING, Channel.CONTROL, _UINT),
-    _layout(Pong, Kind.PONG, Channel.CONTROL, _UINT),
-    _layout(Bye, Kind.BYE, Channel.CONTROL, _TEXT),
-    _layout(ByeAck, Kind.BYE_ACK, Channel.CONTROL),
-    _layout(Credit, Kind.CREDIT, Channel.CONTROL, _integer(Channel.DATA, Channel.DATA), _UINT),
+    _layout(Kind.HELLO, _CONTROL, Hello, (_UINT, _NAME, _NAME, _NAME)),
+    _layout(Kind.PING, _CONTROL, Ping, (_UINT,)),
+    _layout(Kind.PONG, _CONTROL, Pong, (_UINT,)),
+    _layout(Kind.BYE, _CONTROL, Bye, (_TEXT,)),
+    _layout(Kind.BYE_ACK, _CONTROL, ByeAck),
+    _layout(Kind.CREDIT, _CONTROL, Credit, (_integer(_DATA, _DATA), _UINT)),
+    _layout(Kind.REQUEST, _CONTROL, Request, (_UINT, _NAME), *_BODY),
+    _layout(Kind.RESPONSE, _CONTROL, Response, (_UINT, _integer(0, 65535), _TEXT), *_BODY),
+    _layout(Kind.ENTRY, _CONTROL, Entry, (_UINT, _UINT), *_BODY),
+    _layout(Kind.SNAPSHOT, _CONTROL, Snapshot, (_UINT, _UINT), *_BODY),
     _layout(
-        Request, Kind.REQUEST, Channel.CONTROL, _UINT, _NAME, payload="bytes", max_payload_bytes=_BODY_BYTES
-    ),
-    _layout(
-        Response,
-        Kind.RESPONSE,
-        Channel.CONTROL,
-        _UINT,
-        _integer(0, 65535),
-        _TEXT,
-        payload="bytes",
-        max_payload_bytes=_BODY_BYTES,
-    ),
-    _layout(Entry, Kind.ENTRY, Channel.CONTROL, _UINT, _UINT, payload="bytes", max_payload_bytes=_BODY_BYTES),
-    _layout(
-        Snapshot, Kind.SNAPSHOT, Channel.CONTROL, _UINT, _UINT, payload="bytes", max_payload_bytes=_BODY_BYTES
-    ),
-    _layout(
-        Open,
         Kind.OPEN,
-        Channel.DATA,
-        _SESSION,
-        _UINT,
-        _UINT,
-        _texts(MAX_ROUTE, _NAME),
-        _integer(0, MAX_ROUTE - 1),
-        _NAME,
-        _UINT,
-        _UINT,
-        _UINT,
-        _integers(MAX_SAMPLING, -MAX_INT),
-        _integers(MAX_END_TOKENS, 0),
-        _integers(MAX_HISTORY, 0),
+        _DATA,
+        Open,
+        (
+            *(_SESSION, _UINT, _UINT, _texts(MAX_ROUTE, _NAME), _PLACE, _NAME, _UINT, _UINT, _UINT),
+            *(_integers(MAX_SAMPLING, -MAX_INT), _integers(MAX_END_TOKENS, 0, 2**31 - 1)),
+        ),
+        Payload.TOKENS,
+        MAX_HISTORY * 4,
     ),
     _layout(
-        Step,
         Kind.STEP,
-        Channel.DATA,
-        _SESSION,
-        _UINT,
-        _UINT,
-        _UINT,
-        _integer(1, 2**31 - 1),
-        _integer(0, 1),
-        payload="tensor",
-        max_payload_bytes=MAX_DATA_FRAME_BYTES,
+        _DATA,
+        Step,
+        (_SESSION, _UINT, _UINT, _UINT, _integer(1, 2**31 - 1), _FLAG),
+        Payload.TENSOR,
+        MAX_TENSOR_BYTES,
     ),
-    _layout(
-        Token,
-        Kind.TOKEN,
-        Channel.DATA,
-        _SESSION,
-        _UINT,
-        _UINT,
-        _integer(0, 2**31 - 1),
-        _integer(0, max(Finish)),
-    ),
-    _layout(
-        Refuse,
-        Kind.REFUSE,
-        Channel.DATA,
-        _SESSION,
-        _UINT,
-        _integer(0, MAX_ROUTE - 1),
-        _UINT,
-        _UINT,
-        _integer(0, 255),
-        _TEXT,
-    ),
-    _layout(Cancel, Kind.CANCEL, Channel.DATA, _SESSION, _UINT, _UINT, _TEXT),
-    _layout(Release, Kind.RELEASE, Channel.DATA, _SESSION),
-    _layout(Probe, Kind.PROBE, Channel.DATA, _UINT, payload="bytes", max_payload_bytes=MAX_PROBE_BYTES),
-    _layout(ProbeAck, Kind.PROBE_ACK, Channel.DATA, _UINT, _UINT),
+    _layout(Kind.TOKEN, _DATA, Token, (_SESSION, _UINT, _UINT, _TOKEN, _integer(0, max(Finish)))),
+    _layout(Kind.REFUSE, _DATA, Refuse, (_SESSION, _UINT, _PLACE, _UINT, _UINT, _integer(0, 255), _TEXT)),
+    _layout(Kind.CANCEL, _DATA, Cancel, (_SESSION, _UINT, _UINT, _TEXT)),
+    _layout(Kind.RELEASE, _DATA, Release, (_SESSION,)),
+    _layout(Kind.PROBE, _DATA, Probe, (_UINT,), Payload.BODY, MAX_PROBE_BYTES),
+    _layout(Kind.PROBE_ACK, _DATA, ProbeAck, (_UINT, _UINT)),
 )
 _BY_TYPE: Final[dict[type[Any], Layout]] = {layout.frame: layout for layout in LAYOUTS}
 _BY_KIND: Final[dict[int, Layout]] = {int(layout.kind): layout for layout in LAYOUTS}
 _SHAPE: Final = _integers(8, 0)
+_HISTORY: Final = _integers(MAX_HISTORY, 0, 2**31 - 1)
 _PACKER: Final = msgpack.Packer(use_bin_type=True)
 
 
@@ -436,40 +426,46 @@ def channel_of(frame: Frame) -> Channel:
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame's bytes. Raises the FrameError that the receiver would raise, so that a fault stays with its maker."""
+    """The frame's bytes. Raises the FrameError that its receiver would raise: a fault stays with its maker."""
     layout = _BY_TYPE[type(frame)]
     values = layout.values(frame)
     _check_fields(layout, values)
-    match layout.payload:
-        case "tensor":
-            tensor: Tensor = frame.tensor  # type: ignore[union-attr]
+    payload = b""
+    match frame:
+        case Step(tensor=tensor):
+            _check_positions(frame.count, tensor)
+            values = (*values, int(tensor.dtype), tensor.shape)
             payload = tensor.data
-            header = _PACKER.pack((int(layout.kind), *values, int(tensor.dtype), tensor.shape))
-            _check_step(values[4], tensor)
-        case "bytes":
-            payload = frame.body  # type: ignore[union-attr]
-            header = _PACKER.pack((int(layout.kind), *values))
+        case Open(history=history):
+            if not _HISTORY.fits(history):
+                raise WrongField(f"OPEN.history: expected {_HISTORY.expected}, got {_shown(history)}")
+            payload = np.array(history, "<i4").tobytes()
+        case (
+            Request(body=body)
+            | Response(body=body)
+            | Entry(body=body)
+            | Snapshot(body=body)
+            | Probe(body=body)
+        ):
+            payload = body
         case _:
-            payload = b""
-            header = _PACKER.pack((int(layout.kind), *values))
-    encoded = len(header).to_bytes(_HEADER_LENGTH_BYTES, "little") + header + payload
-    _check_size(layout, len(encoded), len(payload))
-    return encoded
+            pass
+    header: bytes = _PACKER.pack((int(layout.kind), *values))
+    _check_size(layout, len(header), len(payload))
+    return len(header).to_bytes(_HEADER_LENGTH_BYTES, "little") + header + payload
 
 
 def decode(data: bytes, channel: Channel | None = None) -> Frame:
-    """The frame for `data`, which came on `channel` (None: any). Raises a FrameError that names what is wrong."""
+    """The frame for `data`, which came on `channel` (None: any). Raises the FrameError that names the fault."""
     if len(data) < _HEADER_LENGTH_BYTES:
         raise TruncatedFrame(f"expected {_HEADER_LENGTH_BYTES} bytes of header length, got {len(data)} bytes")
-    header_end = _HEADER_LENGTH_BYTES + int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
-    if header_end > MAX_DATA_FRAME_BYTES:
-        raise OversizeFrame(
-            f"expected a header within {MAX_DATA_FRAME_BYTES} bytes, got one of {header_end} bytes"
-        )
+    header_bytes = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    header_end = _HEADER_LENGTH_BYTES + header_bytes
+    if header_bytes > MAX_HEADER_BYTES:
+        raise OversizeFrame(f"expected a header of at most {MAX_HEADER_BYTES} bytes, got {header_bytes}")
     if header_end > len(data):
         raise TruncatedFrame(f"expected a header up to byte {header_end}, got {len(data)} bytes")
-    values = _unpack(data[_HEADER_LENGTH_BYTES:header_end])
-    kind = values[0]
+    kind, *values = _unpack(data[_HEADER_LENGTH_BYTES:header_end])
     layout = _BY_KIND.get(kind) if type(kind) is int else None
     if layout is None:
         raise UnknownKind(f"expected a frame kind of protocol {PROTOCOL_VERSION}, got {_shown(kind)}")
@@ -477,48 +473,59 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
         raise WrongChannel(
             f"expected {layout.kind.name} on channel {layout.channel.name}, got it on {channel.name}"
         )
-    if (
-        layout.kind is Kind.HELLO
-        and len(values) > 1
-        and _UINT.fits(values[1])
-        and values[1] != PROTOCOL_VERSION
-    ):
-        raise VersionMismatch(
-            f"expected protocol {PROTOCOL_VERSION}, the other peer speaks {values[1]}; update the older of the two"
-        )
-    payload_bytes = len(data) - header_end
-    _check_size(layout, len(data), payload_bytes)
-    if layout.payload == "tensor":
-        *rest, dtype, shape = values[1:] if len(values) > 2 else (None, None)
-        _check_fields(layout, tuple(rest))
-        if type(dtype) is not int or not _SHAPE.fits(shape):
-            raise WrongField(
-                f"{layout.kind.name}: expected a data type code and a shape, got {_shown(dtype)} and {_shown(shape)}"
-            )
-        tensor = tensor_from_wire(dtype, shape, data[header_end:])
-        _check_step(rest[4], tensor)
-        return layout.frame(*rest, tensor)  # type: ignore[no-any-return]
-    _check_fields(layout, values[1:])
-    if layout.payload == "bytes":
-        return layout.frame(*values[1:], data[header_end:])  # type: ignore[no-any-return]
-    return layout.frame(*values[1:])  # type: ignore[no-any-return]
+    _check_version(layout, values)
+    _check_size(layout, header_bytes, len(data) - header_end)
+    match layout.payload:
+        case Payload.NONE:
+            _check_fields(layout, values)
+        case Payload.BODY:
+            _check_fields(layout, values)
+            values.append(data[header_end:])
+        case Payload.TOKENS:
+            _check_fields(layout, values)
+            values.append(_tokens(layout, data[header_end:]))
+        case Payload.TENSOR:
+            *values, dtype, shape = values if len(values) >= 2 else (None, None)
+            _check_fields(layout, values)
+            if type(dtype) is not int or not _SHAPE.fits(shape):
+                raise WrongField(
+                    f"{layout.kind.name}: expected a data type code and a shape at the end of the header, "
+                    f"got {_shown(dtype)} and {_shown(shape)}"
+                )
+            tensor = tensor_from_wire(dtype, shape, data[header_end:])
+            _check_positions(values[4], tensor)
+            values.append(tensor)
+        case _:
+            assert_never(layout.payload)
+    return layout.frame(*values)  # type: ignore[no-any-return]
 
 
 def _unpack(header: bytes) -> tuple[Any, ...]:
     try:
-        values = msgpack.unpackb(header, use_list=False, raw=False, max_map_len=0, max_ext_len=0)
+        values = msgpack.unpackb(
+            header, use_list=False, raw=False, max_array_len=_MAX_HEADER_ITEMS, max_map_len=0, max_ext_len=0
+        )
     except (ValueError, msgpack.UnpackException) as error:
         if "incomplete" in str(error) or not header:
             raise TruncatedFrame(
                 f"expected a whole msgpack header, it ends after {len(header)} bytes"
             ) from None
-        raise WrongField(f"expected a msgpack array as header, got other bytes: {str(error)[:80]}") from None
+        raise WrongField(
+            f"expected a msgpack array as header, got other bytes ({type(error).__name__}: {str(error)[:80]})"
+        ) from None
     if type(values) is not tuple or not values:
         raise WrongField(f"expected a msgpack array of kind and fields as header, got {_shown(values)}")
     return values
 
 
-def _check_fields(layout: Layout, values: tuple[Any, ...]) -> None:
+def _check_version(layout: Layout, values: list[Any]) -> None:
+    if layout.kind is Kind.HELLO and values and _UINT.fits(values[0]) and values[0] != PROTOCOL_VERSION:
+        raise VersionMismatch(
+            f"expected protocol {PROTOCOL_VERSION}, the other peer speaks {values[0]}; update the older of the two"
+        )
+
+
+def _check_fields(layout: Layout, values: Sequence[Any]) -> None:
     if len(values) != len(layout.header):
         raise WrongField(f"{layout.kind.name}: expected {len(layout.header)} fields, got {len(values)}")
     for (name, field), value in zip(layout.header, values, strict=True):
@@ -526,21 +533,30 @@ def _check_fields(layout: Layout, values: tuple[Any, ...]) -> None:
             raise WrongField(f"{layout.kind.name}.{name}: expected {field.expected}, got {_shown(value)}")
 
 
-def _check_size(layout: Layout, frame_bytes: int, payload_bytes: int) -> None:
-    if frame_bytes > MAX_FRAME_BYTES[layout.channel] or payload_bytes > layout.max_payload_bytes:
+def _check_size(layout: Layout, header_bytes: int, payload_bytes: int) -> None:
+    if header_bytes > MAX_HEADER_BYTES or payload_bytes > layout.max_payload_bytes:
         raise OversizeFrame(
-            f"{layout.kind.name}: expected at most {layout.max_payload_bytes} bytes after the header and "
-            f"{MAX_FRAME_BYTES[layout.channel]} in all, got {payload_bytes} and {frame_bytes}"
+            f"{layout.kind.name}: expected a header of at most {MAX_HEADER_BYTES} bytes and a payload of at most "
+            f"{layout.max_payload_bytes}, got {header_bytes} and {payload_bytes}"
         )
 
 
-def _check_step(count: int, tensor: Tensor) -> None:
+def _check_positions(count: int, tensor: Tensor) -> None:
     if not tensor.shape or tensor.shape[0] != count:
         raise WrongField(f"STEP: expected a tensor of {count} positions, got shape {list(tensor.shape)}")
 
 
+def _tokens(layout: Layout, payload: bytes) -> tuple[int, ...]:
+    if len(payload) % 4:
+        raise WrongField(f"{layout.kind.name}: expected token ids of 4 bytes each, got {len(payload)} bytes")
+    tokens = tuple(np.frombuffer(payload, "<i4").tolist())
+    if not _HISTORY.fits(tokens):
+        raise WrongField(f"{layout.kind.name}.history: expected {_HISTORY.expected}, got {_shown(tokens)}")
+    return tokens
+
+
 def _shown(value: object) -> str:
-    """A value cut short, by type and length only where it may hold what people wrote."""
+    """A number as it is; of anything that people may have written only its type and length."""
     match value:
         case bool() | int() | float() | None:
             return repr(value)[:40]

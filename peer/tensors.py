@@ -1,4 +1,4 @@
-"""Decides which arrays may cross the wire, and how their bytes are laid out (docs/protocol.md, chapter Tensors)."""
+"""Decides which arrays may cross the wire and how their bytes lie (docs/protocol.md, chapter Tensors)."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -51,9 +51,7 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
         case "i" | "u":
             wire = array.astype("<i4", copy=False)
             if wire.dtype != array.dtype and not np.array_equal(wire, array):
-                raise WrongTensor(
-                    "expected integers that fit into 32 bits, got larger ones; send token ids only"
-                )
+                raise WrongTensor("expected integers that fit into 32 bits, got larger; send token ids only")
             dtype = Dtype.INT32
         case _:
             raise WrongTensor(f"expected a float32 or integer array, got {array.dtype}; convert it first")
@@ -74,6 +72,6 @@ def tensor_from_wire(dtype: int, shape: tuple[int, ...], data: bytes) -> Tensor:
     wanted = prod(shape) * _ITEM_BYTES
     if wanted > MAX_TENSOR_BYTES or wanted != len(data):
         raise WrongTensor(
-            f"expected {wanted} bytes (at most {MAX_TENSOR_BYTES}) for shape {list(shape)}, got {len(data)} bytes"
+            f"expected {wanted} bytes (at most {MAX_TENSOR_BYTES}) for shape {list(shape)}, got {len(data)}"
         )
     return Tensor(Dtype(dtype), shape, data)
