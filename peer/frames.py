@@ -1,7 +1,7 @@
 """Decides which frames exist and what their bytes are (docs/protocol.md, chapter Frames).
 
-A frame is the length of its header (4 bytes, little-endian), the header (msgpack array: kind, then the fields in
-order), and the payload.
+A frame is the length of its header (4 bytes, little-endian), the header (a msgpack array: kind, then the fields
+in order), and the payload.
 """
 
 from collections.abc import Callable, Sequence
@@ -168,7 +168,8 @@ class Open:
     """Opens a turn of a session on its receiver, which is stage `stage` of `route`.
 
     `start` is the first position that will be sent; the positions before it are cached from earlier turns.
-    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32).
+    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32); the last
+    `generated` of them were sampled in this answer (an answer that goes on).
     """
 
     session: bytes
@@ -182,9 +183,7 @@ class Open:
     max_tokens: int
     sampling: tuple[int, ...]
     end_tokens: tuple[int, ...]
-    generated: (
-        int  # how many of the last tokens of `history` were sampled in this answer (an answer that goes on)
-    )
+    generated: int
     history: tuple[int, ...]
 
 
@@ -393,7 +392,11 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         Open,
         (
             *(_SESSION, _UINT, _UINT, _texts(MAX_ROUTE, _NAME), _PLACE, _NAME, _UINT, _UINT, _UINT),
-            *(_integers(MAX_SAMPLING, -MAX_INT), _integers(MAX_END_TOKENS, 0, 2**31 - 1)),
+            *(
+                _integers(MAX_SAMPLING, -MAX_INT),
+                _integers(MAX_END_TOKENS, 0, 2**31 - 1),
+                _integer(0, MAX_HISTORY),
+            ),
         ),
         Payload.TOKENS,
         MAX_HISTORY * 4,
@@ -426,7 +429,7 @@ def channel_of(frame: Frame) -> Channel:
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame's bytes. Raises the FrameError that its receiver would raise: a fault stays with its maker."""
+    """The frame's bytes. Raises the FrameError that its receiver would raise."""
     layout = _BY_TYPE[type(frame)]
     values = layout.values(frame)
     _check_fields(layout, values)
@@ -456,7 +459,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes, channel: Channel | None = None) -> Frame:
-    """The frame for `data`, which came on `channel` (None: any). Raises the FrameError that names the fault."""
+    """The frame in `data`, which came on `channel` (None: any). Raises a FrameError that names the fault."""
     if len(data) < _HEADER_LENGTH_BYTES:
         raise TruncatedFrame(f"expected {_HEADER_LENGTH_BYTES} bytes of header length, got {len(data)} bytes")
     header_bytes = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
@@ -485,7 +488,7 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
             _check_fields(layout, values)
             values.append(_tokens(layout, data[header_end:]))
         case Payload.TENSOR:
-            *values, dtype, shape = values if len(values) >= 2 else (None, None)
+            values, [dtype, shape] = values[:-2], values[-2:] if len(values) >= 2 else [None, None]
             _check_fields(layout, values)
             if type(dtype) is not int or not _SHAPE.fits(shape):
                 raise WrongField(
@@ -521,7 +524,7 @@ def _unpack(header: bytes) -> tuple[Any, ...]:
 def _check_version(layout: Layout, values: list[Any]) -> None:
     if layout.kind is Kind.HELLO and values and _UINT.fits(values[0]) and values[0] != PROTOCOL_VERSION:
         raise VersionMismatch(
-            f"expected protocol {PROTOCOL_VERSION}, the other peer speaks {values[0]}; update the older of the two"
+            f"expected protocol {PROTOCOL_VERSION}, the other peer speaks {values[0]}; update the older one"
         )
 
 
@@ -536,8 +539,8 @@ def _check_fields(layout: Layout, values: Sequence[Any]) -> None:
 def _check_size(layout: Layout, header_bytes: int, payload_bytes: int) -> None:
     if header_bytes > MAX_HEADER_BYTES or payload_bytes > layout.max_payload_bytes:
         raise OversizeFrame(
-            f"{layout.kind.name}: expected a header of at most {MAX_HEADER_BYTES} bytes and a payload of at most "
-            f"{layout.max_payload_bytes}, got {header_bytes} and {payload_bytes}"
+            f"{layout.kind.name}: expected at most {MAX_HEADER_BYTES} bytes of header and "
+            f"{layout.max_payload_bytes} of payload, got {header_bytes} and {payload_bytes}"
         )
 
 
