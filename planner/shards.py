@@ -1,0 +1,355 @@
+"""The ONNX graphs for a run of units: what is computed, with weights left in the blobs.
+
+A shard has up to three parts that run one after another: the embedding (rows read from a blob, no graph), the body (blocks) and
+the head (its own graph, so that it runs for the last position of a prompt only). Graphs hold no weights: every initializer
+is external data at an offset of a blob, named by the blob's hash. The float32 residual stream, and nothing else, crosses
+every unit border, so a cut changes no arithmetic.
+
+Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the cache after the step - 1, total i32 (1),
+cos and sin f32 (positions, head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads, capacity, head_size), which are
+updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+from planner.architecture import Architecture
+from planner.errors import CorruptStore
+from planner.manifest import DType, Manifest, ManifestUnit, StoredTensor
+from planner.store import Store
+from planner.units import BLOCK
+
+IR_VERSION: Final = 10  # onnxruntime-web refuses newer than 13; onnx writes newer by default
+OPSET: Final = 21
+MICROSOFT: Final = "com.microsoft"
+ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
+ACCURACY_4BIT: Final = 4
+
+_ONNX_TYPES: Final[dict[DType, int]] = {
+    "f32": TensorProto.FLOAT,
+    "f16": TensorProto.FLOAT16,
+    "u8": TensorProto.UINT8,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTable:
+    """Rows of the embedding in a blob file: either `w` (f32 or f16), or `q8` with `scale`."""
+
+    path: Path
+    rows: int
+    columns: int
+    w: StoredTensor | None
+    q8: StoredTensor | None
+    scale: StoredTensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Units [first, stop) of a model for one provider. `blocks`: the blocks whose attention (and KV cache) is here."""
+
+    architecture: Architecture
+    first: int
+    stop: int
+    provider: str
+    blobs: Path  # folder that external data locations are relative to
+    embed: EmbedTable | None
+    body: bytes | None
+    head: bytes | None
+    blocks: tuple[int, ...]
+    weight_bytes: int
+    kv_bytes_per_token: int
+
+
+def make_shard(manifest: Manifest, store: Store, first: int, stop: int, provider: str = "cpu") -> Shard:
+    """Raises CorruptStore when a unit's tensors do not have the architecture's shapes, ValueError for an empty or foreign run."""
+    if not 0 <= first < stop <= len(manifest.units):
+        raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
+    units = manifest.units[first:stop]
+    folder = store.blob_path(units[0].blob.sha256).parent
+    body = [unit for unit in units if unit.kind in ("attn", "ffn")]
+    return Shard(
+        architecture=manifest.architecture,
+        first=first,
+        stop=stop,
+        provider=provider,
+        blobs=folder,
+        embed=_embed_table(units[0], manifest.architecture, store) if units[0].kind == "embed" else None,
+        body=_body(body, manifest.architecture) if body else None,
+        head=_head(units[-1], manifest.architecture) if units[-1].kind == "head" else None,
+        blocks=tuple(int(unit.name.partition(".")[2]) for unit in units if unit.kind == "attn"),
+        weight_bytes=sum(unit.resident_bytes for unit in units),
+        kv_bytes_per_token=sum(unit.kv_bytes_per_token for unit in units),
+    )
+
+
+def rotary_tables(
+    architecture: Architecture, positions: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """cos and sin, each float32 (positions, rope_dims/2), with the model's frequency scaling applied."""
+    half = architecture.rope_dims // 2
+    frequency = architecture.rope_base ** (-np.arange(half, dtype=np.float64) / half)
+    scaling = architecture.rope_scaling
+    if architecture.rope_factors is not None:
+        frequency = frequency / np.asarray(architecture.rope_factors, np.float64)
+    elif scaling is not None and scaling.kind == "llama3":
+        turns = scaling.original_context * frequency / (2 * np.pi)
+        span = scaling.high_freq_factor - scaling.low_freq_factor
+        smooth = np.clip((turns - scaling.low_freq_factor) / span, 0, 1)
+        frequency = frequency * (smooth + (1 - smooth) / scaling.factor)
+    if scaling is not None and scaling.kind == "linear":
+        frequency = frequency / scaling.factor
+    angles = np.arange(positions, dtype=np.float64)[:, None] * frequency
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+class _Graph:
+    """Nodes and external initializers of one graph under construction."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[TensorProto] = []
+
+    def add(
+        self, operator: str, inputs: list[str], output: str, *more: str, domain: str = "", **attributes: Any
+    ) -> str:
+        self.nodes.append(
+            helper.make_node(operator, inputs, [output, *more], name=output, domain=domain, **attributes)
+        )
+        return output
+
+    def constant(self, name: str, array: npt.NDArray[Any]) -> str:
+        self.initializers.append(onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def external(
+        self, name: str, unit: ManifestUnit, tensor: StoredTensor, rows: tuple[int, int] | None = None
+    ) -> str:
+        """The tensor, or `rows` [first, stop) of it, as an initializer in the unit's blob."""
+        first, stop = rows or (0, tensor.shape[0])
+        row_bytes = tensor.bytes // tensor.shape[0]
+        proto = TensorProto(
+            name=name,
+            data_type=_ONNX_TYPES[tensor.dtype],
+            dims=(stop - first, *tensor.shape[1:]),
+            data_location=TensorProto.EXTERNAL,
+        )
+        for key, value in (
+            ("location", unit.blob.sha256),
+            ("offset", tensor.offset + first * row_bytes),
+            ("length", (stop - first) * row_bytes),
+        ):
+            proto.external_data.add(key=key, value=str(value))
+        self.initializers.append(proto)
+        return name
+
+    def finish(self, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> bytes:
+        graph = helper.make_graph(self.nodes, "shard", inputs, outputs, self.initializers)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        )
+        model.ir_version = IR_VERSION
+        encoded: bytes = model.SerializeToString()
+        return encoded
+
+
+def _need(unit: ManifestUnit, name: str, dtype: DType, shape: tuple[int, ...]) -> StoredTensor:
+    tensor = unit.tensor(name)
+    if tensor is None or tensor.dtype != dtype or tensor.shape != shape:
+        found = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
+        raise CorruptStore(
+            f"unit {unit.name}, tensor {name}: {dtype} {shape} expected, got {found}; import the model again"
+        )
+    return tensor
+
+
+def _norm(graph: _Graph, prefix: str, unit: ManifestUnit, name: str, size: int, source: str, eps: float) -> str:
+    weight = graph.external(f"{prefix}.{name}", unit, _need(unit, name, "f32", (size,)))
+    return graph.add(
+        "SimplifiedLayerNormalization",
+        [source, weight],
+        f"{prefix}.{name}.out",
+        axis=-1,
+        epsilon=eps,
+        stash_type=1,
+    )
+
+
+def _linear(
+    graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, bias: str = ""
+) -> str:
+    """`source` times the stored linear `name`; which form it has is seen from the tensors that exist."""
+    output, prefix = f"{unit.name}.{name}.out", f"{unit.name}.{name}"
+    blocks = -(-columns // BLOCK)
+    if unit.tensor(f"{name}.w") is not None:
+        dtype: DType = "f16" if unit.tensor(f"{name}.w").dtype == "f16" else "f32"  # type: ignore[union-attr]
+        weight = graph.external(f"{prefix}.w", unit, _need(unit, f"{name}.w", dtype, (rows, columns)))
+        if dtype == "f16":
+            weight = graph.add("Cast", [weight], f"{prefix}.wide", to=TensorProto.FLOAT)
+        product = graph.add(
+            "FusedMatMul", [source, weight], f"{output}.product" if bias else output, domain=MICROSOFT, transB=1
+        )
+        return graph.add("Add", [product, bias], output) if bias else product
+    scale = graph.external(f"{prefix}.scale", unit, _need(unit, f"{name}.scale", "f32", (rows, blocks)))
+    bits, level, zero, rest = 8, ACCURACY_8BIT, "", None
+    if unit.tensor(f"{name}.q4") is None:
+        packed = _need(unit, f"{name}.q8", "u8", (rows, blocks, BLOCK))
+    else:
+        bits, level = 4, ACCURACY_4BIT
+        packed = _need(unit, f"{name}.q4", "u8", (rows, blocks, BLOCK // 2))
+        zero = graph.external(
+            f"{prefix}.zero", unit, _need(unit, f"{name}.zero", "u8", (rows, -(-blocks // 2)))
+        )
+        if unit.tensor(f"{name}.rest") is not None:
+            rest = _need(unit, f"{name}.rest", "f32", (rows, blocks))
+    weight = graph.external(f"{prefix}.q{bits}", unit, packed)
+    product = graph.add(
+        "MatMulNBits",
+        [source, weight, scale, zero, "", bias],
+        output if rest is None else f"{output}.product",
+        domain=MICROSOFT,
+        K=columns,
+        N=rows,
+        bits=bits,
+        block_size=BLOCK,
+        accuracy_level=level,
+    )
+    if rest is None:
+        return product
+    sums = _block_sums(graph, source, columns)
+    restful = graph.external(f"{prefix}.rest", unit, rest)
+    correction = graph.add(
+        "FusedMatMul", [sums, restful], f"{output}.rest", domain=MICROSOFT, transB=1
+    )
+    return graph.add("Add", [product, correction], output)
+
+
+def _block_sums(graph: _Graph, source: str, columns: int) -> str:
+    """Sums of each 32 columns, (batch, tokens, columns/32); columns are whole blocks in every exact source."""
+    name = f"{source}.sums"
+    if any(name in node.output for node in graph.nodes):
+        return name
+    shape, axis = "blocks.shape", "blocks.axis"
+    shape = f"{shape}.{columns}"
+    if not any(one.name == shape for one in graph.initializers):
+        graph.constant(shape, np.array([0, 0, columns // BLOCK, BLOCK], np.int64))
+    if not any(one.name == axis for one in graph.initializers):
+        graph.constant(axis, np.array([-1], np.int64))
+    blocks = graph.add("Reshape", [source, shape], f"{source}.blocks")
+    return graph.add("ReduceSum", [blocks, axis], name, keepdims=0)
+
+
+def _body(units: list[ManifestUnit], a: Architecture) -> bytes:
+    graph = _Graph()
+    hidden = "hidden"
+    inputs = [
+        _value("hidden", TensorProto.FLOAT, ["batch", "tokens", a.hidden]),
+        _value("seqlens", TensorProto.INT32, ["batch"]),
+        _value("total", TensorProto.INT32, [1]),
+        _value("cos", TensorProto.FLOAT, ["positions", a.rope_dims // 2]),
+        _value("sin", TensorProto.FLOAT, ["positions", a.rope_dims // 2]),
+    ]
+    outputs: list[onnx.ValueInfoProto] = []
+    for unit in units:
+        if unit.kind == "attn":
+            branch = _attn(graph, unit, a, hidden)
+            shape = ["batch", a.kv_heads, "capacity", a.head_size]
+            for name in unit.state:
+                inputs.append(_value(name, TensorProto.FLOAT, shape))
+                outputs.append(_value(f"{name}.out", TensorProto.FLOAT, shape))
+        else:
+            branch = _ffn(graph, unit, a, hidden)
+        hidden = graph.add("Add", [hidden, branch], f"{unit.name}.hidden")
+    graph.nodes[-1].output[0] = "hidden.out"
+    outputs.insert(0, _value("hidden.out", TensorProto.FLOAT, ["batch", "tokens", a.hidden]))
+    return graph.finish(inputs, outputs)
+
+
+def _attn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
+    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+    rows, name = queries + 2 * keys, unit.name
+    normed = _norm(graph, name, unit, "norm", a.hidden, hidden, a.norm_epsilon)
+    bias = ""
+    if a.qkv_bias:
+        bias = graph.external(f"{name}.qkv.bias", unit, _need(unit, "qkv.bias", "f32", (rows,)))
+    qkv = _linear(graph, unit, "qkv", rows, a.hidden, normed, bias)
+    operands = [qkv, "", ""]
+    if a.qk_norm:
+        operands = _normed_heads(graph, unit, a, qkv)
+    key, value = unit.state
+    attended = graph.add(
+        "GroupQueryAttention",
+        [*operands, key, value, "seqlens", "total", "cos", "sin"],
+        f"{name}.attended",
+        f"{key}.out",
+        f"{value}.out",
+        domain=MICROSOFT,
+        num_heads=a.heads,
+        kv_num_heads=a.kv_heads,
+        do_rotary=1,
+        rotary_interleaved=0,
+    )
+    return _linear(graph, unit, "o", a.hidden, queries, attended)
+
+
+def _normed_heads(graph: _Graph, unit: ManifestUnit, a: Architecture, qkv: str) -> list[str]:
+    """q, k, v from packed rows, q and k normalized per head."""
+    name = unit.name
+    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+    sizes = graph.constant(f"{name}.sizes", np.array([queries, keys, keys], np.int64))
+    graph.add("Split", [qkv, sizes], f"{name}.q", f"{name}.k", f"{name}.v", axis=-1)
+    heads = graph.constant(f"{name}.heads", np.array([0, 0, -1, a.head_size], np.int64))
+    flat = graph.constant(f"{name}.flat", np.array([0, 0, -1], np.int64))
+    found = []
+    for part in ("q", "k"):
+        split = graph.add("Reshape", [f"{name}.{part}", heads], f"{name}.{part}.heads")
+        normed = _norm(graph, name, unit, f"{part}_norm", a.head_size, split, a.norm_epsilon)
+        found.append(graph.add("Reshape", [normed, flat], f"{name}.{part}.normed"))
+    return [*found, f"{name}.v"]
+
+
+def _ffn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
+    name = unit.name
+    normed = _norm(graph, name, unit, "norm", a.hidden, hidden, a.norm_epsilon)
+    both = _linear(graph, unit, "gate_up", 2 * a.ffn, a.hidden, normed)
+    sizes = graph.constant(f"{name}.sizes", np.array([a.ffn, a.ffn], np.int64))
+    graph.add("Split", [both, sizes], f"{name}.gate", f"{name}.up", axis=-1)
+    active = graph.add("QuickGelu", [f"{name}.gate"], f"{name}.active", domain=MICROSOFT, alpha=1.0)
+    inner = graph.add("Mul", [active, f"{name}.up"], f"{name}.inner")
+    return _linear(graph, unit, "down", a.hidden, a.ffn, inner)
+
+
+def _head(unit: ManifestUnit, a: Architecture) -> bytes:
+    graph = _Graph()
+    normed = _norm(graph, unit.name, unit, "norm", a.hidden, "hidden", a.norm_epsilon)
+    _linear(graph, unit, "head", a.vocab, a.hidden, normed)
+    graph.nodes[-1].output[0] = "logits"
+    return graph.finish(
+        [_value("hidden", TensorProto.FLOAT, ["batch", a.hidden])],
+        [_value("logits", TensorProto.FLOAT, ["batch", a.vocab])],
+    )
+
+
+def _embed_table(unit: ManifestUnit, a: Architecture, store: Store) -> EmbedTable:
+    path = store.blob_path(unit.blob.sha256)
+    whole = unit.tensor("embed.w")
+    if whole is not None:
+        dtype: DType = "f16" if whole.dtype == "f16" else "f32"
+        table = _need(unit, "embed.w", dtype, (a.vocab, a.hidden))
+        return EmbedTable(path, a.vocab, a.hidden, table, None, None)
+    blocks = -(-a.hidden // BLOCK)
+    q8 = _need(unit, "embed.q8", "u8", (a.vocab, blocks, BLOCK))
+    scale = _need(unit, "embed.scale", "f32", (a.vocab, blocks))
+    return EmbedTable(path, a.vocab, a.hidden, None, q8, scale)
+
+
+def _value(name: str, kind: int, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
