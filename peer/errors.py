@@ -11,6 +11,13 @@ PeerError
 │   ├── WrongChannel         a kind that belongs on the other channel
 │   ├── CreditExceeded       more bytes than this side granted
 │   └── VersionMismatch      the other side speaks another protocol version
+├── MeshError                what the mesh as a whole refuses
+│   ├── BadCommand           a log entry or snapshot that breaks the rules of mesh_state
+│   ├── NotAdmitted          the coordinator did not take this peer in
+│   ├── NoPlan               the peers that are here cannot serve the model
+│   ├── ContextOverflow      prompt and answer exceed the promised context
+│   ├── AnswerFailed         an answer broke off, and why
+│   └── CannotServe          this peer cannot load or run what the plan gave it
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
     ├── SignalingFault       an SDP or candidate that cannot be used
@@ -62,6 +69,34 @@ class CreditExceeded(FrameError):
 
 class VersionMismatch(FrameError):
     """The other side speaks another version of the protocol."""
+
+
+class MeshError(PeerError):
+    """What the mesh as a whole refuses."""
+
+
+class BadCommand(MeshError):
+    """A log entry, snapshot or request breaks the rules of mesh_state."""
+
+
+class NotAdmitted(MeshError):
+    """The coordinator did not take this peer in."""
+
+
+class NoPlan(MeshError):
+    """The peers that are here cannot serve the model."""
+
+
+class ContextOverflow(MeshError):
+    """Prompt and answer exceed the promised context."""
+
+
+class AnswerFailed(MeshError):
+    """An answer broke off; the message says why and what to do."""
+
+
+class CannotServe(MeshError):
+    """This peer cannot load or run what the plan gave it."""
 
 
 class TransportError(PeerError):

@@ -1,7 +1,7 @@
 """Decides which frames exist and what their bytes are (docs/protocol.md, chapter Frames).
 
-A frame is the length of its header (4 bytes, little-endian), the header (a msgpack array: kind, then the fields
-in order), and the payload.
+A frame is the length of its header (4 bytes, little-endian), the header (a msgpack array of the kind and the
+fields in order), and the payload.
 """
 
 from collections.abc import Callable, Sequence
@@ -168,8 +168,8 @@ class Open:
     """Opens a turn of a session on its receiver, which is stage `stage` of `route`.
 
     `start` is the first position that will be sent; the positions before it are cached from earlier turns.
-    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32); the last
-    `generated` of them were sampled in this answer (an answer that goes on).
+    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32); the
+    last `generated` of them were sampled in this answer (an answer that goes on).
     """
 
     session: bytes
@@ -488,7 +488,9 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
             _check_fields(layout, values)
             values.append(_tokens(layout, data[header_end:]))
         case Payload.TENSOR:
-            values, [dtype, shape] = values[:-2], values[-2:] if len(values) >= 2 else [None, None]
+            ending: list[Any] = values[-2:] if len(values) >= 2 else [None, None]
+            dtype, shape = ending
+            values = values[:-2]
             _check_fields(layout, values)
             if type(dtype) is not int or not _SHAPE.fits(shape):
                 raise WrongField(
