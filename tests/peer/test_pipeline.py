@@ -1,0 +1,467 @@
+"""Sessions and stages in virtual time: a toy model whose tokens depend on every earlier token, over a random network."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from peer.errors import ContextOverflow
+from peer.frames import Cancel, Finish, Frame, Open, Refuse, Release, Step, Token
+from peer.mesh_state import PlanRecord, PlanStage
+from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
+from peer.sampling import Sampling
+from peer.session import (
+    CHUNK_TOKENS,
+    REROUTE_S,
+    Ask,
+    Broken,
+    Emit,
+    Ended,
+    FindRoute,
+    OriginEffect,
+    OriginSession,
+    Phase,
+    Reason,
+    Send,
+    common_prefix,
+    room_for,
+)
+from peer.tensors import tensor_of
+
+VOCAB = 97
+UNITS = 8
+
+
+class ToyRuntime:
+    """Keeps, per session, the tokens of each position as its cache, and refuses positions that it lacks.
+
+    The hidden state of a position is (token, number of units passed); the head's favourite token is a hash of the
+    whole cache, so a lost, repeated or reordered position changes every later token.
+    """
+
+    def __init__(self, run: tuple[int, int]) -> None:
+        self.run = run
+        self.cache: dict[bytes, list[int]] = {}
+
+    def step(self, step: RunStep) -> Ran | NotRan:
+        have = self.cache.setdefault(step.session, [])
+        if step.position > len(have):
+            text = f"has {len(have)} positions"
+            return NotRan(step.session, step.turn, step.position, len(have), Reason.MISSING_POSITION, text)
+        if step.tokens is not None:
+            hidden = np.stack([step.tokens, np.zeros_like(step.tokens)], axis=1).astype(np.float32)
+        else:
+            assert step.hidden is not None
+            hidden = step.hidden
+        assert (hidden[:, 1] == self.run[0]).all(), "a stage was skipped or run twice"
+        del have[step.position :]
+        have += [int(token) for token in hidden[:, 0]]
+        hidden = hidden + np.array([0, self.run[1] - self.run[0]], dtype=np.float32)
+        token = None
+        if step.finish is not None:
+            logits = np.zeros(VOCAB, dtype=np.float32)
+            logits[favourite(have)] = 5.0
+            token = step.finish(logits)
+        return Ran(step.session, step.turn, step.position, len(hidden), hidden, token)
+
+
+def favourite(tokens: Iterable[int]) -> int:
+    value = 17
+    for token in tokens:
+        value = (value * 31 + token + 1) % 1_000_003
+    return value % VOCAB
+
+
+def expected(prompt: list[int], count: int, end: tuple[int, ...] = ()) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(favourite(tokens))
+        if tokens[-1] in end:
+            break
+    return tokens[len(prompt) :]
+
+
+def plan_of(version: int, cuts: list[int], peers: list[str]) -> PlanRecord:
+    borders = [0, *cuts, UNITS]
+    stages = tuple(PlanStage(a, b, p) for (a, b), p in zip(pairwise(borders), peers, strict=True))
+    return PlanRecord(version, stages, 0, 0)
+
+
+class World:
+    """Peers, askers and ordered links with random delays, all driven from one seed."""
+
+    def __init__(self, seed: int, plans: list[PlanRecord], slots: int = 8) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.queue: list[tuple[float, int, str, str, object]] = []
+        self.order = 0
+        self.arrival: dict[tuple[str, str], float] = {}
+        self.plans = plans
+        self.cores: dict[str, StageCore] = {}
+        self.runtimes: dict[tuple[str, tuple[int, int]], ToyRuntime] = {}
+        self.gone: set[str] = set()
+        self.origins: dict[bytes, OriginSession] = {}
+        self.emitted: dict[bytes, list[int]] = {}
+        self.outcome: dict[bytes, str] = {}
+        self.searching: set[bytes] = set()
+        for plan in plans:
+            for stage in plan.stages:
+                self.cores.setdefault(stage.primary, StageCore(stage.primary))
+                self.runtimes[stage.primary, (stage.first, stage.stop)] = ToyRuntime((stage.first, stage.stop))
+        served = {p.version: tuple((s.primary, (s.first, s.stop)) for s in p.stages) for p in plans}
+        for peer, core in self.cores.items():
+            core.serve(served, {run: slots for owner, run in self.runtimes if owner == peer})
+
+    def post(self, at: float, src: str, dst: str, item: object) -> None:
+        self.order += 1
+        heapq.heappush(self.queue, (at, self.order, src, dst, item))
+
+    def send(self, src: str, dst: str, frame: Frame) -> None:
+        at = max(self.now + self.random.uniform(0.0, 0.05), self.arrival.get((src, dst), 0.0))
+        self.arrival[src, dst] = at
+        self.post(at, src, dst, frame)
+
+    def ask(self, session: bytes, origin: str, plan: PlanRecord, ask: Ask) -> None:
+        core = self.origins.get(session)
+        if core is None:
+            core = self.origins[session] = OriginSession(session, origin)
+        self.emitted[session] = []
+        self.outcome.pop(session, None)
+        self.from_origin(core, core.begin(self.now, plan, ask))
+
+    def from_origin(self, core: OriginSession, effects: list[OriginEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(peer, frame):
+                    self.send(core.me, peer, frame)
+                case Emit(token, position):
+                    assert position == len(core.tokens) - 1
+                    self.emitted[core.session].append(token)
+                case Ended(why):
+                    self.outcome[core.session] = why
+                case Broken(text, _):
+                    self.outcome[core.session] = f"broken: {text}"
+                case FindRoute():
+                    self.searching.add(core.session)
+
+    def from_stage(self, peer: str, effects: list[StageEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, frame):
+                    self.send(peer, to, frame)
+                case RunStep():
+                    self.send_result(peer, effect)
+                case FreeSlot(run, session):
+                    self.runtimes[peer, run].cache.pop(session, None)
+
+    def send_result(self, peer: str, step: RunStep) -> None:
+        result = self.runtimes[peer, step.run].step(step)  # in submission order, as the worker does
+        at = max(self.now + self.random.uniform(0.001, 0.02), self.arrival.get((peer, "worker"), 0.0))
+        self.arrival[peer, "worker"] = at
+        self.post(at, "worker", peer, result)
+
+    def deliver(self, src: str, dst: str, item: object) -> None:
+        if src in self.gone or dst in self.gone:
+            return
+        core = self.cores.get(dst)
+        match item:
+            case Open() if core:
+                self.from_stage(dst, core.open(self.now, src, item))
+            case Step() if core:
+                self.from_stage(dst, core.step(self.now, src, item))
+            case Cancel() if core:
+                self.from_stage(dst, core.cancel(src, item))
+            case Release() if core:
+                self.from_stage(dst, core.release(src, item))
+            case Ran() if core:
+                self.from_stage(dst, core.ran(self.now, item))
+            case NotRan() if core:
+                self.from_stage(dst, core.not_ran(item))
+            case Token(session=session):
+                if core:
+                    self.from_stage(dst, core.token(self.now, src, item))
+                origin = self.origins.get(session)
+                if origin and origin.me == dst:
+                    self.from_origin(origin, origin.token(self.now, src, item))
+            case Refuse(session=session):
+                origin = self.origins.get(session)
+                if origin and origin.me == dst:
+                    self.from_origin(origin, origin.refused(self.now, src, item))
+
+    def run(self, until: float = 1e9, stop_after: int | None = None) -> None:
+        delivered = 0
+        while self.queue and self.queue[0][0] <= until:
+            self.now, _, src, dst, item = heapq.heappop(self.queue)
+            self.deliver(src, dst, item)
+            delivered += 1
+            assert delivered < 200_000
+            if stop_after is not None and delivered >= stop_after:
+                return
+
+    def leave(self, peer: str) -> None:
+        self.from_stage(peer, self.cores[peer].leave())
+
+
+GREEDY = Sampling()
+
+
+def asks(rng: random.Random, count: int) -> list[Ask]:
+    lengths = [rng.choice([1, 2, CHUNK_TOKENS, CHUNK_TOKENS + 1, 3 * CHUNK_TOKENS + 5]) for _ in range(count)]
+    prompts = [[rng.randrange(VOCAB) for _ in range(length)] for length in lengths]
+    return [Ask(tuple(prompt), rng.randint(1, 30), GREEDY, (13,)) for prompt in prompts]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_split_equals_unsplit_whatever_the_network_does(seed: int) -> None:
+    rng = random.Random(seed)
+    cuts = sorted(rng.sample(range(1, UNITS), rng.randint(0, 3)))
+    plan = plan_of(1, cuts, [f"p{i}" for i in range(len(cuts) + 1)])
+    world = World(seed, [plan])
+    jobs = {bytes([i]) * 16: ask for i, ask in enumerate(asks(rng, 6))}
+    for i, (session, ask) in enumerate(jobs.items()):
+        world.ask(session, rng.choice(["asker", "p0", plan.route[-1]]) if i else "asker", plan, ask)
+    world.run()
+    for session, ask in jobs.items():
+        assert world.emitted[session] == expected(list(ask.prompt), ask.max_tokens, ask.end_tokens)
+        ended = "end" if world.emitted[session][-1] == 13 else "length"
+        assert world.outcome[session] == ended
+    assert all(core.active() == 0 for core in world.cores.values())
+
+
+def test_a_continued_session_sends_only_what_is_new() -> None:
+    plan = plan_of(1, [3], ["p0", "p1"])
+    world = World(1, [plan])
+    session = b"s" * 16
+    prompt = list(range(50))
+    world.ask(session, "asker", plan, Ask(tuple(prompt), 10, GREEDY, ()))
+    world.run()
+    answer = world.emitted[session]
+    longer = [*prompt, *answer, 7, 8, 9]
+    steps: list[Step] = []
+    original = world.send
+
+    def spy(src: str, dst: str, frame: Frame) -> None:
+        if isinstance(frame, Step) and src == "asker":
+            steps.append(frame)
+        original(src, dst, frame)
+
+    world.send = spy  # type: ignore[method-assign]
+    world.ask(session, "asker", plan, Ask(tuple(longer), 10, GREEDY, ()))
+    world.run()
+    assert world.emitted[session] == expected(longer, 10)
+    assert [(step.position, step.count) for step in steps] == [(len(prompt) + len(answer) - 1, 4)]
+
+
+def test_a_session_whose_cache_was_evicted_starts_over() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    world = World(2, [plan], slots=1)
+    first, second = b"a" * 16, b"b" * 16
+    world.ask(first, "asker", plan, Ask((1, 2, 3), 4, GREEDY, ()))
+    world.run()
+    world.ask(second, "other", plan, Ask((4, 5), 4, GREEDY, ()))
+    world.run()
+    longer = (1, 2, 3, *world.emitted[first], 9)
+    world.ask(first, "asker", plan, Ask(longer, 4, GREEDY, ()))
+    world.run()
+    assert world.outcome.get(first) is None, "the stage asks for positions it lost"
+    assert first in world.searching
+    world.from_origin(world.origins[first], world.origins[first].reroute(world.now, plan))
+    world.run()
+    assert world.emitted[first] == expected(list(longer), 4)
+
+
+def test_a_full_mesh_says_so() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    world = World(3, [plan], slots=1)
+    world.ask(b"a" * 16, "asker", plan, Ask((1, 2, 3), 500, GREEDY, ()))
+    world.run(until=0.3)
+    world.ask(b"b" * 16, "other", plan, Ask((4,), 5, GREEDY, ()))
+    world.run(until=0.6)
+    assert "in use" in world.outcome[b"b" * 16]
+
+
+def test_cancel_stops_every_stage_and_release_frees_the_slot() -> None:
+    plan = plan_of(1, [2, 5], ["p0", "p1", "p2"])
+    world = World(4, [plan])
+    session = b"c" * 16
+    world.ask(session, "asker", plan, Ask(tuple(range(40)), 10_000, GREEDY, ()))
+    world.run(until=2.0)
+    assert len(world.emitted[session]) > 3
+    core = world.origins[session]
+    world.from_origin(core, core.cancel())
+    world.run()
+    assert world.outcome[session] == "cancelled"
+    assert all(stage.active() == 0 and stage.sessions() == 1 for stage in world.cores.values())
+    world.from_origin(core, core.release())
+    world.run()
+    assert all(stage.sessions() == 0 for stage in world.cores.values())
+    assert all(not runtime.cache for runtime in world.runtimes.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_polite_leave_moves_the_answer_to_peers_that_hold_the_units(seed: int) -> None:
+    first, second = plan_of(1, [3], ["p0", "p1"]), plan_of(2, [3], ["p0", "spare"])
+    world = World(seed, [first, second])
+    session = b"m" * 16
+    prompt = list(range(seed + 1))
+    world.ask(session, "asker", first, Ask(tuple(prompt), 40, GREEDY, ()))
+    world.run(stop_after=20 + seed * 7)
+    done = len(world.emitted[session])
+    world.leave("p1")
+    world.run()
+    if session in world.searching:
+        core = world.origins[session]
+        world.from_origin(core, core.peer_gone(world.now, "p1", "peer p1 left"))
+        world.from_origin(core, core.reroute(world.now, first))  # a plan with the leaver is not taken
+        assert core.phase is Phase.REROUTING
+        world.from_origin(core, core.reroute(world.now, second))
+        world.run()
+        assert core.route == ("p0", "spare")
+    else:
+        assert done == 40
+    assert world.emitted[session] == expected(prompt, 40)
+    assert world.outcome[session] == "length"
+
+
+def test_without_another_holder_the_asker_hears_within_two_seconds() -> None:
+    plan = plan_of(1, [3], ["p0", "p1"])
+    world = World(9, [plan])
+    session = b"n" * 16
+    world.ask(session, "asker", plan, Ask((1, 2), 400, GREEDY, ()))
+    world.run(until=1.0)
+    world.leave("p1")
+    world.run(until=1.2)
+    core = world.origins[session]
+    assert core.phase is Phase.REROUTING
+    world.from_origin(core, core.tick(1.0 + REROUTE_S))
+    world.from_origin(core, core.tick(1.2 + REROUTE_S))
+    assert "leaving" in world.outcome[session]
+    assert core.phase is Phase.FAILED
+
+
+def test_a_stage_takes_steps_only_from_its_neighbour() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    world = World(5, [plan])
+    core = world.cores["p1"]
+    opening = Open(b"x" * 16, 1, 1, plan.route, 1, "asker", 0, 1, 4, tuple(GREEDY.to_wire()), (), 0, ())
+    assert isinstance(core.open(0.0, "stranger", opening)[0], Send)
+    assert core.sessions() == 0
+    assert core.open(0.0, "p0", opening) == []
+    hidden = tensor_of(np.array([[3.0, 4.0]], dtype=np.float32))
+    step = Step(b"x" * 16, 1, 1, 0, 1, 1, hidden)
+    assert core.step(0.0, "stranger", step) == []
+    assert core.cancel("stranger", Cancel(b"x" * 16, 1, 0, "")) == []
+    assert core.release("stranger", Release(b"x" * 16)) == []
+    assert len(core.step(0.0, "p0", step)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"plan": 7}, Reason.UNKNOWN_PLAN),
+        ({"route": ("p0", "p1", "p2")}, Reason.UNKNOWN_PLAN),
+        ({"stage": 0}, Reason.BAD_STEP),
+        ({"sampling": (1, 2)}, Reason.BAD_STEP),
+    ],
+)
+def test_an_open_that_does_not_fit_is_refused_to_the_asker(change: dict[str, object], reason: Reason) -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = World(6, [plan]).cores["p1"]
+    values: dict[str, object] = {
+        "session": b"x" * 16,
+        "turn": 1,
+        "plan": 1,
+        "route": plan.route,
+        "stage": 1,
+        "origin": "asker",
+        "start": 0,
+        "prompt_tokens": 1,
+        "max_tokens": 4,
+        "sampling": tuple(GREEDY.to_wire()),
+        "end_tokens": (),
+        "generated": 0,
+        "history": (),
+    }
+    effects = core.open(0.0, "p0", Open(**{**values, **change}))  # type: ignore[arg-type]
+    assert len(effects) == 1
+    effect = effects[0]
+    assert isinstance(effect, Send)
+    assert isinstance(effect.frame, Refuse)
+    assert effect.peer == "asker"
+    assert effect.frame.reason == reason
+    assert core.sessions() == 0
+
+
+def test_prompt_chunks_wait_while_the_way_on_is_full() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = World(7, [plan]).cores["p0"]
+    opening = Open(b"x" * 16, 1, 1, plan.route, 0, "asker", 0, 64, 4, tuple(GREEDY.to_wire()), (), 0, ())
+    core.open(0.0, "asker", opening)
+    assert core.congestion("p1", True) == []
+    tokens = tensor_of(np.arange(32, dtype=np.int32))
+    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 1, 0, 32, 0, tokens)) == []
+    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 1, 32, 32, 1, tokens)) == []
+    released = core.congestion("p1", False)
+    assert [effect.position for effect in released if isinstance(effect, RunStep)] == [0, 32]
+
+
+def test_a_lost_asker_frees_its_slots() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    world = World(8, [plan])
+    world.ask(b"y" * 16, "asker", plan, Ask((1, 2), 300, GREEDY, ()))
+    world.run(until=0.5)
+    for peer, core in world.cores.items():
+        world.from_stage(peer, core.peer_gone("asker"))
+        assert core.sessions() == 0
+
+
+def test_penalties_travel_with_an_answer_that_moves() -> None:
+    """Frequency penalties count the answer's own tokens, also after it went on elsewhere."""
+    first, second = plan_of(1, [3], ["p0", "p1"]), plan_of(2, [3], ["p0", "spare"])
+    sampling = Sampling(frequency_penalty=2.0, repetition_penalty=1.3, temperature=0.7, seed=5)
+
+    def answer(move_after: int | None) -> list[int]:
+        world = World(11, [first, second])
+        session = b"q" * 16
+        world.ask(session, "asker", first, Ask((5, 6, 7), 60, sampling, ()))
+        if move_after is not None:
+            while len(world.emitted[session]) < move_after:
+                world.run(stop_after=1)
+            core = world.origins[session]
+            world.from_origin(core, core.peer_gone(world.now, "p1", "left"))
+            world.from_origin(core, core.reroute(world.now, second))
+        world.run()
+        return world.emitted[session]
+
+    assert answer(move_after=17) == answer(move_after=None)
+    assert len(answer(None)) == 60
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted", "context", "granted"), [(5, None, 8, 3), (5, 3, 8, 3), (7, 1, 8, 1), (1, None, 2, 1)]
+)
+def test_room_in_the_context(prompt: int, wanted: int | None, context: int, granted: int) -> None:
+    assert room_for(prompt, wanted, context) == granted
+
+
+@pytest.mark.parametrize(("prompt", "wanted", "context"), [(8, None, 8), (9, 1, 8), (5, 4, 8), (5, 0, 8)])
+def test_no_room_in_the_context_is_an_error_before_anything_runs(
+    prompt: int, wanted: int | None, context: int
+) -> None:
+    with pytest.raises(ContextOverflow):
+        room_for(prompt, wanted, context)
+
+
+def test_common_prefix() -> None:
+    assert common_prefix([1, 2, 3], [1, 2, 4]) == 2
+    assert common_prefix([], [1]) == 0
+    assert common_prefix([1, 2], [1, 2, 3]) == 2
+
+
+def test_finish_numbers_are_those_of_the_wire() -> None:
+    assert [int(f) for f in (Finish.MORE, Finish.END_TOKEN, Finish.LENGTH)] == [0, 1, 2]
