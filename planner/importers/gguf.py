@@ -1,0 +1,296 @@
+"""How a GGUF file of a llama-family model reads as a SourceModel: names, numbers, rows in half-split order.
+
+GGUF files of architecture "llama" hold the rows of Q and K interleaved inside each head (the converter permutes
+them); those of qwen2 and qwen3 do not. Un-permuting moves whole rows, so every block format stays exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
+
+from planner.architecture import Architecture, BlockQuantized, RopeScaling, SourceTensor, TokenizerSource
+from planner.errors import CorruptModel, MissingTensor, UnknownArchitecture
+from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
+from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
+from planner.importers.tokenizer import tokenizer_from_gguf
+
+KNOWN = ("llama", "qwen2", "qwen3")  # mistral and smollm are written as "llama"
+PERMUTED = ("llama",)
+ROWS_AT_ONCE = 1024  # bounds what dequantizing holds beside its result
+BLOCK = 32  # columns that share a scale in Q4_0, Q4_1 and Q8_0
+
+_BLOCK_NAMES = {
+    "norm": "attn_norm.weight",
+    "q": "attn_q.weight",
+    "k": "attn_k.weight",
+    "v": "attn_v.weight",
+    "o": "attn_output.weight",
+    "q_bias": "attn_q.bias",
+    "k_bias": "attn_k.bias",
+    "v_bias": "attn_v.bias",
+    "q_norm": "attn_q_norm.weight",
+    "k_norm": "attn_k_norm.weight",
+}
+_FFN_NAMES = {
+    "norm": "ffn_norm.weight",
+    "gate": "ffn_gate.weight",
+    "up": "ffn_up.weight",
+    "down": "ffn_down.weight",
+}
+_WHOLE_NAMES = {
+    "embed.weight": "token_embd.weight",
+    "head.norm": "output_norm.weight",
+    "head.weight": "output.weight",
+}
+_HARMLESS = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd")
+
+
+def open_gguf(path: Path, name: str | None = None) -> GgufModel:
+    """Opens a llama, mistral, smollm, qwen2 or qwen3 model. Errors: see planner.errors.ModelError."""
+    file = read_gguf(path)
+    architecture = _architecture(file)
+    shapes = tensor_shapes(architecture)
+
+    def found(ours: str) -> tuple[int, ...] | None:
+        tensor = file.tensors.get(_file_name(ours))
+        return None if tensor is None else tensor.shape
+
+    check_tensors(shapes, found, _file_name, file.path.name)
+    _refuse_strangers(file, {_file_name(ours) for ours in shapes})
+    tokenizer = tokenizer_from_gguf(file, architecture.vocab)
+    orders = _row_orders(architecture) if file.text("general.architecture") in PERMUTED else {}
+    tensors = {
+        ours: GgufTensor(file.tensors[_file_name(ours)], orders.get(ours.rpartition(".")[2]))
+        for ours in shapes
+    }
+    return GgufModel(name or model_stem(path), architecture, tokenizer, tensors, file.path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """A GGUF file as planner.architecture.SourceModel."""
+
+    name: str
+    architecture: Architecture
+    tokenizer: TokenizerSource
+    tensors: Mapping[str, GgufTensor]
+    file: str
+
+    def tensor(self, name: str) -> SourceTensor:
+        """The tensor with our name `name`; MissingTensor when this model has none of that name."""
+        try:
+            return self.tensors[name]
+        except KeyError:
+            raise MissingTensor(f"{self.file}: this model has no tensor {name}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor in the memory map; `row_order`: the file's rows in half-split order (None: as they are)."""
+
+    stored: FileTensor
+    row_order: npt.NDArray[np.intp] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def kind(self) -> str:
+        return str(self.stored.kind.name)
+
+    def float32(self) -> npt.NDArray[np.float32]:
+        """The weight dequantized, C-contiguous, rows in half-split order."""
+        payload, kind = self.stored.payload, self.stored.kind
+        if self.row_order is not None and payload.ndim == 1:
+            return np.ascontiguousarray(_numbers(payload, kind, self.stored.name)[self.row_order])
+        rows = payload.reshape(-1, payload.shape[-1])
+        out = np.empty((rows.shape[0], self.shape[-1]), np.float32)
+        for start in range(0, rows.shape[0], ROWS_AT_ONCE):
+            chunk = self._rows(rows, slice(start, start + ROWS_AT_ONCE))
+            out[start : start + ROWS_AT_ONCE] = _numbers(chunk, kind, self.stored.name)
+        return out.reshape(self.shape)
+
+    def blocks(self) -> BlockQuantized | None:
+        """The exact block form of Q4_0, Q4_1 and Q8_0 matrices; None for everything else."""
+        if len(self.shape) != 2:
+            return None
+        rows = self._rows(self.stored.payload, slice(None))
+        match self.stored.kind:
+            case GGMLQuantizationType.Q4_0:
+                blocks = rows.reshape(rows.shape[0], -1, 2 + BLOCK // 2)
+                return BlockQuantized(4, _nibbles(blocks[:, :, 2:]), _halves(blocks[:, :, :2]), None)
+            case GGMLQuantizationType.Q4_1:
+                blocks = rows.reshape(rows.shape[0], -1, 4 + BLOCK // 2)
+                d, m = _halves(blocks[:, :, :2]), _halves(blocks[:, :, 2:4])
+                return BlockQuantized(4, _nibbles(blocks[:, :, 4:]), d, m)
+            case GGMLQuantizationType.Q8_0:
+                blocks = rows.reshape(rows.shape[0], -1, 2 + BLOCK)
+                q = (blocks[:, :, 2:] ^ np.uint8(0x80)).reshape(rows.shape[0], -1)  # int8 + 128, as uint8
+                return BlockQuantized(8, q, _halves(blocks[:, :, :2]), None)
+            case _:
+                return None
+
+    def _rows(self, rows: npt.NDArray[np.uint8], which: slice) -> npt.NDArray[np.uint8]:
+        chosen = rows[which] if self.row_order is None else rows[self.row_order[which]]
+        return np.asarray(chosen)
+
+
+def _numbers(
+    payload: npt.NDArray[np.uint8], kind: GGMLQuantizationType, name: str
+) -> npt.NDArray[np.float32]:
+    if kind == GGMLQuantizationType.F64:
+        return np.ascontiguousarray(payload).view("<f8").astype(np.float32)
+    try:
+        numbers: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(payload), kind)
+    except NotImplementedError as error:
+        raise CorruptModel(
+            f"tensor {name} has type {kind.name}, which cannot be turned into numbers"
+        ) from error
+    return numbers
+
+
+def _halves(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """(rows, blocks, 2) bytes of a float16 -> (rows, blocks) float32."""
+    return np.ascontiguousarray(pairs).view("<f2")[:, :, 0].astype(np.float32)
+
+
+def _nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """(rows, blocks, 16) -> (rows, columns): low halves are a block's first 16 columns."""
+    q = np.empty((*packed.shape[:2], BLOCK), np.uint8)
+    np.bitwise_and(packed, 0x0F, out=q[:, :, : BLOCK // 2])
+    np.right_shift(packed, 4, out=q[:, :, BLOCK // 2 :])
+    return q.reshape(packed.shape[0], -1)
+
+
+def _file_name(ours: str) -> str:
+    if ours in _WHOLE_NAMES:
+        return _WHOLE_NAMES[ours]
+    unit, block, part = ours.split(".")
+    names = _BLOCK_NAMES if unit == "attn" else _FFN_NAMES
+    return f"blk.{block}.{names[part]}"
+
+
+def _row_orders(architecture: Architecture) -> dict[str, npt.NDArray[np.intp]]:
+    """Per kind of tensor, the file's row for each row in half-split order."""
+
+    def order(heads: int) -> npt.NDArray[np.intp]:
+        rows = np.arange(heads * architecture.head_size, dtype=np.intp)
+        return rows.reshape(heads, architecture.head_size // 2, 2).swapaxes(1, 2).reshape(-1)
+
+    queries, keys = order(architecture.heads), order(architecture.kv_heads)
+    return {"q": queries, "q_bias": queries, "k": keys, "k_bias": keys}
+
+
+def _architecture(file: GgufFile) -> Architecture:
+    family = file.text("general.architecture")
+    where = file.path.name
+    if family not in KNOWN:
+        raise UnknownArchitecture(
+            f"{where}: architecture {family!r} is not supported; known are {', '.join(KNOWN)} "
+            "(mistral and smollm are stored as llama)"
+        )
+
+    def needed(key: str) -> int:
+        value = file.whole(f"{family}.{key}")
+        if value is None:
+            raise CorruptModel(f"{where}: metadata {family}.{key} is missing; convert the model again")
+        return value
+
+    if file.whole(f"{family}.expert_count"):
+        raise UnknownArchitecture(f"{where}: mixtures of experts are not supported; choose a dense model")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise MissingTensor(
+            f"{where}: tensor token_embd.weight (embed.weight) is missing; the model is incomplete"
+        )
+    hidden, heads = needed("embedding_length"), needed("attention.head_count")
+    if not heads:
+        raise CorruptModel(f"{where}: expected at least one head, got 0")
+    head_size = file.whole(f"{family}.attention.key_length") or hidden // heads
+    value_size = file.whole(f"{family}.attention.value_length") or head_size
+    rope_dims = file.whole(f"{family}.rope.dimension_count") or head_size
+    if value_size != head_size or rope_dims != head_size:
+        raise UnknownArchitecture(
+            f"{where}: expected keys, values and rotary parts of one size per head, "
+            f"got {head_size}, {value_size} and {rope_dims}; this variant is not supported"
+        )
+    epsilon = file.number(f"{family}.attention.layer_norm_rms_epsilon")
+    if epsilon is None:
+        raise CorruptModel(f"{where}: metadata {family}.attention.layer_norm_rms_epsilon is missing")
+    context = needed("context_length")
+    window = file.whole(f"{family}.attention.sliding_window")
+    architecture = Architecture(
+        family=family,
+        blocks=needed("block_count"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=file.whole(f"{family}.attention.head_count_kv") or heads,
+        head_size=head_size,
+        ffn=needed("feed_forward_length"),
+        vocab=embedding.shape[0],
+        context=min(context, window)
+        if window
+        else context,  # inside the window, sliding equals full attention
+        norm_epsilon=epsilon,
+        rope_base=file.number(f"{family}.rope.freq_base") or 10_000.0,
+        rope_dims=rope_dims,
+        rope_scaling=_rope_scaling(file, family),
+        rope_factors=_rope_factors(file, rope_dims),
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+        tied_embedding="output.weight" not in file.tensors,
+    )
+    check_numbers(architecture, where)
+    return architecture
+
+
+def _rope_scaling(file: GgufFile, family: str) -> RopeScaling | None:
+    kind = file.text(f"{family}.rope.scaling.type")
+    factor = file.number(f"{family}.rope.scaling.factor") or file.number(f"{family}.rope.scale_linear")
+    if kind not in (None, "none", "linear"):
+        raise UnknownArchitecture(
+            f"{file.path.name}: rope scaling {kind!r} is not supported; known are none, linear and Llama 3's"
+        )
+    if kind == "none" or factor in (None, 0.0, 1.0):
+        return None
+    assert factor is not None
+    if factor < 0:
+        raise CorruptModel(f"{file.path.name}: expected a rope scaling factor above 0, got {factor}")
+    return RopeScaling("linear", factor)
+
+
+def _rope_factors(file: GgufFile, rope_dims: int) -> tuple[float, ...] | None:
+    """Llama 3's scaling, which the converter bakes into divisors of the frequencies."""
+    stored = file.tensors.get("rope_freqs.weight")
+    if stored is None:
+        return None
+    if stored.shape != (rope_dims // 2,):
+        raise CorruptModel(
+            f"{file.path.name}: rope_freqs.weight should be {(rope_dims // 2,)}, is {stored.shape}"
+        )
+    factors = GgufTensor(stored).float32()
+    if not np.isfinite(factors).all() or (factors <= 0).any():
+        raise CorruptModel(f"{file.path.name}: rope_freqs.weight should hold numbers above 0")
+    return tuple(float(factor) for factor in factors)
+
+
+def _refuse_strangers(file: GgufFile, known: set[str]) -> None:
+    """A tensor we would ignore means a model we would compute wrongly; biases that are all zero do not matter."""
+    for name in sorted(file.tensors.keys() - known):
+        if _HARMLESS.fullmatch(name):
+            continue
+        if name.endswith(".bias") and not GgufTensor(file.tensors[name]).float32().any():
+            continue
+        raise UnknownArchitecture(
+            f"{file.path.name}: tensor {name} has no place in {file.text('general.architecture')} as known here; "
+            "this variant is not supported"
+        )

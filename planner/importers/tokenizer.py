@@ -1,0 +1,198 @@
+"""How the vocabulary inside a GGUF file becomes a Hugging Face tokenizer.json that cuts text the same way.
+
+`tokenizer.ggml.model` "gpt2" is byte-level BPE with stored merges; "llama" is SentencePiece BPE, whose merges
+follow from the scores. The result never adds a BOS by itself: TokenizerSource.add_bos says if the caller should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+
+from planner.architecture import TokenizerSource
+from planner.errors import CorruptModel, UnknownTokenizer
+from planner.importers.gguf_file import GgufFile
+from planner.importers.pretokenizers import PRE_TOKENIZERS, normalizer, pre_tokenizer
+
+KNOWN_MODELS = ("gpt2", "llama")
+SPACE = "▁"  # U+2581, SentencePiece's space
+
+END_OF_TURN = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<｜end▁of▁sentence｜>",
+)
+
+
+class TokenType(IntEnum):
+    """tokenizer.ggml.token_type"""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+def tokenizer_from_gguf(file: GgufFile, vocab: int) -> TokenizerSource:
+    """Builds the tokenizer. `vocab`: rows of the embedding. UnknownTokenizer lists what is known."""
+    where = file.path.name
+    model = file.text("tokenizer.ggml.model")
+    tokens = file.texts("tokenizer.ggml.tokens")
+    if model not in KNOWN_MODELS:
+        raise UnknownTokenizer(
+            f"{where}: tokenizer model {model!r} is not supported; known are {', '.join(KNOWN_MODELS)}"
+        )
+    if not tokens:
+        raise CorruptModel(f"{where}: metadata tokenizer.ggml.tokens is missing; convert the model again")
+    if len(tokens) > vocab:
+        raise CorruptModel(f"{where}: {len(tokens)} tokens do not fit into an embedding of {vocab} rows")
+    types = _types(file, len(tokens))
+    ids = _unique(tokens, where)
+    if model == "gpt2":
+        tokenizer, add_bos = _byte_level(file, ids)
+    else:
+        tokenizer, add_bos = _sentence_piece(file, ids, types), True
+    end_of_turn = {ids[text] for text in END_OF_TURN if text in ids}
+    _add_tokens(tokenizer, tokens, types, end_of_turn)
+    bos = _token_id(file, "bos", len(tokens))
+    ends = [_token_id(file, key, len(tokens)) for key in ("eos", "eot", "eom")]
+    stated = file.flag("tokenizer.ggml.add_bos_token")
+    return TokenizerSource(
+        tokenizer_json=tokenizer.to_str().encode(),
+        chat_template=file.text("tokenizer.chat_template"),
+        bos_token=bos,
+        end_tokens=end_tokens(ends, end_of_turn),
+        add_bos=(add_bos if stated is None else stated) and bos is not None,
+    )
+
+
+def end_tokens(stated: Iterable[int | None], end_of_turn: Iterable[int]) -> tuple[int, ...]:
+    """Ids that end an answer: those the model states, in its order, then the well-known ones, ascending."""
+    found = [token for token in stated if token is not None]
+    return tuple(dict.fromkeys([*found, *sorted(end_of_turn)]))
+
+
+def _byte_level(file: GgufFile, ids: dict[str, int]) -> tuple[Tokenizer, bool]:
+    name = file.text("tokenizer.ggml.pre") or "default"
+    kind = PRE_TOKENIZERS.get(name)
+    if kind is None:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise UnknownTokenizer(
+            f"{file.path.name}: pre-tokenizer {name!r} is not supported; known are {known}"
+        )
+    stored = file.texts("tokenizer.ggml.merges")
+    if stored is None:
+        raise CorruptModel(
+            f"{file.path.name}: metadata tokenizer.ggml.merges is missing; convert the model again"
+        )
+    merges = [_merge(text, ids, file.path.name) for text in stored]
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=kind.ignore_merges))
+    if (before := normalizer(kind)) is not None:
+        tokenizer.normalizer = before
+    tokenizer.pre_tokenizer = pre_tokenizer(kind)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer, kind.add_bos
+
+
+def _merge(text: str, ids: dict[str, int], where: str) -> tuple[str, str]:
+    left, space, right = text[1:].partition(" ")  # a space in the first place belongs to the left half
+    left = text[:1] + left
+    if not space or left not in ids or right not in ids or left + right not in ids:
+        raise CorruptModel(f"{where}: merge {text[:60]!r} joins or makes tokens that the vocabulary lacks")
+    return left, right
+
+
+def _sentence_piece(file: GgufFile, ids: dict[str, int], types: Sequence[int]) -> Tokenizer:
+    scores = file.numbers("tokenizer.ggml.scores")
+    if scores is None or len(scores) < len(types):
+        got = "none" if scores is None else str(len(scores))
+        raise CorruptModel(f"{file.path.name}: expected {len(types)} tokenizer.ggml.scores, got {got}")
+    unknown = _token_id(file, "unknown", len(types))
+    if unknown is None:
+        unknown = next((i for i, kind in enumerate(types) if kind == TokenType.UNKNOWN), None)
+    texts = {token: text for text, token in ids.items()}
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab=ids,
+            merges=_merges_from_scores(ids, np.asarray(scores, np.float64), types),
+            unk_token=None if unknown is None else texts.get(unknown),
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    prefix = file.flag("tokenizer.ggml.add_space_prefix") is not False
+    steps: list[normalizers.Normalizer] = [normalizers.Prepend(SPACE)] if prefix else []
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return tokenizer
+
+
+def _merges_from_scores(
+    ids: dict[str, int], scores: np.ndarray, types: Sequence[int]
+) -> list[tuple[str, str]]:
+    """Every pair of pieces that makes a piece, best score of the result first: as SentencePiece merges."""
+    joinable = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
+    ranked: list[tuple[float, int, int, int, str, str]] = []
+    for text, token in ids.items():
+        if types[token] not in joinable:
+            continue
+        for cut in range(1, len(text)):
+            left, right = ids.get(text[:cut]), ids.get(text[cut:])
+            if left is not None and right is not None:
+                ranked.append((-float(scores[token]), token, left, right, text[:cut], text[cut:]))
+    return [(left, right) for *_, left, right in sorted(ranked)]
+
+
+def _add_tokens(
+    tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int], end_of_turn: set[int]
+) -> None:
+    """Control tokens are matched whole and left out of decoded text; user-defined ones are matched and kept."""
+    added: list[AddedToken] = []
+    for token, (text, kind) in enumerate(zip(tokens, types, strict=True)):
+        if not text or tokenizer.token_to_id(text) != token:
+            continue
+        if kind in (TokenType.CONTROL, TokenType.UNKNOWN) or token in end_of_turn:
+            added.append(AddedToken(text, special=True, normalized=False))
+        elif kind == TokenType.USER_DEFINED:
+            added.append(AddedToken(text, special=False, normalized=False))
+    tokenizer.add_tokens(added)
+
+
+def _types(file: GgufFile, count: int) -> list[int]:
+    stored = file.numbers("tokenizer.ggml.token_type")
+    if stored is None:
+        return [int(TokenType.NORMAL)] * count
+    if len(stored) < count:
+        raise CorruptModel(f"{file.path.name}: expected {count} tokenizer.ggml.token_type, got {len(stored)}")
+    return [int(kind) for kind in stored[:count].tolist()]
+
+
+def _unique(tokens: Sequence[str], where: str) -> dict[str, int]:
+    """Text -> id. Empty texts (padding) get a name of their own; the same text twice is an error."""
+    ids: dict[str, int] = {}
+    for token, text in enumerate(tokens):
+        first = ids.setdefault(text or f"[EMPTY_{token}]", token)
+        if first != token and "\N{REPLACEMENT CHARACTER}" in text:
+            ids[f"[BROKEN_{token}]"] = token  # pieces of characters, made equal by decoding
+        elif first != token:
+            raise CorruptModel(f"{where}: token {text[:60]!r} has two ids, {first} and {token}")
+    return ids
+
+
+def _token_id(file: GgufFile, name: str, count: int) -> int | None:
+    token = file.whole(f"tokenizer.ggml.{name}_token_id")
+    return token if token is not None and token < count else None
