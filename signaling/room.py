@@ -1,0 +1,363 @@
+"""Decides who is in which room and who hears what: events in, effects out. Pure.
+
+The hub knows sockets by number. A socket is first waiting (it has a nonce and must join), then in a room. Every
+message goes to members of the sender's own room and to nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from signaling.errors import (
+    ForgedGrant,
+    InviteRevoked,
+    MessageError,
+    OutOfOrder,
+    ProtocolMismatch,
+    Replaced,
+    ReplayedJoin,
+    RoomFull,
+    SignalingError,
+    TooManyRooms,
+    UnknownInvite,
+    UnknownPeer,
+    WrongMesh,
+    code_of,
+)
+from signaling.invites import Admissions, Grant, Revocation, verify_grant
+from signaling.limits import JoinGate, Limits
+from signaling.messages import (
+    MAX_TEXT_CHARS,
+    PROTOCOL,
+    Admit,
+    Admitted,
+    Challenge,
+    ClientMessage,
+    IceServer,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Refused,
+    Register,
+    Registered,
+    Relay,
+    Revoked,
+    ServerMessage,
+    Welcome,
+)
+from signaling.presence import Presence, Signal, verify_presence
+
+# --- events
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A socket was accepted; `nonce` was drawn for it."""
+
+    socket: int
+    address: str
+    nonce: bytes
+
+
+@dataclass(frozen=True)
+class Received:
+    """A decoded message from a socket."""
+
+    socket: int
+    message: ClientMessage
+
+
+@dataclass(frozen=True)
+class Broke:
+    """The socket broke a rule outside the hub: a malformed message, a rate, a full queue."""
+
+    socket: int
+    error: SignalingError
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The socket is gone."""
+
+    socket: int
+
+
+Event = Opened | Received | Broke | Closed
+
+# --- effects
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send one message to each of these sockets."""
+
+    sockets: tuple[int, ...]
+    message: ServerMessage
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Say why, if there is a reason, then close the socket."""
+
+    socket: int
+    error: SignalingError | None
+
+
+@dataclass(frozen=True)
+class Persist:
+    """The admissions of this mesh changed: keep them before performing what follows."""
+
+    mesh: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    """This mesh is no longer remembered."""
+
+    mesh: str
+
+
+Effect = Send | Drop | Persist | Forget
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a server is set to: its limits, the meshes it serves (None: any), and the ICE servers it hands out."""
+
+    limits: Limits = Limits()
+    meshes: frozenset[str] | None = None
+    ice_servers: tuple[IceServer, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    address: str
+    nonce: bytes
+
+
+@dataclass(frozen=True)
+class _Inside:
+    mesh: str
+    peer: str
+
+
+@dataclass(frozen=True)
+class _Member:
+    socket: int
+    presence: Presence
+
+
+class Room:
+    """One mesh: who is in, and who may come in."""
+
+    def __init__(self, admissions: Admissions) -> None:
+        self.admissions = admissions
+        self.members: dict[str, _Member] = {}
+
+    def sockets(self, besides: str = "") -> tuple[int, ...]:
+        return tuple(m.socket for peer, m in self.members.items() if peer != besides)
+
+
+class Hub:
+    """All rooms of one server."""
+
+    def __init__(self, policy: Policy, remembered: Iterable[Admissions] = ()) -> None:
+        self._policy = policy
+        self._gate = JoinGate(policy.limits.joins)
+        self._sockets: dict[int, _Waiting | _Inside] = {}
+        self.rooms: dict[str, Room] = {a.mesh: Room(a) for a in remembered}
+
+    def occupied(self) -> int:
+        """Rooms with somebody in."""
+        return sum(1 for room in self.rooms.values() if room.members)
+
+    def members(self) -> int:
+        return sum(len(room.members) for room in self.rooms.values())
+
+    def is_inside(self, socket: int) -> bool:
+        """Whether this socket has joined a room and is still in it."""
+        return isinstance(self._sockets.get(socket), _Inside)
+
+    def step(self, event: Event, now_unix: float) -> list[Effect]:
+        """What to do about one event. Effects are to be performed in order."""
+        match event:
+            case Opened(socket, address, nonce):
+                self._sockets[socket] = _Waiting(address, nonce)
+                return [Send((socket,), Challenge(PROTOCOL, nonce))]
+            case Received(socket, message):
+                state = self._sockets.get(socket)
+                if state is None:
+                    return []  # dropped a moment ago, the message was on its way
+                try:
+                    return self._received(socket, state, message, now_unix)
+                except SignalingError as error:
+                    return self._refuse(socket, state, error)
+            case Broke(socket, error):
+                return [*self._out(socket, code_of(error)), Drop(socket, error)]
+            case Closed(socket):
+                return self._out(socket, "disconnected")
+            case _:
+                assert_never(event)
+
+    def _refuse(self, socket: int, state: _Waiting | _Inside, error: SignalingError) -> list[Effect]:
+        if isinstance(state, _Waiting) or isinstance(error, MessageError):
+            return [*self._out(socket, code_of(error)), Drop(socket, error)]
+        return [Send((socket,), refusal(error))]
+
+    def _received(
+        self, socket: int, state: _Waiting | _Inside, message: ClientMessage, now_unix: float
+    ) -> list[Effect]:
+        if isinstance(message, Leave):
+            return [*self._out(socket, "left"), Drop(socket, None)]
+        if isinstance(state, _Waiting):
+            if not isinstance(message, Join):
+                raise OutOfOrder("the first message is a join, this one is not")
+            return self._join(socket, state, message, now_unix)
+        room = self.rooms[state.mesh]
+        match message:
+            case Join():
+                raise OutOfOrder("this socket has joined already: open another one to join again")
+            case Register(grants, revocations):
+                return self._register(socket, room, grants, revocations, now_unix)
+            case Admit(membership):
+                return self._admit(room, membership)
+            case Relay(signal):
+                return self._relay(room, state.peer, signal)
+            case _:
+                assert_never(message)
+
+    def _join(self, socket: int, state: _Waiting, join: Join, now_unix: float) -> list[Effect]:
+        if join.protocol != PROTOCOL:
+            raise ProtocolMismatch(
+                f"this server speaks signaling protocol {PROTOCOL}, you speak {join.protocol}: update the older one"
+            )
+        late = self._gate.join(state.address, now_unix)
+        if late is not None:
+            raise late
+        if self._policy.meshes is not None and join.mesh not in self._policy.meshes:
+            raise WrongMesh(f"this server does not serve mesh {join.mesh}: check the host of the link")
+        room = self.rooms.get(join.mesh) or Room(Admissions(join.mesh))
+        grant = room.admissions.grants.get(join.invite) or join.grant
+        if grant is None or grant.key != join.invite:
+            raise UnknownInvite(
+                "this server does not know the invite: the founder must be connected once, or the link is an old one"
+            )
+        if join.room_nonce != state.nonce:
+            raise ReplayedJoin("the join was made for another socket: it is a copy, refused")
+        presence = Presence(
+            join.key,
+            join.name,
+            join.room_nonce,
+            join.join_nonce,
+            join.invite_proof,
+            join.peer_proof,
+            grant,
+            join.membership,
+        )
+        verify_presence(presence, join.mesh, now_unix, admitted=True)  # the date is checked next
+        room.admissions.check(grant, presence.peer, now_unix, join.membership)
+        return self._enter(socket, room, presence, now_unix)
+
+    def _enter(self, socket: int, room: Room, presence: Presence, now_unix: float) -> list[Effect]:
+        effects: list[Effect] = []
+        limits, mesh, peer = self._policy.limits, presence.mesh, presence.peer
+        old = room.members.pop(peer, None)
+        if old is None and len(room.members) >= limits.members:
+            raise RoomFull(f"the room has its {limits.members} members: somebody must leave first")
+        if old is None and not room.members and self.occupied() >= limits.rooms:
+            raise TooManyRooms(f"this server has its {limits.rooms} rooms: use another server")
+        if old is not None:
+            del self._sockets[old.socket]
+            effects.append(Drop(old.socket, Replaced("the same peer key joined again from another place")))
+        if mesh not in self.rooms:
+            effects.extend(self._make_room())
+            self.rooms[mesh] = room
+        new = room.admissions.admit(presence.grant, peer)
+        if presence.grant.key not in room.admissions.grants and not _is_over(presence.grant, now_unix):
+            room.admissions.register(presence.grant)
+            new = True
+        others = tuple(m.presence for m in room.members.values())
+        room.members[peer] = _Member(socket, presence)
+        self._sockets[socket] = _Inside(mesh, peer)
+        if new:
+            effects.append(Persist(mesh))
+        revocations = tuple(room.admissions.revocations.values())
+        effects.append(Send((socket,), Welcome(presence, others, revocations, self._policy.ice_servers)))
+        effects.append(Send(room.sockets(besides=peer), Joined(presence)))
+        return effects
+
+    def _make_room(self) -> list[Effect]:
+        """Forget the mesh that nobody has used for longest, one without revocations and counted uses if there is one."""
+        if len(self.rooms) < self._policy.limits.remembered + self._policy.limits.rooms:
+            return []
+        empty = [room.admissions for room in self.rooms.values() if not room.members]
+        light = [a for a in empty if not a.revocations and not any(g.uses for g in a.grants.values())]
+        mesh = (light or empty)[0].mesh
+        del self.rooms[mesh]
+        return [Forget(mesh)]
+
+    def _register(
+        self,
+        socket: int,
+        room: Room,
+        grants: tuple[Grant, ...],
+        revocations: tuple[Revocation, ...],
+        now_unix: float,
+    ) -> list[Effect]:
+        admissions = room.admissions
+        admissions.forget_expired(now_unix)
+        fresh = [r for r in revocations if admissions.revoke(r)]
+        for grant in grants:
+            admissions.register(grant)
+        effects: list[Effect] = [Persist(admissions.mesh)]
+        for revocation in fresh:
+            effects.append(Send(room.sockets(), Revoked(revocation)))
+            gone = [m for m in room.members.values() if m.presence.grant.key == revocation.key]
+            for member in gone:
+                error = InviteRevoked("the founder withdrew the invite you came with: ask for a new link")
+                effects.extend(self._out(member.socket, code_of(error)))
+                effects.append(Drop(member.socket, error))
+        if socket in self._sockets:
+            effects.append(Send((socket,), Registered()))
+        return effects
+
+    def _admit(self, room: Room, membership: Grant) -> list[Effect]:
+        verify_grant(membership, room.admissions.mesh)
+        member = next((m for m in room.members.values() if m.presence.key == membership.key), None)
+        if member is None:
+            raise UnknownPeer("the peer that this membership is for is not in the room")
+        known = member.presence
+        if membership.via != known.grant.key or membership.role is not known.grant.role:
+            raise ForgedGrant("a membership carries the invite and role that its peer came with")
+        room.members[known.peer] = _Member(member.socket, replace(known, membership=membership))
+        return [Send(room.sockets(), Admitted(membership))]
+
+    def _relay(self, room: Room, peer: str, signal: Signal) -> list[Effect]:
+        if signal.sender != peer:
+            raise UnknownPeer(f"you are peer {peer}, the {signal.kind} says it is from peer {signal.sender}")
+        receiver = room.members.get(signal.receiver)
+        if receiver is None or signal.receiver == peer:
+            raise UnknownPeer(f"peer {signal.receiver} is not in the room")
+        return [Send((receiver.socket,), Relay(signal))]
+
+    def _out(self, socket: int, reason: str) -> list[Effect]:
+        state = self._sockets.pop(socket, None)
+        if not isinstance(state, _Inside):
+            return []
+        room = self.rooms[state.mesh]
+        del room.members[state.peer]
+        if not room.members:  # newest at the end: the front is what nobody used for longest
+            self.rooms[state.mesh] = self.rooms.pop(state.mesh)
+        return [Send(room.sockets(), Left(state.peer, reason))] if room.members else []
+
+
+def refusal(error: SignalingError) -> Refused:
+    """The error as the other side gets it."""
+    return Refused(code_of(error), str(error)[:MAX_TEXT_CHARS])
+
+
+def _is_over(grant: Grant, now_unix: float) -> bool:
+    return bool(grant.expires_unix) and now_unix > grant.expires_unix

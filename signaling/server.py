@@ -1,0 +1,350 @@
+"""Performs what the hub decides: WebSockets, timers and files of the signaling server (aiohttp).
+
+The server introduces peers and serves the model store. It keeps no state of the mesh, only who may come in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import WSMsgType, web
+
+from planner.store import Store
+from signaling.errors import (
+    HostRefused,
+    MalformedMessage,
+    MessageTooLarge,
+    OriginRefused,
+    OutOfOrder,
+    PortInUse,
+    ServerError,
+    SignalingError,
+    Stopping,
+    TooFast,
+    TooSlow,
+    code_of,
+)
+from signaling.guard import check_host, check_origin
+from signaling.limits import SocketMeter
+from signaling.messages import MAX_CLIENT_BYTES, Relay, ServerMessage, decode_client, encode
+from signaling.metrics import CONTENT_TYPE, Metrics
+from signaling.page import PAGE, PAGE_HEADERS
+from signaling.planning import Planning, add_planning_route
+from signaling.presence import NONCE_BYTES
+from signaling.room import (
+    Broke,
+    Closed,
+    Drop,
+    Effect,
+    Event,
+    Forget,
+    Hub,
+    Opened,
+    Persist,
+    Policy,
+    Received,
+    Send,
+    refusal,
+)
+from signaling.state import StateFolder, encode_admissions
+from signaling.store_routes import add_store_routes
+
+HEARTBEAT_S = 20.0  # a silent socket is closed after one and a half of these
+CLOSE_WITHIN_S = 2.0  # for the other side to answer a close
+log = logging.getLogger("shoal.signaling")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where to listen, for whom, and where to keep what must survive a restart."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any free one
+    policy: Policy = Policy()
+    allow_origins: frozenset[str] = frozenset()
+    allow_hosts: frozenset[str] = frozenset()
+    state_folder: Path | None = None
+    behind_proxy: bool = False  # believe the last X-Forwarded-For
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that listens."""
+
+    url: str  # http://host:port, for links on this machine
+    host: str
+    port: int
+
+
+class _Socket:
+    """One WebSocket: what waits to be written, and the task that writes it."""
+
+    def __init__(self, number: int, address: str, ws: web.WebSocketResponse, request: web.Request) -> None:
+        self.number = number
+        self.address = address
+        self.ws = ws
+        self.queued_bytes = 0
+        self._request = request
+        self._outbox: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def queue(self, text: str) -> None:
+        self.queued_bytes += len(text)
+        self._outbox.put_nowait(text)
+
+    def finish(self) -> None:
+        """Close once everything queued is written."""
+        self._outbox.put_nowait(None)
+
+    def abort(self) -> None:
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def write(self) -> None:
+        """Runs until the socket is closed from here or breaks."""
+        while (text := await self._outbox.get()) is not None:
+            try:
+                await self.ws.send_str(text)
+            except (
+                ConnectionError,
+                RuntimeError,
+            ):  # RuntimeError: aiohttp's word for a socket that is closing
+                return
+            self.queued_bytes -= len(text)
+        await self.ws.close()
+
+
+class SignalingServer:
+    """The edge around one hub."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self._state = StateFolder(options.state_folder) if options.state_folder else None
+        self.hub = Hub(options.policy, self._state.load() if self._state else ())
+        self.metrics = Metrics(self.hub)
+        self._sockets: dict[int, _Socket] = {}
+        self._numbers = 0
+        self._saving = asyncio.Lock()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """GET /ws."""
+        limits = self._options.policy.limits
+        address = self._address(request)
+        from_there = sum(1 for s in self._sockets.values() if s.address == address)
+        if len(self._sockets) >= limits.sockets or from_there >= limits.sockets_per_address:
+            self.metrics.rejected.labels("TooManySockets").inc()
+            raise web.HTTPServiceUnavailable(text="too many connections: try again later\n")
+        ws = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_S, timeout=CLOSE_WITHIN_S, max_msg_size=MAX_CLIENT_BYTES, compress=False
+        )
+        if not ws.can_prepare(request).ok:
+            raise web.HTTPUpgradeRequired(
+                text="this address speaks WebSocket\n", headers={"Upgrade": "websocket"}
+            )
+        await ws.prepare(request)
+        self._numbers += 1
+        socket = _Socket(self._numbers, address, ws, request)
+        self._sockets[socket.number] = socket
+        self.metrics.sockets.set(len(self._sockets))
+        loop = asyncio.get_running_loop()
+        deadline = loop.call_later(limits.join_within_s, self._join_is_late, socket.number)
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(socket.write())
+                await self._step(Opened(socket.number, address, secrets.token_bytes(NONCE_BYTES)))
+                await self._read(socket)
+                socket.finish()
+                await asyncio.wait([writer], timeout=CLOSE_WITHIN_S)
+                writer.cancel()
+        finally:
+            deadline.cancel()
+            del self._sockets[socket.number]
+            self.metrics.sockets.set(len(self._sockets))
+            await self._step(Closed(socket.number))
+        return ws
+
+    async def _read(self, socket: _Socket) -> None:
+        meter = SocketMeter(self._options.policy.limits, time.monotonic())
+        async for frame in socket.ws:
+            if frame.type is WSMsgType.ERROR:
+                break
+            error: SignalingError | None
+            if frame.type is not WSMsgType.TEXT:
+                error = MalformedMessage("messages are text frames, this one is binary")
+            else:
+                error = meter.count(len(frame.data), time.monotonic())
+            if error is None:
+                try:
+                    message = decode_client(frame.data)
+                except SignalingError as broken:
+                    error = broken
+                else:
+                    if isinstance(message, Relay):
+                        self.metrics.relayed.labels(message.signal.kind.value).inc()
+                    await self._step(Received(socket.number, message))
+                    continue
+            await self._step(Broke(socket.number, error))
+            if isinstance(error, TooFast):
+                return  # what it sent meanwhile is not even read
+        if isinstance(socket.ws.exception(), Exception) and socket.ws.close_code == 1009:
+            self.metrics.rejected.labels(code_of(MessageTooLarge())).inc()
+
+    def _join_is_late(self, number: int) -> None:
+        socket = self._sockets.get(number)
+        if socket is not None and not self.hub.is_inside(number):
+            within = self._options.policy.limits.join_within_s
+            for effect in self.hub.step(
+                Broke(number, OutOfOrder(f"no join within {within:g} s")), time.time()
+            ):
+                self._perform(effect)
+
+    async def _step(self, event: Event) -> None:
+        for effect in self.hub.step(event, time.time()):
+            if isinstance(effect, Persist):
+                await self._persist(effect.mesh)
+            else:
+                self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send(numbers, message):
+                self._send(numbers, message)
+            case Drop(number, error):
+                socket = self._sockets.get(number)
+                if socket is not None:
+                    if error is not None:
+                        self._count(error)
+                        socket.queue(encode(refusal(error)))
+                    socket.finish()
+            case Forget(mesh):
+                if self._state is not None:
+                    self._state.forget(mesh)
+            case Persist():
+                pass  # awaited by _step
+
+    def _send(self, numbers: Sequence[int], message: ServerMessage) -> None:
+        text = encode(message)
+        for number in numbers:
+            socket = self._sockets.get(number)
+            if socket is None:
+                continue
+            if socket.queued_bytes + len(text) > self._options.policy.limits.queued_bytes:
+                self._count(TooSlow())
+                socket.abort()  # its reader ends, and the hub hears of it as of any other loss
+            else:
+                socket.queue(text)
+
+    def _count(self, error: SignalingError) -> None:
+        self.metrics.rejected.labels(code_of(error)).inc()
+
+    async def _persist(self, mesh: str) -> None:
+        room = self.hub.rooms.get(mesh)
+        if self._state is None or room is None:
+            return
+        async with self._saving:
+            text = encode_admissions(room.admissions)
+            try:
+                await asyncio.to_thread(self._state.save, mesh, text)
+            except OSError as error:
+                log.error("the state of mesh %s could not be kept: %s", mesh, error.strerror)
+
+    def _address(self, request: web.Request) -> str:
+        if self._options.behind_proxy:
+            forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
+            if forwarded:
+                return forwarded[:64]
+        return request.remote or ""
+
+    async def stop(self, app: web.Application) -> None:
+        """Tell everyone, and wait a moment for their sockets to close."""
+        for socket in list(self._sockets.values()):
+            socket.queue(
+                encode(refusal(Stopping("the server is stopping: it will be back under the same link")))
+            )
+            socket.finish()
+        deadline = time.monotonic() + CLOSE_WITHIN_S
+        while self._sockets and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Host and Origin checks for every route."""
+        host = request.headers.get("Host", "")
+        try:
+            check_host(host, self._options.host, self._options.allow_hosts)
+            check_origin(request.headers.get("Origin"), host, self._options.allow_origins)
+        except (HostRefused, OriginRefused) as error:
+            self._count(error)
+            return web.Response(status=403, text=f"{error}\n")
+        return await handler(request)
+
+
+def create_app(
+    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
+) -> web.Application:
+    """The web application: WebSocket rooms, store, planning, health and metrics."""
+    server = SignalingServer(options)
+    app = web.Application(middlewares=[server.guard], client_max_size=options.policy.limits.plan_bytes)
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text=PAGE, content_type="text/html", headers=PAGE_HEADERS)
+
+    async def health(request: web.Request) -> web.Response:
+        return web.json_response(
+            {"ok": True, "rooms": server.hub.occupied(), "members": server.hub.members()}
+        )
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(body=server.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    app.router.add_get("/", page)
+    app.router.add_get("/healthz", health)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/ws", server.handle, allow_head=False)
+    add_store_routes(app, store, server.metrics)
+    if planning is not None:
+        add_planning_route(app, planning, options.policy.limits, server.metrics)
+    app.on_shutdown.append(server.stop)
+    return app
+
+
+@asynccontextmanager
+async def serve(
+    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
+) -> AsyncIterator[RunningServer]:
+    """Listen until the block ends. PortInUse or ServerError when that cannot be."""
+    runner = web.AppRunner(create_app(options, store, planning), access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port, shutdown_timeout=CLOSE_WITHIN_S)
+        try:
+            await site.start()
+        except OSError as error:
+            raise _cannot_listen(options, error) from error
+        host, port = runner.addresses[0][:2]
+        shown = f"[{host}]" if ":" in host else host
+        yield RunningServer(f"http://{shown}:{port}", host, port)
+    finally:
+        await runner.cleanup()
+
+
+def _cannot_listen(options: ServerOptions, error: OSError) -> ServerError:
+    where = f"port {options.port} on {options.host}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return PortInUse(
+                f"{where} is taken by another program: choose another with --port, or stop that program"
+            )
+        case errno.EACCES:
+            return ServerError(f"{where} needs more rights: choose a port above 1023 with --port")
+        case _:
+            return ServerError(f"cannot listen on {where}: {error.strerror or error}")
