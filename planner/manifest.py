@@ -1,6 +1,7 @@
 """What a stored model is: the manifest's dataclasses and their checked JSON form.
 
-A manifest comes from a disk or a stranger, so decoding checks every type, limit, offset and name before anything uses it. Pure.
+A manifest comes from a disk or a stranger, so decoding checks every type, limit, offset and name before
+anything uses it. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class ManifestUnit:
-    """One unit. `state`: names of the KV pairs it keeps. `resident_bytes`: what its weights occupy once loaded on a CPU."""
+    """One unit. `state`: names of the KV pairs it keeps. `resident_bytes`: what its weights occupy once
+    loaded on a CPU.
+    """
 
     name: str
     kind: UnitKind
@@ -175,7 +178,9 @@ def decode_manifest(encoded: bytes) -> Manifest:
         weights=root.choice("weights", get_args(WeightFormat)),
         architecture=architecture,
         tokenizer=_blob(root.fields("tokenizer")),
-        chat_template=None if root.is_null("chat_template") else root.text("chat_template", MAX_TEMPLATE_CHARS),
+        chat_template=None
+        if root.is_null("chat_template")
+        else root.text("chat_template", MAX_TEMPLATE_CHARS),
         bos_token=None if root.is_null("bos_token") else root.count("bos_token", architecture.vocab - 1),
         end_tokens=root.counts("end_tokens", 64, architecture.vocab - 1),
         add_bos=root.boolean("add_bos"),
@@ -290,7 +295,8 @@ class _Fields:
 
     def list_of_fields(self, name: str, limit: int) -> list[_Fields]:
         return [
-            _Fields(item, f"{self.place}.{name}[{place}]") for place, item in enumerate(self._list(name, limit))
+            _Fields(item, f"{self.place}.{name}[{place}]")
+            for place, item in enumerate(self._list(name, limit))
         ]
 
 

@@ -1,17 +1,19 @@
 """The ONNX graphs for a run of units: what is computed, with weights left in the blobs.
 
-A shard has up to three parts that run one after another: the embedding (rows read from a blob, no graph), the body (blocks) and
-the head (its own graph, so that it runs for the last position of a prompt only). Graphs hold no weights: every initializer
-is external data at an offset of a blob, named by the blob's hash. The float32 residual stream, and nothing else, crosses
-every unit border, so a cut changes no arithmetic.
+A shard has up to three parts that run one after another: the embedding (rows read from a blob, no graph), the
+body (blocks) and the head (its own graph, so that it runs for the last position of a prompt only). Graphs
+hold no weights: every initializer is external data at an offset of a blob, named by the blob's hash. The
+float32 residual stream, and nothing else, crosses every unit border, so a cut changes no arithmetic.
 
-Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the cache after the step - 1, total i32 (1),
-cos and sin f32 (positions, head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads, capacity, head_size), which are
-updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the cache after the step - 1, total
+i32 (1), cos and sin f32 (positions, head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads,
+capacity, head_size), which are updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head:
+hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +56,9 @@ class EmbedTable:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Units [first, stop) of a model for one provider. `blocks`: the blocks whose attention (and KV cache) is here."""
+    """Units [first, stop) of a model for one provider. `blocks`: the blocks whose attention (and KV cache) is
+    here.
+    """
 
     architecture: Architecture
     first: int
@@ -70,7 +74,9 @@ class Shard:
 
 
 def make_shard(manifest: Manifest, store: Store, first: int, stop: int, provider: str = "cpu") -> Shard:
-    """Raises CorruptStore when a unit's tensors do not have the architecture's shapes, ValueError for an empty or foreign run."""
+    """Raises CorruptStore when a unit's tensors do not have the architecture's shapes, ValueError for an
+    empty or foreign run.
+    """
     if not 0 <= first < stop <= len(manifest.units):
         raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
     units = manifest.units[first:stop]
@@ -171,7 +177,9 @@ def _need(unit: ManifestUnit, name: str, dtype: DType, shape: tuple[int, ...]) -
     return tensor
 
 
-def _norm(graph: _Graph, prefix: str, unit: ManifestUnit, name: str, size: int, source: str, eps: float) -> str:
+def _norm(
+    graph: _Graph, prefix: str, unit: ManifestUnit, name: str, size: int, source: str, eps: float
+) -> str:
     weight = graph.external(f"{prefix}.{name}", unit, _need(unit, name, "f32", (size,)))
     return graph.add(
         "SimplifiedLayerNormalization",
@@ -195,7 +203,11 @@ def _linear(
         if dtype == "f16":
             weight = graph.add("Cast", [weight], f"{prefix}.wide", to=TensorProto.FLOAT)
         product = graph.add(
-            "FusedMatMul", [source, weight], f"{output}.product" if bias else output, domain=MICROSOFT, transB=1
+            "FusedMatMul",
+            [source, weight],
+            f"{output}.product" if bias else output,
+            domain=MICROSOFT,
+            transB=1,
         )
         return graph.add("Add", [product, bias], output) if bias else product
     scale = graph.external(f"{prefix}.scale", unit, _need(unit, f"{name}.scale", "f32", (rows, blocks)))
@@ -226,14 +238,12 @@ def _linear(
         return product
     sums = _block_sums(graph, source, columns)
     restful = graph.external(f"{prefix}.rest", unit, rest)
-    correction = graph.add(
-        "FusedMatMul", [sums, restful], f"{output}.rest", domain=MICROSOFT, transB=1
-    )
+    correction = graph.add("FusedMatMul", [sums, restful], f"{output}.rest", domain=MICROSOFT, transB=1)
     return graph.add("Add", [product, correction], output)
 
 
 def _block_sums(graph: _Graph, source: str, columns: int) -> str:
-    """Sums of each 32 columns, (batch, tokens, columns/32); columns are whole blocks in every exact source."""
+    """Sums of each 32 columns, (batch, tokens, columns/32); exact sources have whole blocks only."""
     name = f"{source}.sums"
     if any(name in node.output for node in graph.nodes):
         return name
@@ -351,5 +361,5 @@ def _embed_table(unit: ManifestUnit, a: Architecture, store: Store) -> EmbedTabl
     return EmbedTable(path, a.vocab, a.hidden, None, q8, scale)
 
 
-def _value(name: str, kind: int, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
+def _value(name: str, kind: int, shape: Sequence[object]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, list(shape))

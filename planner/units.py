@@ -1,20 +1,21 @@
-"""How a model's weights become units: which tensors are fused, in which form each is stored, and what it costs to keep.
+"""How a model's weights become units: which tensors are fused, in which form each is stored, and what it
+costs to keep.
 
 Forms of a linear layer `name` with N outputs and K inputs, B = K/32 blocks (K padded to whole blocks):
     8bit   name.q8 u8 (N, B, 32), name.scale f32 (N, B):           w = scale * (q - 128)
     4bit   name.q4 u8 (N, B, 16), name.scale, name.zero u8 (N, ceil(B/2)), and where the source needs it
            name.rest f32 (N, B):                                    w = scale * (q - zero) + rest
     f32    name.w f32 (N, K)           f16   name.w f16 (N, K)
-A nibble pair holds the lower index in the low nibble. Q4_1 is `d * q + m`: `zero` is the whole number nearest to -m/d and
-`rest = m + zero * d`, so the sum of both is the file's weight exactly and what is multiplied with quantized activations is
-centred. q, k, v are one linear (`qkv`), gate and up another (`gate_up`): rows below one another.
+A nibble pair holds the lower index in the low nibble. Q4_1 is `d * q + m`: `zero` is the whole number nearest
+to -m/d and `rest = m + zero * d`, so the sum of both is the file's weight exactly and what is multiplied with
+quantized activations is centred. q, k, v are one linear (`qkv`), gate and up another (`gate_up`): rows below
+one another.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 import numpy as np
@@ -104,9 +105,9 @@ def build_model(
 def resident_bytes(kind: UnitKind, tensors: Iterable[StoredTensor]) -> int:
     """What the unit's weights occupy on a CPU once loaded.
 
-    The embedding is read row by row from its blob and stays on disk. Half floats are widened. Quantized linears are
-    repacked by the kernels with one float more per block (the sum that corrects for the zero point), which replaces
-    the zero points; their scales stay beside the repacked form.
+    The embedding is read row by row from its blob and stays on disk. Half floats are widened. Quantized
+    linears are repacked by the kernels with one float more per block (the sum that corrects for the zero
+    point), which replaces the zero points; their scales stay beside the repacked form.
     """
     if kind == "embed":
         return 0
@@ -131,7 +132,7 @@ def quantize_8bit(w: npt.NDArray[np.float32]) -> Tensors:
 
 
 def quantize_4bit(w: npt.NDArray[np.float32]) -> Tensors:
-    """Asymmetric with a whole zero point: the least and the greatest of a block (and 0) span the 16 values."""
+    """Asymmetric with a whole zero point: the least and greatest of a block, and 0, span the 16 values."""
     blocks = _blocked(w)
     low, high = np.minimum(blocks.min(axis=2), 0), np.maximum(blocks.max(axis=2), 0)
     scale = ((high - low) / np.float32(15)).astype(np.float32)
@@ -164,18 +165,18 @@ def exact_4bit(blocks: BlockQuantized) -> Tensors:
 
 
 def pack_nibbles(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Two values a byte along the last axis, the lower index in the low nibble; an odd end is padded with 0."""
+    """Two values a byte along the last axis, lower index in the low nibble; an odd end is padded with 0."""
     if values.shape[-1] % 2:
         values = np.concatenate([values, np.zeros((*values.shape[:-1], 1), np.uint8)], axis=-1)
-    packed: npt.NDArray[np.uint8] = values[..., 0::2] | (values[..., 1::2] << 4)
-    return packed
+    high = np.left_shift(values[..., 1::2], np.uint8(4))
+    return np.bitwise_or(values[..., 0::2], high)
 
 
 def _check(architecture: Architecture) -> None:
     if architecture.rope_dims != architecture.head_size:
         raise UnknownArchitecture(
-            f"rotary over {architecture.rope_dims} of {architecture.head_size} head dimensions is not supported; "
-            "models that rotate whole heads are"
+            f"models that rotate whole heads expected, got rotary over {architecture.rope_dims} of "
+            f"{architecture.head_size} head dimensions"
         )
     if architecture.rope_scaling is not None and architecture.rope_scaling.kind not in ("llama3", "linear"):
         raise UnknownArchitecture(
@@ -228,7 +229,7 @@ def _one(tensor: SourceTensor, name: str, weights: WeightFormat) -> Tensors:
             return {"w": _finite(tensor.float32(), name)}
         case "f16":
             with np.errstate(over="ignore"):
-                return {"w": _finite(tensor.float32().astype(np.float16), f"{name} as float16")}  # type: ignore[arg-type]
+                return {"w": _finite(tensor.float32().astype(np.float16), f"{name} as float16")}
         case _:
             assert_never(weights)
 
@@ -236,10 +237,8 @@ def _one(tensor: SourceTensor, name: str, weights: WeightFormat) -> Tensors:
 def _linear(
     source: SourceModel, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat
 ) -> Tensors:
-    """The fused linear of `parts` (tensor name, rows) below one another, as stored tensors called `name.*`."""
-    made = [
-        _one(_matrix(source.tensor(part), part, (rows, columns)), part, weights) for part, rows in parts
-    ]
+    """The fused linear of `parts` (tensor name, rows) below one another, as tensors called `name.*`."""
+    made = [_one(_matrix(source.tensor(part), part, (rows, columns)), part, weights) for part, rows in parts]
     if any("rest" in one for one in made):
         made = [{"rest": np.zeros_like(one["scale"]), **one} for one in made]
     fused = {key: np.concatenate([one[key] for one in made]) for key in made[0]}
@@ -255,9 +254,7 @@ def _attn_tensors(source: SourceModel, block: int, weights: WeightFormat) -> Ten
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     sizes = (("q", queries), ("k", keys), ("v", keys))
     tensors: Tensors = {"norm": _vector(source, f"{prefix}.norm", a.hidden)}
-    tensors |= _linear(
-        source, "qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden, weights
-    )
+    tensors |= _linear(source, "qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden, weights)
     if a.qkv_bias:
         tensors["qkv.bias"] = np.concatenate(
             [_vector(source, f"{prefix}.{part}_bias", rows) for part, rows in sizes]
@@ -279,7 +276,9 @@ def _ffn_tensors(source: SourceModel, block: int, weights: WeightFormat) -> Tens
 
 
 def _table(source: SourceModel, name: str, weights: WeightFormat) -> Tensors:
-    """Embedding or head matrix. It keeps 8 bits where the rest has 4: it decides every token and is read row by row."""
+    """Embedding or head matrix. It keeps 8 bits where the rest has 4: it decides every token and is read row
+    by row.
+    """
     a = source.architecture
     kept: WeightFormat = "8bit" if weights == "4bit" else weights
     return _one(_matrix(source.tensor(name), name, (a.vocab, a.hidden)), name, kept)
@@ -294,9 +293,7 @@ def _head_tensors(source: SourceModel, weights: WeightFormat) -> Tensors:
     a = source.architecture
     tensors: Tensors = {"norm": _vector(source, "head.norm", a.hidden)}
     if not a.tied_embedding:
-        tensors |= {
-            f"head.{part}": array for part, array in _table(source, "head.weight", weights).items()
-        }
+        tensors |= {f"head.{part}": array for part, array in _table(source, "head.weight", weights).items()}
     return tensors
 
 
@@ -317,7 +314,7 @@ def _put(store: Store, tensors: Tensors) -> tuple[BlobRef, tuple[StoredTensor, .
     def chunks() -> Iterator[bytes | memoryview]:
         for array in tensors.values():
             little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-            yield memoryview(little.reshape(-1).view(np.uint8))
+            yield memoryview(little.reshape(-1).view(np.uint8).data)
             yield b"\0" * (-array.nbytes % ALIGN)
 
     return store.put_blob(chunks()), tuple(stored)
@@ -359,4 +356,3 @@ def _unit(
         tensors=tensors,
         resident_bytes=resident_bytes(kind, tensors),
     )
-

@@ -1,0 +1,332 @@
+"""How a shard runs on onnxruntime: its sessions, its KV arrays, and the bindings that tie both together.
+
+Not thread-safe: one thread owns an `Execution`. Only the CPU provider is tested here; the others keep the KV
+arrays in memory of their device and copy through the host when rows move or the arrays grow.
+
+Memory: weights are mapped from their blobs while a session loads, repacked by the kernels tensor by tensor
+and let go, so there is never a second copy of more than one tensor. The head is loaded first because its
+matrix is the largest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice
+
+from peer.errors import CannotServe
+from peer.kv_slots import KvSlots, Move, Shape
+from planner.shards import EmbedTable, Shard, rotary_tables
+
+Floats = npt.NDArray[np.float32]
+PROVIDERS: Final = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one session's tokens go: its row of the KV arrays and the cached positions before them."""
+
+    row: int
+    length: int
+
+
+class Execution:
+    """One loaded shard. Raises CannotServe when the provider is missing or refuses the graph."""
+
+    def __init__(self, shard: Shard, *, threads: int, context: int) -> None:
+        options = _options(shard, threads)
+        providers = _providers(shard.provider)
+        self._shard = shard
+        self._embed = None if shard.embed is None else _Embedding(shard.embed)
+        try:
+            self._head = None if shard.head is None else ort.InferenceSession(shard.head, options, providers)
+            self._body = None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
+        except Exception as error:
+            raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
+        self._kv = _KvArrays(shard)
+        self._cos, self._sin = rotary_tables(shard.architecture, context + 1)
+        self._bindings: dict[tuple[int, int, int], _Binding] = {}
+        give_back_memory()
+
+    @property
+    def has_embed(self) -> bool:
+        return self._embed is not None
+
+    @property
+    def has_head(self) -> bool:
+        return self._head is not None
+
+    @property
+    def shape(self) -> Shape:
+        return self._kv.shape
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._kv.bytes
+
+    def ensure(self, slots: KvSlots, rows: int, positions: int) -> None:
+        """Grow the KV arrays so that `rows` rows of `positions` fit; what is cached is kept."""
+        wanted = slots.grown(self._kv.shape, rows, positions)
+        if wanted != self._kv.shape:
+            self._bindings.clear()
+            self._kv.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
+
+    def move(self, move: Move) -> None:
+        self._kv.move(move)
+
+    def embed(self, tokens: npt.NDArray[np.int64]) -> Floats:
+        """tokens (T,) -> (T, hidden)."""
+        if self._embed is None:
+            raise ValueError("this shard has no embedding")
+        return self._embed.rows(tokens)
+
+    def decode(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
+        """One token for each row of `span`: hidden (rows, hidden) -> (rows, hidden). The result is valid
+        until the next call.
+        """
+        if self._body is None:
+            return hidden
+        found: Floats = self._run(hidden[:, None, :], span, lengths)[:, 0]
+        return found
+
+    def prompt(self, hidden: Floats, row: Row) -> Floats:
+        """Several tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call."""
+        if self._body is None:
+            return hidden
+        return self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0]
+
+    def head(self, hidden: Floats) -> Floats:
+        """(rows, hidden) -> logits (rows, vocab)."""
+        if self._head is None:
+            raise ValueError("this shard has no head")
+        logits: Floats = self._head.run(["logits"], {"hidden": hidden})[0]
+        return logits
+
+    def close(self) -> None:
+        self._bindings.clear()
+        self._kv.close()
+        self._body = self._head = None
+        if self._embed is not None:
+            self._embed.close()
+
+    def _run(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
+        tokens = hidden.shape[1]
+        key = (span.start, len(span), tokens)
+        binding = self._bindings.get(key)
+        if binding is None:
+            if len(self._bindings) >= KEPT_BINDINGS:
+                self._bindings.clear()
+            binding = self._bindings[key] = self._bind(span, tokens)
+        np.copyto(binding.hidden, hidden)
+        binding.seqlens[:] = lengths
+        binding.seqlens += tokens - 1
+        binding.total[0] = max(lengths) + tokens
+        binding.run()
+        return binding.result
+
+    def _bind(self, span: range, tokens: int) -> _Binding:
+        assert self._body is not None
+        width = self._shard.architecture.hidden
+        made = _Binding(self._body, len(span), tokens, width)
+        made.input("cos", self._cos)
+        made.input("sin", self._sin)
+        self._kv.bind(made, span)
+        return made
+
+
+class _Binding:
+    """Buffers of one call shape (rows, tokens), bound once and used again."""
+
+    def __init__(self, session: ort.InferenceSession, rows: int, tokens: int, width: int) -> None:
+        self._session = session._sess
+        self._io = session.io_binding()._iobinding
+        self._kept: list[npt.NDArray[Any]] = []
+        self.hidden = np.empty((rows, tokens, width), np.float32)
+        self.result = np.empty_like(self.hidden)
+        self.seqlens = np.zeros(rows, np.int32)
+        self.total = np.zeros(1, np.int32)
+        self.input("hidden", self.hidden)
+        self.input("seqlens", self.seqlens)
+        self.input("total", self.total)
+        self.output("hidden.out", self.result)
+
+    def input(self, name: str, array: npt.NDArray[Any]) -> None:
+        self._kept.append(array)
+        self._io.bind_input(name, _CPU, array.dtype.type, list(array.shape), array.ctypes.data)
+
+    def output(self, name: str, array: npt.NDArray[Any]) -> None:
+        self._kept.append(array)
+        self._io.bind_output(name, _CPU, array.dtype.type, list(array.shape), array.ctypes.data)
+
+    def updated_in_place(self, name: str, device: OrtDevice, shape: list[int], address: int) -> None:
+        self._io.bind_input(name, device, np.float32, shape, address)
+        self._io.bind_output(f"{name}.out", device, np.float32, shape, address)
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._io, None)
+
+
+_CPU: Final = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
+
+
+class _KvArrays:
+    """Per attention unit a key and a value array, float32 (rows, kv_heads, capacity, head_size), on the
+    provider's device.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self._names = [f"{kind}.{block}" for block in shard.blocks for kind in ("key", "value")]
+        self._heads = shard.architecture.kv_heads
+        self._size = shard.architecture.head_size
+        self._cuda = shard.provider == "cuda"
+        self._host: dict[str, Floats] = {}
+        self._device: dict[str, ort.OrtValue] = {}
+        self.shape = Shape(0, 0)
+
+    @property
+    def bytes(self) -> int:
+        return len(self._names) * self.shape.rows * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._heads * self.shape.capacity * self._size * 4
+
+    def grow(self, shape: Shape, lengths: list[int]) -> None:
+        """One array at a time, so that the peak is one array above the new size; only filled positions are
+        touched.
+        """
+        for name in self._names:
+            fresh = np.zeros((shape.rows, self._heads, shape.capacity, self._size), np.float32)
+            old = self._read(name) if self.shape.rows else None
+            if old is not None:
+                for row, length in enumerate(lengths[: self.shape.rows]):
+                    fresh[row, :, :length] = old[row, :, :length]
+            del old
+            self._write(name, fresh)
+        self.shape = shape
+
+    def move(self, move: Move) -> None:
+        for name in self._names:
+            array = self._read(name)
+            array[move.target, :, : move.length] = array[move.source, :, : move.length]
+            if self._cuda:
+                self._write(name, array)
+
+    def bind(self, binding: _Binding, span: range) -> None:
+        shape = [len(span), self._heads, self.shape.capacity, self._size]
+        for name in self._names:
+            if self._cuda:
+                device = OrtDevice(OrtDevice.cuda(), OrtDevice.default_memory(), 0)
+                start = self._device[name].data_ptr()
+            else:
+                device, start = _CPU, self._host[name].ctypes.data
+            binding.updated_in_place(name, device, shape, start + span.start * self._row_bytes)
+
+    def close(self) -> None:
+        self._host.clear()
+        self._device.clear()
+        self.shape = Shape(0, 0)
+
+    def _read(self, name: str) -> Floats:
+        if not self._cuda:
+            return self._host[name]
+        array: Floats = self._device[name].numpy()
+        return array
+
+    def _write(self, name: str, array: Floats) -> None:
+        if self._cuda:
+            self._device.pop(name, None)
+            self._device[name] = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        else:
+            self._host[name] = array
+
+
+class _Embedding:
+    """Rows read from the blob when they are needed: a table of any size costs no memory."""
+
+    def __init__(self, table: EmbedTable) -> None:
+        self._table = table
+        self._file = os.open(table.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+    def rows(self, tokens: npt.NDArray[np.int64]) -> Floats:
+        table = self._table
+        if table.w is not None:
+            dtype = np.dtype("<f2" if table.w.dtype == "f16" else "<f4")
+            return self._read(tokens, table.w.offset, dtype, table.columns).astype(np.float32)
+        assert table.q8 is not None
+        assert table.scale is not None
+        blocks, block = table.q8.shape[1:]
+        q = self._read(tokens, table.q8.offset, np.dtype(np.uint8), blocks * block)
+        scale = self._read(tokens, table.scale.offset, np.dtype("<f4"), blocks)
+        centred = q.reshape(-1, blocks, block).astype(np.float32) - np.float32(128)
+        wide = (centred * scale[:, :, None]).reshape(len(tokens), -1)
+        return np.ascontiguousarray(wide[:, : table.columns], dtype=np.float32)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _read(
+        self, tokens: npt.NDArray[np.int64], offset: int, dtype: np.dtype[Any], columns: int
+    ) -> npt.NDArray[Any]:
+        found = np.empty((len(tokens), columns), dtype)
+        size = columns * dtype.itemsize
+        for place, token in enumerate(tokens.tolist()):
+            found[place] = np.frombuffer(_pread(self._file, size, offset + token * size), dtype)
+        return found
+
+
+def _pread(file: int, size: int, offset: int) -> bytes:
+    if sys.platform == "win32":
+        os.lseek(file, offset, os.SEEK_SET)
+        return os.read(file, size)
+    return os.pread(file, size, offset)
+
+
+def give_back_memory() -> None:
+    """Return freed pages to the system where the C library offers that (glibc)."""
+    with suppress(OSError, AttributeError):
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        trim(0)
+
+
+def _options(shard: Shard, threads: int) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # an arena keeps the largest prompt's scratch for ever
+    options.log_severity_level = 3
+    for key, value in (
+        ("session.model_external_initializers_file_folder_path", str(shard.blobs)),
+        ("session.intra_op.allow_spinning", "0"),  # other peers and the event loop share these cores
+    ):
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _providers(name: str) -> list[str]:
+    wanted = PROVIDERS.get(name)
+    if wanted is None:
+        raise CannotServe(f"provider {name!r} is not known; one of {', '.join(PROVIDERS)} expected")
+    available = ort.get_available_providers()
+    if wanted not in available:
+        raise CannotServe(
+            f"provider {name} needs {wanted}, but this onnxruntime has {', '.join(available)}; "
+            "install the onnxruntime package made for it, or use --provider cpu"
+        )
+    return [wanted] if name == "cpu" else [wanted, PROVIDERS["cpu"]]

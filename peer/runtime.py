@@ -1,0 +1,425 @@
+"""What runs next on a peer's shard: one worker thread batches the decodes that wait and lets prompts in
+between.
+
+Steps of one session run in the order they were submitted. Every result depends on the session's own tokens
+only: not on what else is in a batch, on the chunks a prompt came in, nor on where the model is cut.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from peer.execution import Execution, Row
+from peer.kv_slots import KvSlots, spans
+from planner.shards import Shard
+
+Floats = npt.NDArray[np.float32]
+PIECE_TOKENS: Final = (
+    64  # of a prompt between two decode batches: what others wait for, and the scratch of attention
+)
+GAP_ROWS: Final = 2  # idle rows carried along in a decode batch: each costs about a third of another call
+
+log = logging.getLogger(__name__)
+
+
+class RefusalReason(Enum):
+    """Why a step did not run. The numbers go over the wire."""
+
+    MISSING_POSITION = 1
+    CONTEXT_OVERFLOW = 2
+    NO_SLOT = 3
+    NOT_FINITE_INPUT = 4
+    NOT_FINITE_OUTPUT = 5
+    FAILED = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """T tokens of a session from `position` on: `tokens` int64 (T,) on the shard with the embedding, else
+    `hidden` float32 (T, hidden).
+
+    `last`: the last chunk of a prompt, or a decode step; only then does the head run, for the last token, and
+    `finish` is called on the worker with its logits (vocab,). The arrays belong to the runtime from `submit`
+    on.
+    """
+
+    session: bytes
+    position: int
+    tokens: npt.NDArray[np.int64] | None
+    hidden: Floats | None
+    last: bool
+    finish: Callable[[Floats], object] | None = None
+    turn: int = 0  # the submitter's own number, given back with the answer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """`hidden` float32 (count, hidden) unless this shard has the head; `finished`: what `finish` returned."""
+
+    session: bytes
+    position: int
+    count: int
+    hidden: Floats | None
+    finished: object | None
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The step did not run, or its result was thrown away; `have` positions are cached here."""
+
+    session: bytes
+    position: int
+    have: int
+    reason: RefusalReason
+    text: str
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBytes:
+    """`weights` and `overhead` (rotary tables, scratch of one piece) are computed, `kv` is what is allocated
+    now.
+    """
+
+    weights: int
+    kv: int
+    overhead: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    session: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Truncate:
+    session: bytes
+    length: int
+
+
+@dataclass(slots=True, eq=False)
+class _Prompt:
+    """A step of several tokens under way: `done` of them have run."""
+
+    step: Step
+    hidden: Floats
+    done: int
+    results: list[Floats]
+
+
+@dataclass(slots=True, eq=False)
+class _Refusal(Exception):
+    reason: RefusalReason
+    text: str
+
+
+class StageRuntime:
+    """Runs a shard for many sessions. Raises CannotServe when the shard cannot be loaded.
+
+    `slots` sessions of up to `context` positions; `deliver` is called on the worker thread, once for every
+    step that is not dropped by a release.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        threads: int,
+        slots: int,
+        context: int,
+        deliver: Callable[[Done | Refused], None],
+    ) -> None:
+        if context > shard.architecture.context:
+            raise ValueError(f"context of at most {shard.architecture.context} expected, got {context}")
+        self._shard = shard
+        self._slots = KvSlots(slots, context)
+        self._execution = Execution(shard, threads=threads, context=context)
+        self._deliver_to = deliver
+        self._inbox: deque[Step | _Release | _Truncate] = deque()
+        self._waiting: dict[bytes, deque[Step | _Truncate | _Prompt]] = {}
+        self._wake = threading.Condition()
+        self._closing = False
+        self._lengths: dict[bytes, int] = {}
+        self._worker = threading.Thread(target=self._work, name="shoal-runtime", daemon=True)
+        self._worker.start()
+
+    def submit(self, step: Step) -> None:
+        """From any thread; never blocks."""
+        self._post(step)
+
+    def release(self, session: bytes) -> None:
+        """Free the session's slot; its queued steps are dropped without an answer."""
+        self._post(_Release(session))
+
+    def truncate(self, session: bytes, length: int) -> None:
+        """Keep the first `length` positions only; steps submitted before run first."""
+        self._post(_Truncate(session, length))
+
+    def lengths(self) -> dict[bytes, int]:
+        """Cached positions per session, as of the last finished step."""
+        return self._lengths
+
+    def memory_bytes(self) -> MemoryBytes:
+        architecture = self._shard.architecture
+        tables = 4 * architecture.rope_dims * (self._slots.context + 1)
+        widest = max(2 * architecture.ffn, architecture.hidden) if self._shard.body is not None else 0
+        logits = 4 * architecture.vocab if self._shard.head is not None else 0
+        return MemoryBytes(
+            self._shard.weight_bytes,
+            self._execution.kv_bytes,
+            tables + 4 * 4 * widest * PIECE_TOKENS + logits,
+        )
+
+    def close(self) -> None:
+        """Ends the worker after the call it is in; waiting steps are dropped."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if threading.current_thread() is not self._worker:
+            self._worker.join()
+
+    def _post(self, item: Step | _Release | _Truncate) -> None:
+        with self._wake:
+            self._inbox.append(item)
+            self._wake.notify()
+
+    # Everything below runs on the worker.
+
+    def _work(self) -> None:
+        try:
+            while self._take():
+                self._decode_batch()
+                self._prompt_piece()
+        finally:
+            self._execution.close()
+
+    def _take(self) -> bool:
+        """Sort in what was posted; waits only when there is nothing to run. False: close."""
+        with self._wake:
+            while not self._inbox and not self._waiting and not self._closing:
+                self._wake.wait()
+            if self._closing:
+                return False
+            posted = list(self._inbox)
+            self._inbox.clear()
+        for item in posted:
+            match item:
+                case _Release(session):
+                    self._waiting.pop(session, None)
+                    self._free(session)
+                case _Truncate(session) | Step(session):
+                    self._waiting.setdefault(session, deque()).append(item)
+        self._truncate_due()
+        return True
+
+    def _truncate_due(self) -> None:
+        for session, queue in list(self._waiting.items()):
+            while queue and isinstance(queue[0], _Truncate):
+                due = queue.popleft()
+                assert isinstance(due, _Truncate)
+                if self._slots.row(session) is not None:
+                    self._slots.set_length(session, max(0, min(due.length, self._slots.length(session))))
+            if not queue:
+                del self._waiting[session]
+        self._publish()
+
+    def _free(self, session: bytes) -> None:
+        move = self._slots.release(session)
+        if move is not None:
+            self._execution.move(move)
+        self._publish()
+
+    def _publish(self) -> None:
+        self._lengths = self._slots.lengths()
+
+    def _next(self, session: bytes) -> None:
+        """The session's first step is answered; what follows it may run."""
+        queue = self._waiting[session]
+        queue.popleft()
+        if queue:
+            # Behind the others, so that prompts take turns.
+            self._waiting[session] = self._waiting.pop(session)
+        else:
+            del self._waiting[session]
+        self._truncate_due()
+
+    def _decode_batch(self) -> None:
+        """Run the waiting one-token steps of all sessions, as few calls as their rows allow."""
+        ready: dict[int, tuple[Step, Floats]] = {}
+        for queue in list(self._waiting.values()):
+            step = queue[0]
+            if not isinstance(step, Step) or _tokens(step) != 1:
+                continue
+            try:
+                row = self._admit(step)
+                ready[row] = (step, self._input(step))
+            except _Refusal as refusal:
+                self._refuse(step, refusal)
+            except Exception as error:
+                self._fail(step, error)
+        for span in spans(sorted(ready), GAP_ROWS):
+            self._decode_span(span, {row: ready[row] for row in span if row in ready})
+
+    def _decode_span(self, span: range, steps: dict[int, tuple[Step, Floats]]) -> None:
+        try:
+            lengths = [
+                steps[row][0].position if row in steps else self._slots.length_of_row(row) for row in span
+            ]
+            self._execution.ensure(self._slots, span.stop, max(lengths) + 1)
+            hidden = np.zeros((len(span), self._shard.architecture.hidden), np.float32)
+            for row, (_, value) in steps.items():
+                hidden[row - span.start] = value[0]
+            result = self._execution.decode(hidden, span, lengths)
+            heads = {
+                row: place
+                for place, row in enumerate(
+                    row for row, (step, _) in steps.items() if step.last and self._execution.has_head
+                )
+            }
+            logits = (
+                self._execution.head(np.stack([result[row - span.start] for row in heads])) if heads else None
+            )
+        except Exception as error:
+            for step, _ in steps.values():
+                self._fail(step, error)
+            return
+        for row, (step, _) in steps.items():
+            mine = logits[heads[row]] if logits is not None and row in heads else None
+            self._finish(step, result[row - span.start : row - span.start + 1].copy(), mine)
+
+    def _prompt_piece(self) -> None:
+        """Run one piece of the first waiting prompt."""
+        for session, queue in self._waiting.items():  # noqa: B007 - used after the loop
+            first = queue[0]
+            if isinstance(first, _Prompt) or (isinstance(first, Step) and _tokens(first) != 1):
+                break
+        else:
+            return
+        step = first.step if isinstance(first, _Prompt) else first
+        assert isinstance(step, Step)
+        try:
+            if isinstance(first, Step):
+                self._admit(step)
+                first = queue[0] = _Prompt(step, self._input(step), 0, [])
+            assert isinstance(first, _Prompt)
+            self._run_piece(session, first)
+            if first.done < len(first.hidden):
+                self._waiting[session] = self._waiting.pop(session)
+                return
+            result = first.results[0] if len(first.results) == 1 else np.concatenate(first.results)
+            logits = None
+            if step.last and self._execution.has_head:
+                logits = self._execution.head(result[-1:])[0]
+        except _Refusal as refusal:
+            self._refuse(step, refusal)
+        except Exception as error:
+            self._fail(step, error)
+        else:
+            self._finish(step, result, logits)
+
+    def _run_piece(self, session: bytes, prompt: _Prompt) -> None:
+        piece = prompt.hidden[prompt.done : prompt.done + PIECE_TOKENS]
+        row = self._slots.row(session)
+        assert row is not None
+        start = prompt.step.position + prompt.done
+        self._execution.ensure(self._slots, row + 1, start + len(piece))
+        result = self._execution.prompt(piece, Row(row, start))
+        if not np.isfinite(result).all():
+            raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")
+        prompt.results.append(result.copy())
+        prompt.done += len(piece)
+        self._slots.set_length(session, start + len(piece))
+
+    def _admit(self, step: Step) -> int:
+        """The session's row, its cache cut to `step.position`; or a refusal that changes nothing."""
+        have = self._slots.length(step.session)
+        if step.position < 0 or step.position > have:
+            raise _Refusal(
+                RefusalReason.MISSING_POSITION, f"position {step.position} needs as many cached, have {have}"
+            )
+        stop = step.position + _tokens(step)
+        if stop > self._slots.context:
+            raise _Refusal(
+                RefusalReason.CONTEXT_OVERFLOW,
+                f"{stop} positions do not fit the context of {self._slots.context}",
+            )
+        self._check(step)
+        row = self._slots.admit(step.session)
+        if row is None:
+            raise _Refusal(RefusalReason.NO_SLOT, f"all {self._slots.limit} slots are taken; try again later")
+        self._slots.set_length(step.session, step.position)
+        return row
+
+    def _check(self, step: Step) -> None:
+        """The input's form; what a broken or hostile neighbour may send."""
+        architecture = self._shard.architecture
+        if self._execution.has_embed:
+            tokens = step.tokens
+            if tokens is None or tokens.ndim != 1 or not len(tokens):
+                raise _Refusal(RefusalReason.FAILED, "token ids of shape (T,) expected by the first stage")
+            if int(tokens.min()) < 0 or int(tokens.max()) >= architecture.vocab:
+                raise _Refusal(RefusalReason.FAILED, f"token ids below {architecture.vocab} expected")
+            return
+        hidden = step.hidden
+        if hidden is None or hidden.ndim != 2 or not len(hidden) or hidden.shape[1] != architecture.hidden:
+            raise _Refusal(RefusalReason.FAILED, f"activations of shape (T, {architecture.hidden}) expected")
+        if hidden.dtype != np.float32:
+            raise _Refusal(RefusalReason.FAILED, f"float32 activations expected, got {hidden.dtype}")
+        if not np.isfinite(hidden).all():
+            raise _Refusal(RefusalReason.NOT_FINITE_INPUT, "the activation holds NaN or infinity")
+
+    def _input(self, step: Step) -> Floats:
+        if self._execution.has_embed:
+            assert step.tokens is not None
+            return self._execution.embed(step.tokens)
+        assert step.hidden is not None
+        return step.hidden
+
+    def _finish(self, step: Step, result: Floats, logits: Floats | None) -> None:
+        """Answer the step with its result, unless that is not finite or `finish` fails."""
+        checked = result if logits is None else logits
+        if not np.isfinite(checked).all() or not np.isfinite(result).all():
+            self._refuse(step, _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity"))
+            return
+        try:
+            finished = step.finish(logits) if logits is not None and step.finish is not None else None
+        except Exception as error:
+            self._fail(step, error)
+            return
+        self._slots.set_length(step.session, step.position + len(result))
+        self._next(step.session)
+        hidden = None if self._execution.has_head else result
+        self._deliver(Done(step.session, step.position, len(result), hidden, finished, step.turn))
+
+    def _refuse(self, step: Step, refusal: _Refusal) -> None:
+        have = self._slots.length(step.session)
+        self._next(step.session)
+        self._deliver(Refused(step.session, step.position, have, refusal.reason, refusal.text, step.turn))
+
+    def _fail(self, step: Step, error: Exception) -> None:
+        log.error("a step failed: %s", type(error).__name__)
+        if self._slots.length(step.session) > step.position:
+            self._slots.set_length(step.session, step.position)
+        self._refuse(step, _Refusal(RefusalReason.FAILED, f"{type(error).__name__}: {error}"[:500]))
+
+    def _deliver(self, answer: Done | Refused) -> None:
+        try:
+            self._deliver_to(answer)
+        except Exception:
+            log.exception("the receiver of results failed")
+
+
+def _tokens(step: Step) -> int:
+    if step.tokens is not None:
+        return int(step.tokens.size)
+    return 0 if step.hidden is None else len(step.hidden) if step.hidden.ndim else 0
