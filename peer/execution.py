@@ -109,7 +109,8 @@ class Execution:
         """Several tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call."""
         if self._body is None:
             return hidden
-        return self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0]
+        found: Floats = self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0]
+        return found
 
     def head(self, hidden: Floats) -> Floats:
         """(rows, hidden) -> logits (rows, vocab)."""

@@ -271,7 +271,7 @@ def _body(units: list[ManifestUnit], a: Architecture) -> bytes:
     for unit in units:
         if unit.kind == "attn":
             branch = _attn(graph, unit, a, hidden)
-            shape = ["batch", a.kv_heads, "capacity", a.head_size]
+            shape: tuple[int | str, ...] = ("batch", a.kv_heads, "capacity", a.head_size)
             for name in unit.state:
                 inputs.append(_value(name, TensorProto.FLOAT, shape))
                 outputs.append(_value(f"{name}.out", TensorProto.FLOAT, shape))
@@ -361,5 +361,5 @@ def _embed_table(unit: ManifestUnit, a: Architecture, store: Store) -> EmbedTabl
     return EmbedTable(path, a.vocab, a.hidden, None, q8, scale)
 
 
-def _value(name: str, kind: int, shape: Sequence[object]) -> onnx.ValueInfoProto:
+def _value(name: str, kind: int, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, list(shape))
