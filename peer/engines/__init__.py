@@ -1,0 +1,56 @@
+"""Decides which transport engine carries a connection."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from peer.connection import Engine
+from peer.errors import EngineMissing
+
+ENGINES: Final = ("auto", "aiortc", "libdatachannel")
+
+
+@dataclass(frozen=True, slots=True)
+class IceServer:
+    """A STUN or TURN server, as in WebRTC's RTCIceServer."""
+
+    urls: tuple[str, ...]
+    username: str | None = None
+    credential: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Where an engine may send and receive.
+
+    `bind` are the addresses of this machine that may carry traffic, 127.0.0.1 included; empty: every address, and
+    127.0.0.1 when there is no other.
+    """
+
+    bind: tuple[str, ...] = ()
+    ice_servers: tuple[IceServer, ...] = ()
+
+
+def choose_engine(name: str) -> Callable[[EngineSettings], Engine]:
+    """The engine called `name`; "auto" is libdatachannel where it is installed, else aiortc.
+
+    Raises EngineMissing for a name that is not known or not installed.
+    """
+    fast = importlib.util.find_spec("aiolibdatachannel") is not None
+    match name:
+        case "libdatachannel" | "auto" if fast:
+            from peer.engines.libdatachannel import LibdatachannelEngine
+
+            return LibdatachannelEngine
+        case "aiortc" | "auto":
+            from peer.engines.aiortc import AiortcEngine
+
+            return AiortcEngine
+        case "libdatachannel":
+            raise EngineMissing(
+                "transport libdatachannel is not installed; install shoal-mesh[fast] on CPython 3.12 or newer, "
+                "or use --transport aiortc"
+            )
+        case _:
+            raise EngineMissing(f"expected a transport of {', '.join(ENGINES)}, got {name!r}")

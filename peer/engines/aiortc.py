@@ -1,0 +1,130 @@
+"""Decides how the two channels run over aiortc, the engine that is always there."""
+
+from typing import Final
+
+import aioice
+from aiortc import (
+    InvalidStateError,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from aiortc.sdp import candidate_from_sdp
+
+from peer.connection import EngineEvents
+from peer.engines import EngineSettings
+from peer.errors import ConnectionLost, SignalingFault
+from peer.flow import LOW_WATER_BYTES
+from peer.frames import Channel
+
+LOOPBACK: Final = ("127.0.0.1",)
+
+
+class BoundConnection(aioice.Connection):  # type: ignore[misc]
+    """An ICE connection whose host candidates are the addresses it is told, instead of aioice's choice.
+
+    aioice leaves out 127.0.0.1 always; here it is used when asked for, or when this machine has no other address.
+    """
+
+    bind: tuple[str, ...] = ()
+
+    async def get_component_candidates(
+        self, component: int, addresses: list[str], timeout: int = 5
+    ) -> list[aioice.Candidate]:
+        chosen = list(self.bind) or addresses or list(LOOPBACK)
+        found: list[aioice.Candidate] = await super().get_component_candidates(component, chosen, timeout)
+        return found
+
+
+class AiortcEngine:
+    """One RTCPeerConnection with the negotiated channels `control` and `data`."""
+
+    name = "aiortc"
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._bind = settings.bind
+        servers = [
+            RTCIceServer(urls=list(s.urls), username=s.username, credential=s.credential)
+            for s in settings.ice_servers
+        ]
+        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=servers))
+        self._channels: dict[Channel, RTCDataChannel] = {}
+        self._events: EngineEvents | None = None
+        self._closing = False
+        self._pc.on("connectionstatechange", self._state_changed)
+
+    def attach(self, events: EngineEvents) -> None:
+        self._events = events
+
+    async def offer(self) -> str:
+        self._make_channels()
+        await self._pc.setLocalDescription(await self._pc.createOffer())
+        return str(self._pc.localDescription.sdp)
+
+    async def accept(self, offer: str) -> str:
+        await self._describe(offer, "offer")
+        self._make_channels()
+        await self._pc.setLocalDescription(await self._pc.createAnswer())
+        return str(self._pc.localDescription.sdp)
+
+    async def set_answer(self, answer: str) -> None:
+        await self._describe(answer, "answer")
+
+    async def add_candidate(self, candidate: str) -> None:
+        try:
+            parsed = candidate_from_sdp(candidate.removeprefix("candidate:")) if candidate else None
+            if parsed is not None:
+                parsed.sdpMid = self._pc.sctp.mid
+            await self._pc.addIceCandidate(parsed)
+        except Exception as error:
+            raise SignalingFault(
+                f"expected an ICE candidate line, got one that aiortc refuses: {error}"
+            ) from error
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        try:
+            self._channels[channel].send(data)
+        except InvalidStateError:
+            raise ConnectionLost(f"expected channel {channel.name} to be open, it is closed") from None
+
+    def buffered_bytes(self, channel: Channel) -> int:
+        return int(self._channels[channel].bufferedAmount)
+
+    async def close(self) -> None:
+        self._closing = True
+        await self._pc.close()
+
+    async def _describe(self, sdp: str, kind: str) -> None:
+        try:
+            await self._pc.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
+        except Exception as error:
+            raise SignalingFault(f"expected an SDP {kind}, got one that aiortc refuses: {error}") from error
+
+    def _make_channels(self) -> None:
+        for channel in Channel:
+            made = self._pc.createDataChannel(channel.name.lower(), negotiated=True, id=int(channel))
+            made.bufferedAmountLowThreshold = LOW_WATER_BYTES
+            made.on("open", self._channel_open)
+            made.on("message", lambda data, channel=channel: self._events.engine_message(channel, data))
+            made.on("bufferedamountlow", lambda channel=channel: self._events.engine_writable(channel))
+            made.on("close", lambda channel=channel: self._gone(f"channel {channel.name.lower()} was closed"))
+            self._channels[channel] = made
+        ice = self._pc.sctp.transport.transport._connection
+        ice.__class__ = BoundConnection
+        ice.bind = self._bind
+
+    def _channel_open(self) -> None:
+        if all(c.readyState == "open" for c in self._channels.values()):
+            self._events.engine_open()
+
+    def _state_changed(self) -> None:
+        state = self._pc.connectionState
+        if state in ("failed", "closed"):
+            self._gone(f"the transport {'failed' if state == 'failed' else 'was closed'}")
+
+    def _gone(self, reason: str) -> None:
+        if not self._closing and self._events is not None:
+            self._closing = True
+            self._events.engine_closed(reason)
