@@ -9,6 +9,7 @@ from peer.connection import Engine
 from peer.errors import EngineMissing
 
 ENGINES: Final = ("auto", "aiortc", "libdatachannel")
+LOOPBACK: Final = ("127.0.0.1",)
 
 
 @dataclass(frozen=True, slots=True)

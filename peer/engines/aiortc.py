@@ -14,12 +14,10 @@ from aiortc import (
 from aiortc.sdp import candidate_from_sdp
 
 from peer.connection import EngineEvents
-from peer.engines import EngineSettings
+from peer.engines import LOOPBACK, EngineSettings
 from peer.errors import ConnectionLost, SignalingFault
 from peer.flow import LOW_WATER_BYTES
 from peer.frames import Channel
-
-LOOPBACK: Final = ("127.0.0.1",)
 
 
 class BoundConnection(aioice.Connection):  # type: ignore[misc]
