@@ -25,6 +25,7 @@ MAX_NAME_CHARS = 64
 MAX_TEXT_CHARS = 500
 MAX_MEMBERS = 512
 MAX_ICE_SERVERS = 16
+MAX_REQUEST = (1 << 31) - 1
 MAX_BATCH = 64  # grants or revocations in one registration
 
 
@@ -63,8 +64,9 @@ class Join:
 
 @dataclass(frozen=True)
 class Register:
-    """Signed grants and revocations for the server to keep. They carry their own proof."""
+    """Signed grants and revocations for the server to keep. They carry their own proof. `request` comes back."""
 
+    request: int
     grants: tuple[Grant, ...]
     revocations: tuple[Revocation, ...]
 
@@ -119,7 +121,11 @@ class Left:
 
 @dataclass(frozen=True)
 class Registered:
-    """Everything in the last registration is kept (on disk, where the server has a state file)."""
+    """All of registration `request` is kept (on disk, where the server has a state folder), or the error why not."""
+
+    request: int
+    code: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -377,7 +383,12 @@ _CLIENT: dict[str, Record[ClientMessage]] = {
         ),
     ),
     "register": Record(
-        Register, (("grants", _List(GRANT, MAX_BATCH)), ("revocations", _List(REVOCATION, MAX_BATCH)))
+        Register,
+        (
+            ("request", _Int(MAX_REQUEST)),
+            ("grants", _List(GRANT, MAX_BATCH)),
+            ("revocations", _List(REVOCATION, MAX_BATCH)),
+        ),
     ),
     "admit": Record(Admit, (("membership", GRANT),)),
     "leave": Record(Leave, ()),
@@ -396,7 +407,7 @@ _SERVER: dict[str, Record[ServerMessage]] = {
     ),
     "joined": Record(Joined, (("member", PRESENCE),)),
     "left": Record(Left, (("peer", _Id()), ("reason", _LINE))),
-    "registered": Record(Registered, ()),
+    "registered": Record(Registered, (("request", _Int(MAX_REQUEST)), ("code", _Text(40)), ("text", _LINE))),
     "revoked": Record(Revoked, (("revocation", REVOCATION),)),
     "refused": Record(Refused, (("code", _Text(40, 1)), ("text", _LINE))),
     "relay": Record(Relay, (("signal", SIGNAL),)),

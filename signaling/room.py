@@ -220,8 +220,8 @@ class Hub:
         match message:
             case Join():
                 raise OutOfOrder("this socket has joined already: open another one to join again")
-            case Register(grants, revocations):
-                return self._register(socket, room, grants, revocations, now_unix)
+            case Register():
+                return self._register(socket, room, message, now_unix)
             case Admit(membership):
                 return self._admit(room, membership)
             case Relay(signal):
@@ -299,29 +299,29 @@ class Hub:
         del self.rooms[mesh]
         return [Forget(mesh)]
 
-    def _register(
-        self,
-        socket: int,
-        room: Room,
-        grants: tuple[Grant, ...],
-        revocations: tuple[Revocation, ...],
-        now_unix: float,
-    ) -> list[Effect]:
+    def _register(self, socket: int, room: Room, register: Register, now_unix: float) -> list[Effect]:
         admissions = room.admissions
         admissions.forget_expired(now_unix)
-        fresh = [r for r in revocations if admissions.revoke(r)]
-        for grant in grants:
-            admissions.register(grant)
+        answer = Registered(register.request)
+        fresh: list[Revocation] = []
+        try:
+            for revocation in register.revocations:  # what was taken before an error stays: it is signed
+                if admissions.revoke(revocation):
+                    fresh.append(revocation)
+            for grant in register.grants:
+                admissions.register(grant)
+        except SignalingError as error:
+            answer = Registered(register.request, code_of(error), str(error)[:MAX_TEXT_CHARS])
         effects: list[Effect] = [Persist(admissions.mesh)]
         for revocation in fresh:
             effects.append(Send(room.sockets(), Revoked(revocation)))
             gone = [m for m in room.members.values() if m.presence.grant.key == revocation.key]
             for member in gone:
-                error = InviteRevoked("the founder withdrew the invite you came with: ask for a new link")
-                effects.extend(self._out(member.socket, code_of(error)))
-                effects.append(Drop(member.socket, error))
+                why = InviteRevoked("the founder withdrew the invite you came with: ask for a new link")
+                effects.extend(self._out(member.socket, code_of(why)))
+                effects.append(Drop(member.socket, why))
         if socket in self._sockets:
-            effects.append(Send((socket,), Registered()))
+            effects.append(Send((socket,), answer))
         return effects
 
     def _admit(self, room: Room, membership: Grant) -> list[Effect]:

@@ -28,7 +28,6 @@ from signaling.errors import (
     ServerError,
     SignalingError,
     Stopping,
-    TooFast,
     TooSlow,
     code_of,
 )
@@ -193,8 +192,7 @@ class SignalingServer:
                     await self._step(Received(socket.number, message))
                     continue
             await self._step(Broke(socket.number, error))
-            if isinstance(error, TooFast):
-                return  # what it sent meanwhile is not even read
+            return  # what it sent meanwhile is not even read
         if isinstance(socket.ws.exception(), Exception) and socket.ws.close_code == 1009:
             self.metrics.rejected.labels(code_of(MessageTooLarge())).inc()
 
@@ -322,10 +320,15 @@ async def serve(
     options: ServerOptions, store: Store | None = None, planning: Planning | None = None
 ) -> AsyncIterator[RunningServer]:
     """Listen until the block ends. PortInUse or ServerError when that cannot be."""
-    runner = web.AppRunner(create_app(options, store, planning), access_log=None, handle_signals=False)
+    runner = web.AppRunner(
+        create_app(options, store, planning),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=CLOSE_WITHIN_S,
+    )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, options.host, options.port, shutdown_timeout=CLOSE_WITHIN_S)
+        site = web.TCPSite(runner, options.host, options.port)
         try:
             await site.start()
         except OSError as error:
