@@ -33,7 +33,7 @@ PIECE_BYTES = (
 MANIFEST_LIMIT_BYTES = 64 << 20  # a manifest of a 70 B model with its tensors is under 2 MiB
 PREFIX_DIGITS = 4  # a shorter prefix of a model id is more likely a mistake than a choice
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -481,7 +481,7 @@ def _full_disk(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in DISK_FULL:
             raise
         raise StoreFull(
             f"the disk under {root} is full ({os.strerror(error.errno)}): free some space and try again"

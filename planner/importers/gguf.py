@@ -1,7 +1,7 @@
 """How a GGUF file of a llama-family model reads as a SourceModel: names, numbers, rows in half-split order.
 
-GGUF files of architecture "llama" hold the rows of Q and K interleaved inside each head (the converter permutes
-them); those of qwen2 and qwen3 do not. Un-permuting moves whole rows, so every block format stays exact.
+GGUF files of architecture "llama" hold the rows of Q and K interleaved inside each head (the converter
+permutes them); those of qwen2 and qwen3 do not. Un-permuting moves whole rows: block formats stay exact.
 """
 
 from __future__ import annotations
@@ -284,13 +284,13 @@ def _rope_factors(file: GgufFile, rope_dims: int) -> tuple[float, ...] | None:
 
 
 def _refuse_strangers(file: GgufFile, known: set[str]) -> None:
-    """A tensor we would ignore means a model we would compute wrongly; biases that are all zero do not matter."""
+    """A tensor we ignored would mean a model computed wrongly; biases that are all zero do not matter."""
     for name in sorted(file.tensors.keys() - known):
         if _HARMLESS.fullmatch(name):
             continue
         if name.endswith(".bias") and not GgufTensor(file.tensors[name]).float32().any():
             continue
         raise UnknownArchitecture(
-            f"{file.path.name}: tensor {name} has no place in {file.text('general.architecture')} as known here; "
-            "this variant is not supported"
+            f"{file.path.name}: tensor {name} has no place in {file.text('general.architecture')} "
+            "as known here; this variant is not supported"
         )

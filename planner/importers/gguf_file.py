@@ -1,4 +1,4 @@
-"""What a GGUF file says: its metadata and where each tensor's bytes lie. No count is believed before it is checked.
+"""What a GGUF file says: its metadata and where each tensor's bytes lie. No count is believed unchecked.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Versions 2 and 3, little-endian. Nothing is
 copied but strings; tensor bytes stay in the memory map until they are asked for.
@@ -47,7 +47,7 @@ _SCALARS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """One tensor as stored. `shape`: rows first, the reverse of the file's order; `payload`: (rows..., bytes)."""
+    """One tensor as stored. `shape`: rows first, unlike in the file; `payload`: (rows..., bytes)."""
 
     name: str
     kind: GGMLQuantizationType

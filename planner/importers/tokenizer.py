@@ -1,7 +1,7 @@
 """How the vocabulary inside a GGUF file becomes a Hugging Face tokenizer.json that cuts text the same way.
 
 `tokenizer.ggml.model` "gpt2" is byte-level BPE with stored merges; "llama" is SentencePiece BPE, whose merges
-follow from the scores. The result never adds a BOS by itself: TokenizerSource.add_bos says if the caller should.
+follow from the scores. The result never adds a BOS: TokenizerSource.add_bos says whether the caller should.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _merges_from_scores(
 def _add_tokens(
     tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int], end_of_turn: set[int]
 ) -> None:
-    """Control tokens are matched whole and left out of decoded text; user-defined ones are matched and kept."""
+    """Control tokens are matched whole and left out of decoded text; user-defined ones are kept in it."""
     added: list[AddedToken] = []
     for token, (text, kind) in enumerate(zip(tokens, types, strict=True)):
         if not text or tokenizer.token_to_id(text) != token:

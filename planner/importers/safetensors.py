@@ -1,0 +1,221 @@
+"""How a Hugging Face folder (config.json, tokenizer.json, *.safetensors) reads as a SourceModel.
+
+The header of a safetensors file is 8 bytes of length and JSON: tensor -> dtype, shape, offsets. Read here
+directly: bfloat16 needs no other library and every number is checked. Pickled weights are never opened.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.architecture import Architecture, BlockQuantized, SourceTensor, TokenizerSource
+from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
+from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
+from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
+
+HEADER_LIMIT_BYTES = 100 << 20  # the format's own limit
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+_DTYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_BLOCK_NAMES = {
+    "attn": {
+        "norm": "input_layernorm.weight",
+        "q": "self_attn.q_proj.weight",
+        "k": "self_attn.k_proj.weight",
+        "v": "self_attn.v_proj.weight",
+        "o": "self_attn.o_proj.weight",
+        "q_bias": "self_attn.q_proj.bias",
+        "k_bias": "self_attn.k_proj.bias",
+        "v_bias": "self_attn.v_proj.bias",
+        "q_norm": "self_attn.q_norm.weight",
+        "k_norm": "self_attn.k_norm.weight",
+    },
+    "ffn": {
+        "norm": "post_attention_layernorm.weight",
+        "gate": "mlp.gate_proj.weight",
+        "up": "mlp.up_proj.weight",
+        "down": "mlp.down_proj.weight",
+    },
+}
+_WHOLE_NAMES = {
+    "embed.weight": "model.embed_tokens.weight",
+    "head.norm": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+_HARMLESS = re.compile(r"lm_head\.weight|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+
+
+def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
+    """Opens a folder with a llama, mistral, qwen2 or qwen3 model. Errors: see planner.errors.ModelError."""
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
+    files = _read_files(folder)
+    architecture = architecture_from_config(config, frozenset(files), folder.name)
+    check_numbers(architecture, folder.name)
+    shapes = tensor_shapes(architecture)
+
+    def found(ours: str) -> tuple[int, ...] | None:
+        tensor = files.get(_file_name(ours))
+        return None if tensor is None else tensor.shape
+
+    check_tensors(shapes, found, _file_name, folder.name)
+    _refuse_strangers(files, {_file_name(ours) for ours in shapes}, architecture, folder.name)
+    tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
+    tensors = {ours: files[_file_name(ours)] for ours in shapes}
+    return SafetensorsModel(name or folder.resolve().name, architecture, tokenizer, tensors, folder.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsModel:
+    """A Hugging Face folder as planner.architecture.SourceModel."""
+
+    name: str
+    architecture: Architecture
+    tokenizer: TokenizerSource
+    tensors: Mapping[str, FolderTensor]
+    file: str
+
+    def tensor(self, name: str) -> SourceTensor:
+        """The tensor with our name `name`; MissingTensor when this model has none of that name."""
+        try:
+            return self.tensors[name]
+        except KeyError:
+            raise MissingTensor(f"{self.file}: this model has no tensor {name}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTensor:
+    """One tensor in the memory map."""
+
+    kind: str  # "F32", "F16", "BF16", "F64"
+    shape: tuple[int, ...]
+    payload: npt.NDArray[np.uint8]
+
+    def float32(self) -> npt.NDArray[np.float32]:
+        """The weight as float32, C-contiguous."""
+        stored = np.ascontiguousarray(self.payload).view(_DTYPES[self.kind])
+        if self.kind == "BF16":  # the upper half of a float32
+            numbers = (stored.astype(np.uint32) << 16).view(np.float32)
+        else:
+            numbers = stored.astype(np.float32)
+        return numbers.reshape(self.shape)
+
+    def blocks(self) -> BlockQuantized | None:
+        """Always None: these files hold plain numbers."""
+        return None
+
+
+def _file_name(ours: str) -> str:
+    if ours in _WHOLE_NAMES:
+        return _WHOLE_NAMES[ours]
+    unit, block, part = ours.split(".")
+    return f"model.layers.{block}.{_BLOCK_NAMES[unit][part]}"
+
+
+def _read_files(folder: Path) -> dict[str, FolderTensor]:
+    if (folder / SINGLE).is_file():
+        return _read_one(folder / SINGLE)
+    index = read_json(folder, INDEX)
+    if index is None:
+        raise _no_weights(folder)
+    where = index.get("weight_map")
+    if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
+        raise CorruptModel(f"{folder.name}: {INDEX} should hold a weight_map from tensors to files")
+    tensors: dict[str, FolderTensor] = {}
+    for file in sorted(set(where.values())):
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise CorruptModel(
+                f"{folder.name}: {INDEX} names {file[:80]!r}, expected a .safetensors file beside it"
+            )
+        if not (folder / file).is_file():
+            raise NoSuchModel(
+                f"{folder.name}: {INDEX} names {file}, which is missing: download the folder again"
+            )
+        part = _read_one(folder / file)
+        tensors.update({name: tensor for name, tensor in part.items() if where.get(name) == file})
+    if absent := sorted(set(where) - set(tensors)):
+        raise MissingTensor(
+            f"{folder.name}: tensor {absent[0]} is not in {where[absent[0]]}, where the index says it is"
+        )
+    return tensors
+
+
+def _no_weights(folder: Path) -> NoSuchModel:
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        return NoSuchModel(
+            f"{folder} has only pickled weights, which are never opened because they can run code: "
+            "convert them to safetensors"
+        )
+    return NoSuchModel(f"{folder} has neither {SINGLE} nor {INDEX}")
+
+
+def _read_one(path: Path) -> dict[str, FolderTensor]:
+    size = path.stat().st_size
+    if size < 8:
+        raise CorruptModel(f"{path.name}: the file ends early: download it again")
+    content: npt.NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
+    length = int.from_bytes(bytes(content[:8]), "little")
+    if length > min(size - 8, HEADER_LIMIT_BYTES):
+        raise CorruptModel(
+            f"{path.name}: a header of {length} bytes does not fit; not a safetensors file, or cut short"
+        )
+    try:
+        header = json.loads(bytes(content[8 : 8 + length]))
+    except (ValueError, RecursionError) as error:
+        raise CorruptModel(f"{path.name}: the header is not JSON; not a safetensors file") from error
+    if not isinstance(header, dict):
+        raise CorruptModel(f"{path.name}: the header should be an object, is a {type(header).__name__}")
+    body = content[8 + length :]
+    return {
+        name: _tensor(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"
+    }
+
+
+def _tensor(path: Path, name: str, entry: object, body: npt.NDArray[np.uint8]) -> FolderTensor:
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if all(
+            isinstance(size, int) and size >= 0 for size in shape
+        ):
+            pass
+        case _:
+            raise CorruptModel(
+                f"{path.name}: the entry of tensor {name} should have dtype, shape and data_offsets"
+            )
+    if dtype not in _DTYPES:
+        raise UnknownArchitecture(
+            f"{path.name}: tensor {name} is {dtype}; supported are {', '.join(_DTYPES)}, not quantized ones"
+        )
+    expected = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+    if not 0 <= start <= stop or stop - start != expected:
+        raise CorruptModel(
+            f"{path.name}: tensor {name} {tuple(shape)} {dtype} needs {expected} bytes, has {stop - start}"
+        )
+    if stop > len(body):
+        raise CorruptModel(
+            f"{path.name}: the file ends early: tensor {name} needs {stop} bytes after the header, there are "
+            f"{len(body)}; download it again"
+        )
+    return FolderTensor(dtype, tuple(shape), body[start:stop])
+
+
+def _refuse_strangers(
+    files: Mapping[str, FolderTensor], known: set[str], architecture: Architecture, where: str
+) -> None:
+    """A tensor we ignored would mean a model computed wrongly; biases that are all zero do not matter."""
+    for name in sorted(files.keys() - known):
+        if _HARMLESS.fullmatch(name) or (name.endswith(".bias") and not files[name].float32().any()):
+            continue
+        raise UnknownArchitecture(
+            f"{where}: tensor {name} has no place in {architecture.family} as known here; "
+            "this variant is not supported"
+        )
