@@ -1,7 +1,9 @@
 """Decides when a peer talks to the signaling server, and passes on only what it could verify.
 
-The server is needed to meet, not to stay: when it is gone, members and connections are left as they are, and the
-client comes back by itself with fresh nonces. Nothing is queued while it is away; sending then raises NotConnected.
+The server is needed to meet, not to stay: when it is gone, members and connections are left as they are, and
+the
+client comes back by itself with fresh nonces. Nothing is queued while it is away; sending then raises
+NotConnected.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import assert_never
 
@@ -126,7 +129,7 @@ def _nothing(*_: object) -> None:
 class SignalingEvents:
     """What the client reports, each on the event loop and never from inside a call of its user."""
 
-    on_member: Callable[[Presence], None] = _nothing  # came, came again, or became a lasting member
+    on_member: Callable[[Presence], None] = _nothing  # came, or came again with new nonces
     on_left: Callable[[str, str], None] = (
         _nothing  # peer, reason: its socket is gone, its connections may go on
     )
@@ -152,7 +155,9 @@ class ClientSettings:
 
 
 def backoff_s(settings: ClientSettings, attempt: int) -> float:
-    """Seconds to wait before attempt 1, 2, ...: doubling, with half of it by chance, so that peers spread out."""
+    """Seconds to wait before attempt 1, 2, ...: doubling, with half of it by chance, so that peers spread
+    out.
+    """
     longest = min(settings.backoff_most_s, settings.backoff_s * 2.0 ** min(attempt - 1, 30))
     return longest * (0.5 + 0.5 * settings.draw())
 
@@ -241,7 +246,7 @@ class SignalingClient:
         if not self._credentials.is_founder:
             raise ForgedPresence("only the founder, who holds the mesh key, can withdraw an invite")
         revocation = make_revocation(self._credentials.invite, invite_key)
-        self._out(self._roster.revoked(revocation), "InviteRevoked")
+        self._revoked(revocation)
         self._grants.pop(invite_key, None)
         self._tell()
         await self._register((), (revocation,))
@@ -348,16 +353,18 @@ class SignalingClient:
                     raise
         except aiohttp.WSServerHandshakeError as error:
             raise ServerUnreachable(
-                f"{self.server} answers, but not as a signaling server (HTTP {error.status}): check the link's host"
+                f"{self.server} answers, but not as a signaling server (HTTP {error.status}): check the "
+                f"link's host"
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ServerUnreachable(
-                f"no signaling server answers at {self.server}: check the link, and that `shoal serve` runs there"
+                f"no signaling server answers at {self.server}: check the link, and that `shoal serve` runs "
+                f"there"
             ) from error
         self._link = _Link(ws, own, time.monotonic())
         self.state = ClientState.JOINED
         self._joined.set()
-        self._notices.insert(0, lambda: self._events.on_state(ClientState.JOINED, None))
+        self._notices.insert(0, partial(self._events.on_state, ClientState.JOINED, None))
 
     async def _prove(self, ws: aiohttp.ClientWebSocketResponse) -> Presence:
         credentials = self._credentials
@@ -366,7 +373,8 @@ class SignalingClient:
             raise OutOfOrder("a signaling server first sends a challenge: is this one of ours?")
         if challenge.protocol != PROTOCOL:
             raise ProtocolMismatch(
-                f"the server speaks signaling protocol {challenge.protocol}, this peer {PROTOCOL}: update the older one"
+                f"the server speaks signaling protocol {challenge.protocol}, this peer {PROTOCOL}: update "
+                f"the older one"
             )
         nonce = self._settings.token(NONCE_BYTES)
         key, invite_key = credentials.identity.public.encoded, credentials.invite.public.encoded
@@ -400,11 +408,11 @@ class SignalingClient:
         self._credentials = replace(self._credentials, grant=you.grant)
         self.ice_servers = welcome.ice_servers
         for revocation in welcome.revocations:
-            self._believe(lambda r=revocation: self._out(self._roster.revoked(r), "InviteRevoked"))  # type: ignore[misc]
+            self._believe(partial(self._revoked, revocation))
         here = {m.peer for m in welcome.members}
         for peer in self._roster.members().keys() - here:
             self._roster.left(peer)
-            self._notices.append(lambda p=peer: self._events.on_left(p, "absent"))  # type: ignore[misc]
+            self._notices.append(partial(self._events.on_left, peer, "absent"))
         for member in welcome.members:
             await self._arrive(ws, member)
         told = {r.key for r in welcome.revocations}
@@ -441,7 +449,7 @@ class SignalingClient:
             case Relay(signal):
                 self._believe(lambda: self._deliver(self._roster.accept(signal, link.own)))
             case Revoked(revocation):
-                self._believe(lambda: self._out(self._roster.revoked(revocation), "InviteRevoked"))
+                self._believe(partial(self._revoked, revocation))
             case Admitted(membership):
                 self._believe(lambda: self._became_member(membership))
             case Registered(request, code, text):
@@ -465,9 +473,9 @@ class SignalingClient:
             if not self._roster.arrived(member, self._settings.now_unix()):
                 return
         except SignalingError as error:
-            self._notices.append(lambda e=error: self._events.on_rejected(e))  # type: ignore[misc]
+            self._notices.append(partial(self._events.on_rejected, error))
             return
-        self._notices.append(lambda: self._events.on_member(member))
+        self._notices.append(partial(self._events.on_member, member))
         if self._credentials.is_founder and member.membership is None and member.role is not Role.FOUNDER:
             membership = make_membership(self._credentials.invite, member.key, member.grant)
             await _send(ws, Admit(membership))
@@ -481,6 +489,9 @@ class SignalingClient:
                 self._credentials = replace(self._credentials, membership=membership)
             return
         self._roster.admitted(membership)
+
+    def _revoked(self, revocation: Revocation) -> None:
+        self._out(self._roster.revoked(revocation), "InviteRevoked")
 
     def _deliver(self, signal: Signal) -> None:
         match signal.kind:
@@ -496,11 +507,11 @@ class SignalingClient:
         try:
             step()
         except SignalingError as error:
-            self._notices.append(lambda: self._events.on_rejected(error))
+            self._notices.append(partial(self._events.on_rejected, error))
 
     def _out(self, peers: list[str], reason: str) -> None:
         for peer in peers:
-            self._notices.append(lambda p=peer: self._events.on_left(p, reason))  # type: ignore[misc]
+            self._notices.append(partial(self._events.on_left, peer, reason))
 
     def _tell(self) -> None:
         notices, self._notices = self._notices, []
@@ -558,7 +569,9 @@ async def _send(ws: aiohttp.ClientWebSocketResponse, message: ClientMessage) -> 
 
 
 async def _next(ws: aiohttp.ClientWebSocketResponse) -> ServerMessage:
-    """The next message. Raises the error that the server names, a MessageError, or ServerUnreachable at the end."""
+    """The next message. Raises the error that the server names, a MessageError, or ServerUnreachable at the
+    end.
+    """
     frame = await ws.receive()
     match frame.type:
         case aiohttp.WSMsgType.TEXT:

@@ -1,8 +1,11 @@
 """Decides who may come in: invite links, grants, memberships, revocations, and how often each was used. Pure.
 
-An invite is an Ed25519 key pair of its own. Its secret seed is the part of the link behind the mesh id and stays in
-the fragment, which no browser sends to a server. The mesh key signs a grant for the invite's public key. Once a peer
-is in, the founder signs a membership for the peer's own key, so that the peer may come back when the invite has
+An invite is an Ed25519 key pair of its own. Its secret seed is the part of the link behind the mesh id and
+stays in
+the fragment, which no browser sends to a server. The mesh key signs a grant for the invite's public key.
+Once a peer
+is in, the founder signs a membership for the peer's own key, so that the peer may come back when the invite
+has
 expired or is used up. A revocation, signed too, ends the invite and every membership that came through it.
 """
 
@@ -53,7 +56,9 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Grant:
-    """What the mesh key allows the holder of `key`: an invite (`via` empty), or a membership that came `via` an invite."""
+    """What the mesh key allows the holder of `key`: an invite (`via` empty), or a membership that came `via`
+    an invite.
+    """
 
     mesh_key: bytes
     key: bytes
@@ -131,7 +136,9 @@ def _sign(mesh_key: Identity, grant: Grant) -> Grant:
 def make_invite(
     mesh_key: Identity, server: str, seed: bytes, role: Role, expires_unix: int = 0, uses: int = 0
 ) -> tuple[InviteLink, Grant]:
-    """A new invite: the link for a person and the grant for the server. The caller draws the 32-byte `seed`."""
+    """A new invite: the link for a person and the grant for the server. The caller draws the 32-byte
+    `seed`.
+    """
     if role is Role.FOUNDER:
         raise ForgedGrant("an invite carries the role peer or guest; the founder is who holds the mesh key")
     invite = identity_from_seed(seed)
@@ -243,7 +250,8 @@ def parse_link(link: str) -> InviteLink:
     server = _origin_of(address)
     if not mark or not fragment:
         raise WrongLink(
-            "the link ends before its secret part: it looks like https://host/#<mesh>.<invite>, copy all of it "
+            "the link ends before its secret part: it looks like https://host/#<mesh>.<invite>, copy all of "
+            "it "
             "(in a shell, put it in quotes)"
         )
     mesh, dot, secret = fragment.partition(".")

@@ -1,4 +1,6 @@
-"""Decides how fast, how much and how many: token buckets and the server's limits. Pure; `now_s` is handed in."""
+"""Decides how fast, how much and how many: token buckets and the server's limits. Pure; `now_s` is handed
+in.
+"""
 
 from __future__ import annotations
 

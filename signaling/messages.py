@@ -1,7 +1,9 @@
 """Decides which messages exist between a member and the server, and what each may hold. Pure.
 
-A message is one JSON object in a WebSocket text frame: `kind` and the fields of the table at the end of this file,
-all of them and no others. Bytes are base64url without padding. There are no floats. Decoding checks size, types,
+A message is one JSON object in a WebSocket text frame: `kind` and the fields of the table at the end of this
+file,
+all of them and no others. Bytes are base64url without padding. There are no floats. Decoding checks size,
+types,
 lengths and ranges before anything is built, and raises a MessageError that names the field.
 """
 
@@ -46,7 +48,8 @@ class IceServer:
 
 @dataclass(frozen=True)
 class Join:
-    """Prove the link and the own key. A grant or membership that the joiner has comes along: a server that lost its
+    """Prove the link and the own key. A grant or membership that the joiner has comes along: a server that
+    lost its
     memory then lets it in again."""
 
     protocol: int
@@ -64,7 +67,9 @@ class Join:
 
 @dataclass(frozen=True)
 class Register:
-    """Signed grants and revocations for the server to keep. They carry their own proof. `request` comes back."""
+    """Signed grants and revocations for the server to keep. They carry their own proof. `request` comes
+    back.
+    """
 
     request: int
     grants: tuple[Grant, ...]
@@ -121,7 +126,9 @@ class Left:
 
 @dataclass(frozen=True)
 class Registered:
-    """All of registration `request` is kept (on disk, where the server has a state folder), or the error why not."""
+    """All of registration `request` is kept (on disk, where the server has a state folder), or the error why
+    not.
+    """
 
     request: int
     code: str = ""

@@ -16,10 +16,10 @@ PAGE = """<!doctype html>
   @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd; } }
 </style>
 <h1>Shoal</h1>
-<p>One AI model, run together by the machines of a group of people. This server only introduces them to each other;
-what they say to the model travels directly between them.</p>
-<p>If somebody gave you a link to this page, it is an invitation. Join from any machine with Python, with the whole
-link in quotes:</p>
+<p>One AI model, run together by the machines of a group of people. This server only introduces them to
+each other; what they say to the model travels directly between them.</p>
+<p>If somebody gave you a link to this page, it is an invitation. Join from any machine with Python, with
+the whole link in quotes:</p>
 <p><code>shoal join 'LINK'</code></p>
 <p>To talk to the model:</p>
 <p><code>shoal chat 'LINK'</code></p>

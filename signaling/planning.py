@@ -17,7 +17,9 @@ Planning = Callable[
 
 
 def add_planning_route(app: web.Application, planning: Planning, limits: Limits, metrics: Metrics) -> None:
-    """POST /plan. A thread cannot be stopped, so while one plan runs on past its limit others are told to wait."""
+    """POST /plan. A thread cannot be stopped, so while one plan runs on past its limit others are told to
+    wait.
+    """
     running: set[asyncio.Future[bytes]] = set()
 
     async def plan(request: web.Request) -> web.Response:

@@ -1,13 +1,14 @@
 """Decides who is in which room and who hears what: events in, effects out. Pure.
 
-The hub knows sockets by number. A socket is first waiting (it has a nonce and must join), then in a room. Every
+The hub knows sockets by number. A socket is first waiting (it has a nonce and must join), then in a room.
+Every
 message goes to members of the sender's own room and to nobody else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from signaling.errors import (
@@ -26,6 +27,7 @@ from signaling.errors import (
     WrongMesh,
     code_of,
 )
+from signaling.ice import TurnService
 from signaling.invites import Admissions, Grant, Revocation, verify_grant
 from signaling.limits import JoinGate, Limits
 from signaling.messages import (
@@ -125,11 +127,18 @@ Effect = Send | Drop | Persist | Forget
 
 @dataclass(frozen=True)
 class Policy:
-    """What a server is set to: its limits, the meshes it serves (None: any), and the ICE servers it hands out."""
+    """What a server is set to: its limits, the meshes it serves (None: any), and the ICE servers it hands
+    out.
+    """
 
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     meshes: frozenset[str] | None = None
     ice_servers: tuple[IceServer, ...] = ()
+    turn: TurnService | None = None
+
+    def ice_for(self, peer: str, now_unix: float) -> tuple[IceServer, ...]:
+        """The ICE servers that one member is told."""
+        return self.ice_servers + ((self.turn.lend(peer, now_unix),) if self.turn else ())
 
 
 @dataclass(frozen=True)
@@ -232,7 +241,8 @@ class Hub:
     def _join(self, socket: int, state: _Waiting, join: Join, now_unix: float) -> list[Effect]:
         if join.protocol != PROTOCOL:
             raise ProtocolMismatch(
-                f"this server speaks signaling protocol {PROTOCOL}, you speak {join.protocol}: update the older one"
+                f"this server speaks signaling protocol {PROTOCOL}, you speak {join.protocol}: update the "
+                f"older one"
             )
         late = self._gate.join(state.address, now_unix)
         if late is not None:
@@ -243,7 +253,8 @@ class Hub:
         grant = room.admissions.grants.get(join.invite) or join.grant
         if grant is None or grant.key != join.invite:
             raise UnknownInvite(
-                "this server does not know the invite: the founder must be connected once, or the link is an old one"
+                "this server does not know the invite: the founder must be connected once, or the link is "
+                "an old one"
             )
         if join.room_nonce != state.nonce:
             raise ReplayedJoin("the join was made for another socket: it is a copy, refused")
@@ -285,12 +296,16 @@ class Hub:
         if new:
             effects.append(Persist(mesh))
         revocations = tuple(room.admissions.revocations.values())
-        effects.append(Send((socket,), Welcome(presence, others, revocations, self._policy.ice_servers)))
+        effects.append(
+            Send((socket,), Welcome(presence, others, revocations, self._policy.ice_for(peer, now_unix)))
+        )
         effects.append(Send(room.sockets(besides=peer), Joined(presence)))
         return effects
 
     def _make_room(self) -> list[Effect]:
-        """Forget the mesh that nobody has used for longest, one without revocations and counted uses if there is one."""
+        """Forget the mesh that nobody has used for longest, one without revocations and counted uses if
+        there is one.
+        """
         if len(self.rooms) < self._policy.limits.remembered + self._policy.limits.rooms:
             return []
         empty = [room.admissions for room in self.rooms.values() if not room.members]

@@ -11,8 +11,8 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import WSMsgType, web
@@ -69,7 +69,7 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 0  # 0: any free one
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     allow_origins: frozenset[str] = frozenset()
     allow_hosts: frozenset[str] = frozenset()
     state_folder: Path | None = None
@@ -133,6 +133,7 @@ class SignalingServer:
         self._sockets: dict[int, _Socket] = {}
         self._numbers = 0
         self._saving = asyncio.Lock()
+        self._empty = asyncio.Event()  # set whenever the last socket goes
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """GET /ws."""
@@ -167,6 +168,8 @@ class SignalingServer:
         finally:
             deadline.cancel()
             del self._sockets[socket.number]
+            if not self._sockets:
+                self._empty.set()
             self.metrics.sockets.set(len(self._sockets))
             await self._step(Closed(socket.number))
         return ws
@@ -269,9 +272,10 @@ class SignalingServer:
                 encode(refusal(Stopping("the server is stopping: it will be back under the same link")))
             )
             socket.finish()
-        deadline = time.monotonic() + CLOSE_WITHIN_S
-        while self._sockets and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        if self._sockets:
+            self._empty.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), CLOSE_WITHIN_S)
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,4 +1,5 @@
-"""Decides what the server remembers over a restart: one small JSON file per mesh, written whole or not at all.
+"""Decides what the server remembers over a restart: one small JSON file per mesh, written whole or not at
+all.
 
 Grants and revocations are checked by signature when they are read, so an altered file lets nobody in.
 """
@@ -90,7 +91,9 @@ class StateFolder:
         return made
 
     def save(self, mesh: str, text: str) -> None:
-        """Write one mesh: another name, flush, rename. OSError when the disk refuses; the old file then stays."""
+        """Write one mesh: another name, flush, rename. OSError when the disk refuses; the old file then
+        stays.
+        """
         path = self._folder / f"{mesh}.json"
         draft = self._folder / f"{mesh}.new"
         try:

@@ -156,10 +156,12 @@ async def test_same_key_twice_replaces_the_first() -> None:
     async with serve(ServerOptions()) as server:
         first, second = Ear(), Ear()
         credentials = Credentials.founder(MESH, key("f"), "ann")
-        async with SignalingClient(server.url, credentials, first.events(), FAST):
-            async with SignalingClient(server.url, credentials, second.events(), FAST) as again:
-                await first.hears("state", ClientState.REFUSED, Replaced)
-                assert again.state is ClientState.JOINED
+        async with (
+            SignalingClient(server.url, credentials, first.events(), FAST),
+            SignalingClient(server.url, credentials, second.events(), FAST) as again,
+        ):
+            await first.hears("state", ClientState.REFUSED, Replaced)
+            assert again.state is ClientState.JOINED
 
 
 async def test_restart_of_the_server() -> None:
