@@ -1,16 +1,17 @@
 """The error tree of planner. Every message says what was expected, what came, and what to do.
 
-    PlannerError
-    ├── ModelError            a foreign model file cannot be used
-    │   ├── CorruptModel      not the format it claims, or truncated
-    │   ├── UnknownArchitecture
-    │   ├── MissingTensor
-    │   ├── UnknownTokenizer
-    │   └── NoSuchModel       path, hf: name or short name that leads nowhere
-    └── StoreError            the model store on disk
-        ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
-        ├── NotInStore
-        └── StoreFull         the disk refused; nothing half-written is left
+PlannerError
+├── ModelError            a foreign model file cannot be used
+│   ├── CorruptModel      not the format it claims, or truncated
+│   ├── UnknownArchitecture
+│   ├── MissingTensor
+│   ├── UnknownTokenizer
+│   └── NoSuchModel       path, hf: name or short name that leads nowhere
+├── RequestError          a plan was asked for, or encoded, with values that no plan can be made from
+└── StoreError            the model store on disk
+    ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
+    ├── NotInStore
+    └── StoreFull         the disk refused; nothing half-written is left
 """
 
 
@@ -40,6 +41,10 @@ class UnknownTokenizer(ModelError):
 
 class NoSuchModel(ModelError):
     """The name or path leads to no model."""
+
+
+class RequestError(PlannerError):
+    """A request to plan, or an encoded plan, breaks its rules; the text names the field."""
 
 
 class StoreError(PlannerError):

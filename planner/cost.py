@@ -1,0 +1,334 @@
+"""Decides what a placement costs: seconds per token, tokens per second, time to a first token, bytes.
+
+The one evaluator. Every solver reads its times from the functions here, so a plan's figures are those it was
+chosen by. All comparisons are made in whole picoseconds: sums do not depend on their order, a tie is a tie.
+
+The model; `rows` is how many sessions one batch carries:
+  stage     step_s + sum over units of decode_s + (rows - 1) * batch_s   (batch_s defaults to decode_s: no gain)
+  hop       rtt_s / 2 + overhead_s + rows * bytes / bytes_per_s          (bytes of the border between neighbours)
+  round     all stages, the hops between them, and the token's hop from the tail back to the first stage
+  decode_s  the round of one row. A token crosses each link once. Where the origin is the first stage's peer,
+            the hop back is also the delivery. Where it is another peer, the tail sends the token to both at
+            once: the stream runs at the round, and delivery is a constant lag of its reader, not a cost per
+            token.
+  rate      `sessions` streams travel as equal cohorts of `rows`. A session gets one token per round, a stage
+            gives `rows` tokens per batch, a link moves `rows` activations per transfer. Seconds per token =
+            max(round / sessions, slowest stage / rows, slowest transfer / rows), at the best `rows` of
+            `row_choices`. For one peer this is its batched rate.
+Where no link is given between two peers, in that direction, they cannot be neighbours. An origin that is not
+the first stage's peer needs a link to it for the prompt, and one from the tail unless it is the tail's peer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.errors import RequestError
+from planner.types import Link, PeerProfile, PlanRequest, Stage, Unit, UnitKind
+
+PICO = 10**12  # picoseconds in a second; fine enough that 1000 roundings stay under a nanosecond
+MAX_COHORTS = 16  # more cohorts than this in flight change a predicted rate by less than measurement does
+MAX_SECONDS = 1e6  # no single measured time is longer than this
+MAX_SUM = 2**58  # picoseconds or bytes a plan may add up to: 80 hours, 256 PiB; keeps 64-bit sums exact
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Predicted figures of one placement."""
+
+    decode_s: float  # one stream, one token, hop back included
+    tokens_per_s: float  # all sessions together
+    bottleneck_s: float  # slowest stage or link, seconds per token, at `rows`
+    rows: int  # sessions per batch at which the rate is reached; the fewest that reach it
+    stage_s: tuple[float, ...]  # decode of one row, per stage
+    hop_s: tuple[
+        float, ...
+    ]  # one row; hop i leaves stage i, the last one goes back to the first; () for one stage
+    slowest: str  # what limits the rate: "stage 2 (b)", "link b -> a", or "round"
+    token_ps: Fraction  # exact 1 / tokens_per_s
+    decode_ps: int
+    round_ps: int  # one round of a batch of `rows`
+
+
+def row_choices(sessions: int) -> tuple[int, ...]:
+    """Batch sizes that `sessions` can travel in: ceil(sessions / m) for m = 1..16 cohorts, ascending."""
+    return tuple(sorted({-(-sessions // m) for m in range(1, min(sessions, MAX_COHORTS) + 1)}))
+
+
+def picoseconds(seconds: float) -> int:
+    return round(seconds * PICO)
+
+
+def unit_ps(peer: PeerProfile, kind: UnitKind, rows: int) -> int:
+    """Decode of one unit, a batch of `rows`."""
+    more = peer.batch_s.get(kind, peer.decode_s[kind])
+    return picoseconds(peer.decode_s[kind]) + (rows - 1) * picoseconds(more)
+
+
+def stage_ps(peer: PeerProfile, units: Sequence[Unit], rows: int) -> int:
+    """Decode of a run of units, a batch of `rows`."""
+    return picoseconds(peer.step_s) + sum(unit_ps(peer, unit.kind, rows) for unit in units)
+
+
+def transfer_ps(link: Link, row_bytes: int, rows: int) -> int:
+    """How long `rows` activations occupy the link."""
+    return picoseconds(rows * row_bytes / link.bytes_per_s)
+
+
+def hop_ps(link: Link, row_bytes: int, rows: int) -> int:
+    """From handing a batch over until the next peer has it."""
+    return picoseconds(link.rtt_s / 2) + picoseconds(link.overhead_s) + transfer_ps(link, row_bytes, rows)
+
+
+def unit_bytes(request: PlanRequest, unit: Unit) -> tuple[int, int]:
+    """(weights, KV of every promised session at full context) of one unit."""
+    return unit.weight_bytes, unit.kv_bytes_per_token * request.context * request.sessions
+
+
+def stage_bytes(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> tuple[int, int, int]:
+    """(weights, KV, overhead) that units [first, stop) take on `peer`; they fit when the sum is within its
+    pledge.
+    """
+    parts = [unit_bytes(request, unit) for unit in request.units[first:stop]]
+    return sum(w for w, _ in parts), sum(kv for _, kv in parts), peer.overhead_bytes
+
+
+def make_stage(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> Stage:
+    """A stage with its bytes filled in."""
+    weights, kv, overhead = stage_bytes(request, peer, first, stop)
+    return Stage(first, stop, peer.peer, (), weights, kv, overhead)
+
+
+def profiles(request: PlanRequest) -> dict[str, PeerProfile]:
+    return {peer.peer: peer for peer in request.peers}
+
+
+def link_table(request: PlanRequest) -> dict[tuple[str, str], Link]:
+    return {(link.src, link.dst): link for link in request.links}
+
+
+def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
+    """Figures of a placement. Raises RequestError, saying why, when the stages cannot run as asked."""
+    refusal = refuse(request, stages)
+    if refusal is not None:
+        raise RequestError(refusal)
+    peers, links = profiles(request), link_table(request)
+    runs = [(peers[s.peer], request.units[s.first : s.stop]) for s in stages]
+    hops = _hops(request, stages, links)
+
+    def batch(rows: int) -> tuple[list[int], list[int], list[int]]:
+        return (
+            [stage_ps(peer, units, rows) for peer, units in runs],
+            [hop_ps(link, size, rows) for link, size in hops],
+            [transfer_ps(link, size, rows) for link, size in hops],
+        )
+
+    best: tuple[Fraction, int] | None = None
+    for rows in row_choices(request.sessions):
+        busy, wait, transfer = batch(rows)
+        token = max(
+            Fraction(sum(busy) + sum(wait), request.sessions), Fraction(max([*busy, *transfer]), rows)
+        )
+        if best is None or token < best[0]:
+            best = token, rows
+    assert best is not None  # there is at least one choice of rows
+    token_ps, rows = best
+    busy, wait, transfer = batch(rows)
+    slowest_ps = max([*busy, *transfer])
+    if Fraction(slowest_ps, rows) < token_ps:
+        slowest = "round"
+    elif max(busy) == slowest_ps:
+        at = busy.index(slowest_ps)
+        slowest = f"stage {at + 1} ({stages[at].peer})"
+    else:
+        link = hops[transfer.index(slowest_ps)][0]
+        slowest = f"link {link.src} -> {link.dst}"
+    alone, alone_wait, _ = batch(1)
+    decode_ps = sum(alone) + sum(alone_wait)
+    return Evaluation(
+        decode_s=decode_ps / PICO,
+        tokens_per_s=float(PICO / max(token_ps, 1)),
+        bottleneck_s=slowest_ps / rows / PICO,
+        rows=rows,
+        stage_s=tuple(ps / PICO for ps in alone),
+        hop_s=tuple(ps / PICO for ps in alone_wait),
+        slowest=slowest,
+        token_ps=token_ps,
+        decode_ps=decode_ps,
+        round_ps=sum(busy) + sum(wait),
+    )
+
+
+PreferenceKey = tuple[Fraction | int | tuple[tuple[str, int], ...], ...]
+
+
+def preference(request: PlanRequest, stages: Sequence[Stage]) -> PreferenceKey:
+    """The stated key of the planner: of two placements, the one with the smaller key is chosen.
+
+    latency:    seconds per token of one stream; fewer stages; then (peer, stop) of each stage from the first.
+    throughput: seconds per token of all sessions; fewer rows per batch; shorter round of such a batch; fewer
+                stages; then (peer, stop) of each stage from the first.
+    """
+    found = evaluate(request, stages)
+    tail = (len(stages), tuple((stage.peer, stage.stop) for stage in stages))
+    if request.objective == "latency":
+        return (found.decode_ps, *tail)
+    return (found.token_ps, found.rows, found.round_ps, *tail)
+
+
+def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
+    """Why these stages cannot run: a gap, a peer twice, no room, no link; None when they can."""
+    peers, links, at = profiles(request), link_table(request), 0
+    for stage in stages:
+        if stage.first != at or stage.stop <= stage.first:
+            return (
+                f"stage on {stage.peer} holds units {stage.first}-{stage.stop}: expected a run from {at} on"
+            )
+        if stage.peer not in peers:
+            return f"stage on {stage.peer}: no such peer in the request"
+        at = stage.stop
+        need = sum(stage_bytes(request, peers[stage.peer], stage.first, stage.stop))
+        if need > peers[stage.peer].memory_bytes:
+            return f"{stage.peer} pledged {peers[stage.peer].memory_bytes} bytes, its stage needs {need}"
+    if at != len(request.units):
+        return f"stages hold units 0-{at}: expected all {len(request.units)}"
+    names = [stage.peer for stage in stages]
+    if len(set(names)) != len(names):
+        return f"a peer serves at most one stage: {', '.join(names)}"
+    pairs = list(zip(names, [*names[1:], names[0]], strict=True)) if len(names) > 1 else []
+    if request.origin not in (None, names[0]):
+        pairs.append((request.origin or "", names[0]))
+    if request.origin not in (None, names[-1]):
+        pairs.append((names[-1], request.origin or ""))
+    for pair in pairs:
+        if pair not in links:
+            return f"no link from {pair[0]} to {pair[1]}"
+    return None
+
+
+def prefill_s(request: PlanRequest, stages: Sequence[Stage], prompt_tokens: int, chunk_tokens: int) -> float:
+    """Seconds until the origin has the first token of a prompt sent in chunks that overlap across the stages.
+
+    A stage starts a chunk when it has it and is done with the one before; a link sends one chunk after the
+    other. The head runs once, for the last position. A prompt's token ids are taken to cost nothing to send
+    but the delay.
+    """
+    refusal = refuse(request, stages)
+    if refusal is not None:
+        raise RequestError(refusal)
+    peers, links = profiles(request), link_table(request)
+    hops = _hops(request, stages, links)
+    origin = request.origin or stages[0].peer
+    arrival = 0.0
+    if origin != stages[0].peer:
+        entry = links[origin, stages[0].peer]
+        arrival = entry.rtt_s / 2 + entry.overhead_s
+    stage_free, link_free, finished = [0.0] * len(stages), [0.0] * len(stages), 0.0
+    for start in range(0, prompt_tokens, chunk_tokens):
+        tokens = min(chunk_tokens, prompt_tokens - start)
+        ready = arrival
+        for at, stage in enumerate(stages):
+            peer, busy = peers[stage.peer], peers[stage.peer].step_s
+            for unit in request.units[stage.first : stage.stop]:
+                if unit.kind != "head":
+                    busy += peer.prefill_s[unit.kind] * tokens
+                elif start + tokens == prompt_tokens:
+                    busy += peer.decode_s["head"]
+            stage_free[at] = max(ready, stage_free[at]) + busy
+            ready = stage_free[at]
+            if at + 1 < len(stages):
+                link, size = hops[at]
+                link_free[at] = max(ready, link_free[at]) + size * tokens / link.bytes_per_s
+                ready = link_free[at] + link.rtt_s / 2 + link.overhead_s
+        finished = ready
+    if origin != stages[-1].peer:
+        size = request.units[-1].out_bytes_per_token
+        finished += hop_ps(links[stages[-1].peer, origin], size, 1) / PICO
+    return finished
+
+
+def _hops(
+    request: PlanRequest, stages: Sequence[Stage], links: dict[tuple[str, str], Link]
+) -> list[tuple[Link, int]]:
+    """(link, bytes of one row) of every hop of a round, the one back last; none for a single stage."""
+    if len(stages) == 1:
+        return []
+    after = [*stages[1:], stages[0]]
+    return [
+        (links[stage.peer, follower.peer], request.units[stage.stop - 1].out_bytes_per_token)
+        for stage, follower in zip(stages, after, strict=True)
+    ]
+
+
+def check_request(request: PlanRequest) -> None:
+    """Raises RequestError unless every number is usable: the solvers take the rest on trust."""
+    if not request.units:
+        raise RequestError("expected at least one unit, got none")
+    if request.context < 1 or request.sessions < 1:
+        raise RequestError(
+            f"expected context and sessions of at least 1, got {request.context} and {request.sessions}"
+        )
+    _check_once("peer", [peer.peer for peer in request.peers])
+    _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
+    for unit in request.units:
+        for field in ("weight_bytes", "flops_per_token", "kv_bytes_per_token", "out_bytes_per_token"):
+            if getattr(unit, field) < 0:
+                raise RequestError(f"unit {unit.name}: expected {field} >= 0, got {getattr(unit, field)}")
+    kinds = sorted({unit.kind for unit in request.units})
+    for peer in request.peers:
+        if peer.memory_bytes < 0 or peer.overhead_bytes < 0:
+            raise RequestError(f"peer {peer.peer}: expected memory and overhead >= 0")
+        for field, times in (("decode_s", peer.decode_s), ("prefill_s", peer.prefill_s)):
+            for kind in kinds:
+                if kind not in times:
+                    raise RequestError(
+                        f"peer {peer.peer}: expected {field} for every kind of unit, {kind} is missing"
+                    )
+        for value in (
+            *peer.decode_s.values(),
+            *peer.prefill_s.values(),
+            *peer.batch_s.values(),
+            peer.step_s,
+        ):
+            _check_seconds(f"peer {peer.peer}", value)
+    for link in request.links:
+        if link.src == link.dst:
+            raise RequestError(f"link {link.src} -> {link.dst}: expected two different peers")
+        for value in (link.rtt_s, link.overhead_s):
+            _check_seconds(f"link {link.src} -> {link.dst}", value)
+        if not (math.isfinite(link.bytes_per_s) and link.bytes_per_s > 0):
+            raise RequestError(
+                f"link {link.src} -> {link.dst}: expected bytes_per_s > 0, got {link.bytes_per_s}"
+            )
+    _check_sums(request)
+
+
+def _check_once(what: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise RequestError(f"expected each {what} once, got {min(twice)} more than once")
+
+
+def _check_seconds(where: str, value: float) -> None:
+    if not 0 <= value <= MAX_SECONDS:
+        raise RequestError(f"{where}: expected seconds from 0 to {MAX_SECONDS:g}, got {value}")
+
+
+def _check_sums(request: PlanRequest) -> None:
+    size = sum(sum(unit_bytes(request, unit)) for unit in request.units)
+    size += sum(peer.overhead_bytes for peer in request.peers)
+    if size > MAX_SUM or any(peer.memory_bytes > MAX_SUM for peer in request.peers):
+        raise RequestError(f"expected sizes that add up to at most {MAX_SUM} bytes")
+    rows, widest = request.sessions, max(unit.out_bytes_per_token for unit in request.units)
+    stage = max((stage_ps(peer, request.units, rows) for peer in request.peers), default=0)
+    slowest = min((link.bytes_per_s for link in request.links), default=1.0)
+    wait = max((link.rtt_s + link.overhead_s for link in request.links), default=0.0)
+    hop = wait + (rows * widest / slowest if request.links else 0.0)
+    if not math.isfinite(hop) or (stage + picoseconds(hop)) * (len(request.peers) + 1) > MAX_SUM:
+        raise RequestError(
+            "expected times that add up to hours at most; a rate is too low or a time too long"
+        )

@@ -1,0 +1,144 @@
+"""Decides where to cut a model for a given order of peers, and the best rate that a solver can reach.
+
+Cuts fall on unit borders, between attention and feed-forward of one block too. Both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from planner import cost, network
+from planner.network import INF, Ints, Network, Path
+from planner.types import PlanRequest, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Seconds per token of all sessions together, in picoseconds, and the batch size that reaches it."""
+
+    token_ps: Fraction
+    rows: int
+
+
+def cut(net: Network, order: Sequence[int]) -> Path | None:
+    """The least path that visits exactly these peers in this order, each for a unit or more; None: none fits.
+
+    Of equal cuts, the one whose first stop is smallest, then the second, and so on.
+    """
+    width = net.unit_count + 1
+    after = np.full((len(order), width), INF, dtype=np.int64)  # least value from border p, stage s on
+    after[-1] = net.stage[order[-1], :, -1] + net.back[order[-1], order[0]]
+    for at in range(len(order) - 2, -1, -1):
+        onward: Ints = net.hop[order[at], order[at + 1]] + after[at + 1]
+        after[at] = np.minimum((net.stage[order[at]] + onward[None, :]).min(axis=1), INF)
+    if int(net.enter[order[0]]) + int(after[0, 0]) >= INF:
+        return None
+    path: list[tuple[int, int]] = []
+    border = 0
+    for at in range(len(order) - 1):
+        sums = net.stage[order[at], border] + net.hop[order[at], order[at + 1]] + after[at + 1]
+        border = int(np.argmin(sums))  # the first of equals
+        path.append((order[at], border))
+    return (*path, (order[-1], width - 1))
+
+
+def partition(request: PlanRequest, order: Sequence[str]) -> tuple[Stage, ...] | None:
+    """Best stages, by the request's objective, for pipelines through all of `order`; None when none fits."""
+    cost.check_request(request)
+    names = sorted(order)
+    places = [names.index(name) for name in order]
+    networks = {rows: network.build(request, names, rows) for rows in cost.row_choices(request.sessions)}
+
+    def least(net: Network) -> int:
+        path = cut(net, places)
+        return INF if path is None else net.value(path)
+
+    alone = networks.get(1) or network.build(request, names, 1)
+    if request.objective == "latency":
+        path = cut(alone, places)
+        return None if path is None else alone.stages(request, path)
+    first = cut(alone, places)
+    if first is None:
+        return None
+    found = cost.evaluate(request, alone.stages(request, first))
+    rate = best_rate(request.sessions, networks, least, Rate(found.token_ps, found.rows))
+    net = at_rate(networks[rate.rows], rate)
+    path = cut(net, places)
+    assert path is not None  # best_rate has seen one
+    return net.stages(request, path)
+
+
+def at_rate(net: Network, rate: Rate) -> Network:
+    """The network without what is too slow for `rate`."""
+    return net.capped(int(rate.token_ps * net.rows))
+
+
+def best_rate(
+    sessions: int,
+    networks: dict[int, Network],
+    least: Callable[[Network], int],
+    known: Rate,
+    coverable: Callable[[Ints], bool] = lambda _stage: True,
+) -> Rate:
+    """The fewest seconds per token that `least` can reach; of equals, the one with fewest rows.
+
+    A path whose round takes D and whose slowest part takes b, for a batch of `rows`, needs max(D / sessions,
+    b / rows) per token. Capping b leaves D to be minimised, and the least D falls as the cap rises, so the
+    best cap is where both cross: found by bisection over the values that b can take. `known` is a rate some
+    path reaches; `coverable` is a cheaper necessary condition of a cap, used to start from below.
+    """
+    best = known
+    for rows in sorted(networks):
+        best = min([best, *_rates(networks[rows], sessions, least, best, coverable)], key=rate_key)
+    return best
+
+
+def _rates(
+    net: Network,
+    sessions: int,
+    least: Callable[[Network], int],
+    best: Rate,
+    coverable: Callable[[Ints], bool],
+) -> list[Rate]:
+    """Rates reached at this batch size in search of one that beats `best`; the best of the size is among
+    them.
+    """
+    limits = [int(value) for value in net.limits() if value <= best.token_ps * net.rows]
+    low = _first(range(len(limits)), lambda at: coverable(net.capped(limits[at]).stage))
+    if low is None or rate_key(Rate(Fraction(limits[low], net.rows), net.rows)) >= rate_key(best):
+        return []
+    found: list[Rate] = []
+
+    def crossed(at: int) -> bool:
+        value = least(net.capped(limits[at]))
+        if value >= INF:
+            return False
+        turn = Fraction(value * net.rows, sessions)  # what the round allows, in picoseconds per batch
+        found.append(Rate(max(turn, Fraction(limits[at])) / net.rows, net.rows))
+        return turn <= limits[at]
+
+    high = len(limits) - 1
+    # Where the round is the limit even at the loosest cap, a tighter one only makes it longer.
+    if crossed(high) and high > low and not crossed(low):
+        _first(range(low + 1, high), crossed)
+    return found
+
+
+def rate_key(rate: Rate) -> tuple[Fraction, int]:
+    return rate.token_ps, rate.rows
+
+
+def _first(places: range, holds: Callable[[int], bool]) -> int | None:
+    """First place where a condition that stays true once true holds."""
+    low, high = places.start, places.stop
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low if low < places.stop else None

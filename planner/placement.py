@@ -1,0 +1,227 @@
+"""Decides which peer serves which units: the plan of a request, or what is missing for one.
+
+The best by the stated key (`cost.preference`), exactly, over all subsets and orders of the peers while
+exact.work is within EXACT_WORK (9 peers and 62 units are); above that, the beam search of `beam`. A peer
+serves at most one stage. The order of peers and links in a request never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner import beam, cost, exact, network, partition, wording
+from planner.network import INF, Bools, Ints, Network, Path
+from planner.types import Infeasible, Plan, PlanRequest, Stage
+
+EXACT_WORK = 2 * 10**8  # exact.work of one solution; a throughput plan takes some tens of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    stages: tuple[Stage, ...]
+    exact: bool
+    considered: int  # peers with room for a unit at all
+    rival: tuple[Stage, ...] | None  # best single peer if the choice is split, best split if it is not
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The least extra memory that makes a plan exist, and where: `extra` (peer, bytes), sorted by peer."""
+
+    extra: tuple[tuple[str, int], ...]
+    exact: bool  # False: an upper bound, found among the roomiest peers only
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.extra)
+
+
+def plan(request: PlanRequest) -> Plan | Infeasible:
+    """The best plan, or Infeasible. Raises RequestError for a request that breaks its rules."""
+    cost.check_request(request)
+    choice = _choose(request, sorted(peer.peer for peer in request.peers), None)
+    return _infeasible(request) if choice is None else _finish(request, choice, ())
+
+
+def replan_held(request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]]) -> Plan | None:
+    """The best plan in which every peer serves only units it holds already, so that nothing is fetched; or
+    None.
+
+    `held`: runs [first, stop) of units per peer, stage and standby runs alike. A plan of whole runs comes
+    first, whatever its figures: surviving stages keep their graph and their caches. Else runs may be served
+    in part.
+    """
+    cost.check_request(request)
+    names = sorted(peer.peer for peer in request.peers if held.get(peer.peer))
+    for whole in (True, False):
+        allowed = network.held_runs(request, names, held, whole=whole)
+        choice = _choose(request, names, allowed)
+        if choice is not None:
+            how = "as they are" if whole else "in part"
+            return _finish(
+                request, choice, (f"Only units that peers hold already are used, runs {how}.",), held
+            )
+    return None
+
+
+def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
+    """The least total of bytes that, added to the pledges of the peers named, makes a plan exist.
+
+    Least over every way to add bytes to the peers of the request (a new peer would need its own overhead
+    too); of equals, the one whose plan has fewer stages and the smaller (peer, stop) list. No bytes when a
+    plan exists; None when no memory helps. `linked` False answers as if every link were there.
+    """
+    names = sorted(peer.peer for peer in request.peers)
+    if not names:
+        return None
+    most = max(n for n in range(1, len(names) + 1) if n == 1 or _affordable(n, len(request.units)))
+    spare = {peer.peer: peer.memory_bytes - peer.overhead_bytes for peer in request.peers}
+    roomiest = sorted(sorted(names, key=lambda name: (-spare[name], name))[:most])
+    net = network.shortfalls(request, roomiest, linked=linked)
+    path = exact.solve(net).path()
+    if path is None:
+        return None
+    firsts = (0, *(stop for _, stop in path))
+    lacks = (
+        (net.peers[peer], int(net.stage[peer, first, stop]))
+        for (peer, stop), first in zip(path, firsts, strict=False)
+    )
+    return Shortfall(tuple(sorted(pair for pair in lacks if pair[1])), most == len(names))
+
+
+def _affordable(peers: int, units: int) -> bool:
+    return exact.work(peers, units) <= EXACT_WORK
+
+
+def _choose(request: PlanRequest, names: Sequence[str], allowed: Bools | None) -> _Choice | None:
+    """The best stages; `allowed` (len(names), L+1, L+1) limits who may serve what."""
+    built: dict[int, Network] = {}
+    usable: list[int] = []
+    if names:
+        everyone = network.build(request, names, 1, allowed)
+        usable = [at for at in range(len(names)) if (everyone.stage[at] < INF).any()]
+    if not usable:
+        return None
+    wanted = [1] if request.objective == "latency" else [1, *cost.row_choices(request.sessions)]
+    for rows in wanted:
+        built[rows] = network.only(network.build(request, names, rows, allowed), usable)
+    alone = built[1]
+    is_exact = _affordable(len(usable), len(request.units))
+    paths = _exact_paths(alone) if is_exact else _beam_paths(alone)
+    if not paths:
+        return None
+    if request.objective == "throughput":
+        paths = _fastest(request, built, paths, is_exact)
+    ranked = [alone.stages(request, path) for path in paths]
+    best = min(ranked, key=lambda stages: cost.preference(request, stages))
+    rivals = [stages for stages in ranked if (len(stages) == 1) != (len(best) == 1)]
+    rival = min(rivals, key=lambda stages: cost.preference(request, stages), default=None)
+    return _Choice(best, is_exact, len(usable), rival)
+
+
+def _exact_paths(net: Network) -> list[Path]:
+    """The least path of each number of stages."""
+    solved = exact.solve(net)
+    return [path for count in solved.by_stage_count() if (path := solved.path(count)) is not None]
+
+
+def _beam_paths(net: Network) -> list[Path]:
+    path, singles = beam.search(net), []
+    for peer in range(len(net.peers)):
+        if net.value(((peer, net.unit_count),)) < INF:
+            singles.append(((peer, net.unit_count),))
+    best = min(singles, key=lambda one: (net.value(one), one), default=None)
+    return list(dict.fromkeys(one for one in (path, best) if one is not None))
+
+
+def _fastest(
+    request: PlanRequest, built: Mapping[int, Network], known: list[Path], is_exact: bool
+) -> list[Path]:
+    """The path of the best rate, beside those known."""
+    rates = [cost.evaluate(request, built[1].stages(request, path)) for path in known]
+    start = min((partition.Rate(rate.token_ps, rate.rows) for rate in rates), key=partition.rate_key)
+    least: Callable[[Network], int] = exact.least if is_exact else beam.value
+    coverable: Callable[[Ints], bool] = exact.coverable if is_exact else lambda _stage: True
+    choices = {rows: built[rows] for rows in cost.row_choices(request.sessions)}
+    rate = partition.best_rate(request.sessions, choices, least, start, coverable)
+    net = partition.at_rate(built[rate.rows], rate)
+    path = exact.solve(net).path() if is_exact else beam.search(net)
+    return known if path is None else [*known, path]
+
+
+def _finish(
+    request: PlanRequest,
+    choice: _Choice,
+    why: tuple[str, ...],
+    held: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
+) -> Plan:
+    stages = _with_standbys(request, choice.stages, held)
+    found = cost.evaluate(request, stages)
+    return Plan(
+        stages,
+        request.objective,
+        found.decode_s,
+        found.tokens_per_s,
+        found.bottleneck_s,
+        (
+            *wording.reasons(request, stages, choice.rival),
+            *why,
+            wording.method(choice.considered, len(request.peers), exact=choice.exact),
+        ),
+    )
+
+
+def _with_standbys(
+    request: PlanRequest, stages: tuple[Stage, ...], held: Mapping[str, tuple[tuple[int, int], ...]] | None
+) -> tuple[Stage, ...]:
+    """Each unused peer with room and links stands by for one stage.
+
+    Rounds over the stages, the costliest loss first (weights + KV bytes, which somebody would have to load or
+    recompute; ties: the earlier stage): each takes the peer that would serve it fastest (ties: the name).
+    """
+    idle = {peer.peer for peer in request.peers} - {stage.peer for stage in stages}
+    standbys: list[list[str]] = [[] for _ in stages]
+    order = sorted(range(len(stages)), key=lambda at: (-stages[at].weight_bytes - stages[at].kv_bytes, at))
+    known = cost.profiles(request)
+    while True:
+        taken = False
+        for at in order:
+            stage = stages[at]
+            units = request.units[stage.first : stage.stop]
+            able = [
+                name
+                for name in sorted(idle)
+                if cost.refuse(request, _replaced(request, stages, at, name)) is None
+                and (held is None or _holds(held.get(name, ()), stage))
+            ]
+            if able:
+                pick = min(able, key=lambda name: (cost.stage_ps(known[name], units, 1), name))
+                standbys[at].append(pick)
+                idle.remove(pick)
+                taken = True
+        if not taken:
+            return tuple(
+                replace(stage, standbys=tuple(names)) for stage, names in zip(stages, standbys, strict=True)
+            )
+
+
+def _replaced(request: PlanRequest, stages: tuple[Stage, ...], at: int, name: str) -> tuple[Stage, ...]:
+    return tuple(replace(stage, peer=name) if place == at else stage for place, stage in enumerate(stages))
+
+
+def _holds(runs: Sequence[tuple[int, int]], stage: Stage) -> bool:
+    return any(first <= stage.first and stage.stop <= stop for first, stop in runs)
+
+
+def _infeasible(request: PlanRequest) -> Infeasible:
+    if not request.peers:
+        return Infeasible(wording.no_peers(request))
+    lacking = shortfall(request)
+    if lacking is None:
+        return Infeasible(wording.unreachable(request))
+    loose = shortfall(request, linked=False)
+    together = loose is not None and loose.bytes == 0
+    return Infeasible(
+        wording.lacking(request, lacking.extra, exact=lacking.exact, together=together), lacking.bytes
+    )

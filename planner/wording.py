@@ -1,0 +1,157 @@
+"""Decides the sentences by which a plan says why it was chosen, or what is missing for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from planner import cost
+from planner.types import PlanRequest, Stage
+
+MIB = 2**20
+
+
+def mib(size: int) -> str:
+    """Bytes for people, rounded up so that a need is never understated."""
+    if size < MIB:
+        return f"{-(-size // 1024)} KiB" if size >= 1024 else f"{size} bytes"
+    tenths = -(-size * 10 // MIB)
+    return f"{tenths / 10:.1f} MiB" if tenths < 100 and tenths % 10 else f"{-(-size // MIB)} MiB"
+
+
+def ms(seconds: float) -> str:
+    value = seconds * 1000
+    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
+
+
+def chain(stages: Sequence[Stage]) -> str:
+    return " > ".join(stage.peer for stage in stages)
+
+
+def units_text(request: PlanRequest, first: int, stop: int) -> str:
+    """Units [first, stop) as people say them: "embed, blocks 0-14, attn.15"."""
+    parts: list[str] = []
+    at = first
+    while at < stop:
+        whole = at
+        while whole + 1 < stop and _is_block(request, whole):
+            whole += 2
+        if whole > at:
+            low, high = (request.units[place].name.split(".")[-1] for place in (at, whole - 1))
+            parts.append(f"block {low}" if low == high else f"blocks {low}-{high}")
+            at = whole
+        else:
+            parts.append(request.units[at].name)
+            at += 1
+    return ", ".join(parts)
+
+
+def _is_block(request: PlanRequest, at: int) -> bool:
+    attn, ffn = request.units[at], request.units[at + 1]
+    same = attn.name.split(".")[1:] == ffn.name.split(".")[1:]
+    return (attn.kind, ffn.kind) == ("attn", "ffn") and same and "." in attn.name
+
+
+def reasons(request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage] | None) -> tuple[str, ...]:
+    """Why these stages: against the best of the other sort (one peer, or a split), and what limits them."""
+    found = cost.evaluate(request, stages)
+    latency = request.objective == "latency"
+
+    def figure(of: cost.Evaluation) -> str:
+        return f"{ms(of.decode_s)} a token" if latency else f"{of.tokens_per_s:.1f} tokens/s"
+
+    other = None if rival is None else cost.evaluate(request, rival)
+    lines: list[str] = []
+    if len(stages) == 1:
+        lines.append(
+            f"Not split: {stages[0].peer} alone needs {ms(found.decode_s)} a token"
+            if latency
+            else f"Not split: {stages[0].peer} alone gives {found.tokens_per_s:.1f} tokens/s"
+        )
+        if rival is not None and other is not None and latency:
+            lines[0] += f"; the best split ({chain(rival)}) needs {figure(other)}"
+        elif rival is not None:
+            lines[0] += "; no split gives more"
+        elif len(request.peers) > 1:
+            lines[0] += "; no linked peers have room for a split"
+        lines[0] += "."
+    elif rival is not None and other is not None:
+        lines.append(
+            f"Split over {len(stages)} peers: {figure(found)}, "
+            f"against {figure(other)} on {rival[0].peer} alone."
+        )
+    else:
+        short, name = min(
+            (sum(cost.stage_bytes(request, peer, 0, len(request.units))) - peer.memory_bytes, peer.peer)
+            for peer in request.peers
+        )
+        lines.append(
+            f"Split over {len(stages)} peers: none has room for all units; {name} comes closest, {mib(short)} short."
+            if short > 0
+            else f"Split over {len(stages)} peers: no peer with room for all units may serve them alone."
+        )
+    if request.sessions > 1:
+        limit = (
+            f"the round of {ms(found.round_ps / cost.PICO)} that a batch of {found.rows} takes"
+            if found.slowest == "round"
+            else f"{found.slowest} at {ms(found.bottleneck_s)} a token in batches of {found.rows}"
+        )
+        lines.append(
+            f"{request.sessions} sessions get {found.tokens_per_s:.1f} tokens/s together; the limit is {limit}."
+        )
+    if request.origin is not None and request.origin not in (stages[0].peer, stages[-1].peer):
+        link = cost.link_table(request)[stages[-1].peer, request.origin]
+        lag = cost.hop_ps(link, request.units[-1].out_bytes_per_token, 1) / cost.PICO
+        lines.append(
+            f"{stages[-1].peer} sends each token to {request.origin} as well, {ms(lag)} away; "
+            "the stream does not wait for that."
+        )
+    return tuple(lines)
+
+
+def method(considered: int, peers: int, *, exact: bool) -> str:
+    """How sure the plan is."""
+    left = peers - considered
+    aside = f" ({left} more could serve no unit)" if left > 0 else ""
+    if exact:
+        return f"The best of all choices and orders of {considered} peer{'s' * (considered != 1)}{aside}."
+    return f"Found by beam search over {considered} peers{aside}: good, not proven best."
+
+
+def no_peers(request: PlanRequest) -> str:
+    total = sum(sum(cost.unit_bytes(request, unit)) for unit in request.units)
+    return (
+        f"no peer has joined; the model needs {mib(total)} for weights and KV, and each peer's own overhead"
+    )
+
+
+def unreachable(request: PlanRequest) -> str:
+    return (
+        f"no memory would help: {request.origin} has no link to a first stage and back from a tail; "
+        "connect it to a peer that has room"
+    )
+
+
+def lacking(request: PlanRequest, extra: Iterable[tuple[str, int]], *, exact: bool, together: bool) -> str:
+    """What a plan lacks. `together`: with every link there, no memory would be missing."""
+    pairs = tuple(extra)
+    total = sum(size for _, size in pairs)
+    where = ", ".join(f"{mib(size)} on {peer}" for peer, size in pairs)
+    on = f"on {pairs[0][0]}" if len(pairs) == 1 else f"in total ({where})"
+    need = f"needs {'' if exact else 'at most '}{mib(total)} more {on}"
+    purpose = f"for {request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens"
+    if together:
+        pairs_missing = missing_links(request)
+        named = ", ".join(f"{a} to {b}" for a, b in pairs_missing[:4])
+        more = f" and {len(pairs_missing) - 4} more" if len(pairs_missing) > 4 else ""
+        return (
+            f"the peers have the room {purpose} together, but links are missing ({named}{more}); "
+            f"without them a plan {need}"
+        )
+    return f"{need}, {purpose}; or fewer sessions, a shorter context, or another peer"
+
+
+def missing_links(request: PlanRequest) -> list[tuple[str, str]]:
+    """Ordered pairs of peers (and origin) without a link, sorted."""
+    links = cost.link_table(request)
+    names = sorted({peer.peer for peer in request.peers} | ({request.origin} if request.origin else set()))
+    return [(a, b) for a in names for b in names if a != b and (a, b) not in links]
