@@ -2,7 +2,7 @@
 
 Every step is spelled out in operations that give the same bits everywhere (docs/protocol.md, Sampling):
 float64 additions, products and quotients in a stated order, an exponential made of those, and MurmurHash3
-for chance. The steps come in the order of Hugging Face transformers: penalties, temperature, top-k, top-p, min-p.
+for chance. Steps come in the order of Hugging Face transformers: penalties, temperature, top-k, top-p, min-p.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def sample(
     history: Sequence[int] | NDArray[np.integer] = (),
     generated: Sequence[int] | NDArray[np.integer] = (),
 ) -> int:
-    """The token at `position`, from `logits` (vocab,), `history` (prompt and generated tokens) and `generated`.
+    """The token at `position`, from `logits` (vocab,), `history` (prompt and generated) and `generated`.
 
     Pure: the same arguments give the same token on every machine; chance depends on (seed, position) only.
     Equal logits are ordered by the lower id. NotFiniteLogits for NaN or +Inf; -Inf means "never".

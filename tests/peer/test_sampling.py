@@ -1,4 +1,4 @@
-"""Sampling: vectors that other languages replay, brute force on small vocabularies, chi-square, fixed seeds."""
+"""Sampling: vectors for every language, brute force on small vocabularies, chi-square with fixed seeds."""
 
 from __future__ import annotations
 
