@@ -1,0 +1,72 @@
+# One word for each thing a person wants to do here; `make setup` comes by itself before the others.
+
+# The best Python 3.11 or newer on the path: 3.12 and up first, where the fast transport engine is available.
+PYTHON ?= $(shell \
+	for oldest in 12 11; do \
+		for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+			if $$python -c "import sys; sys.exit(sys.version_info < (3, $$oldest))" 2>/dev/null; then \
+				echo $$python; exit; \
+			fi; \
+		done; \
+	done)
+VENV ?= .venv
+EXTRAS ?= fast,dev
+RUN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:  ## list these words
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+
+setup: $(STAMP)  ## make .venv with everything that Shoal and its checks need
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { \
+		echo "Shoal needs Python 3.11 or newer and found none: install it, or name one with make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	}
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+		echo "Shoal needs Python 3.11 or newer; $(PYTHON) is not: name another with make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	}
+	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null || { \
+		version=$$($(PYTHON) -c "import sys; print('%d.%d' % sys.version_info[:2])"); \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing python$$version-venv, which Debian keeps in a package of its own"; \
+			DEBIAN_FRONTEND=noninteractive apt-get update -qq; \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$$version-venv" >/dev/null; \
+		else \
+			echo "$(PYTHON) cannot make virtual environments: run 'sudo apt-get install python$$version-venv', then make again" >&2; \
+			exit 1; \
+		fi; \
+	}
+	@echo "making $(VENV) with $$($(PYTHON) --version); the first time this takes a minute or two"
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $(STAMP)
+
+demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
+	@if [ -t 0 ] && [ -z "$(ONCE)" ]; then exec $(RUN)/shoal demo; else exec $(RUN)/shoal demo --once; fi
+
+test: setup  ## every test
+	@$(RUN)/python -m pytest $(ARGS) || { \
+		status=$$?; \
+		test $$status -ne 5 || echo "pytest found no test to run: expected some under tests/" >&2; \
+		exit $$status; \
+	}
+
+check: setup  ## format, lint, types, import contracts
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+bench: setup  ## the figures of docs/benchmarks.md
+	$(RUN)/shoal bench single
+	$(RUN)/shoal bench pipeline
+
+clean:  ## remove what make and the tools made; the model store in the cache stays
+	rm -rf $(VENV) .venv-fast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find planner signaling peer tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
