@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from gguf.constants import GGMLQuantizationType
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from planner.architecture import Architecture, BlockQuantized, RopeScaling, SourceTensor, TokenizerSource
@@ -56,6 +56,7 @@ _HARMLESS = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd")
 def open_gguf(path: Path, name: str | None = None) -> GgufModel:
     """Opens a llama, mistral, smollm, qwen2 or qwen3 model. Errors: see planner.errors.ModelError."""
     file = read_gguf(path)
+    _refuse_unreadable(file)
     architecture = _architecture(file)
     shapes = tensor_shapes(architecture)
 
@@ -111,12 +112,12 @@ class GgufTensor:
         """The weight dequantized, C-contiguous, rows in half-split order."""
         payload, kind = self.stored.payload, self.stored.kind
         if self.row_order is not None and payload.ndim == 1:
-            return np.ascontiguousarray(_numbers(payload, kind, self.stored.name)[self.row_order])
+            return np.ascontiguousarray(_numbers(payload, kind)[self.row_order])
         rows = payload.reshape(-1, payload.shape[-1])
         out = np.empty((rows.shape[0], self.shape[-1]), np.float32)
         for start in range(0, rows.shape[0], ROWS_AT_ONCE):
             chunk = self._rows(rows, slice(start, start + ROWS_AT_ONCE))
-            out[start : start + ROWS_AT_ONCE] = _numbers(chunk, kind, self.stored.name)
+            out[start : start + ROWS_AT_ONCE] = _numbers(chunk, kind)
         return out.reshape(self.shape)
 
     def blocks(self) -> BlockQuantized | None:
@@ -144,18 +145,23 @@ class GgufTensor:
         return np.asarray(chosen)
 
 
-def _numbers(
-    payload: npt.NDArray[np.uint8], kind: GGMLQuantizationType, name: str
-) -> npt.NDArray[np.float32]:
+def _numbers(payload: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
     if kind == GGMLQuantizationType.F64:
         return np.ascontiguousarray(payload).view("<f8").astype(np.float32)
-    try:
-        numbers: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(payload), kind)
-    except NotImplementedError as error:
-        raise CorruptModel(
-            f"tensor {name} has type {kind.name}, which cannot be turned into numbers"
-        ) from error
+    numbers: npt.NDArray[np.float32] = dequantize(np.ascontiguousarray(payload), kind)
     return numbers
+
+
+def _refuse_unreadable(file: GgufFile) -> None:
+    """Tries one block of each type in the file, so that a type nobody can dequantize is found on opening."""
+    for kind, name in {tensor.kind: name for name, tensor in file.tensors.items()}.items():
+        try:
+            _numbers(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+        except NotImplementedError as error:
+            raise CorruptModel(
+                f"{file.path.name}: tensor {name} has type {kind.name}, which the gguf package cannot turn into "
+                "numbers; choose another quantization"
+            ) from error
 
 
 def _halves(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
