@@ -10,11 +10,8 @@ matrix is the largest.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice
 
 from peer.errors import CannotServe
 from peer.kv_slots import KvSlots, Move, Shape
+from peer.pages import give_back_memory, use_huge_pages
 from planner.shards import EmbedTable, Shard, rotary_tables
 
 Floats = npt.NDArray[np.float32]
@@ -63,6 +61,7 @@ class Execution:
         self._cos, self._sin = rotary_tables(shard.architecture, context + 1)
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
         give_back_memory()
+        use_huge_pages()
 
     @property
     def has_embed(self) -> bool:
@@ -297,13 +296,6 @@ def _pread(file: int, size: int, offset: int) -> bytes:
         os.lseek(file, offset, os.SEEK_SET)
         return os.read(file, size)
     return os.pread(file, size, offset)
-
-
-def give_back_memory() -> None:
-    """Return freed pages to the system where the C library offers that (glibc)."""
-    with suppress(OSError, AttributeError):
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-        trim(0)
 
 
 def _options(shard: Shard, threads: int) -> ort.SessionOptions:
