@@ -24,7 +24,8 @@ from peer.mesh_state import (
     planner_link,
     planner_profile,
 )
-from planner.cost import evaluate
+from planner.cost import evaluate, make_stage, profiles
+from planner.errors import RequestError
 from planner.placement import replan_held
 from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
 
@@ -42,7 +43,9 @@ class Wanted:
 class Coordinator:
     """The log's writer. `state` is what all commands so far build."""
 
-    def __init__(self, me: str, units: Sequence[Unit], cuts: tuple[int, ...] | None = None, term: int = 1) -> None:
+    def __init__(
+        self, me: str, units: Sequence[Unit], cuts: tuple[int, ...] | None = None, term: int = 1
+    ) -> None:
         self.me = me
         self.state = MeshState(term=term)
         self._units = tuple(units)
@@ -100,8 +103,17 @@ class Coordinator:
         wanted = len(borders) - 1
         if len(order) < wanted:
             return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, {len(order)} are here")
+        profile = profiles(request)
         spans = zip(borders, borders[1:], order, strict=False)
-        return evaluate(request, tuple(Stage(first, stop, peer) for first, stop, peer in spans))
+        stages = tuple(make_stage(request, profile[peer], first, stop) for first, stop, peer in spans)
+        try:
+            found = evaluate(request, stages)
+        except RequestError as error:
+            return Infeasible(f"the cuts {list(self._cuts)} cannot be served: {error}")
+        why = (
+            f"The borders {list(self._cuts)} were fixed by hand; stages go to peers in the order they joined.",
+        )
+        return Plan(stages, request.objective, found.decode_s, found.tokens_per_s, found.bottleneck_s, why)
 
     def planned(self, wanted: Wanted, result: Plan | Infeasible) -> list[Command]:
         """What a planner run leads to: a proposal, a refusal, or nothing when the present plan is as good."""
@@ -119,8 +131,9 @@ class Coordinator:
     def _good_enough(self, serving: PlanRecord, fresh: PlanRecord, request: PlanRequest) -> bool:
         if self._cuts is not None or fresh.holders() == serving.holders():
             return fresh.holders() == serving.holders()
-        present = evaluate(request, tuple(Stage(s.first, s.stop, s.primary, s.standbys) for s in serving.stages))
-        if isinstance(present, Infeasible):
+        try:
+            present = evaluate(request, tuple(Stage(s.first, s.stop, s.primary) for s in serving.stages))
+        except RequestError:
             return False
         idle = fresh.holders().keys() - serving.holders().keys()
         if request.objective == "latency":

@@ -419,7 +419,9 @@ def _build(kind: type[Any], body: Any, where: str) -> Any:
         raise BadCommand(f"{where}: expected an object with the fields of {kind.__name__}")
     known = {f.name for f in fields(kind)}
     if set(body) != known:
-        raise BadCommand(f"{where}: expected the fields {', '.join(sorted(known))}, got {sorted(body)!r:.200}")
+        raise BadCommand(
+            f"{where}: expected the fields {', '.join(sorted(known))}, got {sorted(body)!r:.200}"
+        )
     return kind(**{name: _field(kind, name, body[name], f"{where}.{name}") for name in sorted(known)})
 
 

@@ -142,6 +142,22 @@ class StageCore:
         """Sessions that are being answered."""
         return sum(seat.active for seat in self._seats.values())
 
+    def active_on(self, run: Run_) -> int:
+        """Sessions that are being answered with units `run`."""
+        return sum(seat.active for seat in self._seats.values() if seat.run == run)
+
+    def drop(self, run: Run_) -> list[StageEffect]:
+        """Forgets every session of units `run`, which are about to be unloaded."""
+        self._slots.pop(run, None)
+        effects: list[StageEffect] = []
+        for session in sorted(key for key, seat in self._seats.items() if seat.run == run):
+            seat = self._seats[session]
+            if seat.active:
+                text = "the plan moved these units to another peer"
+                effects.append(self._refusal(session, seat, 0, 0, Reason.UNKNOWN_PLAN, text))
+            effects += self._free(session)
+        return effects
+
     # --- frames
 
     def open(self, now: float, sender: str, frame: Open) -> list[StageEffect]:
@@ -151,12 +167,16 @@ class StageCore:
             return [self._no(frame, Reason.BAD_STEP, "this peer is not at that place of the route")]
         expected = route[frame.stage - 1] if frame.stage else frame.origin
         if sender != expected:
-            return [self._no(frame, Reason.BAD_STEP, f"OPEN for stage {frame.stage} must come from {expected}")]
+            return [
+                self._no(frame, Reason.BAD_STEP, f"OPEN for stage {frame.stage} must come from {expected}")
+            ]
         if self._leaving:
             return [self._no(frame, Reason.LEAVING, "this peer is leaving")]
         plan = self._plans.get(frame.plan)
         if plan is None or len(plan) != len(route) or tuple(peer for peer, _ in plan) != route:
-            return [self._no(frame, Reason.UNKNOWN_PLAN, f"plan {frame.plan} with that route is not served here")]
+            return [
+                self._no(frame, Reason.UNKNOWN_PLAN, f"plan {frame.plan} with that route is not served here")
+            ]
         run = plan[frame.stage][1]
         if run not in self._slots:
             return [self._no(frame, Reason.UNKNOWN_PLAN, f"units {run[0]}-{run[1] - 1} are not loaded here")]
@@ -194,7 +214,9 @@ class StageCore:
         if sender != seat.upstream:
             return []  # only the neighbour that the route names may feed this stage
         if (frame.tensor.dtype is Dtype.INT32) != (seat.opening.stage == 0):
-            return self._stop(seat, Reason.BAD_STEP, "a first stage takes int32 tokens, later ones float32 activations")
+            return self._stop(
+                seat, Reason.BAD_STEP, "a first stage takes int32 tokens, later ones float32 activations"
+            )
         if len(seat.pending) >= MAX_PENDING_STEPS:
             return self._stop(seat, Reason.BAD_STEP, f"more than {MAX_PENDING_STEPS} steps wait")
         seat.touched = now
@@ -355,7 +377,9 @@ class StageCore:
         return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
 
     def _make_room(self, run: Run_, session: bytes) -> list[StageEffect] | None:
-        taken = [(seat.touched, key) for key, seat in self._seats.items() if seat.run == run and key != session]
+        taken = [
+            (seat.touched, key) for key, seat in self._seats.items() if seat.run == run and key != session
+        ]
         if len(taken) < self._slots[run]:
             return []
         idle = sorted((touched, key) for touched, key in taken if not self._seats[key].active)
@@ -370,7 +394,9 @@ class StageCore:
         seat.pending.clear()
         return [self._refusal(seat.opening.session, seat, 0, 0, reason, text)]
 
-    def _refusal(self, session: bytes, seat: _Seat, position: int, have: int, reason: Reason, text: str) -> Send:
+    def _refusal(
+        self, session: bytes, seat: _Seat, position: int, have: int, reason: Reason, text: str
+    ) -> Send:
         opening = seat.opening
         frame = Refuse(session, opening.turn, opening.stage, position, have, int(reason), text)
         return Send(opening.origin, frame)

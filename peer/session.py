@@ -28,7 +28,9 @@ from peer.mesh_state import PlanRecord
 from peer.sampling import Sampling
 from peer.tensors import tensor_of
 
-CHUNK_TOKENS = 32  # prompt tokens a step carries: small enough that stages overlap, measured in docs/benchmarks.md
+CHUNK_TOKENS = (
+    32  # prompt tokens a step carries: small enough that stages overlap, measured in docs/benchmarks.md
+)
 REROUTE_S = 1.5  # how long to wait for a serving route: an asker must hear of a loss within 2 s
 STALL_S = 60.0  # no token for this long ends the session with an error
 MAX_REROUTES = 8  # per turn; bounds the work a flapping mesh can cause
@@ -92,9 +94,13 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class FindRoute:
-    """This session needs a serving plan that avoids `without`; call `begin` or `reroute` when there is one."""
+    """This session needs a serving plan that avoids `without`; call `reroute` when there is one.
+
+    `soon`: not at once, since a stage has not heard of the plan yet.
+    """
 
     without: frozenset[str]
+    soon: bool = False
 
 
 OriginEffect = Send | Emit | Ended | Broken | FindRoute
@@ -140,6 +146,7 @@ class OriginSession:
         self.turn = 0
         self.plan: PlanRecord | None = None
         self.tokens: list[int] = []  # prompt and answer of the current turn
+        self.start = 0  # first position that the current turn sent; those before were cached
         self._ask: Ask | None = None
         self._generated = 0
         self._cached: list[int] = []  # tokens whose keys and values every stage of the last route holds
@@ -197,10 +204,8 @@ class OriginSession:
             case Reason.MISSING_POSITION | Reason.UNKNOWN_SESSION:
                 self._cached = []
                 return self._restart(now, frozenset(), frame.message)
-            case Reason.UNKNOWN_PLAN:
-                return self._restart(now, frozenset(), frame.message)
-            case Reason.LOST_NEIGHBOUR:
-                return self._restart(now, frozenset(), frame.message)
+            case Reason.UNKNOWN_PLAN | Reason.LOST_NEIGHBOUR:
+                return self._restart(now, frozenset(), frame.message, soon=True)
             case Reason.LEAVING:
                 return self._restart(now, frozenset({sender}), f"peer {sender} is leaving")
             case (
@@ -237,7 +242,9 @@ class OriginSession:
         """Gives up on a route that never came, or on a mesh that went silent."""
         match self.phase:
             case Phase.REROUTING if now >= self._deadline:
-                return self._fail(f"{self._trouble}; no other peers hold its part right now, ask again soon", None)
+                return self._fail(
+                    f"{self._trouble}; no other peers hold its part right now, ask again soon", None
+                )
             case Phase.PREFILL | Phase.DECODE if now >= self._deadline:
                 text = f"no token came for {STALL_S:.0f} s; the mesh may be overloaded, ask again"
                 return self._fail(text, None)
@@ -250,7 +257,10 @@ class OriginSession:
             return []
         sends: list[OriginEffect] = []
         if self.phase is not Phase.REROUTING:
-            sends = [Send(p, Cancel(self.session, self.turn, len(self.tokens), why)) for p in dict.fromkeys(self.route)]
+            sends = [
+                Send(p, Cancel(self.session, self.turn, len(self.tokens), why))
+                for p in dict.fromkeys(self.route)
+            ]
         return [*sends, *self._end(why)]
 
     def release(self) -> list[OriginEffect]:
@@ -264,6 +274,7 @@ class OriginSession:
         gone = set(self.route) - set(plan.route)
         effects: list[OriginEffect] = [Send(peer, Release(self.session)) for peer in sorted(gone)]
         self.plan = plan
+        self.start = start
         self.turn += 1
         self.phase = Phase.PREFILL
         self._deadline = now + STALL_S
@@ -290,7 +301,9 @@ class OriginSession:
         for position in range(start, count, CHUNK_TOKENS):
             stop = min(position + CHUNK_TOKENS, count)
             chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
-            step = Step(self.session, self.turn, plan.version, position, stop - position, int(stop == count), chunk)
+            step = Step(
+                self.session, self.turn, plan.version, position, stop - position, int(stop == count), chunk
+            )
             effects.append(Send(first, step))
         return effects
 
@@ -305,7 +318,9 @@ class OriginSession:
         self.phase = Phase.DONE
         return [Ended(why)]
 
-    def _restart(self, now: float, without: frozenset[str], why: str) -> list[OriginEffect]:
+    def _restart(
+        self, now: float, without: frozenset[str], why: str, *, soon: bool = False
+    ) -> list[OriginEffect]:
         self._reroutes += 1
         if self._reroutes > MAX_REROUTES:
             return self._fail(f"{why}; the route failed {MAX_REROUTES} times, ask again", None)
@@ -318,11 +333,13 @@ class OriginSession:
         self._bad_peers |= without
         self._trouble = why
         self._deadline = now + REROUTE_S
-        return [*stops, FindRoute(self._bad_peers)]
+        return [*stops, FindRoute(self._bad_peers, soon)]
 
     def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
         stops: list[OriginEffect] = [
-            Send(peer, Release(self.session)) for peer in dict.fromkeys(self.route) if peer not in self._bad_peers
+            Send(peer, Release(self.session))
+            for peer in dict.fromkeys(self.route)
+            if peer not in self._bad_peers
         ]
         self._cached = []
         self.phase = Phase.FAILED
@@ -332,7 +349,9 @@ class OriginSession:
 def needs_history(sampling: Sampling) -> bool:
     """Whether the tail must know the tokens so far: only then do they travel with OPEN."""
     return (
-        sampling.repetition_penalty != 1.0 or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
+        sampling.repetition_penalty != 1.0
+        or sampling.frequency_penalty != 0.0
+        or sampling.presence_penalty != 0.0
     )
 
 

@@ -1,4 +1,4 @@
-"""Sessions and stages in virtual time: a toy model whose tokens depend on every earlier token, over a random network."""
+"""Sessions and stages in virtual time: a toy model whose tokens depend on all earlier ones, over a random network."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ class World:
         for plan in plans:
             for stage in plan.stages:
                 self.cores.setdefault(stage.primary, StageCore(stage.primary))
-                self.runtimes[stage.primary, (stage.first, stage.stop)] = ToyRuntime((stage.first, stage.stop))
+                self.runtimes[stage.primary, (stage.first, stage.stop)] = ToyRuntime(
+                    (stage.first, stage.stop)
+                )
         served = {p.version: tuple((s.primary, (s.first, s.stop)) for s in p.stages) for p in plans}
         for peer, core in self.cores.items():
             core.serve(served, {run: slots for owner, run in self.runtimes if owner == peer})

@@ -1,0 +1,161 @@
+"""Asking the mesh: from words to tokens to words, as an async stream.
+
+Edge between `peer.session` (which decides) and people. One `Conversation` keeps one session: each next question sends
+only what the stages do not hold yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from peer.chat_template import Message
+from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, NoPlan
+from peer.mesh_state import PlanRecord
+from peer.node import Node, Outcome
+from peer.sampling import Sampling
+from peer.session import Ask, Broken, Emit, Ended, OriginSession, room_for
+from peer.text import StopStrings, Text
+
+PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to answer. `max_tokens` None: as many as the context has room for."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    plan_wait_s: float = PLAN_WAIT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One token, and the text that became complete with it (often "", never half a character)."""
+
+    text: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of an answer. `why`: "end", "stop", "length" or "cancelled". Times in seconds since the question."""
+
+    why: str
+    prompt_tokens: int
+    cached_tokens: int
+    tokens: int
+    first_token_s: float
+    seconds: float
+    route: tuple[str, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decode rate: tokens after the first, over the time they took."""
+        return (self.tokens - 1) / (self.seconds - self.first_token_s) if self.tokens > 1 else 0.0
+
+
+class Conversation:
+    """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
+
+    def __init__(self, node: Node, text: Text, session: bytes) -> None:
+        self._node = node
+        self._text = text
+        self._core = OriginSession(session, node.me)
+        self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        node.attach(self._core, self._outcomes.put_nowait)
+
+    async def chat(self, messages: Sequence[Message], settings: Settings) -> AsyncGenerator[Delta | Finished]:
+        """Answers the conversation `messages`. Raises AnswerFailed, NoPlan, ContextOverflow or ConnectFailed."""
+        async for piece in self.tokens(self._text.encode_chat(messages), settings):
+            yield piece
+
+    async def complete(self, prompt: str, settings: Settings) -> AsyncGenerator[Delta | Finished]:
+        """Continues plain text, without the chat template."""
+        async for piece in self.tokens(self._text.encode(prompt), settings):
+            yield piece
+
+    async def tokens(self, prompt: Sequence[int], settings: Settings) -> AsyncGenerator[Delta | Finished]:
+        """Answers a prompt of token ids. Closing the generator early stops the answer on every stage."""
+        begun = time.perf_counter()
+        plan = await self._plan(settings.plan_wait_s)
+        model = self._node.state.model
+        if model is None or not prompt:
+            raise ContextOverflow("the prompt is empty; ask something")
+        ask = Ask(
+            tuple(prompt),
+            room_for(len(prompt), settings.max_tokens, model.context),
+            settings.sampling,
+            self._text.end_tokens,
+        )
+        await self._connect(plan)
+        while not self._outcomes.empty():
+            self._outcomes.get_nowait()
+        session = self._core.session
+        self._node.perform_origin(session, self._core.begin(time.monotonic(), plan, ask))
+        cached = self._core.start
+        try:
+            async for piece in self._stream(begun, ask, cached, StopStrings(settings.stop)):
+                yield piece
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the answer under way; what came so far stays."""
+        self._node.perform_origin(self._core.session, self._core.cancel())
+
+    def close(self) -> None:
+        """Frees the session's slots on every stage."""
+        self._node.detach(self._core.session)
+
+    async def _stream(
+        self, begun: float, ask: Ask, cached: int, stops: StopStrings
+    ) -> AsyncGenerator[Delta | Finished]:
+        words = self._text.stream()
+        count, first_s = 0, 0.0
+
+        def finished(why: str) -> Finished:
+            seconds = time.perf_counter() - begun
+            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, self._core.route)
+
+        while True:
+            match await self._outcomes.get():
+                case Emit(token, _):
+                    count += 1
+                    first_s = first_s or time.perf_counter() - begun
+                    shown = "" if token in ask.end_tokens else words.push(token)
+                    shown, stopped = stops.push(shown)
+                    yield Delta(shown, token)
+                    if stopped:
+                        yield finished("stop")
+                        return
+                case Ended(why):
+                    tail, stopped = stops.push(words.flush())
+                    tail += "" if stopped else stops.flush()
+                    if tail:
+                        yield Delta(tail, -1)
+                    yield finished("stop" if stopped else why)
+                    return
+                case Broken(text, _):
+                    raise AnswerFailed(text)
+
+    async def _plan(self, wait_s: float) -> PlanRecord:
+        node = self._node
+        if not await node.until(lambda state: state.serving() is not None, wait_s):
+            reason = node.state.refused or "its peers are still loading"
+            raise NoPlan(f"the mesh cannot answer yet: {reason}")
+        plan = node.state.serving()
+        assert plan is not None
+        return plan
+
+    async def _connect(self, plan: PlanRecord) -> None:
+        """Connects to every stage at once, so that a token or a refusal finds its way from any of them."""
+        others = [peer for peer in dict.fromkeys(plan.route) if peer != self._node.me]
+        try:
+            await asyncio.gather(*(self._node.dialer.dial(peer) for peer in others))
+        except (ConnectFailed, ConnectionLost) as error:
+            raise ConnectFailed(f"cannot reach every stage of the mesh: {error}") from error

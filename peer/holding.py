@@ -1,0 +1,165 @@
+"""Makes this peer hold the units that the plan gives it: loads, reports, and unloads what nobody needs.
+
+Edge. One task does one thing at a time: stages of the next plan first, then standbys, so that primaries serve early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from peer.errors import ConnectFailed, ConnectionLost, MeshError, PeerError
+from peer.fetch import Progress
+from peer.mesh_state import MeshState, PlanRecord
+from peer.pipeline import Run_, StageCore, StageEffect
+from peer.serving import Serving
+from planner.errors import PlannerError
+
+REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
+DRAIN_S: Final = 20.0  # how long answers may keep units loaded that no plan wants any more
+
+log = logging.getLogger(__name__)
+
+
+class Holding:
+    """`report(runs)` tells the coordinator; `dial(peer)` connects to a neighbour; `perform` takes a stage's effects."""
+
+    def __init__(
+        self,
+        me: str,
+        core: StageCore,
+        serving: Serving,
+        slots: int,
+        state: Callable[[], MeshState],
+        report: Callable[[tuple[Run_, ...]], Awaitable[None]],
+        dial: Callable[[str], Awaitable[object]],
+        perform: Callable[[list[StageEffect]], None],
+        progress: Callable[[Run_], Progress],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._me = me
+        self._core = core
+        self._serving = serving
+        self._slots = slots
+        self._state = state
+        self._report = report
+        self._dial = dial
+        self._perform = perform
+        self._progress = progress
+        self._failed = failed
+        self._plans: dict[int, PlanRecord] = {}
+        self._reported: tuple[Run_, ...] | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.leaving = False
+
+    def start(self) -> None:
+        """Begins to follow the state."""
+        self._task = asyncio.ensure_future(self._follow())
+
+    def state_changed(self) -> None:
+        """Looks again at what the plans want, soon."""
+        state = self._state()
+        for plan in (state.plan, state.proposed):
+            if plan is not None:
+                self._plans[plan.version] = plan
+        for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
+            del self._plans[version]
+        self._tell_core()
+        self._changed.set()
+
+    def forget_report(self) -> None:
+        """The coordinator was lost: tell it again what is held here."""
+        self._reported = None
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Stops and unloads everything."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._serving.close()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._step()
+            except (MeshError, PlannerError) as error:
+                log.error("cannot hold what the plan wants: %s", error)
+                self._failed(str(error))
+            except PeerError as error:
+                log.info("holding waits: %s", error)
+
+    async def _step(self) -> None:
+        """One load or unload; asks to be called again while there is more to do."""
+        wanted = self._wanted()
+        loaded = set(self._serving.runs)
+        for run in sorted(loaded - set(wanted)):
+            if await self._drained(run):
+                self._perform(self._core.drop(run))
+                await self._serving.unload(run)
+                self._tell_core()
+        for run in wanted:
+            if run not in loaded and not self.leaving:
+                await self._serving.load(run, self._progress(run))
+                self._tell_core()
+                self._changed.set()
+                break
+        await self._meet_neighbours()
+        if self._reported != self._serving.runs:
+            held = self._serving.runs
+            await self._report(held)
+            self._reported = held
+
+    def _wanted(self) -> list[Run_]:
+        state = self._state()
+        first: dict[Run_, None] = {}
+        later: dict[Run_, None] = {}
+        for plan in (state.proposed, state.plan):
+            for stage in plan.stages if plan is not None else ():
+                run = (stage.first, stage.stop)
+                if stage.primary == self._me:
+                    first[run] = None
+                elif self._me in stage.standbys:
+                    later[run] = None
+        ready = state.proposed is None and state.serving() is not None
+        standby = [run for run in later if run not in first and (ready or run in self._serving.runs)]
+        return [*first, *standby]
+
+    async def _drained(self, run: Run_) -> bool:
+        """Waits until no answer uses `run`; False when the plan wants it again meanwhile."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        while self._core.active_on(run) and asyncio.get_running_loop().time() < deadline:
+            try:
+                await asyncio.wait_for(self._changed.wait(), 0.25)
+                self._changed.clear()
+            except TimeoutError:
+                continue
+            if run in self._wanted():
+                self._changed.set()
+                return False
+        return run not in self._wanted()
+
+    async def _meet_neighbours(self) -> None:
+        """Connects to the next stage of each plan (the last to the first), so that the first token need not wait."""
+        state = self._state()
+        for plan in (state.proposed, state.plan):
+            route = plan.route if plan is not None else ()
+            for place, peer in enumerate(route):
+                following = route[(place + 1) % len(route)]
+                if peer == self._me and following != self._me:
+                    try:
+                        await self._dial(following)
+                    except (ConnectFailed, ConnectionLost) as error:
+                        log.info("no connection to the next stage: %s", error)
+
+    def _tell_core(self) -> None:
+        plans = {
+            version: tuple((stage.primary, (stage.first, stage.stop)) for stage in plan.stages)
+            for version, plan in self._plans.items()
+        }
+        self._core.serve(plans, dict.fromkeys(self._serving.runs, self._slots))

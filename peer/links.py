@@ -1,0 +1,65 @@
+"""Measures the way to another peer: round trip from small probes, rate from a burst.
+
+Edge. Probes travel on the data channel like activations do, so that what is measured is what a step will see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from peer.frames import Frame, Probe, ProbeAck
+
+ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
+SMALL_BYTES = 64
+BURST_BYTES = 256 * 1024  # several congestion windows, under 0.2 s on any link worth using
+PROBE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Round trip of a small message and one-way rate of a burst."""
+
+    rtt_s: float
+    bytes_per_s: float
+
+
+class Prober:
+    """Sends probes through `send(peer, frame)`; `clock()` is monotonic seconds."""
+
+    def __init__(self, send: Callable[[str, Frame], None], clock: Callable[[], float]) -> None:
+        self._send = send
+        self._clock = clock
+        self._next_nonce = 0
+        self._open: dict[tuple[str, int], asyncio.Future[float]] = {}
+
+    async def measure(self, peer: str) -> Measured:
+        """Raises ConnectionLost or TimeoutError."""
+        await self._echo(peer, SMALL_BYTES)
+        rtt = statistics.median([await self._echo(peer, SMALL_BYTES) for _ in range(ROUNDS)])
+        burst = await self._echo(peer, BURST_BYTES)
+        return Measured(rtt, BURST_BYTES / max(burst - rtt, 1e-6))
+
+    def probed(self, peer: str, frame: Probe) -> None:
+        """Answers the other side's probe."""
+        self._send(peer, ProbeAck(frame.nonce, len(frame.body)))
+
+    def acknowledged(self, peer: str, frame: ProbeAck) -> None:
+        """Takes the answer to a probe; an answer to nothing is ignored."""
+        future = self._open.get((peer, frame.nonce))
+        if future is not None and not future.done():
+            future.set_result(self._clock())
+
+    async def _echo(self, peer: str, size: int) -> float:
+        self._next_nonce += 1
+        key = (peer, self._next_nonce)
+        future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._open[key] = future
+        try:
+            begun = self._clock()
+            self._send(peer, Probe(self._next_nonce, bytes(size)))
+            return await asyncio.wait_for(future, PROBE_TIMEOUT_S) - begun
+        finally:
+            del self._open[key]

@@ -1,0 +1,336 @@
+"""This process as a member of a mesh: asking, serving what plans give it, saying how it is, leaving.
+
+Edge. `peer.joining` makes a `Mesh`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+
+from peer import VERSION
+from peer.asking import Conversation
+from peer.calls import Body
+from peer.errors import BadCommand, NoPlan, PeerError
+from peer.fetch import Fetcher
+from peer.holding import Holding
+from peer.measure import UnitTimes
+from peer.mesh_state import LinkFacts, MemberMeasured, Profile, UnitsHeld
+from peer.meter import Meter
+from peer.node import Node
+from peer.options import PeerOptions
+from peer.pipeline import Run_
+from peer.serving import Room, Serving
+from peer.signaling_client import SignalingClient
+from peer.text import Text
+from planner.architecture import TokenizerSource
+from planner.manifest import Manifest
+from planner.store import Store
+from signaling.errors import SignalingError
+from signaling.invites import Grant, InviteLink, Role, make_invite
+from signaling.keys import SEED_BYTES, Identity
+
+LEAVE_WITHIN_S: Final = 3.0  # a polite leave waits this long for answers to move elsewhere
+REJOIN_PAUSES_S: Final = (
+    0.25,
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    8.0,
+    8.0,
+)  # between attempts to reach a lost coordinator
+SESSION_BYTES: Final = 16
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Progress of joining, for people: what is going on, and how far (0, 0: no measure)."""
+
+    what: str
+    done: int
+    total: int
+
+
+Report = Callable[[Phase], None]
+
+
+def silent(_: Phase) -> None:
+    """Reports to nobody."""
+
+
+class Mesh:
+    """This process as a member. Made by `found` and `join`."""
+
+    def __init__(self, node: Node, client: SignalingClient, store: Store, report: Report) -> None:
+        self.node = node
+        self.client = client
+        self.store = store
+        self.report = report
+        self.manifest: Manifest | None = None
+        self.link: InviteLink | None = None
+        self.invites: dict[str, Grant] = {}
+        self.holding: Holding | None = None
+        self.serving: Serving | None = None
+        self.options: PeerOptions | None = None
+        self.ended = asyncio.Event()
+        self.why_ended = ""
+        self._text: Text | None = None
+        self._meter = Meter()
+        self._last_tokens = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        node.answer_more = self._answer
+
+    # --- asking
+
+    def conversation(self) -> Conversation:
+        """A new conversation with the model. Close it when it is over."""
+        if self._text is None:
+            raise NoPlan("the model's tokenizer is not here yet")
+        return Conversation(self.node, self._text, os.urandom(SESSION_BYTES))
+
+    @property
+    def text(self) -> Text:
+        """The model's tokenizer and chat template."""
+        if self._text is None:
+            raise NoPlan("the model's tokenizer is not here yet")
+        return self._text
+
+    async def until_serving(self, timeout_s: float | None = None) -> None:
+        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
+        if not await self.node.until(lambda state: state.serving() is not None, timeout_s):
+            raise NoPlan(self.node.state.refused or "the peers of this mesh are still loading")
+
+    async def status(self) -> dict[str, Any]:
+        """What every member says of itself, by peer id; members that do not answer are left out."""
+        found: dict[str, Any] = {self.node.me: await self._answer(self.node.me, "status", {})}
+        others = [peer for peer in self.node.state.members if peer != self.node.me]
+
+        async def ask(peer: str) -> None:
+            try:
+                await self.node.dialer.dial(peer)
+                found[peer] = await self.node.calls.call(peer, "status", {}, 5.0)
+            except (PeerError, TimeoutError) as error:
+                log.info("no status of %s: %s", peer[:8], error)
+
+        await asyncio.gather(*(ask(peer) for peer in others))
+        return found
+
+    # --- leaving
+
+    async def leave(self, reason: str = "left") -> None:
+        """Tells the coordinator, lets running answers move elsewhere, then says goodbye."""
+        node = self.node
+        if self.holding is not None:
+            self.holding.leaving = True
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN_S):
+                if node.coordinating is None and node.coordinator is not None:
+                    await node.tell_coordinator("leaving", None)
+                node.perform(node.core.leave())
+                await node.idle()
+        except (TimeoutError, PeerError) as error:
+            log.info("leaving without waiting: %s", error)
+        await self.close(reason)
+
+    async def close(self, reason: str) -> None:
+        """Ends this membership; no task, socket or worker is left."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.node.close(reason)
+        if self.holding is not None:
+            await self.holding.close()
+        if self.node.coordinating is not None:
+            await self.node.coordinating.close()
+        self._end(reason)
+
+    # --- the founder's part
+
+    async def invite(
+        self, mesh_key: Identity, server: str, role: Role, expires_s: int, uses: int
+    ) -> InviteLink:
+        """Makes an invite link and registers it with the signaling server. Founder only."""
+        expires = int(time.time()) + expires_s if expires_s else 0
+        link, grant = make_invite(mesh_key, server, os.urandom(SEED_BYTES), role, expires, uses)
+        await self.client.register(grant)
+        self.invites[link.url()] = grant
+        return link
+
+    def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
+        """Fixes the stage borders by hand (None: the planner decides). Founder only. Raises BadCommand."""
+        if self.node.coordinating is None:
+            raise BadCommand("only the coordinator can fix the borders of stages")
+        self.node.coordinating.set_cuts(cuts)
+
+    # --- inner moves
+
+    def use_model(self, manifest: Manifest) -> None:
+        """Takes the manifest whose blobs for the tokenizer are here."""
+        self.manifest = manifest
+        self._text = Text(
+            TokenizerSource(
+                tokenizer_json=self.store.blob_path(manifest.tokenizer.sha256).read_bytes(),
+                chat_template=manifest.chat_template,
+                bos_token=manifest.bos_token,
+                end_tokens=manifest.end_tokens,
+                add_bos=manifest.add_bos,
+            )
+        )
+
+    def compute(self, options: PeerOptions, fetcher: Fetcher) -> None:
+        """Begins to hold what plans give this peer."""
+        model, manifest = self.node.state.model, self.manifest
+        assert model is not None
+        assert manifest is not None
+        self.options = options
+        room = Room(options.provider, options.threads, model.sessions, model.context)
+        self.serving = Serving(self.store, fetcher, manifest, room, self.node.result)
+        self.node.serving = self.serving
+        self.holding = Holding(
+            self.node.me,
+            self.node.core,
+            self.serving,
+            model.sessions,
+            lambda: self.node.state,
+            self._report_held,
+            self.node.dialer.dial,
+            self.node.perform,
+            lambda run: (
+                lambda done, total: self.report(Phase(f"fetch units {run[0]}-{run[1] - 1}", done, total))
+            ),
+            self._end,
+        )
+        self.node.on_state.append(self.holding.state_changed)
+        self.holding.start()
+        self.holding.state_changed()
+
+    async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
+        """This peer's profile and its links to the other compute members, as one command."""
+        others = [p for p, m in sorted(self.node.state.members.items()) if m.compute and p != self.node.me]
+        links: list[LinkFacts] = []
+        for peer in others:
+            self.report(Phase(f"measure the link to {self.node.state.members[peer].name}", 0, 0))
+            try:
+                await self.node.dialer.dial(peer)
+                there = await self.node.prober.measure(peer)
+                back = await self.node.calls.call(peer, "measure_link", {})
+            except (PeerError, TimeoutError) as error:
+                log.info("no link to %s: %s", peer[:8], error)
+                continue
+            links.append(LinkFacts(self.node.me, peer, round(there.rtt_s * 1e6), round(there.bytes_per_s), 0))
+            links.append(
+                LinkFacts(peer, self.node.me, _whole(back, "rtt_us"), _whole(back, "bytes_per_s"), 0)
+            )
+        return MemberMeasured(self.node.me, profile_of(options, times), tuple(links))
+
+    def watch_coordinator(self, rejoin: Callable[[], Any]) -> None:
+        """Comes back to a coordinator that was lost; ends when it closed the mesh."""
+
+        def gone(peer: str, reason: str, polite: bool) -> None:
+            if peer != self.node.coordinator or self.ended.is_set():
+                return
+            if polite:
+                self._end(f"the founder closed the mesh ({reason})")
+                return
+            self._start(self._rejoin(rejoin))
+
+        self.node.on_gone.append(gone)
+
+    async def _rejoin(self, rejoin: Callable[[], Any]) -> None:
+        for pause in REJOIN_PAUSES_S:
+            await asyncio.sleep(pause)
+            try:
+                await rejoin()
+            except (PeerError, SignalingError, TimeoutError) as error:
+                log.info("the coordinator is still away: %s", error)
+                continue
+            if self.holding is not None:
+                self.holding.forget_report()
+            return
+        self._end("the coordinator did not come back; ask for a new link when the founder is online again")
+
+    async def _report_held(self, runs: tuple[Run_, ...]) -> None:
+        await self.node.tell_coordinator("held", UnitsHeld(self.node.me, runs))
+        state = self.node.state
+        for plan in (state.proposed, state.plan):
+            if plan is not None and self.node.me in plan.route:
+                self.report(Phase("ready", 1, 1))
+                return
+
+    async def _answer(self, peer: str, method: str, body: Body) -> Body:
+        if method != "status":
+            raise BadCommand(f"unknown request {method[:40]!r}")
+        now = time.monotonic()
+        core = self.node.core
+        memory = self.serving.memory_bytes() if self.serving is not None else {"weights": 0, "kv": 0}
+        return {
+            "name": self.options.name if self.options is not None else "",
+            "agent": f"shoal/{VERSION}",
+            "runs": [list(run) for run in self.serving.runs] if self.serving is not None else [],
+            "rss_bytes": psutil.Process().memory_info().rss,
+            "weight_bytes": memory["weights"],
+            "kv_bytes": memory["kv"],
+            "pledge_bytes": self.options.memory_bytes if self.options is not None else 0,
+            "sessions": core.sessions(),
+            "active": core.active(),
+            "steps": core.steps_run,
+            "tokens": core.tokens_sampled,
+            "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
+            "rtt_us": {
+                other: round((connection.rtt_s or 0) * 1e6)
+                for other in self.node.dialer.connected_peers()
+                if (connection := self.node.dialer.connection(other)) is not None
+            },
+        }
+
+    def count_tokens(self, _: float) -> None:
+        """Feeds the meter of tokens sampled here."""
+        for _new in range(self.node.core.tokens_sampled - self._last_tokens):
+            self._meter.add(time.monotonic())
+        self._last_tokens = self.node.core.tokens_sampled
+
+    def _end(self, why: str) -> None:
+        if not self.ended.is_set():
+            self.why_ended = why
+            self.ended.set()
+
+    def _start(self, step: Any) -> None:
+        task = asyncio.ensure_future(step)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _whole(body: Body, name: str) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
+    return value
+
+
+def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:
+    """What was measured here, as it goes into the log."""
+
+    def nanoseconds(table: Any) -> dict[str, int]:
+        return {str(kind): round(seconds * 1e9) for kind, seconds in sorted(table.items())}
+
+    return Profile(
+        memory_bytes=options.memory_bytes,
+        overhead_bytes=times.overhead_bytes,
+        decode_ns=nanoseconds(times.decode_s),
+        prefill_ns=nanoseconds(times.prefill_s),
+        batch_ns=nanoseconds(times.batch_s),
+        step_ns=round(times.step_s * 1e9),
+        provider=options.provider,
+        threads=options.threads,
+    )

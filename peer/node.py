@@ -1,0 +1,326 @@
+"""One member of the mesh: takes frames and results to the part they concern, and performs what the cores decide.
+
+Edge. Everything here runs on one event loop; models run on the workers of `peer.serving`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from peer.calls import Body, Calls
+from peer.connection import Engine
+from peer.coordinating import Coordinating, body_of
+from peer.dialer import Dialer
+from peer.errors import BadCommand, ConnectionLost, NotAdmitted, PeerError
+from peer.frames import (
+    Bye,
+    ByeAck,
+    Cancel,
+    Credit,
+    Entry,
+    Frame,
+    Hello,
+    Open,
+    Ping,
+    Pong,
+    Probe,
+    ProbeAck,
+    Refuse,
+    Release,
+    Request,
+    Response,
+    Snapshot,
+    Step,
+    Token,
+)
+from peer.links import Prober
+from peer.mesh_state import Command, MeshState, apply, decode_command, decode_state
+from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
+from peer.serving import Serving
+from peer.session import Broken, Emit, Ended, FindRoute, OriginEffect, OriginSession, Phase, Send
+from signaling.presence import SignalKind
+
+TICK_S: Final = 0.25  # deadlines of askers and leases of stages are looked at this often
+
+log = logging.getLogger(__name__)
+Outcome = Emit | Ended | Broken
+
+
+@dataclass(slots=True)
+class Asking:
+    """A session of this peer and who listens to it."""
+
+    core: OriginSession
+    listener: Callable[[Outcome], None]
+
+
+class Node:
+    """Holds the peer's view of the mesh. `signal` sends an offer, answer or candidate through the signaling server."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        engine: Callable[[], Engine],
+        signal: Callable[[SignalKind, str, bytes, str], Awaitable[None]],
+        new_id: Callable[[], bytes],
+    ) -> None:
+        self.me = hello.peer
+        self.state = MeshState()
+        self.core = StageCore(hello.peer)
+        self.serving: Serving | None = None  # None: this peer only asks
+        self.coordinating: Coordinating | None = None
+        self.coordinator: str | None = None
+        self.answer_more: Callable[[str, str, Body], Awaitable[Body]] | None = None
+        self.dialer = Dialer(hello, engine, signal, self, new_id)
+        self.calls = Calls(self.send, self._answer)
+        self.prober = Prober(self.send, time.perf_counter)
+        self.on_state: list[Callable[[], None]] = []
+        self.on_gone: list[Callable[[str, str, bool], None]] = []
+        self._askings: dict[bytes, Asking] = {}
+        self._state_event = asyncio.Event()
+        self._performed = asyncio.Event()  # set whenever a session's frame or result was dealt with
+        self._ticker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to watch deadlines."""
+        self._ticker = asyncio.ensure_future(self._tick())
+
+    async def close(self, reason: str) -> None:
+        """Says goodbye to everyone and stops."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self.calls.close()
+        await self.dialer.close(reason)
+
+    # --- sending
+
+    def send(self, peer: str, frame: Frame) -> None:
+        """Hands a frame to a peer, which may be this one. Raises ConnectionLost."""
+        if peer == self.me:
+            asyncio.get_running_loop().call_soon(self.frame, peer, frame)
+        else:
+            self.dialer.send(peer, frame)
+
+    def perform(self, effects: list[StageEffect]) -> None:
+        """Does what a stage decided."""
+        for effect in effects:
+            match effect:
+                case Send(peer, frame):
+                    self._send_or_lose(peer, frame)
+                case RunStep() if self.serving is not None:
+                    self.serving.submit(effect)
+                case FreeSlot() if self.serving is not None:
+                    self.serving.free(effect)
+                case RunStep() | FreeSlot():
+                    raise BadCommand("this peer runs no units")
+                case _:
+                    assert_never(effect)
+
+    def result(self, result: Ran | NotRan) -> None:
+        """A worker finished or refused a step."""
+        self._performed.set()
+        if isinstance(result, Ran):
+            self.perform(self.core.ran(time.monotonic(), result))
+        else:
+            self.perform(self.core.not_ran(result))
+
+    # --- asking
+
+    def attach(self, core: OriginSession, listener: Callable[[Outcome], None]) -> None:
+        """Takes a session of this peer in."""
+        self._askings[core.session] = Asking(core, listener)
+
+    def detach(self, session: bytes) -> None:
+        """Lets a session go; its slots are freed on every stage."""
+        asking = self._askings.pop(session, None)
+        if asking is not None:
+            for effect in asking.core.release():
+                if isinstance(effect, Send):
+                    self._send_or_lose(effect.peer, effect.frame)
+
+    def perform_origin(self, session: bytes, effects: list[OriginEffect]) -> None:
+        """Does what a session decided."""
+        asking = self._askings.get(session)
+        for effect in effects:
+            match effect:
+                case Send(peer, frame):
+                    self._send_or_lose(peer, frame)
+                case Emit() | Ended() | Broken():
+                    if asking is not None:
+                        asking.listener(effect)
+                case FindRoute(soon=soon):
+                    if asking is not None and not soon:
+                        self._try_route(asking)
+                case _:
+                    assert_never(effect)
+
+    async def idle(self) -> None:
+        """Waits until no session is being answered on this peer's stages."""
+        while self.core.active():
+            self._performed.clear()
+            await self._performed.wait()
+
+    # --- what the mesh knows
+
+    async def until(self, holds: Callable[[MeshState], bool], timeout_s: float | None) -> bool:
+        """Waits until the state satisfies `holds`; False when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not holds(self.state):
+                    self._state_event.clear()
+                    await self._state_event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def state_changed(self) -> None:
+        """Something was applied: lets everyone look again."""
+        if self.coordinating is not None:
+            self.state = self.coordinating.state
+        self._state_event.set()
+        for listener in self.on_state:
+            listener()
+        for asking in list(self._askings.values()):
+            for peer in asking.core.route:
+                member = self.state.members.get(peer)
+                if member is None or member.status == "leaving":
+                    why = f"peer {_name(self.state, peer)} left the mesh"
+                    effects = asking.core.peer_gone(time.monotonic(), peer, why)
+                    self.perform_origin(asking.core.session, effects)
+            self._try_route(asking)
+
+    async def tell_coordinator(self, method: str, command: Command | None) -> None:
+        """Reports to the coordinator, which may be this peer. Raises ConnectionLost, MeshError or TimeoutError."""
+        if self.coordinating is not None:
+            if command is not None:
+                self.coordinating.submit(command)
+            return
+        if self.coordinator is None:
+            raise ConnectionLost("the coordinator is not known")
+        await self.calls.call(self.coordinator, method, body_of(command) if command is not None else {})
+
+    # --- DialerEvents
+
+    def frame(self, peer: str, frame: Frame) -> None:
+        """A frame came from `peer`, or from this peer itself."""
+        now = time.monotonic()
+        self._performed.set()
+        match frame:
+            case Step():
+                self.perform(self.core.step(now, peer, frame))
+            case Token():
+                self.perform(self.core.token(now, peer, frame))
+                asking = self._askings.get(frame.session)
+                if asking is not None:
+                    self.perform_origin(frame.session, asking.core.token(now, peer, frame))
+            case Open():
+                self.perform(self.core.open(now, peer, frame))
+            case Cancel():
+                self.perform(self.core.cancel(peer, frame))
+            case Release():
+                self.perform(self.core.release(peer, frame))
+            case Refuse():
+                asking = self._askings.get(frame.session)
+                if asking is not None:
+                    self.perform_origin(frame.session, asking.core.refused(now, peer, frame))
+            case Request():
+                self.calls.requested(peer, frame)
+            case Response():
+                self.calls.responded(peer, frame)
+            case Entry():
+                self._entry(peer, frame)
+            case Snapshot():
+                self._snapshot(peer, frame)
+            case Probe():
+                self.prober.probed(peer, frame)
+            case ProbeAck():
+                self.prober.acknowledged(peer, frame)
+            case Hello() | Ping() | Pong() | Bye() | ByeAck() | Credit():
+                return  # the connection's own
+            case _:
+                assert_never(frame)
+
+    def connected(self, peer: str) -> None:
+        log.debug("connected to %s", peer[:8])
+
+    def disconnected(self, peer: str, reason: str, polite: bool) -> None:
+        """The connection to `peer` ended; whatever needed it is told."""
+        log.info("connection to %s ended: %s", peer[:8], reason)
+        self.calls.gone(peer, reason)
+        self.perform(self.core.peer_gone(peer))
+        why = f"peer {_name(self.state, peer)} left" if polite else f"peer {_name(self.state, peer)} was lost"
+        for asking in list(self._askings.values()):
+            self.perform_origin(
+                asking.core.session, asking.core.peer_gone(time.monotonic(), peer, f"{why} ({reason})")
+            )
+        if self.coordinating is not None:
+            self.coordinating.gone(peer, reason)
+        for listener in self.on_gone:
+            listener(peer, reason, polite)
+
+    def congestion(self, peer: str, full: bool) -> None:
+        self.perform(self.core.congestion(peer, full))
+
+    # --- inner moves
+
+    def _send_or_lose(self, peer: str, frame: Frame) -> None:
+        try:
+            self.send(peer, frame)
+        except PeerError as error:
+            log.debug("not sent to %s: %s", peer[:8], error)
+            asyncio.get_running_loop().call_soon(self.disconnected, peer, str(error), False)
+
+    def _try_route(self, asking: Asking) -> None:
+        plan = self.state.serving()
+        if plan is not None and asking.core.phase is Phase.REROUTING:
+            effects = asking.core.reroute(time.monotonic(), plan)
+            self.perform_origin(asking.core.session, effects)
+
+    def _entry(self, peer: str, frame: Entry) -> None:
+        if peer != self.coordinator or frame.term < self.state.term:
+            raise BadCommand("log entries come from the coordinator of the present term")
+        if frame.index != self.state.index + 1:
+            if frame.index <= self.state.index:
+                return
+            raise BadCommand(f"expected log entry {self.state.index + 1}, got {frame.index}")
+        self.state = apply(self.state, decode_command(frame.body))
+        self.state_changed()
+
+    def _snapshot(self, peer: str, frame: Snapshot) -> None:
+        if peer != self.coordinator:
+            raise BadCommand("snapshots come from the coordinator")
+        self.state = decode_state(frame.body)
+        self.state_changed()
+
+    async def _answer(self, peer: str, method: str, body: Body) -> Body:
+        if method in ("join", "measured", "held", "leaving"):
+            if self.coordinating is None:
+                raise NotAdmitted("this peer is not the coordinator")
+            return self.coordinating.answer(peer, method, body)
+        if method == "measure_link":
+            measured = await self.prober.measure(peer)
+            return {"rtt_us": round(measured.rtt_s * 1e6), "bytes_per_s": round(measured.bytes_per_s)}
+        if self.answer_more is None:
+            raise BadCommand(f"unknown request {method[:40]!r}")
+        return await self.answer_more(peer, method, body)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            self.perform(self.core.tick(now))
+            for asking in list(self._askings.values()):
+                self._try_route(asking)
+                self.perform_origin(asking.core.session, asking.core.tick(now))
+
+
+def _name(state: MeshState, peer: str) -> str:
+    """What people call a peer."""
+    member = state.members.get(peer)
+    return f"{member.name} ({peer[:8]})" if member is not None else peer[:8]

@@ -1,0 +1,85 @@
+"""What people may set on the command line, checked: sizes, durations, cuts, sampling. Pure."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.types import Objective
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
+_SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOptions:
+    """What one peer brings: its name, room and way to the network."""
+
+    name: str
+    memory_bytes: int
+    threads: int
+    provider: str
+    transport: str
+    bind: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """What the founder promises for the whole mesh."""
+
+    context: int
+    sessions: int
+    objective: Objective
+    cuts: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders and addresses that the command line chose."""
+
+    store: Path
+    state: Path
+
+
+def size(text: str) -> int:
+    """Bytes of "512MiB", "2G", "1048576". Raises ArgumentTypeError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a size such as 512MiB or 2GiB, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def span(text: str) -> int:
+    """Seconds of "90", "30m", "24h", "7d". Raises ArgumentTypeError."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a duration such as 30m, 24h or 7d, got {text!r}")
+    return int(float(match[1]) * _SPAN_S[(match[2] or "s").lower()])
+
+
+def cuts(text: str) -> tuple[int, ...]:
+    """Unit borders of "20,41". Raises ArgumentTypeError."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected unit borders such as 20,41, got {text!r}") from None
+
+
+def positive(text: str) -> int:
+    """A whole number above 0. Raises ArgumentTypeError."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def bytes_text(count: float) -> str:
+    """A size for people: "98.2 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")

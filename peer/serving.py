@@ -1,0 +1,146 @@
+"""The runs of units that this peer has loaded: fetching them, making their runtimes, and handing steps to the workers.
+
+Edge. All methods belong to the event loop's thread; results come back to it in the order the worker finished them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from peer.errors import CannotServe
+from peer.fetch import Fetcher, Progress
+from peer.pipeline import FreeSlot, NotRan, Ran, Run_, RunStep
+from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
+from peer.session import Reason
+from planner.manifest import Manifest
+from planner.shards import make_shard
+from planner.store import Store
+
+_REASONS: Mapping[RefusalReason, Reason] = {
+    RefusalReason.MISSING_POSITION: Reason.MISSING_POSITION,
+    RefusalReason.CONTEXT_OVERFLOW: Reason.CONTEXT_OVERFLOW,
+    RefusalReason.NO_SLOT: Reason.NO_SLOT,
+    RefusalReason.NOT_FINITE_INPUT: Reason.NOT_FINITE_INPUT,
+    RefusalReason.NOT_FINITE_OUTPUT: Reason.NOT_FINITE_OUTPUT,
+    RefusalReason.FAILED: Reason.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What this peer promised: how a runtime is sized."""
+
+    provider: str
+    threads: int
+    slots: int
+    context: int
+
+
+class Serving:
+    """Loaded runs of one model. `on_result` is called on the loop with each finished or refused step."""
+
+    def __init__(
+        self,
+        store: Store,
+        fetcher: Fetcher,
+        manifest: Manifest,
+        room: Room,
+        on_result: Callable[[Ran | NotRan], None],
+    ) -> None:
+        self._store = store
+        self._fetcher = fetcher
+        self._manifest = manifest
+        self._room = room
+        self._on_result = on_result
+        self._loop = asyncio.get_running_loop()
+        self._runtimes: dict[Run_, StageRuntime] = {}
+
+    @property
+    def runs(self) -> tuple[Run_, ...]:
+        """The runs that can serve, sorted."""
+        return tuple(sorted(self._runtimes))
+
+    async def load(self, run: Run_, progress: Progress | None = None) -> None:
+        """Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded."""
+        if run in self._runtimes:
+            return
+        await self._fetcher.blobs(self._manifest.blobs(*run), progress)
+        runtime = await asyncio.to_thread(self._make, run)
+        self._runtimes[run] = runtime
+
+    async def unload(self, run: Run_) -> None:
+        """Stops the run's worker and gives its memory back."""
+        runtime = self._runtimes.pop(run, None)
+        if runtime is not None:
+            await asyncio.to_thread(runtime.close)
+
+    def submit(self, step: RunStep) -> None:
+        """Queues a step; a run that is not loaded refuses it at once."""
+        runtime = self._runtimes.get(step.run)
+        if runtime is None:
+            text = f"units {step.run[0]}-{step.run[1] - 1} are no longer loaded here"
+            refusal = NotRan(step.session, step.turn, step.position, 0, Reason.UNKNOWN_PLAN, text)
+            self._loop.call_soon(self._on_result, refusal)
+            return
+        runtime.submit(
+            Step(
+                session=step.session,
+                turn=step.turn,
+                position=step.position,
+                tokens=step.tokens,
+                hidden=step.hidden,
+                last=step.last,
+                finish=step.finish,
+            )
+        )
+
+    def free(self, effect: FreeSlot) -> None:
+        """Frees the session's slot; what still waits of it is dropped."""
+        runtime = self._runtimes.get(effect.run)
+        if runtime is not None:
+            runtime.release(effect.session)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes of weights and KV cache over all loaded runs."""
+        parts = [runtime.memory_bytes() for runtime in self._runtimes.values()]
+        return {"weights": sum(part.weights for part in parts), "kv": sum(part.kv for part in parts)}
+
+    async def close(self) -> None:
+        """Unloads everything."""
+        for run in self.runs:
+            await self.unload(run)
+
+    def _make(self, run: Run_) -> StageRuntime:
+        room = self._room
+        shard = make_shard(self._manifest, self._store, run[0], run[1], room.provider)
+        try:
+            return StageRuntime(
+                shard, threads=room.threads, slots=room.slots, context=room.context, deliver=self._from_worker
+            )
+        except (RuntimeError, MemoryError, ValueError) as error:
+            raise CannotServe(f"units {run[0]}-{run[1] - 1} do not load: {error}") from error
+
+    def _from_worker(self, result: Done | Refused) -> None:
+        """Runs on a worker thread."""
+        translated: Ran | NotRan
+        match result:
+            case Done():
+                token = result.finished if isinstance(result.finished, int) else None
+                translated = Ran(
+                    result.session, result.turn, result.position, result.count, result.hidden, token
+                )
+            case Refused():
+                translated = NotRan(
+                    result.session,
+                    result.turn,
+                    result.position,
+                    result.have,
+                    _REASONS[result.reason],
+                    result.text,
+                )
+        try:
+            self._loop.call_soon_threadsafe(self._on_result, translated)
+        except RuntimeError:  # the loop closed while the last step ran
+            return
