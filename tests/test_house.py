@@ -1,0 +1,86 @@
+"""The house rules that no other tool checks: first lines, lengths, names, links, and commands people are told of."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(
+    path
+    for folder in ("planner", "signaling", "peer", "examples", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = ("import", "serve", "join", "chat", "generate", "plan", "status", "demo", "bench")
+MAX_LINES = 600
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_what_it_decides_and_stays_short(path: Path) -> None:
+    source = path.read_text()
+    if not source.strip():
+        assert path.name == "__init__.py"
+        assert path.is_relative_to(ROOT / "tests")
+        return
+    docstring = ast.get_docstring(ast.parse(source))
+    assert docstring, "the first line of a module says what it decides"
+    assert len(docstring.splitlines()[0]) > 10
+    assert source.startswith(('"""', "#!/"))
+    assert len(source.splitlines()) <= MAX_LINES
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"|srcset=\"([^\"]+)\"", text):
+        link = next(part for part in target if part)
+        if "://" in link or link.startswith("#"):
+            continue
+        assert (page.parent / link.split("#")[0]).exists(), link
+
+
+def test_the_readme_begins_with_what_to_type() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert 0 < text.index("make demo") < text.index("make test") < 1500
+    for command in COMMANDS:
+        assert f"shoal {command}" in text
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "test", "check", "bench", "clean"])
+def test_make_knows_what_the_readme_says(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_readme_picture_is_what_its_script_draws() -> None:
+    picture = ROOT / "docs" / "how-it-works.svg"
+    drawn = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "draw_how_it_works.py"), "-"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert picture.read_text() == drawn, "run docs/draw_how_it_works.py"
+
+
+def test_every_module_is_pure_by_contract_or_named_as_an_edge() -> None:
+    """A new module is either held to the import contract of the pure ones or listed here, by choice."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    pure = next(set(contract["source_modules"]) for contract in contracts if contract["type"] == "forbidden")
+    says_pure = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in MODULES
+        if path.relative_to(ROOT).parts[0] in {"planner", "signaling", "peer"}
+        and re.search(
+            r"\bPure\b|\(pure\b", (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+        )
+    }
+    assert says_pure <= pure, "a module that calls itself pure belongs in pyproject.toml's contract"
