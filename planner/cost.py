@@ -4,8 +4,8 @@ The one evaluator. Every solver reads its times from the functions here, so a pl
 chosen by. All comparisons are made in whole picoseconds: sums do not depend on their order, a tie is a tie.
 
 The model; `rows` is how many sessions one batch carries:
-  stage     step_s + sum over units of decode_s + (rows - 1) * batch_s   (batch_s defaults to decode_s: no gain)
-  hop       rtt_s / 2 + overhead_s + rows * bytes / bytes_per_s          (bytes of the border between neighbours)
+  stage     step_s + sum over units of decode_s + (rows - 1) * batch_s; batch_s defaults to decode_s: no gain
+  hop       rtt_s / 2 + overhead_s + rows * bytes / bytes_per_s, with the bytes of the border it crosses
   round     all stages, the hops between them, and the token's hop from the tail back to the first stage
   decode_s  the round of one row. A token crosses each link once. Where the origin is the first stage's peer,
             the hop back is also the delivery. Where it is another peer, the tail sends the token to both at
@@ -151,7 +151,7 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     decode_ps = sum(alone) + sum(alone_wait)
     return Evaluation(
         decode_s=decode_ps / PICO,
-        tokens_per_s=float(PICO / max(token_ps, 1)),
+        tokens_per_s=float(PICO / max(token_ps, Fraction(1))),
         bottleneck_s=slowest_ps / rows / PICO,
         rows=rows,
         stage_s=tuple(ps / PICO for ps in alone),
@@ -328,7 +328,7 @@ def _check_sums(request: PlanRequest) -> None:
     slowest = min((link.bytes_per_s for link in request.links), default=1.0)
     wait = max((link.rtt_s + link.overhead_s for link in request.links), default=0.0)
     hop = wait + (rows * widest / slowest if request.links else 0.0)
-    if not math.isfinite(hop) or (stage + picoseconds(hop)) * (len(request.peers) + 1) > MAX_SUM:
+    if hop > MAX_SECONDS or (stage + picoseconds(hop)) * (len(request.peers) + 1) > MAX_SUM:
         raise RequestError(
             "expected times that add up to hours at most; a rate is too low or a time too long"
         )

@@ -75,9 +75,7 @@ def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
     names = sorted(peer.peer for peer in request.peers)
     if not names:
         return None
-    most = max(n for n in range(1, len(names) + 1) if n == 1 or _affordable(n, len(request.units)))
-    spare = {peer.peer: peer.memory_bytes - peer.overhead_bytes for peer in request.peers}
-    roomiest = sorted(sorted(names, key=lambda name: (-spare[name], name))[:most])
+    roomiest = _roomiest(request, names)
     net = network.shortfalls(request, roomiest, linked=linked)
     path = exact.solve(net).path()
     if path is None:
@@ -87,11 +85,18 @@ def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
         (net.peers[peer], int(net.stage[peer, first, stop]))
         for (peer, stop), first in zip(path, firsts, strict=False)
     )
-    return Shortfall(tuple(sorted(pair for pair in lacks if pair[1])), most == len(names))
+    return Shortfall(tuple(sorted(pair for pair in lacks if pair[1])), len(roomiest) == len(names))
 
 
 def _affordable(peers: int, units: int) -> bool:
     return exact.work(peers, units) <= EXACT_WORK
+
+
+def _roomiest(request: PlanRequest, names: Sequence[str]) -> list[str]:
+    """As many peers as the exact solver takes, those with most room beyond their overhead; sorted by name."""
+    most = max(n for n in range(1, len(names) + 1) if n == 1 or _affordable(n, len(request.units)))
+    spare = {peer.peer: peer.memory_bytes - peer.overhead_bytes for peer in request.peers}
+    return sorted(sorted(names, key=lambda name: (-spare[name], name))[:most])
 
 
 def _choose(request: PlanRequest, names: Sequence[str], allowed: Bools | None) -> _Choice | None:
@@ -108,7 +113,9 @@ def _choose(request: PlanRequest, names: Sequence[str], allowed: Bools | None) -
         built[rows] = network.only(network.build(request, names, rows, allowed), usable)
     alone = built[1]
     is_exact = _affordable(len(usable), len(request.units))
-    paths = _exact_paths(alone) if is_exact else _beam_paths(alone)
+    paths = _exact_paths(alone) if is_exact else _searched(request, alone)
+    whole: list[Path] = [((peer, alone.unit_count),) for peer in range(len(usable))]
+    paths += [path for path in whole if alone.value(path) < INF]
     if not paths:
         return None
     if request.objective == "throughput":
@@ -126,13 +133,14 @@ def _exact_paths(net: Network) -> list[Path]:
     return [path for count in solved.by_stage_count() if (path := solved.path(count)) is not None]
 
 
-def _beam_paths(net: Network) -> list[Path]:
-    path, singles = beam.search(net), []
-    for peer in range(len(net.peers)):
-        if net.value(((peer, net.unit_count),)) < INF:
-            singles.append(((peer, net.unit_count),))
-    best = min(singles, key=lambda one: (net.value(one), one), default=None)
-    return list(dict.fromkeys(one for one in (path, best) if one is not None))
+def _searched(request: PlanRequest, net: Network) -> list[Path]:
+    """The beam's path; where it has none, the exact one among the roomiest peers."""
+    found = beam.search(net)
+    if found is None:
+        places = [net.peers.index(name) for name in _roomiest(request, net.peers)]
+        inner = exact.solve(network.only(net, places)).path()
+        found = None if inner is None else tuple((places[peer], stop) for peer, stop in inner)
+    return [] if found is None else [found]
 
 
 def _fastest(
@@ -165,7 +173,7 @@ def _finish(
         found.tokens_per_s,
         found.bottleneck_s,
         (
-            *wording.reasons(request, stages, choice.rival),
+            *wording.reasons(request, stages, choice.rival, exact=choice.exact),
             *why,
             wording.method(choice.considered, len(request.peers), exact=choice.exact),
         ),

@@ -12,10 +12,11 @@ MIB = 2**20
 
 def mib(size: int) -> str:
     """Bytes for people, rounded up so that a need is never understated."""
-    if size < MIB:
-        return f"{-(-size // 1024)} KiB" if size >= 1024 else f"{size} bytes"
-    tenths = -(-size * 10 // MIB)
-    return f"{tenths / 10:.1f} MiB" if tenths < 100 and tenths % 10 else f"{-(-size // MIB)} MiB"
+    if size < 1024:
+        return f"{size} bytes"
+    unit, name = (MIB, "MiB") if size >= MIB else (1024, "KiB")
+    tenths = -(-size * 10 // unit)
+    return f"{tenths / 10:.1f} {name}" if tenths < 100 and tenths % 10 else f"{-(-size // unit)} {name}"
 
 
 def ms(seconds: float) -> str:
@@ -51,7 +52,9 @@ def _is_block(request: PlanRequest, at: int) -> bool:
     return (attn.kind, ffn.kind) == ("attn", "ffn") and same and "." in attn.name
 
 
-def reasons(request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage] | None) -> tuple[str, ...]:
+def reasons(
+    request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage] | None, *, exact: bool
+) -> tuple[str, ...]:
     """Why these stages: against the best of the other sort (one peer, or a split), and what limits them."""
     found = cost.evaluate(request, stages)
     latency = request.objective == "latency"
@@ -69,9 +72,9 @@ def reasons(request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage
         )
         if rival is not None and other is not None and latency:
             lines[0] += f"; the best split ({chain(rival)}) needs {figure(other)}"
-        elif rival is not None:
+        elif exact and rival is not None:
             lines[0] += "; no split gives more"
-        elif len(request.peers) > 1:
+        elif exact and len(request.peers) > 1:
             lines[0] += "; no linked peers have room for a split"
         lines[0] += "."
     elif rival is not None and other is not None:
@@ -85,7 +88,8 @@ def reasons(request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage
             for peer in request.peers
         )
         lines.append(
-            f"Split over {len(stages)} peers: none has room for all units; {name} comes closest, {mib(short)} short."
+            f"Split over {len(stages)} peers: none has room for all units; "
+            f"{name} comes closest, {mib(short)} short."
             if short > 0
             else f"Split over {len(stages)} peers: no peer with room for all units may serve them alone."
         )
@@ -96,7 +100,7 @@ def reasons(request: PlanRequest, stages: Sequence[Stage], rival: Sequence[Stage
             else f"{found.slowest} at {ms(found.bottleneck_s)} a token in batches of {found.rows}"
         )
         lines.append(
-            f"{request.sessions} sessions get {found.tokens_per_s:.1f} tokens/s together; the limit is {limit}."
+            f"{request.sessions} sessions get {found.tokens_per_s:.1f} tokens/s together; limit: {limit}."
         )
     if request.origin is not None and request.origin not in (stages[0].peer, stages[-1].peer):
         link = cost.link_table(request)[stages[-1].peer, request.origin]
