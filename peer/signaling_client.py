@@ -1,8 +1,7 @@
 """Decides when a peer talks to the signaling server, and passes on only what it could verify.
 
 The server is needed to meet, not to stay: when it is gone, members and connections are left as they are, and
-the
-client comes back by itself with fresh nonces. Nothing is queued while it is away; sending then raises
+the client comes back by itself with fresh nonces. Nothing is queued while it is away; sending then raises
 NotConnected.
 """
 
@@ -25,8 +24,10 @@ import aiohttp
 
 from signaling.errors import (
     FINAL,
+    ForgedGrant,
     ForgedPresence,
     MalformedMessage,
+    MessageError,
     NotConnected,
     OutOfOrder,
     ProtocolMismatch,
@@ -42,6 +43,7 @@ from signaling.invites import (
     founder_grant,
     make_membership,
     make_revocation,
+    verify_grant,
 )
 from signaling.keys import Identity
 from signaling.messages import (
@@ -81,8 +83,10 @@ from signaling.roster import Roster
 
 ANSWER_WITHIN_S = 10.0  # for the server to take a connection, a join or a registration
 LEAVE_WITHIN_S = 1.0
+MAX_BROKEN = 100  # messages on one socket that are none, before the client leaves it
 STEADY_S = 30.0  # a join that lasted this long starts the backoff anew
 log = logging.getLogger("shoal.signaling")
+Reported = Challenge | Welcome | Joined | Left | Registered | Revoked | Relay | Admitted
 
 
 class ClientState(Enum):
@@ -137,6 +141,9 @@ class SignalingEvents:
         _nothing  # from, connection, offer|answer, SDP
     )
     on_candidate: Callable[[str, bytes, str], None] = _nothing  # from, connection, candidate
+    on_membership: Callable[[Grant], None] = (
+        _nothing  # this peer may come back for good: keep it with the key
+    )
     on_rejected: Callable[[SignalingError], None] = _nothing  # something was not believed or not taken
     on_state: Callable[[ClientState, SignalingError | None], None] = _nothing
 
@@ -155,9 +162,7 @@ class ClientSettings:
 
 
 def backoff_s(settings: ClientSettings, attempt: int) -> float:
-    """Seconds to wait before attempt 1, 2, ...: doubling, with half of it by chance, so that peers spread
-    out.
-    """
+    """Seconds to wait before attempt 1, 2, ...: doubling, half of it by chance, so that peers spread out."""
     longest = min(settings.backoff_most_s, settings.backoff_s * 2.0 ** min(attempt - 1, 30))
     return longest * (0.5 + 0.5 * settings.draw())
 
@@ -369,6 +374,8 @@ class SignalingClient:
     async def _prove(self, ws: aiohttp.ClientWebSocketResponse) -> Presence:
         credentials = self._credentials
         challenge = await _next(ws)
+        if isinstance(challenge, Refused):
+            raise from_wire(challenge.code, challenge.text)
         if not isinstance(challenge, Challenge):
             raise OutOfOrder("a signaling server first sends a challenge: is this one of ours?")
         if challenge.protocol != PROTOCOL:
@@ -396,6 +403,8 @@ class SignalingClient:
         )
         await ws.send_str(encode(join))
         welcome = await _next(ws)
+        if isinstance(welcome, Refused):
+            raise from_wire(welcome.code, welcome.text)
         if not isinstance(welcome, Welcome):
             raise OutOfOrder("a signaling server answers a join with a welcome or a refusal")
         return await self._enter(ws, join, welcome)
@@ -423,23 +432,31 @@ class SignalingClient:
 
     # --- joined
 
-    async def _read(self, link: _Link) -> SignalingError | None:
-        """Until the socket ends; the reason if the server gave one that ends it."""
-        why: SignalingError | None = None
-        while True:
+    async def _read(self, link: _Link) -> SignalingError:
+        """Until the socket ends; why it did."""
+        broken = 0
+        while broken <= MAX_BROKEN:
             try:
                 message = await _next(link.ws)
-            except ServerUnreachable as error:
-                return why or error
-            except SignalingError as error:  # a refusal, or something that is no message
-                why = error
+            except MessageError as error:
+                broken += 1
                 self._events.on_rejected(error)
                 continue
-            why = None
-            await self._take(link, message)
+            except ServerUnreachable as error:
+                return error
+            if isinstance(message, Refused):
+                refused = from_wire(message.code, message.text)
+                if message.ends:
+                    await link.ws.close()
+                    return refused
+                self._events.on_rejected(refused)
+            else:
+                await self._take(link, message)
             self._tell()
+        await link.ws.close()
+        return ServerUnreachable(f"{self.server} sends what no signaling server sends: check the link's host")
 
-    async def _take(self, link: _Link, message: ServerMessage) -> None:
+    async def _take(self, link: _Link, message: Reported) -> None:
         match message:
             case Joined(member):
                 await self._arrive(link.ws, member)
@@ -463,8 +480,6 @@ class SignalingClient:
                     self._events.on_rejected(from_wire(code, text))
             case Challenge() | Welcome():
                 self._events.on_rejected(OutOfOrder("the server greets a second time on one socket"))
-            case Refused():
-                pass  # `_next` has raised it
             case _:
                 assert_never(message)
 
@@ -481,14 +496,15 @@ class SignalingClient:
             await _send(ws, Admit(membership))
 
     def _became_member(self, membership: Grant) -> None:
-        if membership.key == self._credentials.identity.public.encoded:
-            if (
-                membership.mesh == self._credentials.mesh
-                and membership.via == self._credentials.invite.public.encoded
-            ):
-                self._credentials = replace(self._credentials, membership=membership)
+        own = self._credentials
+        if membership.key != own.identity.public.encoded:
+            self._roster.admitted(membership)
             return
-        self._roster.admitted(membership)
+        verify_grant(membership, own.mesh)
+        if membership.via != own.invite.public.encoded:
+            raise ForgedGrant("the membership is for another invite than this peer came with")
+        self._credentials = replace(own, membership=membership)
+        self._notices.append(partial(self._events.on_membership, membership))
 
     def _revoked(self, revocation: Revocation) -> None:
         self._out(self._roster.revoked(revocation), "InviteRevoked")
@@ -569,16 +585,11 @@ async def _send(ws: aiohttp.ClientWebSocketResponse, message: ClientMessage) -> 
 
 
 async def _next(ws: aiohttp.ClientWebSocketResponse) -> ServerMessage:
-    """The next message. Raises the error that the server names, a MessageError, or ServerUnreachable at the
-    end.
-    """
+    """The next message. Raises a MessageError, or ServerUnreachable when the socket has ended."""
     frame = await ws.receive()
     match frame.type:
         case aiohttp.WSMsgType.TEXT:
-            message = decode_server(frame.data)
-            if isinstance(message, Refused):
-                raise from_wire(message.code, message.text)
-            return message
+            return decode_server(frame.data)
         case aiohttp.WSMsgType.BINARY:
             raise MalformedMessage("the server sent a binary frame, messages are text")
         case _:

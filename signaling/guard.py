@@ -1,5 +1,5 @@
-"""Decides which Host and Origin headers a request may carry, and which bytes of a file a Range asks for.
-Pure.
+"""Decides which Host and Origin headers a request may carry, and which bytes of a file a Range asks for
+(pure).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def is_loopback(host: str) -> bool:
 
 def check_host(header: str, bound_to: str, allowed: frozenset[str]) -> None:
     """HostRefused when a server on loopback is asked under a foreign name: a web page may have pointed its
-    own name
-    here (DNS rebinding). `allowed` are further names, such as the one of a reverse proxy."""
+    own name here (DNS rebinding). `allowed` are further names, such as the one of a reverse proxy.
+    """
     host = _host_of(header)
     if host in allowed or not is_loopback(bound_to) or is_loopback(host):
         return
@@ -63,9 +63,7 @@ class BadRange(Exception):
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """(start, stop) of a single byte range, None to send everything (RFC 9110 section 14). BadRange:
-    outside.
-    """
+    """(start, stop) of one byte range, None: send everything, BadRange: outside (RFC 9110 section 14)."""
     match = _RANGE.fullmatch(header.strip()) if header else None
     if match is None or match.groups() == ("", ""):
         return None  # several ranges or another unit: the whole file is a valid answer

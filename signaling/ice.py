@@ -1,7 +1,7 @@
 """Decides the short-lived credentials with which a member may use a TURN relay. Pure.
 
-The relay and this server share a secret (coturn's `use-auth-secret`, draft-uberti-behave-turn-rest); members see only
-a name that says until when it is valid, and a password made from it.
+The relay and this server share a secret (coturn's `use-auth-secret`, draft-uberti-behave-turn-rest); members
+see only a name that says until when it is valid, and a password made from it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Decides who may come in: invite links, grants, memberships, revocations, and how often each was used. Pure.
+"""Decides who may come in: invite links, grants, memberships, revocations, and how often each was used.
+Pure.
 
 An invite is an Ed25519 key pair of its own. Its secret seed is the part of the link behind the mesh id and
-stays in
-the fragment, which no browser sends to a server. The mesh key signs a grant for the invite's public key.
-Once a peer
-is in, the founder signs a membership for the peer's own key, so that the peer may come back when the invite
-has
-expired or is used up. A revocation, signed too, ends the invite and every membership that came through it.
+stays in the fragment, which no browser sends to a server. The mesh key signs a grant for the invite's public
+key. Once a peer is in, the founder signs a membership for the peer's own key, so that the peer may come back
+when the invite has expired or is used up. A revocation, signed too, ends the invite and every membership
+that came through it.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Grant:
-    """What the mesh key allows the holder of `key`: an invite (`via` empty), or a membership that came `via`
-    an invite.
-    """
+    """What the mesh key allows `key`: an invite (`via` empty), or a membership that came `via` an invite."""
 
     mesh_key: bytes
     key: bytes
@@ -136,9 +133,7 @@ def _sign(mesh_key: Identity, grant: Grant) -> Grant:
 def make_invite(
     mesh_key: Identity, server: str, seed: bytes, role: Role, expires_unix: int = 0, uses: int = 0
 ) -> tuple[InviteLink, Grant]:
-    """A new invite: the link for a person and the grant for the server. The caller draws the 32-byte
-    `seed`.
-    """
+    """A new invite: the link for a person and the grant for the server. `seed`: 32 drawn bytes."""
     if role is Role.FOUNDER:
         raise ForgedGrant("an invite carries the role peer or guest; the founder is who holds the mesh key")
     invite = identity_from_seed(seed)
@@ -211,10 +206,14 @@ class Admissions:
         self.revocations[revocation.key] = revocation
         return True
 
+    def check_key(self, invite_key: bytes) -> None:
+        """InviteRevoked when this invite was withdrawn, whether or not its grant is known."""
+        if invite_key in self.revocations:
+            raise InviteRevoked("this invite was withdrawn by the founder: ask for a new link")
+
     def check(self, grant: Grant, peer: str, now_unix: float, membership: Grant | None = None) -> None:
         """Whether `peer` may come in with this verified grant now; raises the reason why not."""
-        if grant.origin in self.revocations:
-            raise InviteRevoked("this invite was withdrawn by the founder: ask for a new link")
+        self.check_key(grant.origin)
         admitted = self.admitted.get(grant.key, {})
         if membership is not None or peer in admitted:
             return

@@ -1,10 +1,8 @@
 """Decides what a key, an id and a valid signature are.
 
 A public key travels as one tag byte and the raw key: 1 + 32 bytes of Ed25519, or 2 + 65 bytes of an
-uncompressed
-P-256 point (browsers without Ed25519). Signatures are 64 bytes in both cases (Ed25519, or r and s side by
-side as
-WebCrypto writes them, over SHA-256). What is signed is always a `transcript`.
+uncompressed P-256 point (browsers without Ed25519). Signatures are 64 bytes in both cases (Ed25519, or r and
+s side by side as WebCrypto writes them, over SHA-256). What is signed is always a `transcript`.
 """
 
 from __future__ import annotations
@@ -115,9 +113,7 @@ def public_key(encoded: bytes) -> PublicKey:
 
 
 def key_id(encoded: bytes) -> str:
-    """Id of a tagged public key (mesh id, peer id): base32, lower case, of the first 20 bytes of its
-    SHA-256.
-    """
+    """Mesh or peer id of a tagged public key: lower-case base32 of the first 20 bytes of its SHA-256."""
     return base64.b32encode(hashlib.sha256(encoded).digest()[:ID_BYTES]).decode().lower()
 
 
@@ -127,8 +123,7 @@ def is_id(text: str) -> bool:
 
 
 def transcript(purpose: str, *parts: bytes | str | int) -> bytes:
-    """The bytes that get signed: purpose and parts, each with its length in front, so that no two lists
-    collide.
+    """The bytes that get signed: purpose and parts, each with its length in front, so no two lists collide.
 
     Strings are UTF-8, integers are 8 bytes big-endian; the length is 4 bytes big-endian.
     """

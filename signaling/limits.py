@@ -1,6 +1,4 @@
-"""Decides how fast, how much and how many: token buckets and the server's limits. Pure; `now_s` is handed
-in.
-"""
+"""Decides how fast, how much and how many: token buckets and the server's limits (pure, `now_s` comes in)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Decides which messages exist between a member and the server, and what each may hold. Pure.
 
 A message is one JSON object in a WebSocket text frame: `kind` and the fields of the table at the end of this
-file,
-all of them and no others. Bytes are base64url without padding. There are no floats. Decoding checks size,
-types,
-lengths and ranges before anything is built, and raises a MessageError that names the field.
+file, all of them and no others. Bytes are base64url without padding. There are no floats. Decoding checks
+size, types, lengths and ranges before anything is built, and raises a MessageError that names the field.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ class IceServer:
 @dataclass(frozen=True)
 class Join:
     """Prove the link and the own key. A grant or membership that the joiner has comes along: a server that
-    lost its
-    memory then lets it in again."""
+    lost its memory then lets it in again.
+    """
 
     protocol: int
     mesh: str
@@ -67,9 +65,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Register:
-    """Signed grants and revocations for the server to keep. They carry their own proof. `request` comes
-    back.
-    """
+    """Signed grants and revocations for the server to keep. `request` comes back with the answer."""
 
     request: int
     grants: tuple[Grant, ...]
@@ -126,9 +122,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Registered:
-    """All of registration `request` is kept (on disk, where the server has a state folder), or the error why
-    not.
-    """
+    """All of registration `request` is kept (on disk, with a state folder), or why not (`code`)."""
 
     request: int
     code: str = ""
@@ -144,10 +138,11 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Refused:
-    """The last message was not taken, or the socket is about to close: an error of signaling by name."""
+    """A message was not taken, or (`ends`) the socket closes now: an error of signaling by name."""
 
     code: str
     text: str
+    ends: bool
 
 
 # --- both ways
@@ -249,6 +244,17 @@ class _Int:
     def read(self, raw: Any, name: str) -> int:
         if not isinstance(raw, int) or isinstance(raw, bool) or not 0 <= raw <= self.most:
             _wrong(name, f"an integer from 0 to {self.most}", raw)
+        return raw
+
+
+@dataclass(frozen=True)
+class _Flag:
+    def write(self, value: bool) -> bool:
+        return value
+
+    def read(self, raw: Any, name: str) -> bool:
+        if not isinstance(raw, bool):
+            _wrong(name, "true or false", raw)
         return raw
 
 
@@ -416,7 +422,7 @@ _SERVER: dict[str, Record[ServerMessage]] = {
     "left": Record(Left, (("peer", _Id()), ("reason", _LINE))),
     "registered": Record(Registered, (("request", _Int(MAX_REQUEST)), ("code", _Text(40)), ("text", _LINE))),
     "revoked": Record(Revoked, (("revocation", REVOCATION),)),
-    "refused": Record(Refused, (("code", _Text(40, 1)), ("text", _LINE))),
+    "refused": Record(Refused, (("code", _Text(40, 1)), ("text", _LINE), ("ends", _Flag()))),
     "relay": Record(Relay, (("signal", SIGNAL),)),
     "admitted": Record(Admitted, (("membership", GRANT),)),
 }

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from planner.codec import decode_request, encode_answer
 from planner.errors import PlannerError
+from planner.placement import plan
 from signaling.limits import Limits
 from signaling.metrics import Metrics
 
@@ -16,13 +18,16 @@ Planning = Callable[
 ]  # JSON PlanRequest in, JSON plan or infeasible out; PlannerError: a bad request
 
 
+def plan_json(body: bytes) -> bytes:
+    """The answer to one JSON PlanRequest; raises PlannerError for a bad one."""
+    return encode_answer(plan(decode_request(body)))
+
+
 def add_planning_route(app: web.Application, planning: Planning, limits: Limits, metrics: Metrics) -> None:
-    """POST /plan. A thread cannot be stopped, so while one plan runs on past its limit others are told to
-    wait.
-    """
+    """POST /plan. A thread cannot be stopped, so others wait while one runs past its limit."""
     running: set[asyncio.Future[bytes]] = set()
 
-    async def plan(request: web.Request) -> web.Response:
+    async def answer_plan(request: web.Request) -> web.Response:
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="a plan request is application/json\n")
         if (request.content_length or 0) > limits.plan_bytes:
@@ -54,7 +59,7 @@ def add_planning_route(app: web.Application, planning: Planning, limits: Limits,
                 raise web.HTTPBadRequest(text=f"{error}\n") from error
         return web.Response(body=answer, content_type="application/json")
 
-    app.router.add_post("/plan", plan)
+    app.router.add_post("/plan", answer_plan)
 
 
 def _observed(task: asyncio.Future[bytes]) -> None:

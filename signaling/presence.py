@@ -1,14 +1,11 @@
 """Decides whether a member is who it says, and whether an offer, answer or candidate is its own. Pure.
 
 A join signs (mesh, invite key, peer key, name, room nonce, join nonce) twice: with the invite key, which
-proves the
-link, and with the peer key, which proves the peer. The room nonce is drawn by the server for one socket, so
-a copied
-join fits no other socket; the join nonce is drawn by the joiner, so members recognise a copy without the
-server.
-An offer, answer or candidate signs both sides' join nonces, the connection id and the DTLS fingerprint of
-the SDP,
-and the SHA-256 of the whole text, so that nothing in it can be changed on the way.
+proves the link, and with the peer key, which proves the peer. The room nonce is drawn by the server for one
+socket, so a copied join fits no other socket; the join nonce is drawn by the joiner, so members recognise a
+copy without the server. An offer, answer or candidate signs both sides' join nonces, the connection id and
+the DTLS fingerprint of the SDP, and the SHA-256 of the whole text, so that nothing in it can be changed on
+the way.
 """
 
 from __future__ import annotations
@@ -140,8 +137,8 @@ def verify_presence(presence: Presence, mesh: str, now_unix: float, admitted: bo
 
 
 def fingerprint_of(sdp: str) -> str:
-    """The SHA-256 DTLS fingerprint of an SDP as upper-case hex with colons; BadDescription unless there is
-    exactly one.
+    """The SHA-256 DTLS fingerprint of an SDP as upper-case hex with colons; BadDescription unless it has
+    just one.
 
     Fingerprints by other hash functions may stand beside it; the signature covers the whole text, so they
     are bound too.
@@ -187,9 +184,7 @@ def make_signal(
 
 
 def verify_signal(signal: Signal, sender: Presence, receiver: Presence, sender_key: PublicKey) -> None:
-    """ReplayedDescription or SwappedDescription unless `sender` made this for this very `receiver` and
-    join.
-    """
+    """ReplayedDescription or SwappedDescription unless `sender` made this for this join of `receiver`."""
     if sender.mesh != receiver.mesh:
         raise WrongMesh("sender and receiver are not in one mesh")
     if signal.receiver_nonce != receiver.join_nonce or signal.sender_nonce != sender.join_nonce:

@@ -1,8 +1,7 @@
 """Decides who is in which room and who hears what: events in, effects out. Pure.
 
 The hub knows sockets by number. A socket is first waiting (it has a nonce and must join), then in a room.
-Every
-message goes to members of the sender's own room and to nobody else.
+Every message goes to members of the sender's own room and to nobody else.
 """
 
 from __future__ import annotations
@@ -127,9 +126,7 @@ Effect = Send | Drop | Persist | Forget
 
 @dataclass(frozen=True)
 class Policy:
-    """What a server is set to: its limits, the meshes it serves (None: any), and the ICE servers it hands
-    out.
-    """
+    """What a server is set to: its limits, the meshes it serves (None: any), and its ICE servers."""
 
     limits: Limits = field(default_factory=Limits)
     meshes: frozenset[str] | None = None
@@ -214,7 +211,7 @@ class Hub:
     def _refuse(self, socket: int, state: _Waiting | _Inside, error: SignalingError) -> list[Effect]:
         if isinstance(state, _Waiting) or isinstance(error, MessageError):
             return [*self._out(socket, code_of(error)), Drop(socket, error)]
-        return [Send((socket,), refusal(error))]
+        return [Send((socket,), refusal(error, ends=False))]
 
     def _received(
         self, socket: int, state: _Waiting | _Inside, message: ClientMessage, now_unix: float
@@ -250,6 +247,7 @@ class Hub:
         if self._policy.meshes is not None and join.mesh not in self._policy.meshes:
             raise WrongMesh(f"this server does not serve mesh {join.mesh}: check the host of the link")
         room = self.rooms.get(join.mesh) or Room(Admissions(join.mesh))
+        room.admissions.check_key(join.invite)
         grant = room.admissions.grants.get(join.invite) or join.grant
         if grant is None or grant.key != join.invite:
             raise UnknownInvite(
@@ -303,9 +301,7 @@ class Hub:
         return effects
 
     def _make_room(self) -> list[Effect]:
-        """Forget the mesh that nobody has used for longest, one without revocations and counted uses if
-        there is one.
-        """
+        """Forget the mesh that nobody has used for longest, if possible one without counted uses."""
         if len(self.rooms) < self._policy.limits.remembered + self._policy.limits.rooms:
             return []
         empty = [room.admissions for room in self.rooms.values() if not room.members]
@@ -369,9 +365,9 @@ class Hub:
         return [Send(room.sockets(), Left(state.peer, reason))] if room.members else []
 
 
-def refusal(error: SignalingError) -> Refused:
-    """The error as the other side gets it."""
-    return Refused(code_of(error), str(error)[:MAX_TEXT_CHARS])
+def refusal(error: SignalingError, ends: bool) -> Refused:
+    """The error as the other side gets it; `ends`: the socket is closed after it."""
+    return Refused(code_of(error), str(error)[:MAX_TEXT_CHARS], ends)
 
 
 def _is_over(grant: Grant, now_unix: float) -> bool:

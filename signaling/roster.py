@@ -1,8 +1,8 @@
 """Decides what a member believes about the others: who is here, and which offers and answers are real. Pure.
 
 The server is not trusted: it may stay silent, but what it says is checked here against signatures and
-memory. The
-memory outlives sockets, so that a server that restarts, or another one, cannot play back what was seen.
+memory. The memory outlives sockets, so that a server that restarts, or another one, cannot play back what
+was seen.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class Roster:
         return known.presence
 
     def arrived(self, presence: Presence, now_unix: float) -> bool:
-        """Take a member that the server shows, after checking it. False when it was here with the same
-        proof.
-        """
+        """Take a member that the server shows, after checking it. False: here with the same proof."""
         peer = presence.peer
         if peer == self._own:
             raise ForgedPresence("the server shows this peer's own key as somebody else: refused")

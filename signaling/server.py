@@ -36,7 +36,7 @@ from signaling.limits import SocketMeter
 from signaling.messages import MAX_CLIENT_BYTES, Relay, ServerMessage, decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
 from signaling.page import PAGE, PAGE_HEADERS
-from signaling.planning import Planning, add_planning_route
+from signaling.planning import Planning, add_planning_route, plan_json
 from signaling.presence import NONCE_BYTES
 from signaling.room import (
     Broke,
@@ -224,7 +224,7 @@ class SignalingServer:
                 if socket is not None:
                     if error is not None:
                         self._count(error)
-                        socket.queue(encode(refusal(error)))
+                        socket.queue(encode(refusal(error, ends=True)))
                     socket.finish()
             case Forget(mesh):
                 if self._state is not None:
@@ -268,9 +268,8 @@ class SignalingServer:
     async def stop(self, app: web.Application) -> None:
         """Tell everyone, and wait a moment for their sockets to close."""
         for socket in list(self._sockets.values()):
-            socket.queue(
-                encode(refusal(Stopping("the server is stopping: it will be back under the same link")))
-            )
+            stopping = Stopping("the server is stopping: it will be back under the same link")
+            socket.queue(encode(refusal(stopping, ends=True)))
             socket.finish()
         if self._sockets:
             self._empty.clear()
@@ -291,7 +290,7 @@ class SignalingServer:
 
 
 def create_app(
-    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
+    options: ServerOptions, store: Store | None = None, planning: Planning = plan_json
 ) -> web.Application:
     """The web application: WebSocket rooms, store, planning, health and metrics."""
     server = SignalingServer(options)
@@ -313,15 +312,14 @@ def create_app(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/ws", server.handle, allow_head=False)
     add_store_routes(app, store, server.metrics)
-    if planning is not None:
-        add_planning_route(app, planning, options.policy.limits, server.metrics)
+    add_planning_route(app, planning, options.policy.limits, server.metrics)
     app.on_shutdown.append(server.stop)
     return app
 
 
 @asynccontextmanager
 async def serve(
-    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
+    options: ServerOptions, store: Store | None = None, planning: Planning = plan_json
 ) -> AsyncIterator[RunningServer]:
     """Listen until the block ends. PortInUse or ServerError when that cannot be."""
     runner = web.AppRunner(

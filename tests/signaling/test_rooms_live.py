@@ -1,217 +1,253 @@
-"""Real sockets on 127.0.0.1: founder, joiners, signals, revocation, restart."""
+"""Real sockets on 127.0.0.1: founder, joiners, signals, revocation, restart, two rooms."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from peer.signaling_client import ClientSettings, ClientState, Credentials, SignalingClient, SignalingEvents
+from peer.signaling_client import ClientSettings, ClientState, Credentials, SignalingClient, backoff_s
 from signaling.errors import (
+    BadDescription,
+    ForgedPresence,
     InviteExpired,
     InviteRevoked,
     InviteUsedUp,
     NotConnected,
     PortInUse,
     Replaced,
+    RoomFull,
     ServerUnreachable,
-    SignalingError,
     UnknownInvite,
     UnknownPeer,
+    WrongMesh,
 )
-from signaling.invites import Grant, InviteLink, Role, make_invite
-from signaling.keys import Identity, identity_from_seed
-from signaling.presence import Presence, SignalKind
+from signaling.ice import TurnService
+from signaling.invites import Role
+from signaling.keys import identity_from_seed
+from signaling.limits import Limits
+from signaling.messages import IceServer
+from signaling.presence import SignalKind
+from signaling.room import Policy
 from signaling.server import ServerOptions, serve
 
-MESH = identity_from_seed(b"m" * 32)
-FAST = ClientSettings(patience_s=0.0, backoff_s=0.01, backoff_most_s=0.05)
 
-
-def sdp(byte: str = "AB") -> str:
-    return "v=0\r\na=fingerprint:sha-256 " + ":".join([byte] * 32) + "\r\n"
-
-
-def key(letter: str) -> Identity:
-    return identity_from_seed(letter.encode() * 32)
-
-
-def invite(url: str, letter: str = "i", uses: int = 0, expires_unix: int = 0) -> tuple[InviteLink, Grant]:
-    return make_invite(MESH, url, letter.encode() * 32, Role.PEER, expires_unix, uses)
-
-
-@dataclass
-class Ear:
-    """Collects what a client reports, and lets a test wait for it."""
-
-    heard: list[tuple[object, ...]] = field(default_factory=list)
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def note(self, *what: object) -> None:
-        self.heard.append(what)
-        self.bell.set()
-
-    def events(self) -> SignalingEvents:
-        return SignalingEvents(
-            on_member=lambda m: self.note("member", m.peer),
-            on_left=lambda p, r: self.note("left", p, r),
-            on_description=lambda p, c, k, s: self.note("description", p, c, k, s),
-            on_candidate=lambda p, c, s: self.note("candidate", p, c, s),
-            on_rejected=lambda e: self.note("rejected", type(e)),
-            on_state=lambda s, e: self.note("state", s, type(e)),
-        )
-
-    async def until(self, found: Callable[[tuple[object, ...]], bool]) -> tuple[object, ...]:
-        async with asyncio.timeout(5):
-            while True:
-                for what in self.heard:
-                    if found(what):
-                        return what
-                self.bell.clear()
-                await self.bell.wait()
-
-    async def hears(self, *what: object) -> None:
-        await self.until(lambda heard: heard[: len(what)] == what)
-
-
-async def test_two_peers_meet_and_signal() -> None:
-    async with serve(ServerOptions()) as server:
-        link, grant = invite(server.url)
-        one, two = Ear(), Ear()
-        founder = SignalingClient(server.url, Credentials.founder(MESH, key("f"), "ann"), one.events(), FAST)
-        async with founder:
-            await founder.register(grant)
-            joiner = SignalingClient(
-                server.url, Credentials.from_link(link, key("j"), "bob"), two.events(), FAST
-            )
-            async with joiner:
-                await two.hears("member", founder.peer)
-                await one.hears("member", joiner.peer)
-                member = founder.members()[joiner.peer]
-                assert isinstance(member, Presence)
-                assert (member.name, member.role) == ("bob", Role.PEER)
-                await founder.send_offer(joiner.peer, b"c" * 16, sdp())
-                await two.hears("description", founder.peer, b"c" * 16, SignalKind.OFFER, sdp())
-                await joiner.send_answer(founder.peer, b"c" * 16, sdp("CD"))
-                await one.hears("description", joiner.peer, b"c" * 16, SignalKind.ANSWER, sdp("CD"))
-                await joiner.send_candidate(
-                    founder.peer, b"c" * 16, "candidate:1 1 udp 1 127.0.0.1 9 typ host"
-                )
-                await one.hears("candidate", joiner.peer, b"c" * 16)
-                with pytest.raises(UnknownPeer):
-                    await founder.send_offer(key("x").id, b"d" * 16, sdp())
-            await one.hears("left", joiner.peer, "left")
+async def test_two_peers_meet_and_signal(kit: Any) -> None:
+    one, two = kit.ear(), kit.ear()
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:
+        link, grant = kit.invite(server.url)
+        await founder.register(grant)
+        async with kit.joiner(link, "j", two) as joiner:
+            await two.hears("member", founder.peer)
+            await one.hears("member", joiner.peer)
+            member = founder.members()[joiner.peer]
+            assert (member.name, member.role) == ("bob", Role.PEER)
+            assert joiner.members()[founder.peer].role is Role.FOUNDER
+            await founder.send_offer(joiner.peer, b"c" * 16, kit.sdp())
+            await two.hears("description", founder.peer, b"c" * 16, SignalKind.OFFER, kit.sdp())
+            await joiner.send_answer(founder.peer, b"c" * 16, kit.sdp("CD"))
+            await one.hears("description", joiner.peer, b"c" * 16, SignalKind.ANSWER, kit.sdp("CD"))
+            for line in ("candidate:1 1 udp 1 127.0.0.1 9 typ host", ""):  # the empty one ends the list
+                await joiner.send_candidate(founder.peer, b"c" * 16, line)
+                await one.hears("candidate", joiner.peer, b"c" * 16, line)
             with pytest.raises(UnknownPeer):
-                await founder.send_offer(joiner.peer, b"e" * 16, sdp())
+                await founder.send_offer(kit.key("x").id, b"d" * 16, kit.sdp())
+            with pytest.raises(BadDescription):
+                await founder.send_offer(joiner.peer, b"d" * 16, "v=0\r\n")
+            with pytest.raises(ForgedPresence):
+                await joiner.revoke(grant.key)
+        await one.hears("left", joiner.peer, "left")
+        with pytest.raises(UnknownPeer):
+            await founder.send_offer(joiner.peer, b"e" * 16, kit.sdp())
+    assert not one.said("rejected")
+    assert not two.said("rejected")
 
 
-async def test_refusals_are_named() -> None:
-    async with serve(ServerOptions()) as server:
-        old = invite(server.url, "o", expires_unix=1_000_000)
-        once = invite(server.url, "1", uses=1)
-        unknown = invite(server.url, "u")
-        async with SignalingClient(
-            server.url, Credentials.founder(MESH, key("f"), "ann"), settings=FAST
-        ) as founder:
-            await founder.register(old[1], once[1])
+async def test_refusals_are_named(kit: Any) -> None:
+    async with serve(ServerOptions()) as server, kit.founder(server.url) as founder:
+        expired = kit.invite(server.url, "o", expires=1_000_000)
+        once = kit.invite(server.url, "1", uses=1)
+        unknown = kit.invite(server.url, "u")
+        await founder.register(expired[1], once[1])
+        for link, wanted in ((expired[0], InviteExpired), (unknown[0], UnknownInvite)):
+            with pytest.raises(wanted) as refused:
+                await kit.joiner(link).__aenter__()
+            assert "\n" not in str(refused.value)
+        async with kit.joiner(once[0], "j"):
+            with pytest.raises(InviteUsedUp):
+                await kit.joiner(once[0], "k").__aenter__()
+        async with kit.joiner(once[0], "j"):  # the same key may come again
+            pass
+        stranger = Credentials(kit.key("s"), "eve", kit.mesh.id, kit.key("x"), once[1])
+        with pytest.raises(UnknownInvite):  # a grant for another invite key opens nothing
+            await SignalingClient(server.url, stranger, settings=kit.fast).__aenter__()
 
-            async def join(link: InviteLink, letter: str) -> SignalingClient:
-                return SignalingClient(
-                    server.url, Credentials.from_link(link, key(letter), "bob"), settings=FAST
-                )
 
-            for link, wanted in ((old[0], InviteExpired), (unknown[0], UnknownInvite)):
-                client = await join(link, "j")
-                with pytest.raises(wanted):
-                    await client.__aenter__()
-            async with await join(once[0], "j"):
-                client = await join(once[0], "k")
-                with pytest.raises(InviteUsedUp):
-                    await client.__aenter__()
-            async with await join(once[0], "j"):  # the same key comes again
+async def test_revocation_ends_presence_and_joining(kit: Any) -> None:
+    one, two = kit.ear(), kit.ear()
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:
+        link, grant = kit.invite(server.url)
+        other = kit.invite(server.url, "2")
+        await founder.register(grant, other[1])
+        async with kit.joiner(link, "j", two) as joiner, kit.joiner(other[0], "k") as stays:
+            await one.hears("member", joiner.peer)
+            await founder.revoke(grant.key)
+            await two.hears("state", ClientState.REFUSED, InviteRevoked)
+            await one.hears("left", joiner.peer, "InviteRevoked")
+            assert list(founder.members()) == [stays.peer]
+        with pytest.raises(InviteRevoked):
+            await kit.joiner(link, "k").__aenter__()
+
+
+async def test_same_key_twice_replaces_the_first(kit: Any) -> None:
+    first = kit.ear()
+    async with (
+        serve(ServerOptions()) as server,
+        kit.founder(server.url, first) as before,
+        kit.founder(server.url) as again,
+    ):
+        await first.hears("state", ClientState.REFUSED, Replaced)
+        assert again.state is ClientState.JOINED
+        with pytest.raises(NotConnected):
+            _ = before.own
+
+
+async def test_the_server_goes_and_comes_back_without_memory(kit: Any) -> None:
+    """Peers keep what they know, come back by the same port, and bring grants, memberships and revocations."""
+    one, two = kit.ear(), kit.ear()
+    async with AsyncExitStack() as clients:
+        async with AsyncExitStack() as first:
+            server = await first.enter_async_context(serve(ServerOptions()))
+            link, grant = kit.invite(server.url, uses=1)
+            gone = kit.invite(server.url, "g")
+            founder = await clients.enter_async_context(kit.founder(server.url, one))
+            await founder.register(grant, gone[1])
+            await founder.revoke(gone[1].key)
+            joiner = await clients.enter_async_context(kit.joiner(link, "j", two))
+            await one.hears("member", joiner.peer)
+            await two.hears("membership", kit.key("j").public.encoded)
+        await one.hears("state", ClientState.LOST)
+        await two.hears("state", ClientState.LOST)
+        assert joiner.peer in founder.members()
+        with pytest.raises(NotConnected):
+            await founder.send_offer(joiner.peer, b"c" * 16, kit.sdp())
+        one.heard.clear()
+        two.heard.clear()
+        async with serve(ServerOptions(port=server.port)):
+            await asyncio.gather(founder.joined(), joiner.joined())
+            await one.hears("member", joiner.peer)
+            await founder.send_offer(joiner.peer, b"c" * 16, kit.sdp())
+            await two.hears("description", founder.peer)
+            with pytest.raises(InviteUsedUp):
+                await kit.joiner(link, "k").__aenter__()
+            with pytest.raises(InviteRevoked):
+                await kit.joiner(gone[0], "l").__aenter__()
+    assert not one.said("rejected")
+    assert not two.said("rejected")
+
+
+async def test_a_state_folder_remembers_over_a_restart(kit: Any, tmp_path: Path) -> None:
+    options = ServerOptions(state_folder=tmp_path / "state")
+    async with serve(options) as server, kit.founder(server.url) as founder:
+        wanted_uses = {"1": 1, "r": 0, "o": 0}
+        once, revoked, open_ = (kit.invite(server.url, x, uses=u) for x, u in wanted_uses.items())
+        await founder.register(once[1], revoked[1], open_[1])
+        await founder.revoke(revoked[1].key)
+        async with kit.joiner(once[0], "j"):
+            pass
+    async with serve(options) as server:  # nobody who knows is there
+        for invite, letter, wanted in ((once, "k", InviteUsedUp), (revoked, "k", InviteRevoked)):
+            with pytest.raises(wanted):
+                await kit.joiner(invite[0], letter, url=server.url).__aenter__()
+        for invite, letter in ((once, "j"), (open_, "k")):
+            async with kit.joiner(invite[0], letter, url=server.url):
                 pass
 
 
-async def test_revocation_ends_presence_and_joining() -> None:
-    async with serve(ServerOptions()) as server:
-        link, grant = invite(server.url)
-        one, two = Ear(), Ear()
-        founder = SignalingClient(server.url, Credentials.founder(MESH, key("f"), "ann"), one.events(), FAST)
-        joiner = SignalingClient(server.url, Credentials.from_link(link, key("j"), "bob"), two.events(), FAST)
-        async with founder:
-            await founder.register(grant)
-            async with joiner:
-                await one.hears("member", joiner.peer)
-                await founder.revoke(grant.key)
-                await two.hears("state", ClientState.REFUSED, InviteRevoked)
-                await one.hears("left", joiner.peer, "InviteRevoked")
-            again = SignalingClient(server.url, Credentials.from_link(link, key("k"), "eve"), settings=FAST)
-            with pytest.raises(InviteRevoked):
-                await again.__aenter__()
+async def test_a_membership_outlives_its_invite(kit: Any) -> None:
+    """A newcomer believes a member whose invite has expired since, because the founder signed for it."""
+    now = [float(kit.now)]
+    settings = ClientSettings(patience_s=0.0, backoff_s=0.01, backoff_most_s=0.05, now_unix=lambda: now[0])
+    one, two = kit.ear(), kit.ear()
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:
+        short = kit.invite(server.url, "s", expires=4_000_000_000)
+        long = kit.invite(server.url, "l")
+        await founder.register(short[1], long[1])
+        async with kit.joiner(short[0], "j", two) as old:
+            await two.hears("membership", kit.key("j").public.encoded)
+            now[0] = 4_000_000_001.0
+            three = kit.ear()
+            newcomer = Credentials.from_link(long[0], kit.key("n"), "new")
+            async with SignalingClient(server.url, newcomer, three.events(), settings) as new:
+                await three.hears("member", old.peer)
+                assert set(new.members()) == {old.peer, founder.peer}
+                assert not three.said("rejected")
 
 
-async def test_same_key_twice_replaces_the_first() -> None:
-    async with serve(ServerOptions()) as server:
-        first, second = Ear(), Ear()
-        credentials = Credentials.founder(MESH, key("f"), "ann")
-        async with (
-            SignalingClient(server.url, credentials, first.events(), FAST),
-            SignalingClient(server.url, credentials, second.events(), FAST) as again,
-        ):
-            await first.hears("state", ClientState.REFUSED, Replaced)
-            assert again.state is ClientState.JOINED
+async def test_two_rooms_do_not_hear_each_other(kit: Any) -> None:
+    other_mesh = identity_from_seed(b"M" * 32)
+    one, two = kit.ear(), kit.ear()
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as here:
+        there = SignalingClient(
+            server.url, Credentials.founder(other_mesh, kit.key("t"), "tom"), two.events(), kit.fast
+        )
+        async with there:
+            await two.hears("state", ClientState.JOINED)
+            assert not there.members()
+            assert not here.members()
+            stolen = here.own
+            there._roster._present[here.peer] = here._roster._present.get(here.peer) or _known(stolen)
+            await there.send_offer(here.peer, b"c" * 16, kit.sdp())  # a client that tries it anyway
+            await two.hears("rejected", UnknownPeer)
+    assert [heard[0] for heard in one.heard] == ["state"]
 
 
-async def test_restart_of_the_server() -> None:
-    async with serve(ServerOptions()) as server:
-        link, grant = invite(server.url, uses=1)
-        one, two = Ear(), Ear()
-        founder = SignalingClient(server.url, Credentials.founder(MESH, key("f"), "ann"), one.events(), FAST)
-        joiner = SignalingClient(server.url, Credentials.from_link(link, key("j"), "bob"), two.events(), FAST)
-        stop = asyncio.Event()
+def _known(presence: Any) -> Any:
+    from signaling.keys import public_key
+    from signaling.roster import _Known
 
-        async def first() -> None:
-            async with serve(ServerOptions(port=0)) as running:
-                ports.append(running.port)
-                up.set()
-                await stop.wait()
-
-        ports: list[int] = []
-        up = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(first())
-            await up.wait()
-            url = f"http://127.0.0.1:{ports[0]}"
-            founder.server = joiner.server = url
-            async with founder:
-                await founder.register(grant)
-                async with joiner:
-                    await one.hears("member", joiner.peer)
-                    stop.set()
-                    await task
-                    await one.hears("state", ClientState.LOST)
-                    await two.hears("state", ClientState.LOST)
-                    assert joiner.peer in founder.members()
-                    with pytest.raises(NotConnected):
-                        await founder.send_offer(joiner.peer, b"c" * 16, sdp())
-                    one.heard.clear()
-                    two.heard.clear()
-                    async with serve(ServerOptions(port=ports[0])):
-                        await one.hears("state", ClientState.JOINED)
-                        await two.hears("state", ClientState.JOINED)
-                        await one.hears("member", joiner.peer)
-                        await founder.send_offer(joiner.peer, b"c" * 16, sdp())
-                        await two.hears("description", founder.peer)
+    return _Known(presence, public_key(presence.key))
 
 
-async def test_port_in_use_and_nobody_there() -> None:
+async def test_policy_meshes_members_and_ice(kit: Any) -> None:
+    stun = IceServer(("stun:127.0.0.1:3478",))
+    policy = Policy(
+        Limits(members=2), frozenset({kit.mesh.id}), (stun,), TurnService(("turn:127.0.0.1",), b"secret")
+    )
+    async with serve(ServerOptions(policy=policy)) as server, kit.founder(server.url) as founder:
+        assert founder.ice_servers[0] == stun
+        assert founder.ice_servers[1].username.endswith(founder.peer)
+        assert "secret" not in repr(policy)
+        link, grant = kit.invite(server.url)
+        await founder.register(grant)
+        async with kit.joiner(link, "j"):
+            with pytest.raises(RoomFull):
+                await kit.joiner(link, "k").__aenter__()
+        foreign = Credentials.founder(identity_from_seed(b"M" * 32), kit.key("t"), "tom")
+        with pytest.raises(WrongMesh):
+            await SignalingClient(server.url, foreign, settings=kit.fast).__aenter__()
+
+
+async def test_port_in_use_and_nobody_there(kit: Any) -> None:
     async with serve(ServerOptions()) as server:
         with pytest.raises(PortInUse, match=str(server.port)):
             async with serve(ServerOptions(port=server.port)):
                 pass
-    client = SignalingClient(server.url, Credentials.founder(MESH, key("f"), "ann"), settings=FAST)
-    with pytest.raises(ServerUnreachable) as refused:
-        await client.__aenter__()
-    assert isinstance(refused.value, SignalingError)
+    with pytest.raises(ServerUnreachable):
+        await kit.founder(server.url).__aenter__()
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(kit: Any) -> None:
+    async with serve(ServerOptions()) as server:
+        with pytest.raises(LookupError):
+            async with kit.founder(server.url):
+                raise LookupError
+
+
+@pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.125, 0.25), (3, 0.5, 1.0), (99, 7.5, 15.0)])
+def test_backoff_doubles_up_to_its_limit(attempt: int, least: float, most: float) -> None:
+    for chance, wanted in ((0.0, least), (1.0, most)):
+        assert backoff_s(ClientSettings(draw=lambda c=chance: c), attempt) == pytest.approx(wanted)
