@@ -17,9 +17,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots, spans
+from planner.architecture import Architecture
 from planner.shards import Shard
 
 Floats = npt.NDArray[np.float32]
@@ -144,6 +146,8 @@ class StageRuntime:
         self._shard = shard
         self._slots = KvSlots(slots, context)
         self._execution = Execution(shard, threads=threads, context=context)
+        resident = psutil.Process().memory_info().rss
+        self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
         self._deliver_to = deliver
         self._inbox: deque[Step | _Release | _Truncate] = deque()
         self._waiting: dict[bytes, deque[Step | _Truncate | _Prompt]] = {}
@@ -170,15 +174,7 @@ class StageRuntime:
         return self._lengths
 
     def memory_bytes(self) -> MemoryBytes:
-        architecture = self._shard.architecture
-        tables = 4 * architecture.rope_dims * (self._slots.context + 1)
-        widest = max(2 * architecture.ffn, architecture.hidden) if self._shard.body is not None else 0
-        logits = 4 * architecture.vocab if self._shard.head is not None else 0
-        return MemoryBytes(
-            self._shard.weight_bytes,
-            self._execution.kv_bytes,
-            tables + 4 * 4 * widest * PIECE_TOKENS + logits,
-        )
+        return MemoryBytes(self._shard.weight_bytes, self._execution.kv_bytes, self._overhead)
 
     def close(self) -> None:
         """Ends the worker after the call it is in; waiting steps are dropped."""
@@ -328,7 +324,10 @@ class StageRuntime:
             self._finish(step, result, logits)
 
     def _run_piece(self, session: bytes, prompt: _Prompt) -> None:
-        piece = prompt.hidden[prompt.done : prompt.done + PIECE_TOKENS]
+        left = len(prompt.hidden) - prompt.done
+        # No piece of one token unless the prompt is one: attention over a single row adds in another order.
+        size = PIECE_TOKENS - 1 if left == PIECE_TOKENS + 1 else PIECE_TOKENS
+        piece = prompt.hidden[prompt.done : prompt.done + size]
         row = self._slots.row(session)
         assert row is not None
         start = prompt.step.position + prompt.done
@@ -417,6 +416,14 @@ class StageRuntime:
             self._deliver_to(answer)
         except Exception:
             log.exception("the receiver of results failed")
+
+
+def scratch_bytes(architecture: Architecture) -> int:
+    """What one piece of a prompt occupies while it runs: activations of the widest layer a few times over,
+    and the logits.
+    """
+    widest = max(2 * architecture.ffn, architecture.hidden)
+    return 4 * (4 * PIECE_TOKENS * widest + architecture.vocab)
 
 
 def _tokens(step: Step) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from onnx import TensorProto, helper
 from planner.architecture import Architecture
 from planner.errors import CorruptStore
 from planner.manifest import DType, Manifest, ManifestUnit, StoredTensor
-from planner.store import Store
 from planner.units import BLOCK
 
 IR_VERSION: Final = 10  # onnxruntime-web refuses newer than 13; onnx writes newer by default
@@ -40,6 +39,12 @@ _ONNX_TYPES: Final[dict[DType, int]] = {
     "f16": TensorProto.FLOAT16,
     "u8": TensorProto.UINT8,
 }
+
+
+class Blobs(Protocol):
+    """Where blobs lie; a Store, or what stands in for one."""
+
+    def blob_path(self, sha256: str) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +78,14 @@ class Shard:
     kv_bytes_per_token: int
 
 
-def make_shard(manifest: Manifest, store: Store, first: int, stop: int, provider: str = "cpu") -> Shard:
+def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider: str = "cpu") -> Shard:
     """Raises CorruptStore when a unit's tensors do not have the architecture's shapes, ValueError for an
     empty or foreign run.
     """
     if not 0 <= first < stop <= len(manifest.units):
         raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
     units = manifest.units[first:stop]
-    folder = store.blob_path(units[0].blob.sha256).parent
+    folder = blobs.blob_path(units[0].blob.sha256).parent
     body = [unit for unit in units if unit.kind in ("attn", "ffn")]
     return Shard(
         architecture=manifest.architecture,
@@ -88,7 +93,7 @@ def make_shard(manifest: Manifest, store: Store, first: int, stop: int, provider
         stop=stop,
         provider=provider,
         blobs=folder,
-        embed=_embed_table(units[0], manifest.architecture, store) if units[0].kind == "embed" else None,
+        embed=_embed_table(units[0], manifest.architecture, blobs) if units[0].kind == "embed" else None,
         body=_body(body, manifest.architecture) if body else None,
         head=_head(units[-1], manifest.architecture) if units[-1].kind == "head" else None,
         blocks=tuple(int(unit.name.partition(".")[2]) for unit in units if unit.kind == "attn"),
@@ -348,8 +353,8 @@ def _head(unit: ManifestUnit, a: Architecture) -> bytes:
     )
 
 
-def _embed_table(unit: ManifestUnit, a: Architecture, store: Store) -> EmbedTable:
-    path = store.blob_path(unit.blob.sha256)
+def _embed_table(unit: ManifestUnit, a: Architecture, blobs: Blobs) -> EmbedTable:
+    path = blobs.blob_path(unit.blob.sha256)
     whole = unit.tensor("embed.w")
     if whole is not None:
         dtype: DType = "f16" if whole.dtype == "f16" else "f32"

@@ -1,0 +1,214 @@
+"""How fast this machine runs each kind of unit, and what it occupies without weights: the model's own graphs
+on zeros.
+
+Nothing is fetched first: sparse files stand in for the blobs of one unit of each kind. That unit is loaded
+several times over, as often as fits WORKING_BYTES, because weights that stay in the processor's cache would
+flatter it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+import numpy as np
+import psutil
+
+from peer.errors import CannotServe
+from peer.execution import Execution, Row
+from peer.kv_slots import KvSlots
+from peer.pages import give_back_memory
+from peer.runtime import PIECE_TOKENS, Done, Refused, StageRuntime, Step, scratch_bytes
+from planner.manifest import Manifest, ManifestUnit
+from planner.shards import Shard, make_shard
+from planner.types import UnitKind
+
+WORKING_BYTES: Final = 96 << 20  # weights under the clock: above the last-level cache of most machines
+CONTEXT: Final = 256
+FILLED: Final = 128  # positions in the cache while decoding: a question and half an answer
+ROWS: Final = 4  # of the batch that batch_s comes from
+RUNS: Final = 15
+LIMIT_S: Final = 0.6  # for the runs of one kind
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTimes:
+    """As in planner.types.PeerProfile: seconds per unit and token; `overhead_bytes` of this process without
+    weights.
+    """
+
+    decode_s: dict[UnitKind, float]
+    prefill_s: dict[UnitKind, float]
+    step_s: float
+    batch_s: dict[UnitKind, float]
+    overhead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    decode_s: float
+    prefill_s: float
+    batch_s: float
+
+
+def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
+    """Takes a second or two. Call it before any weights are loaded. Raises CannotServe when the provider is
+    missing.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
+        blobs = _SparseBlobs(Path(folder), manifest)
+        found: dict[UnitKind, _Times] = {
+            kind: _time_body(manifest, blobs, kind, provider, threads) for kind in ("attn", "ffn")
+        }
+        found["head"] = _time_head(manifest, blobs, provider, threads)
+        found["embed"], step_s = _time_step(manifest, blobs, provider, threads)
+    give_back_memory()
+    return UnitTimes(
+        decode_s={kind: times.decode_s for kind, times in found.items()},
+        prefill_s={kind: times.prefill_s for kind, times in found.items()},
+        step_s=step_s,
+        batch_s={kind: times.batch_s for kind, times in found.items()},
+        overhead_bytes=psutil.Process().memory_info().rss + scratch_bytes(manifest.architecture),
+    )
+
+
+class _SparseBlobs:
+    """Stands in for the store: files that hold as many copies of a unit's blob as the model has blocks and
+    take no disk.
+
+    They are zeros but for the start of each tensor, because onnxruntime keeps weights of equal content only
+    once.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder = folder
+        self._copies = manifest.architecture.blocks
+        self._blobs = {unit.blob.sha256: unit for unit in manifest.units}
+
+    def blob_path(self, sha256: str) -> Path:
+        path = self._folder / sha256
+        if not path.exists():
+            with path.open("wb") as file:
+                unit = self._blobs[sha256]
+                file.truncate(unit.blob.bytes * self._copies)
+                for copy in range(self._copies):
+                    for tensor in unit.tensors:
+                        file.seek(copy * unit.blob.bytes + tensor.offset)
+                        file.write(np.float32(copy + 1).tobytes()[-tensor.bytes :])
+        return path
+
+
+def _first(manifest: Manifest, kind: UnitKind) -> ManifestUnit:
+    return next(unit for unit in manifest.units if unit.kind == kind)
+
+
+def _time_body(
+    manifest: Manifest, blobs: _SparseBlobs, kind: UnitKind, provider: str, threads: int
+) -> _Times:
+    """One unit among as many copies of it as fit."""
+    one = _first(manifest, kind)
+    count = max(1, min(manifest.architecture.blocks, WORKING_BYTES // max(one.resident_bytes, 1)))
+    copies = tuple(_copy(one, block) for block in range(count))
+    shard = make_shard(replace(manifest, units=copies), blobs, 0, count, provider)
+    execution = Execution(shard, threads=threads, context=CONTEXT)
+    try:
+        slots = KvSlots(ROWS, CONTEXT)
+        for row in range(ROWS):
+            slots.admit(bytes([row]))
+        execution.ensure(slots, ROWS, CONTEXT)
+        hidden = np.random.default_rng(0).standard_normal(
+            (PIECE_TOKENS, manifest.architecture.hidden), np.float32
+        )
+        decode, batch, prompt = _seconds(
+            lambda: execution.decode(hidden[:1], range(1), [FILLED]),
+            lambda: execution.decode(hidden[:ROWS], range(ROWS), [FILLED] * ROWS),
+            lambda: execution.prompt(hidden, Row(0, 0)),
+        )
+    finally:
+        execution.close()
+    return _Times(
+        decode / count, prompt / count / PIECE_TOKENS, max(batch - decode, 0.0) / count / (ROWS - 1)
+    )
+
+
+def _copy(unit: ManifestUnit, block: int) -> ManifestUnit:
+    """Block `block`, with weights at a place of their own."""
+    offset = block * unit.blob.bytes
+    tensors = tuple(replace(tensor, offset=tensor.offset + offset) for tensor in unit.tensors)
+    state = tuple(f"{name.partition('.')[0]}.{block}" for name in unit.state)
+    return replace(unit, name=f"{unit.kind}.{block}", state=state, tensors=tensors)
+
+
+def _time_head(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: int) -> _Times:
+    """A head above WORKING_BYTES is measured on its first rows only."""
+    head = _first(manifest, "head")
+    vocab = manifest.architecture.vocab
+    rows = max(1, min(vocab, vocab * WORKING_BYTES // max(head.resident_bytes, 1)))
+    tensors = tuple(
+        tensor
+        if len(tensor.shape) == 1
+        else replace(tensor, shape=(rows, *tensor.shape[1:]), bytes=tensor.bytes // vocab * rows)
+        for tensor in head.tensors
+    )
+    part = replace(
+        manifest,
+        architecture=replace(manifest.architecture, vocab=rows),
+        units=(replace(head, tensors=tensors),),
+    )
+    execution = Execution(make_shard(part, blobs, 0, 1, provider), threads=threads, context=CONTEXT)
+    try:
+        hidden = np.ones((ROWS, manifest.architecture.hidden), np.float32)
+        decode, batch = _seconds(lambda: execution.head(hidden[:1]), lambda: execution.head(hidden))
+    finally:
+        execution.close()
+    share = vocab / rows
+    # A prompt's last token only meets the head.
+    return _Times(decode * share, 0.0, max(batch - decode, 0.0) * share / (ROWS - 1))
+
+
+def _time_step(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: int) -> tuple[_Times, float]:
+    """The embedding, and what a step costs around its units: queues, the worker's waking, checks."""
+    shard = make_shard(replace(manifest, units=(_first(manifest, "embed"),)), blobs, 0, 1, provider)
+    tokens = np.zeros(PIECE_TOKENS, np.int64)
+    execution = Execution(shard, threads=threads, context=CONTEXT)
+    try:
+        decode, prompt = _seconds(lambda: execution.embed(tokens[:1]), lambda: execution.embed(tokens))
+    finally:
+        execution.close()
+    return _Times(decode, prompt / PIECE_TOKENS, decode), max(_round_trip(shard, threads) - decode, 0.0)
+
+
+def _round_trip(shard: Shard, threads: int) -> float:
+    """Seconds from submit to the answer for one token that only passes the embedding."""
+    answers: SimpleQueue[Done | Refused] = SimpleQueue()
+    runtime = StageRuntime(shard, threads=threads, slots=1, context=CONTEXT, deliver=answers.put)
+    try:
+
+        def step() -> None:
+            runtime.submit(Step(b"", 0, np.zeros(1, np.int64), None, True))
+            if isinstance(answer := answers.get(), Refused):
+                raise CannotServe(f"a step of the measurement was refused: {answer.text}")
+
+        return _seconds(step)[0]
+    finally:
+        runtime.close()
+
+
+def _seconds(*runs: Callable[[], object]) -> list[float]:
+    """Median time of a call of each, taken in turns so that a busy moment meets all, after one that warms up."""
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    end = time.perf_counter() + LIMIT_S
+    while len(times[0]) < RUNS and (len(times[0]) < 3 or time.perf_counter() < end):
+        for run, taken in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
