@@ -1,0 +1,36 @@
+"""The programs in examples/ run as their first lines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=EXAMPLES.parent, check=False
+    )
+
+
+def test_plan_prints_two_plans_and_what_is_missing() -> None:
+    done = run("plan.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("stage  peer") == 2
+    assert "more on laptop" in done.stdout
+
+
+def test_generate_says_how_it_is_called() -> None:
+    done = run("generate.py")
+    assert done.returncode == 2
+    assert "python examples/generate.py" in done.stderr
+
+
+def test_generate_refuses_a_wrong_link_in_one_line() -> None:
+    done = run("generate.py", "http://127.0.0.1:1/#nonsense", "Hello?")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
