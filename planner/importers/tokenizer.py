@@ -118,6 +118,10 @@ def _sentence_piece(file: GgufFile, ids: dict[str, int], types: Sequence[int]) -
     if scores is None or len(scores) < len(types):
         got = "none" if scores is None else str(len(scores))
         raise CorruptModel(f"{file.path.name}: expected {len(types)} tokenizer.ggml.scores, got {got}")
+    if not np.isfinite(scores).all():
+        raise CorruptModel(
+            f"{file.path.name}: tokenizer.ggml.scores should be finite numbers: download the file again"
+        )
     unknown = _token_id(file, "unknown", len(types))
     if unknown is None:
         unknown = next((i for i, kind in enumerate(types) if kind == TokenType.UNKNOWN), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import pytest
@@ -98,9 +98,7 @@ def test_merges_added_tokens_and_facts_come_through(tiny_model: TinyModel, tmp_p
     assert source.chat_template == "{{ messages[0]['content'] }}"
 
 
-def changed(
-    model: TinyModel, change: Callable[[dict[str, gguf.GGUFValue]], None]
-) -> Callable[[gguf.GGUFWriter], None]:  # type: ignore[name-defined]
+def changed(model: TinyModel, change: Callable[[dict[str, Any]], None]) -> Callable[[gguf.GGUFWriter], None]:
     def add(writer: gguf.GGUFWriter) -> None:
         model.add_tokenizer(writer)
         change(writer.kv_data[0])
@@ -153,7 +151,7 @@ def test_a_vocabulary_that_cannot_be_used_is_one_clear_line(
 
 
 def test_end_tokens_are_the_stated_and_the_well_known(tiny_model: TinyModel, tmp_path: Path) -> None:
-    def change(kv: dict[str, gguf.GGUFValue]) -> None:  # type: ignore[name-defined]
+    def change(kv: dict[str, Any]) -> None:
         tokens = kv["tokenizer.ggml.tokens"].value
         tokens[270], tokens[271], tokens[272] = "<|eot_id|>", "<|endoftext|>", "<|eom_id|>"
         kv["tokenizer.ggml.eos_token_id"].value = 280
@@ -174,7 +172,7 @@ def test_end_tokens_are_the_stated_and_the_well_known(tiny_model: TinyModel, tmp
 def test_bos_is_added_as_stated_or_as_the_family_does(
     tiny_model: TinyModel, tmp_path: Path, pre: str, stated: bool | None, expected: bool
 ) -> None:
-    def change(kv: dict[str, gguf.GGUFValue]) -> None:  # type: ignore[name-defined]
+    def change(kv: dict[str, Any]) -> None:
         kv["tokenizer.ggml.pre"].value = pre
         if stated is None:
             del kv["tokenizer.ggml.add_bos_token"]
@@ -255,6 +253,19 @@ def test_sentence_piece_merges_follow_from_the_scores(
         assert tokenizer.decode(expected) == text
     assert ids(tokenizer, "ab</s>")[-1] == 2
     assert tokenizer.decode([*ids(tokenizer, "ab"), 2]) == "ab"
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_refused(tiny_model: TinyModel, tmp_path: Path, score: float) -> None:
+    def change(kv: dict[str, Any]) -> None:
+        kv["tokenizer.ggml.model"].value = "llama"
+        kv["tokenizer.ggml.scores"] = gguf.gguf_writer.GGUFValue(
+            [0.0] * 287 + [score], gguf.GGUFValueType.ARRAY
+        )
+
+    path = tiny_model.write_gguf(tmp_path / "m.gguf", tokenizer=changed(tiny_model, change))
+    with pytest.raises(CorruptModel, match="should be finite numbers"):
+        open_gguf(path)
 
 
 @pytest.mark.parametrize(
