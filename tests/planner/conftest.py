@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -350,3 +350,13 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[np.float32]], dtype: str
 def tiny_model() -> TinyModel:
     """A tied llama of two blocks; `.but(...)` gives the others."""
     return TinyModel()
+
+
+@pytest.fixture(autouse=True)
+def _no_weights_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """pytest keeps the folders of three runs; hundreds of tiny models would make that gigabytes."""
+    folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    for path in folder.rglob("*") if folder else ():
+        if path.is_file() and not path.is_symlink() and path.stat().st_size > 1 << 20:
+            path.unlink()
