@@ -22,6 +22,7 @@ from typing import assert_never
 
 import aiohttp
 
+from peer.credentials import Credentials as Credentials  # offered here too, where it is used
 from signaling.errors import (
     FINAL,
     ForgedGrant,
@@ -37,15 +38,12 @@ from signaling.errors import (
 )
 from signaling.invites import (
     Grant,
-    InviteLink,
     Revocation,
     Role,
-    founder_grant,
     make_membership,
     make_revocation,
     verify_grant,
 )
-from signaling.keys import Identity
 from signaling.messages import (
     MAX_BATCH,
     MAX_SERVER_BYTES,
@@ -97,32 +95,6 @@ class ClientState(Enum):
     LOST = "lost"  # coming back by itself
     REFUSED = "refused"  # will not try again: the reason is permanent
     CLOSED = "closed"
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """What lets a peer in: its own key and name, and the invite (for the founder: the mesh key)."""
-
-    identity: Identity
-    name: str
-    mesh: str
-    invite: Identity
-    grant: Grant | None = None
-    membership: Grant | None = None
-
-    @classmethod
-    def from_link(
-        cls, link: InviteLink, identity: Identity, name: str, membership: Grant | None = None
-    ) -> Credentials:
-        return cls(identity, name, link.mesh, link.invite(), None, membership)
-
-    @classmethod
-    def founder(cls, mesh_key: Identity, identity: Identity, name: str) -> Credentials:
-        return cls(identity, name, mesh_key.id, mesh_key, founder_grant(mesh_key), None)
-
-    @property
-    def is_founder(self) -> bool:
-        return self.invite.id == self.mesh
 
 
 def _nothing(*_: object) -> None:

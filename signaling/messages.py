@@ -321,10 +321,15 @@ class Record(Generic[T]):
 
 
 def is_clean(text: str, lines: bool = False) -> bool:
-    """Whether text can be shown in a terminal: no control characters, no lone surrogates."""
+    """Whether text can be shown in a terminal: no control characters, lone surrogates or bidi overrides."""
     return not any(
-        (ord(c) < 32 and not (lines and c in "\r\n")) or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000
+        (code < 32 and not (lines and c in "\r\n"))
+        or 0x7F <= code < 0xA0
+        or 0xD800 <= code < 0xE000
+        or 0x202A <= code <= 0x202E
+        or 0x2066 <= code <= 0x2069
         for c in text
+        for code in (ord(c),)
     )
 
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from planner.store import Store
 from signaling.errors import (
@@ -104,6 +104,10 @@ class _Socket:
         """Close once everything queued is written."""
         self._outbox.put_nowait(None)
 
+    def is_open(self) -> bool:
+        transport = self._request.transport
+        return not self.ws.closed and transport is not None and not transport.is_closing()
+
     def abort(self) -> None:
         if self._request.transport is not None:
             self._request.transport.abort()
@@ -162,8 +166,9 @@ class SignalingServer:
                 writer = group.create_task(socket.write())
                 await self._step(Opened(socket.number, address, secrets.token_bytes(NONCE_BYTES)))
                 await self._read(socket)
-                socket.finish()
-                await asyncio.wait([writer], timeout=CLOSE_WITHIN_S)
+                if socket.is_open():
+                    socket.finish()
+                    await asyncio.wait([writer], timeout=CLOSE_WITHIN_S)
                 writer.cancel()
         finally:
             deadline.cancel()
@@ -178,7 +183,9 @@ class SignalingServer:
         meter = SocketMeter(self._options.policy.limits, time.monotonic())
         async for frame in socket.ws:
             if frame.type is WSMsgType.ERROR:
-                break
+                if getattr(frame.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG:
+                    self._count(MessageTooLarge())
+                return
             error: SignalingError | None
             if frame.type is not WSMsgType.TEXT:
                 error = MalformedMessage("messages are text frames, this one is binary")
@@ -196,8 +203,6 @@ class SignalingServer:
                     continue
             await self._step(Broke(socket.number, error))
             return  # what it sent meanwhile is not even read
-        if isinstance(socket.ws.exception(), Exception) and socket.ws.close_code == 1009:
-            self.metrics.rejected.labels(code_of(MessageTooLarge())).inc()
 
     def _join_is_late(self, number: int) -> None:
         socket = self._sockets.get(number)

@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from peer.signaling_client import ClientState, Credentials, SignalingClient
+from peer.credentials import Credentials
+from peer.signaling_client import ClientState, SignalingClient
 from signaling.errors import (
     ForgedGrant,
     ForgedPresence,

@@ -140,7 +140,14 @@ def _tree(root: type[SignalingError]) -> list[type[SignalingError]]:
 
 @pytest.mark.parametrize(
     ("text", "clean"),
-    [("ok ü 漢", True), ("a\nb", False), ("\x7f", False), ("\x9b", False), ("\ud800", False)],
+    [
+        ("ok ü 漢", True),
+        ("a\nb", False),
+        ("\x7f", False),
+        ("\x9b", False),
+        ("\ud800", False),
+        ("\u202e", False),
+    ],
 )
 def test_clean_text(text: str, clean: bool) -> None:
     assert is_clean(text) is clean

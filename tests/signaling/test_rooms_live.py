@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from peer.signaling_client import ClientSettings, ClientState, Credentials, SignalingClient, backoff_s
+from peer.credentials import Credentials
+from peer.signaling_client import ClientSettings, ClientState, SignalingClient, backoff_s
 from signaling.errors import (
     BadDescription,
     ForgedPresence,

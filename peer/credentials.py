@@ -1,0 +1,34 @@
+"""Decides what a peer shows to get into a mesh: its own key and name, and the invite it came with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from signaling.invites import Grant, InviteLink, founder_grant
+from signaling.keys import Identity
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What lets a peer in: its own key and name, and the invite (for the founder: the mesh key)."""
+
+    identity: Identity
+    name: str
+    mesh: str
+    invite: Identity
+    grant: Grant | None = None
+    membership: Grant | None = None
+
+    @classmethod
+    def from_link(
+        cls, link: InviteLink, identity: Identity, name: str, membership: Grant | None = None
+    ) -> Credentials:
+        return cls(identity, name, link.mesh, link.invite(), None, membership)
+
+    @classmethod
+    def founder(cls, mesh_key: Identity, identity: Identity, name: str) -> Credentials:
+        return cls(identity, name, mesh_key.id, mesh_key, founder_grant(mesh_key), None)
+
+    @property
+    def is_founder(self) -> bool:
+        return self.invite.id == self.mesh

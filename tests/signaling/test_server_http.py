@@ -1,0 +1,271 @@
+"""The server's HTTP side on real sockets: store with ranges, plans, health, metrics, guards, state files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from planner.errors import PlannerError
+from planner.store import Store
+from signaling.errors import CorruptState, ServerError
+from signaling.invites import Admissions, make_revocation
+from signaling.limits import Limits
+from signaling.planning import Planning, plan_json
+from signaling.room import Policy
+from signaling.server import ServerOptions, serve
+from signaling.state import StateFolder, decode_admissions, encode_admissions
+
+BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
+
+
+@asynccontextmanager
+async def site(
+    options: ServerOptions | None = None, store: Store | None = None, planning: Planning = plan_json
+) -> AsyncIterator[aiohttp.ClientSession]:
+    async with (
+        serve(options or ServerOptions(), store, planning) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        yield http
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+async def test_blobs_and_ranges(store: Store) -> None:
+    ref = store.put_blob([BLOB])
+    async with site(store=store) as http:
+        path = f"/blobs/{ref.sha256}"
+        async with http.get(path) as whole:
+            assert (whole.status, await whole.read()) == (200, BLOB)
+            assert whole.headers["ETag"] == f'"{ref.sha256}"'
+            assert "immutable" in whole.headers["Cache-Control"]
+            assert whole.headers["Accept-Ranges"] == "bytes"
+        async with http.head(path) as head:
+            assert (head.status, head.content_length, await head.read()) == (200, len(BLOB), b"")
+        for asked, start, stop in (
+            ("bytes=0-0", 0, 1),
+            ("bytes=1000-600000", 1000, 600_001),
+            ("bytes=700000-", 700_000, len(BLOB)),
+            ("bytes=-5", len(BLOB) - 5, len(BLOB)),
+        ):
+            async with http.get(path, headers={"Range": asked}) as part:
+                assert (part.status, await part.read()) == (206, BLOB[start:stop])
+                assert part.headers["Content-Range"] == f"bytes {start}-{stop - 1}/{len(BLOB)}"
+        async with http.get(path, headers={"Range": f"bytes={len(BLOB)}-"}) as outside:
+            assert outside.status == 416
+            assert outside.headers["Content-Range"] == f"bytes */{len(BLOB)}"
+        async with http.get(path, headers={"If-None-Match": f'"{ref.sha256}"'}) as known:
+            assert (known.status, await known.read()) == (304, b"")
+        async with http.get(path, headers={"Range": "bytes=0-1", "If-Range": '"other"'}) as changed:
+            assert (changed.status, await changed.read()) == (200, BLOB)
+        metrics = await (await http.get("/metrics")).text()
+        assert "shoal_served_bytes_total" in metrics
+
+
+async def test_manifests(store: Store) -> None:
+    data = json.dumps({"name": "tiny"}, separators=(",", ":")).encode()
+    model = store.put_manifest(data)
+    async with site(store=store) as http:
+        async with http.get(f"/models/{model}/manifest.json") as got:
+            assert (got.status, await got.read(), got.content_type) == (200, data, "application/json")
+            assert hashlib.sha256(data).hexdigest() == model == got.headers["ETag"].strip('"')
+        async with http.get(
+            f"/models/{model}/manifest.json", headers={"If-None-Match": f'"{model}"'}
+        ) as known:
+            assert known.status == 304
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/blobs/" + "0" * 64,
+        "/blobs/" + "A" * 64,
+        "/blobs/..%2f..%2fetc%2fpasswd",
+        "/blobs/%2e%2e/secret",
+        "/blobs/" + "0" * 63 + "%00",
+        "/models/" + "0" * 64 + "/manifest.json",
+        "/models/..%2f../manifest.json",
+        "/nothing",
+    ],
+)
+async def test_what_is_not_there_is_404_in_one_line(store: Store, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    for there in (store, None):
+        async with site(store=there) as http, http.get(path) as got:
+            text = await got.text()
+            assert got.status == 404
+            assert text.count("\n") <= 1
+            assert "secret" not in text.replace("/secret", "")
+
+
+async def test_a_part_of_a_download_is_not_served(store: Store) -> None:
+    data = b"x" * 100
+    ref = store.put_blob([data])
+    other = Store(store.root.parent / "other")
+    with other.writer(ref):
+        async with site(store=other) as http, http.get(f"/blobs/{ref.sha256}") as got:
+            assert got.status == 404
+
+
+async def test_plans(store: Store) -> None:
+    def planning(body: bytes) -> bytes:
+        if body == b"bad":
+            raise PlannerError("field units: a list expected")
+        return b'{"plan":' + body + b"}"
+
+    options = ServerOptions(policy=Policy(Limits(plan_bytes=1000)))
+    async with site(options, planning=planning) as http:
+        json_type = {"Content-Type": "application/json"}
+        for body, headers, status, says in (
+            (b"{}", json_type, 200, '{"plan":{}}'),
+            (b"bad", json_type, 400, "field units: a list expected\n"),
+            (b"{}", {"Content-Type": "text/plain"}, 415, "application/json"),
+            (b"x" * 1001, json_type, 413, "at most 1000 bytes"),
+        ):
+            async with http.post("/plan", data=body, headers=headers) as got:
+                assert (got.status, says in await got.text()) == (status, True)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(20):
+                yield b"x" * 100
+
+        async with http.post("/plan", data=chunks(), headers=json_type) as got:
+            assert got.status == 413
+    async with site() as http, http.post("/plan", data=b'{"units":7}', headers=json_type) as got:
+        assert got.status == 400
+        assert (await got.text()).count("\n") == 1
+
+
+async def test_a_plan_that_takes_too_long_and_one_at_a_time() -> None:
+    gate = threading.Event()
+
+    def planning(body: bytes) -> bytes:
+        gate.wait(10)
+        return b"{}"
+
+    options = ServerOptions(policy=Policy(Limits(plan_within_s=0.05)))
+    async with site(options, planning=planning) as http:
+        headers = {"Content-Type": "application/json"}
+        async with http.post("/plan", data=b"{}", headers=headers) as late:
+            assert (late.status, "no plan within" in await late.text()) == (503, True)
+        async with http.post("/plan", data=b"{}", headers=headers) as busy:
+            assert (busy.status, "another plan" in await busy.text()) == (503, True)
+        gate.set()
+        async with asyncio.timeout(5):
+            while True:
+                async with http.post("/plan", data=b"{}", headers=headers) as free:
+                    if free.status == 200:
+                        break
+
+
+async def test_page_health_metrics() -> None:
+    async with site() as http:
+        async with http.get("/") as page:
+            assert "shoal join" in await page.text()
+            assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+            assert page.headers["Referrer-Policy"] == "no-referrer"
+        async with http.get("/healthz") as health:
+            assert await health.json() == {"ok": True, "rooms": 0, "members": 0}
+        async with http.get("/ws") as plain:
+            assert plain.status == 426
+
+
+async def test_foreign_pages_and_names_are_refused() -> None:
+    options = ServerOptions(
+        allow_origins=frozenset({"https://app.example"}), allow_hosts=frozenset({"shoal.example"})
+    )
+    async with site(options) as http:
+        for headers, status in (
+            ({"Host": "evil.example"}, 403),
+            ({"Host": "shoal.example"}, 200),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Origin": "https://app.example"}, 200),
+            ({"Host": "localhost:5", "Origin": "http://localhost:5"}, 200),
+        ):
+            async with http.get("/healthz", headers=headers) as got:
+                assert got.status == status
+                assert (await got.text()).count("\n") <= 1
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect("/ws", headers={"Origin": "http://evil.example"})
+        assert refused.value.status == 403
+        async with http.ws_connect("/ws", headers={"Origin": "https://app.example"}) as ws:
+            assert json.loads(await ws.receive_str())["kind"] == "challenge"
+        assert 'reason="OriginRefused"} 3.0' in await (await http.get("/metrics")).text()
+
+
+async def test_an_address_that_is_not_ours() -> None:
+    with pytest.raises(ServerError, match="cannot listen"):
+        async with serve(ServerOptions(host="203.0.113.1")):
+            pass
+
+
+# --- what is kept on disk
+
+
+def test_state_round_trip(kit: Any) -> None:
+    admissions = Admissions(kit.mesh.id)
+    _, grant = kit.invite(uses=2)
+    admissions.register(grant)
+    admissions.admit(grant, kit.key("p").id)
+    admissions.revoke(make_revocation(kit.mesh, kit.key("r").public.encoded))
+    again = decode_admissions(encode_admissions(admissions), kit.mesh.id)
+    assert (again.grants, again.revocations, again.admitted) == (
+        admissions.grants,
+        admissions.revocations,
+        admissions.admitted,
+    )
+    text = encode_admissions(admissions)
+    for broken in (
+        text[:-1],
+        text.replace('"uses":2', '"uses":3'),
+        text.replace(kit.mesh.id, kit.key("o").id),
+        text.replace('"format":1', '"format":2'),
+        text.replace('"admitted":{', '"admitted":{"!":[],'),
+        text.replace(kit.key("p").id, "me"),
+        "{}",
+        "[]",
+    ):
+        with pytest.raises(CorruptState):
+            decode_admissions(broken, kit.mesh.id)
+
+
+def test_state_folder(kit: Any, tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "state")
+    assert folder.load() == []
+    folder.save(kit.mesh.id, encode_admissions(Admissions(kit.mesh.id)))
+    path = tmp_path / "state" / f"{kit.mesh.id}.json"
+    assert path.stat().st_mode & 0o077 == 0
+    assert [a.mesh for a in folder.load()] == [kit.mesh.id]
+    (tmp_path / "state" / "README.json").write_text("not ours")
+    (tmp_path / "state" / f"{kit.mesh.id}.new").write_text("half written by a process that died")
+    assert [a.mesh for a in folder.load()] == [kit.mesh.id]
+    path.write_text("{")
+    with pytest.raises(CorruptState, match=f"{kit.mesh.id}.json is damaged"):
+        folder.load()
+    folder.forget(kit.mesh.id)
+    folder.forget(kit.mesh.id)
+    assert folder.load() == []
+    with pytest.raises(OSError, match="No such file"):
+        StateFolder(tmp_path / "gone").save(kit.mesh.id, "{}")
+    with pytest.raises(CorruptState, match="cannot be read"):
+        StateFolder(tmp_path / "state" / "README.json").load()
+
+
+async def test_a_damaged_state_stops_the_start(kit: Any, tmp_path: Path) -> None:
+    (tmp_path / f"{kit.mesh.id}.json").write_text("{")
+    with pytest.raises(CorruptState, match="delete it to forget it"):
+        async with serve(ServerOptions(state_folder=tmp_path)):
+            pass
