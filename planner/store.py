@@ -12,28 +12,32 @@ write, so two processes (or threads) never write one file, and a file without a 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
-import secrets
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from planner.durable import (
+    BINARY,
+    create_locked,
+    full_disk_is_named,
+    open_locked,
+    rename_durably,
+    sync_folder,
+    try_lock,
+    write_all,
+)
 from planner.errors import CorruptStore, NotInStore, StoreError, StoreFull
 
-PIECE_BYTES = (
-    4 << 20
-)  # small enough to fetch again cheaply, large enough that hashes are a small part of a manifest
+PIECE_BYTES = 4 << 20  # cheap to fetch again; large enough that hashes stay a small part of a manifest
 MANIFEST_LIMIT_BYTES = 64 << 20  # a manifest of a 70 B model with its tensors is under 2 MiB
 PREFIX_DIGITS = 4  # a shorter prefix of a model id is more likely a mistake than a choice
 
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -71,7 +75,7 @@ class Store:
         self._models = root / "models"
         self._tmp = root / "tmp"
         try:
-            with _full_disk(root):
+            with full_disk_is_named(root):
                 for folder in (self._blobs, self._models, self._tmp):
                     folder.mkdir(parents=True, exist_ok=True)
             self._remove_orphans()
@@ -82,20 +86,20 @@ class Store:
 
     def put_blob(self, chunks: Iterable[bytes | memoryview]) -> BlobRef:
         """Stores the concatenation of `chunks`. StoreFull, or an error of `chunks`, leaves nothing behind."""
-        with _full_disk(self.root):
-            path, fd = _create(self._tmp)
+        with full_disk_is_named(self.root):
+            path, fd = create_locked(self._tmp)
         try:
-            with _full_disk(self.root):
+            with full_disk_is_named(self.root):
                 hashes = _Hashes()
                 for chunk in chunks:
-                    _write_all(fd, chunk)
+                    write_all(fd, chunk)
                     hashes.update(chunk)
                 ref = hashes.ref()
                 os.fsync(fd)
                 if self._holds(ref):
                     path.unlink()
                 else:
-                    _rename(path, self._blobs / ref.sha256)
+                    rename_durably(path, self._blobs / ref.sha256)
                 return ref
         except BaseException:
             path.unlink(missing_ok=True)
@@ -143,12 +147,12 @@ class Store:
         if self._holds(ref):
             return BlobWriter(self, ref, None, None, [True] * len(ref.pieces))
         part = self._blobs / f"{ref.sha256}.part"
-        with _full_disk(self.root):
-            fd = _open_locked(part)
+        with full_disk_is_named(self.root):
+            fd = open_locked(part)
             if (
                 fd is None
             ):  # another writer is at it: work on a file of our own, whoever is first names the blob
-                path, fd = _create(self._tmp)
+                path, fd = create_locked(self._tmp)
                 return BlobWriter(self, ref, fd, path, [False] * len(ref.pieces))
             return BlobWriter(self, ref, fd, part, _verified_pieces(fd, _good_path(part), ref))
 
@@ -156,15 +160,15 @@ class Store:
         """Stores a manifest under its own hash, which is the model id."""
         model_id = hashlib.sha256(data).hexdigest()
         folder = self._models / model_id
-        with _full_disk(self.root):
-            path, fd = _create(self._tmp)
+        with full_disk_is_named(self.root):
+            path, fd = create_locked(self._tmp)
         try:
-            with _full_disk(self.root):
-                _write_all(fd, data)
+            with full_disk_is_named(self.root):
+                write_all(fd, data)
                 os.fsync(fd)
                 folder.mkdir(exist_ok=True)
-                _rename(path, folder / "manifest.json")
-                _sync_folder(self._models)
+                rename_durably(path, folder / "manifest.json")
+                sync_folder(self._models)
         except BaseException:
             path.unlink(missing_ok=True)
             with suppress(OSError):
@@ -229,7 +233,7 @@ class Store:
             with suppress(OSError):
                 fd = os.open(path, os.O_RDWR)
                 try:
-                    if _try_lock(fd):
+                    if try_lock(fd):
                         path.unlink()
                 finally:
                     os.close(fd)
@@ -263,8 +267,8 @@ class BlobWriter:
         if self._fd is None or self._path is None:
             raise ValueError("this writer is closed")
         try:
-            with _full_disk(self._store.root):
-                _write_all(self._fd, piece, index * PIECE_BYTES)
+            with full_disk_is_named(self._store.root):
+                write_all(self._fd, piece, index * PIECE_BYTES)
                 if self._path.suffix == ".part":
                     _mark_good(_good_path(self._path), index)
         except StoreFull:
@@ -284,7 +288,7 @@ class BlobWriter:
                 f"the first is {missing[0]}"
             )
         final = self._path.parent.parent / "blobs" / self.ref.sha256
-        with _full_disk(self._store.root):
+        with full_disk_is_named(self._store.root):
             os.ftruncate(self._fd, self.ref.bytes)
             try:
                 self._check_whole(self._fd)
@@ -292,7 +296,7 @@ class BlobWriter:
                 self.discard()
                 raise
             os.fsync(self._fd)
-            _rename(self._path, final)
+            rename_durably(self._path, final)
         _good_path(self._path).unlink(missing_ok=True)
         self._path = None
         self.close()
@@ -403,9 +407,9 @@ def _good_path(part: Path) -> Path:
 
 
 def _mark_good(path: Path, index: int) -> None:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
     try:
-        _write_all(fd, b"\1", index)
+        write_all(fd, b"\1", index)
     finally:
         os.close(fd)
 
@@ -432,98 +436,3 @@ def _read_piece(fd: int, ref: BlobRef, index: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
-
-
-def _write_all(fd: int, chunk: bytes | memoryview, offset: int | None = None) -> None:
-    view = memoryview(chunk).cast("B")
-    if offset is not None:
-        os.lseek(fd, offset, os.SEEK_SET)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _create(folder: Path) -> tuple[Path, int]:
-    """A new, empty, locked file. Until locked it looks orphaned: if another process removed it, try again."""
-    while True:
-        path = folder / secrets.token_hex(12)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
-        if _try_lock(fd) and _is_same_file(path, fd):
-            return path, fd
-        os.close(fd)
-
-
-def _open_locked(path: Path) -> int | None:
-    """The existing or new file, locked; None while another writer holds it."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
-        if not _try_lock(fd):
-            os.close(fd)
-            return None
-        if _is_same_file(path, fd):
-            return fd
-        os.close(fd)  # it was renamed or removed in between
-
-
-def _is_same_file(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _rename(path: Path, final: Path) -> None:
-    os.replace(path, final)
-    _sync_folder(final.parent)
-
-
-@contextmanager
-def _full_disk(root: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        raise StoreFull(
-            f"the disk under {root} is full ({os.strerror(error.errno)}): free some space and try again"
-        ) from error
-
-
-_BINARY: int = getattr(os, "O_BINARY", 0)
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _LOCK_OFFSET = (
-        1 << 62
-    )  # a byte far past the end: locks of Windows are mandatory, readers must not meet it
-
-    def _try_lock(fd: int) -> bool:
-        place = os.lseek(fd, 0, os.SEEK_CUR)
-        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            os.lseek(fd, place, os.SEEK_SET)
-        return True
-
-    def _sync_folder(folder: Path) -> None:
-        """Windows keeps folder entries in order by itself."""
-
-else:
-    import fcntl
-
-    def _try_lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _sync_folder(folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

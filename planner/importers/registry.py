@@ -16,11 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from planner.architecture import SourceModel
+from planner.durable import DISK_FULL
 from planner.errors import CorruptModel, NoSuchModel, StoreFull
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors
-from planner.store import DISK_FULL
 
 Progress = Callable[[str], None]  # one sentence about what is going on
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]

