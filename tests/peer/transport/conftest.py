@@ -1,0 +1,124 @@
+"""Pairs of connected peers in one process, over loopback and real engines."""
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from peer.connection import Connection, ConnectionState, Times
+from peer.engines import EngineSettings, choose_engine
+from peer.frames import PROTOCOL_VERSION, Frame, Hello
+
+LOOPBACK = EngineSettings(bind=("127.0.0.1",))
+
+
+@dataclass(eq=False)
+class Side:
+    """One end: what it received and the states it went through."""
+
+    name: str
+    frames: list[Frame] = field(default_factory=list)
+    states: list[ConnectionState] = field(default_factory=list)
+    on_frame: Callable[[Frame], None] | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def take_frame(self, connection: Connection, frame: Frame) -> None:
+        self.frames.append(frame)
+        self._news.set()
+        if self.on_frame is not None:
+            self.on_frame(frame)
+
+    def take_state(self, connection: Connection, state: ConnectionState) -> None:
+        self.states.append(state)
+        self._news.set()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Waits for frames or states to make `done` true."""
+        async with asyncio.timeout(20):
+            while not done():
+                self._news.clear()
+                await self._news.wait()
+
+
+class Mesh:
+    """Makes sides and joins them; closes what is left at the end."""
+
+    def __init__(self) -> None:
+        self.sides: list[Side] = []
+
+    def side(
+        self,
+        name: str,
+        engine: str = "aiortc",
+        *,
+        protocol: int = PROTOCOL_VERSION,
+        expects: str | None = None,
+        times: Times | None = None,
+        settings: EngineSettings = LOOPBACK,
+    ) -> Side:
+        made = Side(name)
+        made._connection = Connection(
+            choose_engine(engine)(settings),
+            Hello(protocol, name, name.upper(), "test"),
+            made.take_frame,
+            made.take_state,
+            expected_peer=expects,
+            times=times or Times(),
+        )
+        self.sides.append(made)
+        return made
+
+    async def join(self, a: Side, b: Side) -> None:
+        offer = await a.connection.offer()
+        await a.connection.set_answer(await b.connection.accept(offer))
+
+    async def pair(
+        self, engines: tuple[str, str] = ("aiortc", "aiortc"), times: Times | None = None
+    ) -> tuple[Side, Side]:
+        a = self.side("a", engines[0], expects="b", times=times)
+        b = self.side("b", engines[1], expects="a", times=times)
+        await self.join(a, b)
+        await asyncio.gather(a.connection.opened(), b.connection.opened())
+        return a, b
+
+    async def close(self) -> None:
+        await asyncio.gather(*(side.connection.close("the test is over") for side in self.sides))
+
+
+@pytest.fixture
+async def mesh() -> AsyncIterator[Mesh]:
+    made = Mesh()
+    yield made
+    await made.close()
+
+
+FAST = importlib.util.find_spec("aiolibdatachannel") is not None
+_needs_fast = pytest.mark.skipif(
+    not FAST, reason="libdatachannel NOT TESTED: aiolibdatachannel is not installed (CPython >= 3.12, extra `fast`)"
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`engines` runs a test over every pair of engines, `engine` over each of them."""
+    names = ("aiortc", "libdatachannel")
+    if "engines" in metafunc.fixturenames:
+        pairs = [(a, b) for a in names for b in names]
+        metafunc.parametrize(
+            "engines",
+            [
+                pytest.param(pair, id="-".join(pair), marks=[_needs_fast] if "libdatachannel" in pair else [])
+                for pair in pairs
+            ],
+        )
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "engine", [pytest.param(n, id=n, marks=[_needs_fast] if n == "libdatachannel" else []) for n in names]
+        )
