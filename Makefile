@@ -58,10 +58,11 @@ test: setup  ## every test
 	}
 
 check: setup  ## format, lint, types, import contracts
-	$(RUN)/ruff format --check .
-	$(RUN)/ruff check .
-	$(RUN)/mypy
-	$(RUN)/lint-imports
+	@failed=; \
+	for tool in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
+		echo "$$tool"; $(RUN)/$$tool || failed="$$failed  $$tool\n"; \
+	done; \
+	if [ -n "$$failed" ]; then printf "not clean:\n$$failed" >&2; exit 1; fi
 
 bench: setup  ## the figures of docs/benchmarks.md
 	$(RUN)/shoal bench single
