@@ -44,11 +44,6 @@ def search(net: Network) -> Path | None:
     return _polish(net, best)
 
 
-def value(net: Network) -> int:
-    path = search(net)
-    return INF if path is None else net.value(path)
-
-
 def greedy(net: Network) -> list[Path]:
     """One greedy chain from each first peer that leads to one."""
     return [path for path in (_chain(net, first) for first in range(len(net.peers))) if path is not None]
@@ -97,6 +92,7 @@ def _beam(net: Network) -> Path | None:
     while len(labels.paths):
         # Each chain's last peer is chosen, its stop is not: all stops at once, (M, L+1).
         sums = np.minimum(labels.value[:, None] + net.stage[labels.last, labels.border], INF)
+        sums[sums + net.floor >= (INF if best is None else best[0] + 1)] = INF
         closed = np.minimum(sums[:, units] + net.back[labels.last, labels.first], INF)
         for at in np.flatnonzero(closed < (INF if best is None else best[0] + 1)):
             path = (*labels.paths[at], (int(labels.last[at]), units))
@@ -111,19 +107,19 @@ def _extend(net: Network, labels: _Labels, sums: Ints, room: Ints, bound: int) -
     units = net.unit_count
     per_border = max(1, min(CHEAPEST, LABELS // units)), max(1, min(FRUGAL, LABELS // units))
     reach = labels.reach + room[labels.last]
+    unable = ~(net.stage < INF).any(axis=2)  # (N, L+1) peers that can serve nothing from a border on
     picks: list[tuple[int, int, int, int]] = []  # (border, next peer, chain, value)
     for border in range(1, units):
         chains = np.flatnonzero(sums[:, border] < bound)
         if not len(chains):
             continue
         grown = sums[chains, border][:, None] + net.hop[labels.last[chains], :, border]
-        grown[labels.used[chains] | (net.stage[:, border].min(axis=1) >= INF)[None, :]] = INF
+        grown[labels.used[chains] | unable[None, :, border]] = INF
         flat = grown.ravel()
-        possible = np.flatnonzero(flat < bound)
-        by_value = possible[np.argsort(flat[possible], kind="stable")]
-        spare = np.repeat(reach[chains], len(net.peers))
-        by_room = by_value[np.argsort(spare[by_value], kind="stable")]
-        for at in dict.fromkeys([*by_value[: per_border[0]].tolist(), *by_room[: per_border[1]].tolist()]):
+        possible = np.flatnonzero(flat < bound - net.floor[border])
+        values, spare = flat[possible], np.repeat(reach[chains], len(net.peers))[possible]
+        cheap, frugal = _least(values, spare, per_border[0]), _least(spare, values, per_border[1])
+        for at in dict.fromkeys(possible[np.concatenate([cheap, frugal])].tolist()):
             chain, follower = divmod(at, len(net.peers))
             picks.append((border, follower, int(chains[chain]), int(flat[at])))
     parents = np.array([chain for _, _, chain, _ in picks], dtype=np.int64)
@@ -139,6 +135,14 @@ def _extend(net: Network, labels: _Labels, sums: Ints, room: Ints, bound: int) -
         used,
         tuple((*labels.paths[chain], (int(labels.last[chain]), border)) for border, _, chain, _ in picks),
     )
+
+
+def _least(values: Ints, ties: Ints, count: int) -> Ints:
+    """Places of the `count` least values, equals by the smaller of `ties`, then by place."""
+    places = np.arange(len(values))
+    if count < len(values):
+        places = np.flatnonzero(values <= np.partition(values, count)[count])
+    return places[np.lexsort((ties[places], values[places]))][:count]
 
 
 def _polish(net: Network, path: Path) -> Path:

@@ -34,6 +34,7 @@ class Network:
     enter: Ints  # (N,) 0 where the origin reaches the peer
     hop_busy: Ints  # (N, N, L+1) the part of `hop` that occupies the link
     back_busy: Ints  # (N, N)
+    floor: Ints  # (L+1,) no path has less left to do from this border on
 
     @property
     def unit_count(self) -> int:
@@ -84,6 +85,7 @@ def only(net: Network, places: Sequence[int]) -> Network:
         net.enter[pick],
         net.hop_busy[pairs],
         net.back_busy[pairs],
+        net.floor,
     )
 
 
@@ -122,9 +124,10 @@ def build(request: PlanRequest, peers: Sequence[str], rows: int, allowed: Bools 
     enter, leave = _reach(request, names)
     back = np.minimum(back + leave[:, None], INF)
     hop[:, :, [0, count]], busy[:, :, [0, count]] = INF, INF
-    return Network(
-        names, rows, np.where(fits, stage, INF).astype(np.int64), hop, back, enter, busy, back_busy
-    )
+    floor = np.zeros(count + 1, dtype=np.int64)
+    floor[:-1] = np.cumsum(np.diff(times, axis=1).min(axis=0)[::-1])[::-1]
+    stage = np.where(fits, stage, INF).astype(np.int64)
+    return Network(names, rows, stage, hop, back, enter, busy, back_busy, floor)
 
 
 def shortfalls(request: PlanRequest, peers: Sequence[str], *, linked: bool) -> Network:
@@ -141,7 +144,7 @@ def shortfalls(request: PlanRequest, peers: Sequence[str], *, linked: bool) -> N
         hop[times.hop >= INF] = INF
         back[times.back >= INF] = INF
         enter = times.enter
-    return Network(names, 1, stage, hop, back, enter, hop, back)
+    return Network(names, 1, stage, hop, back, enter, hop, back, np.zeros(need.shape[1], dtype=np.int64))
 
 
 def held_runs(

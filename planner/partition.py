@@ -5,7 +5,7 @@ Cuts fall on unit borders, between attention and feed-forward of one block too. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,6 +22,15 @@ class Rate:
 
     token_ps: Fraction
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """What the search for a rate asks of a solver."""
+
+    least: Callable[[Network], int]  # value of the least path, INF where there is none
+    coverable: Callable[[Ints], bool] = lambda _stage: True  # cheap, and true wherever there is a path
+    caps: int = 2**31  # of the values that the slowest part can have, at most so many are told apart
 
 
 def cut(net: Network, order: Sequence[int]) -> Path | None:
@@ -51,13 +60,12 @@ def partition(request: PlanRequest, order: Sequence[str]) -> tuple[Stage, ...] |
     cost.check_request(request)
     names = sorted(order)
     places = [names.index(name) for name in order]
-    networks = {rows: network.build(request, names, rows) for rows in cost.row_choices(request.sessions)}
 
     def least(net: Network) -> int:
         path = cut(net, places)
         return INF if path is None else net.value(path)
 
-    alone = networks.get(1) or network.build(request, names, 1)
+    alone = network.build(request, names, 1)
     if request.objective == "latency":
         path = cut(alone, places)
         return None if path is None else alone.stages(request, path)
@@ -65,8 +73,9 @@ def partition(request: PlanRequest, order: Sequence[str]) -> tuple[Stage, ...] |
     if first is None:
         return None
     found = cost.evaluate(request, alone.stages(request, first))
-    rate = best_rate(request.sessions, networks, least, Rate(found.token_ps, found.rows))
-    net = at_rate(networks[rate.rows], rate)
+    choices = (network.build(request, names, rows) for rows in cost.row_choices(request.sessions))
+    rate = best_rate(request.sessions, choices, Solver(least), Rate(found.token_ps, found.rows))
+    net = at_rate(network.build(request, names, rate.rows), rate)
     path = cut(net, places)
     assert path is not None  # best_rate has seen one
     return net.stages(request, path)
@@ -77,44 +86,32 @@ def at_rate(net: Network, rate: Rate) -> Network:
     return net.capped(int(rate.token_ps * net.rows))
 
 
-def best_rate(
-    sessions: int,
-    networks: dict[int, Network],
-    least: Callable[[Network], int],
-    known: Rate,
-    coverable: Callable[[Ints], bool] = lambda _stage: True,
-) -> Rate:
-    """The fewest seconds per token that `least` can reach; of equals, the one with fewest rows.
+def best_rate(sessions: int, networks: Iterable[Network], solver: Solver, known: Rate) -> Rate:
+    """The fewest seconds per token that a solver can reach; of equals, the one with fewest rows.
 
-    A path whose round takes D and whose slowest part takes b, for a batch of `rows`, needs max(D / sessions,
-    b / rows) per token. Capping b leaves D to be minimised, and the least D falls as the cap rises, so the
-    best cap is where both cross: found by bisection over the values that b can take. `known` is a rate some
-    path reaches; `coverable` is a cheaper necessary condition of a cap, used to start from below.
+    `networks`: one per batch size, ascending. `known`: a rate that some path reaches. A path whose round takes D
+    and whose slowest part takes b, for a batch of `rows`, needs max(D / sessions, b / rows) per token. Capping b
+    leaves D to be minimised, and the least D falls as the cap rises, so the best cap is where both cross: found
+    by bisection over the values that b can take.
     """
     best = known
-    for rows in sorted(networks):
-        best = min([best, *_rates(networks[rows], sessions, least, best, coverable)], key=rate_key)
+    for net in networks:
+        best = min([best, *_rates(net, sessions, solver, best)], key=rate_key)
     return best
 
 
-def _rates(
-    net: Network,
-    sessions: int,
-    least: Callable[[Network], int],
-    best: Rate,
-    coverable: Callable[[Ints], bool],
-) -> list[Rate]:
-    """Rates reached at this batch size in search of one that beats `best`; the best of the size is among
-    them.
-    """
-    limits = [int(value) for value in net.limits() if value <= best.token_ps * net.rows]
-    low = _first(range(len(limits)), lambda at: coverable(net.capped(limits[at]).stage))
+def _rates(net: Network, sessions: int, solver: Solver, best: Rate) -> list[Rate]:
+    """Rates reached at this batch size in search of one that beats `best`; the size's best is among them."""
+    useful = [int(value) for value in net.limits() if value <= best.token_ps * net.rows]
+    step = max(1, -(-len(useful) // solver.caps))
+    limits = useful[::-1][::step][::-1]  # the loosest always
+    low = _first(range(len(limits)), lambda at: solver.coverable(net.capped(limits[at]).stage))
     if low is None or rate_key(Rate(Fraction(limits[low], net.rows), net.rows)) >= rate_key(best):
         return []
     found: list[Rate] = []
 
     def crossed(at: int) -> bool:
-        value = least(net.capped(limits[at]))
+        value = solver.least(net.capped(limits[at]))
         if value >= INF:
             return False
         turn = Fraction(value * net.rows, sessions)  # what the round allows, in picoseconds per batch

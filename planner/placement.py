@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner import beam, cost, exact, network, partition, wording
-from planner.network import INF, Bools, Ints, Network, Path
+from planner.network import INF, Bools, Network, Path
 from planner.types import Infeasible, Plan, PlanRequest, Stage
 
+BEAM_ROWS = 4  # batch sizes and caps on the slowest part that a throughput plan by beam search tries: some
+BEAM_CAPS = 32  # tens of searches in all
 EXACT_WORK = 2 * 10**8  # exact.work of one solution; a throughput plan takes some tens of them
 
 
@@ -101,30 +103,31 @@ def _roomiest(request: PlanRequest, names: Sequence[str]) -> list[str]:
 
 def _choose(request: PlanRequest, names: Sequence[str], allowed: Bools | None) -> _Choice | None:
     """The best stages; `allowed` (len(names), L+1, L+1) limits who may serve what."""
-    built: dict[int, Network] = {}
-    usable: list[int] = []
-    if names:
-        everyone = network.build(request, names, 1, allowed)
-        usable = [at for at in range(len(names)) if (everyone.stage[at] < INF).any()]
+    if not names:
+        return None
+    everyone = network.build(request, names, 1, allowed)
+    usable = [at for at in range(len(names)) if (everyone.stage[at] < INF).any()]
     if not usable:
         return None
-    wanted = [1] if request.objective == "latency" else [1, *cost.row_choices(request.sessions)]
-    for rows in wanted:
-        built[rows] = network.only(network.build(request, names, rows, allowed), usable)
-    alone = built[1]
+
+    def build(rows: int) -> Network:
+        return network.only(network.build(request, names, rows, allowed), usable)
+
+    alone = network.only(everyone, usable)
     is_exact = _affordable(len(usable), len(request.units))
     paths = _exact_paths(alone) if is_exact else _searched(request, alone)
     whole: list[Path] = [((peer, alone.unit_count),) for peer in range(len(usable))]
     paths += [path for path in whole if alone.value(path) < INF]
-    if not paths:
+    if paths and request.objective == "throughput":
+        paths += (_fastest if is_exact else _fast)(request, build, paths)
+    ranked = [
+        (cost.preference(request, stages), stages) for stages in (alone.stages(request, p) for p in paths)
+    ]
+    if not ranked:
         return None
-    if request.objective == "throughput":
-        paths = _fastest(request, built, paths, is_exact)
-    ranked = [alone.stages(request, path) for path in paths]
-    best = min(ranked, key=lambda stages: cost.preference(request, stages))
-    rivals = [stages for stages in ranked if (len(stages) == 1) != (len(best) == 1)]
-    rival = min(rivals, key=lambda stages: cost.preference(request, stages), default=None)
-    return _Choice(best, is_exact, len(usable), rival)
+    best = min(ranked)[1]
+    rival = min((pair for pair in ranked if (len(pair[1]) == 1) != (len(best) == 1)), default=None)
+    return _Choice(best, is_exact, len(usable), None if rival is None else rival[1])
 
 
 def _exact_paths(net: Network) -> list[Path]:
@@ -143,19 +146,33 @@ def _searched(request: PlanRequest, net: Network) -> list[Path]:
     return [] if found is None else [found]
 
 
-def _fastest(
-    request: PlanRequest, built: Mapping[int, Network], known: list[Path], is_exact: bool
-) -> list[Path]:
-    """The path of the best rate, beside those known."""
-    rates = [cost.evaluate(request, built[1].stages(request, path)) for path in known]
-    start = min((partition.Rate(rate.token_ps, rate.rows) for rate in rates), key=partition.rate_key)
-    least: Callable[[Network], int] = exact.least if is_exact else beam.value
-    coverable: Callable[[Ints], bool] = exact.coverable if is_exact else lambda _stage: True
-    choices = {rows: built[rows] for rows in cost.row_choices(request.sessions)}
-    rate = partition.best_rate(request.sessions, choices, least, start, coverable)
-    net = partition.at_rate(built[rate.rows], rate)
-    path = exact.solve(net).path() if is_exact else beam.search(net)
-    return known if path is None else [*known, path]
+def _fastest(request: PlanRequest, build: Callable[[int], Network], known: Sequence[Path]) -> list[Path]:
+    """The path of the best rate of all."""
+    networks = map(build, cost.row_choices(request.sessions))
+    solver = partition.Solver(exact.least, exact.coverable)
+    rate = partition.best_rate(request.sessions, networks, solver, _best_known(request, build(1), known))
+    path = exact.solve(partition.at_rate(build(rate.rows), rate)).path()
+    return [] if path is None else [path]
+
+
+def _fast(request: PlanRequest, build: Callable[[int], Network], known: Sequence[Path]) -> list[Path]:
+    """Paths of good rates: what the beam finds under a few caps, at a few batch sizes."""
+    start, seen = _best_known(request, build(1), known), list[Path]()
+
+    def least(net: Network) -> int:
+        path = beam.search(net)
+        seen.extend([] if path is None else [path])
+        return INF if path is None else net.value(path)
+
+    choices = cost.row_choices(request.sessions)
+    rows = sorted({start.rows, *choices[:: -max(1, len(choices) // (BEAM_ROWS - 1))]})
+    partition.best_rate(request.sessions, map(build, rows), partition.Solver(least, caps=BEAM_CAPS), start)
+    return list(dict.fromkeys(seen))
+
+
+def _best_known(request: PlanRequest, alone: Network, paths: Sequence[Path]) -> partition.Rate:
+    found = [cost.evaluate(request, alone.stages(request, path)) for path in paths]
+    return min((partition.Rate(one.token_ps, one.rows) for one in found), key=partition.rate_key)
 
 
 def _finish(
