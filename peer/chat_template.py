@@ -22,7 +22,7 @@ from jinja2.runtime import Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from .errors import PeerError
+from .errors import ChatTemplateError as ChatTemplateError
 
 MAX_TEMPLATE_CHARACTERS: Final = 200_000  # the longest published ones are some 30,000
 MAX_TURNS: Final = 500_000  # turns of loops, calls and touched values in one rendering: some seconds at worst
@@ -44,10 +44,6 @@ _REFUSED_FILTERS: Final = (
     "urlize",
     "sum",
 )
-
-
-class ChatTemplateError(PeerError):
-    """The model's chat template cannot be used, or refuses these messages."""
 
 
 @dataclass(frozen=True, slots=True)

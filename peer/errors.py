@@ -18,6 +18,11 @@ PeerError
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
+├── SamplingError            settings or logits that no token can be drawn from
+│   ├── BadSampling          a setting out of its range
+│   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
+├── TextError                words that cannot become tokens, or tokens words
+│   └── ChatTemplateError    the model's chat template fails, or refuses the messages
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
     ├── SignalingFault       an SDP or candidate that cannot be used
@@ -97,6 +102,26 @@ class AnswerFailed(MeshError):
 
 class CannotServe(MeshError):
     """This peer cannot load or run what the plan gave it."""
+
+
+class SamplingError(PeerError):
+    """Settings or logits that no token can be drawn from."""
+
+
+class BadSampling(SamplingError):
+    """A sampling setting is out of its range."""
+
+
+class NotFiniteLogits(SamplingError):
+    """The logits hold NaN or +Inf, or nothing but -Inf."""
+
+
+class TextError(PeerError):
+    """The tokenizer cannot be used, or the text cannot be put into tokens."""
+
+
+class ChatTemplateError(TextError):
+    """The model's chat template cannot be used, or refuses these messages."""
 
 
 class TransportError(PeerError):

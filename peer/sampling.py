@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import PeerError
+from .errors import BadSampling as BadSampling
+from .errors import NotFiniteLogits as NotFiniteLogits
 
 MILLION: Final = 1_000_000  # settings travel as integers, in millionths
 MAX_SEED: Final = 2**53 - 1  # the largest integer that JavaScript holds exactly
@@ -35,18 +36,6 @@ _TAYLOR: Final = tuple(
     1.0 / math.factorial(n) for n in range(13, -1, -1)
 )  # |r| <= 0.347: error below one ulp
 _U32: Final = 0xFFFFFFFF
-
-
-class SamplingError(PeerError):
-    """Settings or logits that no token can be drawn from."""
-
-
-class BadSampling(SamplingError):
-    """A sampling setting is out of its range."""
-
-
-class NotFiniteLogits(SamplingError):
-    """The logits hold NaN or +Inf, or nothing but -Inf."""
 
 
 @dataclass(frozen=True, slots=True)

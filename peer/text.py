@@ -13,14 +13,10 @@ from tokenizers import Tokenizer
 from planner.architecture import TokenizerSource
 
 from .chat_template import ChatTemplate, Message, plain_chat
-from .errors import PeerError
+from .errors import TextError as TextError
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_CHARACTERS: Final = 256  # what may be held back while a stop string could still complete
-
-
-class TextError(PeerError):
-    """The tokenizer cannot be used, or the text cannot be put into tokens."""
 
 
 class Text:
