@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from signaling.errors import BadName
 from signaling.invites import Grant, InviteLink, founder_grant
 from signaling.keys import Identity
+from signaling.messages import MAX_NAME_CHARS, is_clean
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What lets a peer in: its own key and name, and the invite (for the founder: the mesh key)."""
+    """What lets a peer in: its own key and name, and the invite (for the founder: the mesh key). Or BadName."""
 
     identity: Identity
     name: str
@@ -18,6 +20,12 @@ class Credentials:
     invite: Identity
     grant: Grant | None = None
     membership: Grant | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.name) <= MAX_NAME_CHARS or not is_clean(self.name):
+            raise BadName(
+                f"a name has 1 to {MAX_NAME_CHARS} printable characters: choose another with --name"
+            )
 
     @classmethod
     def from_link(

@@ -236,7 +236,7 @@ class SignalingClient:
             self._http = await undo.enter_async_context(aiohttp.ClientSession(timeout=timeout))
             await self._first_join()
             # Not a TaskGroup: what the block raises must reach its caller as it is, not wrapped in a group.
-            self._run = asyncio.create_task(self._live(), name="signaling")
+            self._run = asyncio.create_task(self._watched(), name="signaling")
             self._exit = undo.pop_all()
         return self
 
@@ -272,6 +272,15 @@ class SignalingClient:
                 if time.monotonic() + wait_s > give_up_s:
                     raise
                 await asyncio.sleep(wait_s)
+
+    async def _watched(self) -> None:
+        try:
+            await self._live()
+        except Exception:  # a handler of our user broke; it is raised again when the block ends
+            self.state = ClientState.CLOSED
+            self._joined.clear()
+            log.exception("the signaling client stops")
+            raise
 
     async def _live(self) -> None:
         """Read while joined, come back while not, until refused for good."""
@@ -465,7 +474,8 @@ class SignalingClient:
         self._notices.append(partial(self._events.on_member, member))
         if self._credentials.is_founder and member.membership is None and member.role is not Role.FOUNDER:
             membership = make_membership(self._credentials.invite, member.key, member.grant)
-            await _send(ws, Admit(membership))
+            with suppress(NotConnected):  # then it is done at the next join
+                await _send(ws, Admit(membership))
 
     def _became_member(self, membership: Grant) -> None:
         own = self._credentials

@@ -209,6 +209,10 @@ class ClientError(SignalingError):
     """The client cannot do this now."""
 
 
+class BadName(ClientError):
+    """A name that other people's terminals should not show."""
+
+
 class ServerUnreachable(ClientError):
     """Nothing answers at this address, or it is not this project's server."""
 

@@ -240,6 +240,9 @@ class Admissions:
         expired = [k for k, g in self.grants.items() if g.expires_unix and now_unix > g.expires_unix]
         for key in expired:
             del self.grants[key]
+        spent = [key for key in self.admitted if key not in self.grants]
+        for key in spent[: max(0, len(spent) - MAX_GRANTS)]:
+            del self.admitted[key]
 
 
 def parse_link(link: str) -> InviteLink:

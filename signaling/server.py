@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -33,7 +33,7 @@ from signaling.errors import (
 )
 from signaling.guard import check_host, check_origin
 from signaling.limits import SocketMeter
-from signaling.messages import MAX_CLIENT_BYTES, Relay, ServerMessage, decode_client, encode
+from signaling.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage, decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
 from signaling.page import PAGE, PAGE_HEADERS
 from signaling.planning import Planning, add_planning_route, plan_json
@@ -57,6 +57,7 @@ from signaling.state import StateFolder, encode_admissions
 from signaling.store_routes import add_store_routes
 
 HEARTBEAT_S = 20.0  # a silent socket is closed after one and a half of these
+NOT_KEPT = "the server could not write its state folder: this holds only until it restarts"
 CLOSE_WITHIN_S = 2.0  # for the other side to answer a close
 log = logging.getLogger("shoal.signaling")
 
@@ -214,9 +215,14 @@ class SignalingServer:
                 self._perform(effect)
 
     async def _step(self, event: Event) -> None:
+        kept = True
         for effect in self.hub.step(event, time.time()):
             if isinstance(effect, Persist):
-                await self._persist(effect.mesh)
+                kept = await self._persist(effect.mesh)
+            elif not kept and isinstance(effect, Send) and isinstance(effect.message, Registered):
+                self._perform(
+                    Send(effect.sockets, replace(effect.message, code="ServerError", text=NOT_KEPT))
+                )
             else:
                 self._perform(effect)
 
@@ -252,16 +258,19 @@ class SignalingServer:
     def _count(self, error: SignalingError) -> None:
         self.metrics.rejected.labels(code_of(error)).inc()
 
-    async def _persist(self, mesh: str) -> None:
+    async def _persist(self, mesh: str) -> bool:
+        """Whether it would survive a restart, as far as this server was asked to care for that."""
         room = self.hub.rooms.get(mesh)
         if self._state is None or room is None:
-            return
+            return True
         async with self._saving:
             text = encode_admissions(room.admissions)
             try:
                 await asyncio.to_thread(self._state.save, mesh, text)
             except OSError as error:
                 log.error("the state of mesh %s could not be kept: %s", mesh, error.strerror)
+                return False
+        return True
 
     def _address(self, request: web.Request) -> str:
         if self._options.behind_proxy:

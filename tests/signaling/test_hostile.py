@@ -82,7 +82,7 @@ async def test_garbage_closes_only_its_sender(kit: Any) -> None:
 
 
 async def test_floods_and_idlers_are_closed(kit: Any) -> None:
-    limits = Limits(messages=Rate(1, 20), join_within_s=0.05)
+    limits = Limits(messages=Rate(1, 20), join_within_s=0.5)
     async with (
         serve(ServerOptions(policy=Policy(limits))) as server,
         kit.founder(server.url) as founder,

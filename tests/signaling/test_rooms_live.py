@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from peer.credentials import Credentials
-from peer.signaling_client import ClientSettings, ClientState, SignalingClient, backoff_s
+from peer.signaling_client import ClientSettings, ClientState, SignalingClient, SignalingEvents, backoff_s
 from signaling.errors import (
     BadDescription,
+    BadName,
     ForgedPresence,
     InviteExpired,
     InviteRevoked,
@@ -21,6 +23,7 @@ from signaling.errors import (
     PortInUse,
     Replaced,
     RoomFull,
+    ServerError,
     ServerUnreachable,
     UnknownInvite,
     UnknownPeer,
@@ -239,6 +242,40 @@ async def test_port_in_use_and_nobody_there(kit: Any) -> None:
                 pass
     with pytest.raises(ServerUnreachable):
         await kit.founder(server.url).__aenter__()
+
+
+async def test_a_registration_that_the_disk_refuses_is_said_so(kit: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    async with serve(ServerOptions(state_folder=folder)) as server, kit.founder(server.url) as founder:
+        shutil.rmtree(folder)
+        link, grant = kit.invite(server.url)
+        with pytest.raises(ServerError, match="only until it restarts"):
+            await founder.register(grant)
+        async with kit.joiner(link):
+            pass
+
+
+async def test_a_handler_that_breaks_is_not_swallowed(kit: Any) -> None:
+    def broken(_: object) -> None:
+        raise LookupError("in a handler")
+
+    async with serve(ServerOptions()) as server:
+        credentials = Credentials.founder(kit.mesh, kit.key("f"), "ann")
+        client = SignalingClient(server.url, credentials, SignalingEvents(on_member=broken), kit.fast)
+
+        async def meet() -> None:
+            async with client, kit.founder(server.url, letter="g"):
+                assert client._run is not None
+                await asyncio.wait([client._run])
+
+        with pytest.raises(LookupError, match="in a handler"):
+            await meet()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "\u202eevil", "\x1b[2J"])
+def test_bad_names(kit: Any, name: str) -> None:
+    with pytest.raises(BadName):
+        Credentials.founder(kit.mesh, kit.key("f"), name)
 
 
 async def test_what_the_block_raises_comes_out_as_it_is(kit: Any) -> None:
