@@ -107,14 +107,14 @@ def _extend(net: Network, labels: _Labels, sums: Ints, room: Ints, bound: int) -
     units = net.unit_count
     per_border = max(1, min(CHEAPEST, LABELS // units)), max(1, min(FRUGAL, LABELS // units))
     reach = labels.reach + room[labels.last]
-    unable = ~(net.stage < INF).any(axis=2)  # (N, L+1) peers that can serve nothing from a border on
+    able: Bools = (net.stage < INF).any(axis=2)  # (N, L+1) whether a peer can serve anything from a border on
     picks: list[tuple[int, int, int, int]] = []  # (border, next peer, chain, value)
     for border in range(1, units):
         chains = np.flatnonzero(sums[:, border] < bound)
         if not len(chains):
             continue
         grown = sums[chains, border][:, None] + net.hop[labels.last[chains], :, border]
-        grown[labels.used[chains] | unable[None, :, border]] = INF
+        grown[labels.used[chains] | ~able[None, :, border]] = INF
         flat = grown.ravel()
         possible = np.flatnonzero(flat < bound - net.floor[border])
         values, spare = flat[possible], np.repeat(reach[chains], len(net.peers))[possible]
