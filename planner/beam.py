@@ -107,7 +107,7 @@ def _extend(net: Network, labels: _Labels, sums: Ints, room: Ints, bound: int) -
     units = net.unit_count
     per_border = max(1, min(CHEAPEST, LABELS // units)), max(1, min(FRUGAL, LABELS // units))
     reach = labels.reach + room[labels.last]
-    able: Bools = (net.stage < INF).any(axis=2)  # (N, L+1) whether a peer can serve anything from a border on
+    able = np.any(net.stage < INF, axis=2)  # (N, L+1) whether a peer can serve anything from a border on
     picks: list[tuple[int, int, int, int]] = []  # (border, next peer, chain, value)
     for border in range(1, units):
         chains = np.flatnonzero(sums[:, border] < bound)
