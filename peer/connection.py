@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol, TypeVar, assert_never
 
@@ -123,7 +123,7 @@ class Engine(Protocol):
 class Times:
     """Time limits of a connection."""
 
-    heartbeat: HeartbeatTimes = HeartbeatTimes()
+    heartbeat: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     connect_s: float = 20.0  # from the first call to HELLO: a person still waits that long
     close_s: float = 5.0  # for what is queued to arrive before the transport goes
 
@@ -171,6 +171,7 @@ class Connection:
         self._early: list[Frame] = []  # data frames that overtook the other side's HELLO
         self._channels_open = False
         self._bye: Bye | None = None
+        self._bye_answered = False
         self._bye_acked = False
         self._engine_gone = False
         self.state = ConnectionState.NEW
@@ -279,7 +280,8 @@ class Connection:
                 self._take(decode(encoded, channel), now_s)
             if channel is Channel.DATA:
                 self._grant()
-                self._wake()
+            if self._bye is not None:
+                self._answer_bye()
         except PeerError as error:
             self._fail(error)
         except Exception as error:
@@ -407,6 +409,15 @@ class Connection:
             case _ if self.state not in ENDED:
                 self._fail(ConnectFailed(f"{self._other} refused the connection: {bye.reason}"))
 
+    def _answer_bye(self) -> None:
+        """BYE_ACK, once all that the other side sent has come."""
+        if self._bye is None or self._bye_answered:
+            return
+        if self._receivers[Channel.DATA].received_bytes >= self._bye.data_bytes:
+            self._bye_answered = True
+            self._send(ByeAck())
+            self._wake()
+
     def _close(self, reason: str) -> None:
         match self.state:
             case ConnectionState.OPEN:
@@ -443,10 +454,7 @@ class Connection:
                     await self._until(lambda: self.queued_bytes == 0)
                     self._send(Bye(_cut_text(reason), self._senders[Channel.DATA].sent_bytes))
                     await self._until(lambda: self._bye_acked)
-                if self._bye is not None:
-                    data, due_bytes = self._receivers[Channel.DATA], self._bye.data_bytes
-                    await self._until(lambda: data.received_bytes >= due_bytes)
-                    self._send(ByeAck())
+                await self._until(lambda: self._bye is None or self._bye_answered)
         if reason is None:
             await self._linger(lambda: False)
         await self._leave()

@@ -1,7 +1,7 @@
-"""Decides how frames are cut into pieces, in which order and how many pieces go, and which pieces are refused.
+"""Decides how frames are cut into pieces, in which order and how many go, and which pieces are refused.
 
-Pure: the edge hands over what the engine has buffered and what arrived, and sends what these cores return. The
-rules are those of docs/protocol.md, chapters Pieces and Flow control.
+Pure: the edge hands over what the engine has buffered and what arrived, and sends what these cores return.
+The rules are those of docs/protocol.md, chapters Pieces and Flow control.
 """
 
 from collections import Counter, deque
@@ -40,8 +40,8 @@ class _Cut:
 class Sender:
     """The sending half of one channel.
 
-    Frames with the same `order` key arrive in the order in which they were pushed. A short frame (one piece) goes
-    before and between the pieces of long frames of other keys: a token never waits for somebody's prompt.
+    Frames with the same `order` key arrive in the order in which they were pushed. A short frame (one piece)
+    goes before and between the pieces of long frames of other keys: a token never waits for a prompt.
     """
 
     def __init__(self, channel: Channel, *, max_queued_bytes: int = MAX_QUEUED_BYTES) -> None:
@@ -57,8 +57,8 @@ class Sender:
         """Queues an encoded frame. Raises BackpressureExceeded when the queue would outgrow its bound."""
         if self.queued_bytes + len(frame) > self._max_queued_bytes:
             raise BackpressureExceeded(
-                f"expected at most {self._max_queued_bytes} bytes to wait for this peer, got {len(frame)} more "
-                f"on top of {self.queued_bytes}; wait for drained() before sending"
+                f"expected at most {self._max_queued_bytes} bytes to wait for this peer, got {len(frame)} "
+                f"more on top of {self.queued_bytes}; wait for drained() before sending"
             )
         self.queued_bytes += len(frame)
         if len(frame) <= _WHOLE_FRAME_BYTES and order not in self._long_orders:

@@ -108,9 +108,13 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """The last frame a side sends, apart from BYE_ACK. `reason` is for people and logs."""
+    """The last frame a side sends, apart from BYE_ACK. `reason` is for people and logs.
+
+    `data_bytes` is the total of pieces sent on the data channel: BYE_ACK follows when all of them have come.
+    """
 
     reason: str
+    data_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,7 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
     _layout(Kind.HELLO, _CONTROL, Hello, (_UINT, _NAME, _NAME, _NAME)),
     _layout(Kind.PING, _CONTROL, Ping, (_UINT,)),
     _layout(Kind.PONG, _CONTROL, Pong, (_UINT,)),
-    _layout(Kind.BYE, _CONTROL, Bye, (_TEXT,)),
+    _layout(Kind.BYE, _CONTROL, Bye, (_TEXT, _UINT)),
     _layout(Kind.BYE_ACK, _CONTROL, ByeAck),
     _layout(Kind.CREDIT, _CONTROL, Credit, (_integer(_DATA, _DATA), _UINT)),
     _layout(Kind.REQUEST, _CONTROL, Request, (_UINT, _NAME), *_BODY),

@@ -1,7 +1,5 @@
 """Decides how the two channels run over aiortc, the engine that is always there."""
 
-from typing import Final
-
 import aioice
 from aiortc import (
     InvalidStateError,
@@ -49,7 +47,7 @@ class AiortcEngine:
         ]
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self._channels: dict[Channel, RTCDataChannel] = {}
-        self._events: EngineEvents | None = None
+        self._events: EngineEvents
         self._closing = False
         self._pc.on("connectionstatechange", self._state_changed)
 
@@ -73,7 +71,7 @@ class AiortcEngine:
     async def add_candidate(self, candidate: str) -> None:
         try:
             parsed = candidate_from_sdp(candidate.removeprefix("candidate:")) if candidate else None
-            if parsed is not None:
+            if parsed is not None and self._pc.sctp is not None:
                 parsed.sdpMid = self._pc.sctp.mid
             await self._pc.addIceCandidate(parsed)
         except Exception as error:
@@ -109,6 +107,7 @@ class AiortcEngine:
             made.on("bufferedamountlow", lambda channel=channel: self._events.engine_writable(channel))
             made.on("close", lambda channel=channel: self._gone(f"channel {channel.name.lower()} was closed"))
             self._channels[channel] = made
+        assert self._pc.sctp is not None, "made by the first channel"
         ice = self._pc.sctp.transport.transport._connection
         ice.__class__ = BoundConnection
         ice.bind = self._bind
@@ -123,6 +122,6 @@ class AiortcEngine:
             self._gone(f"the transport {'failed' if state == 'failed' else 'was closed'}")
 
     def _gone(self, reason: str) -> None:
-        if not self._closing and self._events is not None:
+        if not self._closing:
             self._closing = True
             self._events.engine_closed(reason)

@@ -5,14 +5,15 @@ oldest message when 1024 wait, which a reliable channel must not do, and costs a
 """
 
 import asyncio
+import contextlib
 import re
 import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiolibdatachannel import GatheringState, IceServer, RTCError, RTCState, _core
 from aioice.ice import get_host_addresses
+from aiolibdatachannel import GatheringState, IceServer, RTCError, RTCState, _core
 
 from peer.connection import EngineEvents
 from peer.engines import LOOPBACK, EngineSettings
@@ -22,8 +23,9 @@ from peer.frames import Channel
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024  # told to the other side; pieces are far smaller
 GATHER_S: Final = 5.0  # for a STUN or TURN server that does not answer
-_HOST_CANDIDATE: Final = re.compile(r"^a=candidate:\S+ 1 UDP (\d+) (\S+) (\d+) typ host\s*$", re.MULTILINE | re.IGNORECASE)
-_MEDIA: Final = re.compile(r"^m=application .*$", re.MULTILINE)
+_HOST_CANDIDATE: Final = re.compile(
+    r"^a=candidate:\S+ 1 UDP (\d+) (\S+) (\d+) typ host\s*$", re.MULTILINE | re.IGNORECASE
+)
 
 
 class LibdatachannelEngine:
@@ -52,7 +54,7 @@ class LibdatachannelEngine:
             disable_auto_negotiation=True,
         )
         self._channels: dict[Channel, Any] = {}
-        self._events: EngineEvents | None = None
+        self._events: EngineEvents
         self._gathered = asyncio.Event()
         self._open: set[Channel] = set()
         self._closing = False
@@ -78,7 +80,9 @@ class LibdatachannelEngine:
 
     async def add_candidate(self, candidate: str) -> None:
         if candidate:
-            await self._call(f"an ICE candidate line ({candidate[:60]!r})", self._pc.add_remote_candidate, candidate)
+            await self._call(
+                f"an ICE candidate line ({candidate[:60]!r})", self._pc.add_remote_candidate, candidate
+            )
 
     def send(self, channel: Channel, data: bytes) -> None:
         try:
@@ -103,10 +107,8 @@ class LibdatachannelEngine:
 
     async def _describe_here(self, kind: str) -> str:
         await self._call(f"to make an SDP {kind}", self._pc.set_local_description, kind)
-        try:
+        with contextlib.suppress(TimeoutError):  # then what was found so far has to do
             await asyncio.wait_for(self._gathered.wait(), GATHER_S)
-        except TimeoutError:
-            pass  # what was found so far has to do
         return self._with_bound_candidates(self._pc.get_local_description() or "")
 
     async def _call(self, expected: str, step: Callable[..., None], *args: str) -> None:
@@ -146,17 +148,17 @@ class LibdatachannelEngine:
             made.set_on_open(lambda channel=channel: self._post(self._channel_open, channel))
             made.set_on_message(lambda data, channel=channel: self._post(self._message, channel, data))
             made.set_on_buffered_amount_low(lambda channel=channel: self._post(self._writable, channel))
-            made.set_on_closed(lambda channel=channel: self._post(self._gone, f"channel {channel.name.lower()} was closed"))
+            made.set_on_closed(
+                lambda channel=channel: self._post(self._gone, f"channel {channel.name.lower()} was closed")
+            )
 
     def _post(self, step: Callable[..., None], *args: Any) -> None:
         """From libdatachannel's threads to the loop's, in order, with one wake-up for all that waits."""
         self._inbox.append((step, args))
         if not self._inbox_due:
             self._inbox_due = True
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
                 self._loop.call_soon_threadsafe(self._empty_inbox)
-            except RuntimeError:
-                pass  # the loop is closed: nobody is left to tell
 
     def _empty_inbox(self) -> None:
         self._inbox_due = False
@@ -166,15 +168,15 @@ class LibdatachannelEngine:
 
     def _channel_open(self, channel: Channel) -> None:
         self._open.add(channel)
-        if len(self._open) == len(Channel) and not self._closing and self._events is not None:
+        if len(self._open) == len(Channel) and not self._closing:
             self._events.engine_open()
 
     def _message(self, channel: Channel, data: bytes | str) -> None:
-        if not self._closing and self._events is not None:
+        if not self._closing:
             self._events.engine_message(channel, data)
 
     def _writable(self, channel: Channel) -> None:
-        if not self._closing and self._events is not None:
+        if not self._closing:
             self._events.engine_writable(channel)
 
     def _gathering_changed(self, state: int) -> None:
@@ -188,7 +190,7 @@ class LibdatachannelEngine:
             self._gone("the transport was closed")
 
     def _gone(self, reason: str) -> None:
-        if not self._closing and self._events is not None:
+        if not self._closing:
             self._closing = True
             self._events.engine_closed(reason)
 

@@ -102,7 +102,8 @@ async def mesh() -> AsyncIterator[Mesh]:
 
 FAST = importlib.util.find_spec("aiolibdatachannel") is not None
 _needs_fast = pytest.mark.skipif(
-    not FAST, reason="libdatachannel NOT TESTED: aiolibdatachannel is not installed (CPython >= 3.12, extra `fast`)"
+    not FAST,
+    reason="libdatachannel NOT TESTED: aiolibdatachannel is not installed (CPython >= 3.12, extra `fast`)",
 )
 
 
@@ -120,5 +121,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     if "engine" in metafunc.fixturenames:
         metafunc.parametrize(
-            "engine", [pytest.param(n, id=n, marks=[_needs_fast] if n == "libdatachannel" else []) for n in names]
+            "engine",
+            [pytest.param(n, id=n, marks=[_needs_fast] if n == "libdatachannel" else []) for n in names],
         )
