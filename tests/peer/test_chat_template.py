@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from peer.chat_template import MAX_TEMPLATE_CHARACTERS, ChatTemplate, ChatTemplateError, Message
 
@@ -130,3 +131,76 @@ def test_a_template_that_fails_or_has_no_end_is_one_clear_line(source: str, told
 def test_the_budget_is_fresh_for_every_rendering() -> None:
     template = ChatTemplate("{% for i in range(900) %}{% endfor %}x", bos_token="", eos_token="", turns=1000)
     assert [template.render(TALK) for _ in range(4)] == ["x"] * 4
+
+
+# The parts of well-known templates that use more of Jinja than a loop: what they do, in fewer words.
+KNOWN = {
+    "Llama 3": (
+        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
+        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+        "{%- endif %}{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content']|trim %}"
+        "{%- set messages = messages[1:] %}{%- else %}{%- set system_message = '' %}{%- endif %}"
+        "{{- '<|start_header_id|>system<|end_header_id|>\n\n' }}{{- 'Today Date: ' + date_string + '\n\n' }}"
+        "{{- system_message }}{{- '<|eot_id|>' }}{%- for message in messages %}"
+        "{%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}"
+        "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}"
+        "{%- elif 'tool_calls' in message %}{%- if not message.tool_calls|length == 1 %}"
+        "{{- raise_exception('This model only supports single tool-calls at once!') }}{%- endif %}{%- endif %}"
+        "{%- endfor %}{%- if add_generation_prompt %}"
+        "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+    ),
+    "Qwen3": (
+        "{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}"
+        "{%- endif %}{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}"
+        "{%- for message in messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}"
+        "{%- if ns.multi_step_tool and message.role == 'user' and message.content is string and not"
+        "(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}"
+        "{%- set ns.multi_step_tool = false %}{%- set ns.last_query_index = index %}{%- endif %}{%- endfor %}"
+        "{%- for message in messages %}{%- if message.content is string %}{%- set content = message.content %}"
+        "{%- else %}{%- set content = '' %}{%- endif %}"
+        "{%- if (message.role == 'user') or (message.role == 'system' and not loop.first) %}"
+        "{{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}"
+        "{%- elif message.role == 'assistant' %}{%- set reasoning_content = '' %}"
+        "{%- if message.reasoning_content is string %}{%- set reasoning_content = message.reasoning_content %}"
+        "{%- else %}{%- if '</think>' in content %}"
+        "{%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}"
+        "{%- set content = content.split('</think>')[-1].lstrip('\n') %}{%- endif %}{%- endif %}"
+        "{%- if loop.index0 > ns.last_query_index %}{%- if loop.last or (not loop.last and reasoning_content) %}"
+        "{{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' "
+        "+ content.lstrip('\n') }}{%- else %}{{- '<|im_start|>' + message.role + '\n' + content }}{%- endif %}"
+        "{%- else %}{{- '<|im_start|>' + message.role + '\n' + content }}{%- endif %}{{- '<|im_end|>\n' }}{%- endif %}"
+        "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\n\n</think>\n\n' }}"
+        "{%- endif %}{%- endif %}"
+    ),
+    "Mistral": (
+        "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}"
+        "{%- set loop_messages = messages[1:] %}{%- else %}{%- set loop_messages = messages %}{%- endif %}"
+        "{%- set user_messages = loop_messages | selectattr('role', 'equalto', 'user') | list %}{{- bos_token }}"
+        "{%- for message in loop_messages %}{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{- raise_exception('roles must alternate user/assistant/user/assistant/...') }}{%- endif %}"
+        "{%- if message['role'] == 'user' %}{%- if loop.last and system_message is defined %}"
+        "{{- '[INST] ' + system_message + '\n\n' + message['content'] + '[/INST]' }}{%- else %}"
+        "{{- '[INST] ' + message['content'] + '[/INST]' }}{%- endif %}{%- elif message['role'] == 'assistant' %}"
+        "{{- ' ' + message['content'] + eos_token}}{%- endif %}{%- endfor %}{{- user_messages | length }}"
+    ),
+}
+LONGER = [
+    Message("system", " Be brief. "),
+    Message("user", "Hi\n"),
+    Message("assistant", "<think>\nhm\n</think>\n\nHello"),
+    Message("user", "Bye"),
+]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("talk", [LONGER, LONGER[1:], LONGER[:2], LONGER[1:3]])
+def test_bounds_do_not_change_what_known_templates_say(name: str, talk: list[Message]) -> None:
+    """Rendered by Jinja alone, set up as transformers does, and within bounds: the same text."""
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    turns = [{"role": message.role, "content": message.content} for message in talk]
+    wanted = plain.from_string(KNOWN[name]).render(
+        messages=turns, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+    )
+    assert ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk) == wanted
+    assert talk[-1].content.strip() in wanted
