@@ -143,7 +143,8 @@ KNOWN = {
         "{{- '<|start_header_id|>system<|end_header_id|>\n\n' }}{{- 'Today Date: ' + date_string + '\n\n' }}"
         "{{- system_message }}{{- '<|eot_id|>' }}{%- for message in messages %}"
         "{%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}"
-        "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}"
+        "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim "
+        "+ '<|eot_id|>' }}"
         "{%- elif 'tool_calls' in message %}{%- if not message.tool_calls|length == 1 %}"
         "{{- raise_exception('This model only supports single tool-calls at once!') }}{%- endif %}{%- endif %}"
         "{%- endfor %}{%- if add_generation_prompt %}"
@@ -204,3 +205,11 @@ def test_bounds_do_not_change_what_known_templates_say(name: str, talk: list[Mes
     )
     assert ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk) == wanted
     assert talk[-1].content.strip() in wanted
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(("turns", "characters"), [(1000, 1000), (10, 100_000)])
+def test_a_long_conversation_is_within_the_bounds(name: str, turns: int, characters: int) -> None:
+    talk = [Message(("user", "assistant")[turn % 2], "x" * characters) for turn in range(turns)]
+    shown = ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk)
+    assert shown.count("x" * characters) == turns
