@@ -31,6 +31,7 @@ class Settings:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     plan_wait_s: float = PLAN_WAIT_S
+    ignore_end: bool = False  # go on after end tokens, for measurements of equal length
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Conversation:
             tuple(prompt),
             room_for(len(prompt), settings.max_tokens, model.context),
             settings.sampling,
-            self._text.end_tokens,
+            () if settings.ignore_end else self._text.end_tokens,
         )
         await self._connect(plan)
         while not self._outcomes.empty():

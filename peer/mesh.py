@@ -195,7 +195,7 @@ class Mesh:
         assert manifest is not None
         self.options = options
         room = Room(options.provider, options.threads, model.sessions, model.context)
-        self.serving = Serving(self.store, fetcher, manifest, room, self.node.result)
+        self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
         self.holding = Holding(
             self.node.me,

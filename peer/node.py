@@ -83,7 +83,7 @@ class Node:
         self.on_gone: list[Callable[[str, str, bool], None]] = []
         self._askings: dict[bytes, Asking] = {}
         self._state_event = asyncio.Event()
-        self._performed = asyncio.Event()  # set whenever a session's frame or result was dealt with
+        self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
         self._ticker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -122,13 +122,17 @@ class Node:
                 case _:
                     assert_never(effect)
 
-    def result(self, result: Ran | NotRan) -> None:
-        """A worker finished or refused a step."""
-        self._performed.set()
-        if isinstance(result, Ran):
-            self.perform(self.core.ran(time.monotonic(), result))
-        else:
-            self.perform(self.core.not_ran(result))
+    def results(self, results: list[Ran | NotRan]) -> None:
+        """Workers finished or refused steps."""
+        self.touched.set()
+        effects: list[StageEffect] = []
+        for result in results:
+            match result:
+                case Ran():
+                    effects += self.core.ran(time.monotonic(), result)
+                case NotRan():
+                    effects += self.core.not_ran(result)
+        self.perform(effects)
 
     # --- asking
 
@@ -163,8 +167,8 @@ class Node:
     async def idle(self) -> None:
         """Waits until no session is being answered on this peer's stages."""
         while self.core.active():
-            self._performed.clear()
-            await self._performed.wait()
+            self.touched.clear()
+            await self.touched.wait()
 
     # --- what the mesh knows
 
@@ -210,7 +214,7 @@ class Node:
     def frame(self, peer: str, frame: Frame) -> None:
         """A frame came from `peer`, or from this peer itself."""
         now = time.monotonic()
-        self._performed.set()
+        self.touched.set()
         match frame:
             case Step():
                 self.perform(self.core.step(now, peer, frame))

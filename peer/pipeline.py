@@ -40,6 +40,9 @@ class RunStep:
     hidden: npt.NDArray[np.float32] | None  # (T, hidden) otherwise
     last: bool
     finish: Callable[[npt.NDArray[np.float32]], int] | None
+    most_rows: (
+        int  # of a decode batch: the first stage sends its sessions off in as many groups as there are stages
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class StageCore:
         effects: list[StageEffect] = []
         for session, seat in sorted(self._seats.items()):
             if seat.active:
+                seat.active = False
+                seat.pending.clear()
                 effects.append(self._refusal(session, seat, 0, 0, Reason.LEAVING, "this peer is leaving"))
         return effects
 
@@ -355,9 +360,25 @@ class StageCore:
             tokens = array.astype(np.int64) if seat.opening.stage == 0 else None
             hidden = None if seat.opening.stage == 0 else array
             effects.append(
-                RunStep(seat.run, frame.session, frame.turn, frame.position, tokens, hidden, last, finish)
+                RunStep(
+                    seat.run,
+                    frame.session,
+                    frame.turn,
+                    frame.position,
+                    tokens,
+                    hidden,
+                    last,
+                    finish,
+                    self._most_rows(seat),
+                )
             )
         return effects
+
+    def _most_rows(self, seat: _Seat) -> int:
+        stages = len(seat.opening.route)
+        if seat.opening.stage or stages == 1:
+            return 0  # later stages take what comes together
+        return -(-self.active_on(seat.run) // stages)
 
     def _sampled(self, seat: _Seat, token: int, position: int) -> list[StageEffect]:
         opening = seat.opening

@@ -61,6 +61,9 @@ class Step:
     last: bool
     finish: Callable[[Floats], object] | None = None
     turn: int = 0  # the submitter's own number, given back with the answer
+    most_rows: int = (
+        0  # a decode batch with this step has at most so many rows (0: no bound), so that stages overlap
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,6 +258,8 @@ class StageRuntime:
         for queue in list(self._waiting.values()):
             step = queue[0]
             if not isinstance(step, Step) or _tokens(step) != 1:
+                continue
+            if step.most_rows and len(ready) >= step.most_rows:
                 continue
             try:
                 row = self._admit(step)

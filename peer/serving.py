@@ -6,6 +6,7 @@ Edge. All methods belong to the event loop's thread; results come back to it in 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class Room:
 
 
 class Serving:
-    """Loaded runs of one model. `on_result` is called on the loop with each finished or refused step."""
+    """Loaded runs of one model. `on_results` is called on the loop with finished and refused steps."""
 
     def __init__(
         self,
@@ -47,13 +48,14 @@ class Serving:
         fetcher: Fetcher,
         manifest: Manifest,
         room: Room,
-        on_result: Callable[[Ran | NotRan], None],
+        on_results: Callable[[list[Ran | NotRan]], None],
     ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._manifest = manifest
         self._room = room
-        self._on_result = on_result
+        self._on_results = on_results
+        self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
 
@@ -81,8 +83,10 @@ class Serving:
         runtime = self._runtimes.get(step.run)
         if runtime is None:
             text = f"units {step.run[0]}-{step.run[1] - 1} are no longer loaded here"
-            refusal = NotRan(step.session, step.turn, step.position, 0, Reason.UNKNOWN_PLAN, text)
-            self._loop.call_soon(self._on_result, refusal)
+            refusal: Ran | NotRan = NotRan(
+                step.session, step.turn, step.position, 0, Reason.UNKNOWN_PLAN, text
+            )
+            self._loop.call_soon(self._on_results, [refusal])
             return
         runtime.submit(
             Step(
@@ -93,6 +97,7 @@ class Serving:
                 hidden=step.hidden,
                 last=step.last,
                 finish=step.finish,
+                most_rows=step.most_rows,
             )
         )
 
@@ -140,7 +145,17 @@ class Serving:
                     _REASONS[result.reason],
                     result.text,
                 )
+        self._results.append(translated)
+        if len(self._results) > 1:
+            return  # the loop was woken and takes this one along
         try:
-            self._loop.call_soon_threadsafe(self._on_result, translated)
+            self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop closed while the last step ran
             return
+
+    def _deliver(self) -> None:
+        results: list[Ran | NotRan] = []
+        while self._results:
+            results.append(self._results.popleft())
+        if results:
+            self._on_results(results)

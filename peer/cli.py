@@ -1,0 +1,270 @@
+"""The `shoal` command: reads arguments and environment, and turns every error into one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from peer import VERSION
+from peer.commands.terminal import (
+    INTERRUPTED,
+    cache_folder,
+    default_name,
+    default_pledge,
+    say,
+    state_folder,
+)
+from peer.engines import ENGINES
+from peer.errors import PeerError
+from peer.execution import PROVIDERS
+from peer.options import cuts, positive, size, span
+from planner.errors import PlannerError
+from signaling.errors import SignalingError
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status: 0 done, 1 a clear error, 2 wrong arguments, 130 Ctrl-C."""
+    args = parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.ERROR, format="%(asctime)s %(name)s: %(message)s"
+    )
+    if not args.verbose:
+        for noisy in ("aioice", "aiortc", "aiohttp", "asyncio"):
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        known = expected(error)
+        if known is None:
+            raise
+        say(f"shoal: {str(known) or type(known).__name__}")
+        return 1
+
+
+def expected(error: BaseException) -> BaseException | None:
+    """The error of ours inside `error`, which may be a group of a task's errors; None for a defect."""
+    if isinstance(error, BaseExceptionGroup):
+        found = [expected(inner) for inner in error.exceptions]
+        return found[0] if found and None not in found else None
+    return error if isinstance(error, PlannerError | SignalingError | PeerError) else None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Imports what the command needs, and only that: `shoal --help` must not wait for a runtime."""
+    if getattr(args, "link", None) == "-":
+        args.link = sys.stdin.readline().strip()
+    match args.command:
+        case "import":
+            from peer.commands.models import run_import
+
+            return run_import(args)
+        case "serve":
+            from peer.commands.members import serve
+
+            return asyncio.run(serve(args))
+        case "join":
+            from peer.commands.members import run_join
+
+            return asyncio.run(run_join(args))
+        case "chat":
+            from peer.commands.asking import chat
+
+            return asyncio.run(chat(args))
+        case "generate":
+            from peer.commands.asking import generate
+
+            return asyncio.run(generate(args))
+        case "plan":
+            from peer.commands.watching import run_plan
+
+            return asyncio.run(run_plan(args))
+        case "status":
+            from peer.commands.watching import status
+
+            return asyncio.run(status(args))
+        case "demo":
+            from peer.commands.demo import demo
+
+            return asyncio.run(demo(args))
+        case "bench":
+            from peer.commands.bench import bench
+
+            return bench(args)
+        case _:
+            raise AssertionError(args.command)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and its options."""
+    top = argparse.ArgumentParser(
+        prog="shoal", description="One AI model across the machines of a group of people.", allow_abbrev=False
+    )
+    top.add_argument("--version", action="version", version=f"shoal {VERSION}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        made.add_argument(
+            "--verbose", action="store_true", help="log what happens (never prompts or secrets)"
+        )
+        made.add_argument("--store", type=Path, default=cache_folder(), help="folder of models [%(default)s]")
+        return made
+
+    bring = command("import", "bring a model into the local store")
+    _model(bring, nargs=None)
+    serve = command("serve", "found a mesh: signaling server, model store and first peer")
+    _model(serve, nargs="?")
+    _founder(serve)
+    _peer(serve)
+    join = command("join", "lend this machine to a mesh")
+    _link(join)
+    _peer(join)
+    join.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
+    for name, text in (("chat", "talk to the model of a mesh"), ("generate", "answer one prompt")):
+        asking = command(name, text)
+        _link(asking)
+        if name == "generate":
+            asking.add_argument("prompt", metavar="PROMPT", help="the question; - reads standard input")
+            asking.add_argument(
+                "--raw", action="store_true", help="continue the text as it is, without chat template"
+            )
+            asking.add_argument(
+                "--json", action="store_true", help="one JSON object instead of streamed text"
+            )
+            asking.add_argument("--stats", action="store_true", help="say how fast it was")
+        _sampling(asking)
+        _way(asking)
+    plan = command("plan", "explain a plan")
+    plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
+    plan.add_argument("--json", action="store_true")
+    _way(plan)
+    status = command("status", "show peers, stages, memory, delays and speed")
+    _link(status)
+    status.add_argument("--once", action="store_true", help="print once instead of live")
+    status.add_argument("--json", action="store_true", help="print once, as JSON")
+    _way(status)
+    demo = command("demo", "three peers on this machine answer a question")
+    _model(demo, nargs="?")
+    demo.add_argument("--once", action="store_true", help="end after the first answer")
+    demo.add_argument("--peers", type=positive, default=3, help="how many peers [%(default)s]")
+    demo.add_argument("--port", type=int, default=0, help="of the signaling server [any free one]")
+    demo.add_argument("--threads", type=positive, default=1)
+    _transport(demo)
+    _bench(command("bench", "measure this machine; figures are medians of one run"))
+    return top
+
+
+def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
+    text = "a .gguf file, a Hugging Face folder, hf:owner/repo, or a short name such as smollm2-135m"
+    if nargs is None:
+        made.add_argument("model", metavar="MODEL", help=text)
+    else:
+        made.add_argument(
+            "model", metavar="MODEL", nargs="?", default=DEFAULT_MODEL, help=f"{text} [%(default)s]"
+        )
+    made.add_argument(
+        "--weights", choices=("8bit", "4bit", "f32", "f16"), default="8bit", help="[%(default)s]"
+    )
+
+
+def _link(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "link", metavar="LINK", help="the invite link, in quotes; - reads it from standard input"
+    )
+
+
+def _transport(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--transport", choices=ENGINES, default="auto", help="[%(default)s: the fastest installed]"
+    )
+
+
+def _way(made: argparse.ArgumentParser) -> None:
+    _transport(made)
+    made.add_argument(
+        "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
+    )
+    made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
+
+
+def _peer(made: argparse.ArgumentParser) -> None:
+    _way(made)
+    made.add_argument(
+        "--memory", type=size, default=default_pledge(), help="to lend, such as 2GiB [half of what is free]"
+    )
+    made.add_argument("--threads", type=positive, default=1, help="for the model [%(default)s]")
+    made.add_argument(
+        "--provider", choices=tuple(PROVIDERS), default="cpu", help="of onnxruntime [%(default)s]"
+    )
+
+
+def _founder(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on [%(default)s: this machine only]"
+    )
+    made.add_argument("--port", type=int, default=8765, help="[%(default)s] 0: any free one")
+    made.add_argument(
+        "--public-url", metavar="URL", help="how others reach this server, if not by host and port"
+    )
+    made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
+    made.add_argument(
+        "--context", type=positive, default=2048, help="tokens promised to each session [%(default)s]"
+    )
+    made.add_argument("--sessions", type=positive, default=4, help="promised at the same time [%(default)s]")
+    made.add_argument(
+        "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
+    )
+    made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
+    made.add_argument("--role", choices=("peer", "guest"), default="peer", help="of who joins [%(default)s]")
+    made.add_argument(
+        "--uses", type=int, default=0, help="how many peers may join with the link [any number]"
+    )
+    made.add_argument("--expires", type=span, default=0, help="of the link, such as 24h [never]")
+    made.add_argument("--state", type=Path, default=state_folder(), help="folder of mesh keys [%(default)s]")
+    made.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
+    made.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
+
+
+def _sampling(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--system", default="", help="instructions before the conversation")
+    made.add_argument("--max-tokens", type=positive, help="[as many as the context has room for]")
+    made.add_argument(
+        "--temperature", type=float, default=0.0, help="0: always the likeliest token [%(default)s]"
+    )
+    made.add_argument("--top-k", type=int, default=0)
+    made.add_argument("--top-p", type=float, default=1.0)
+    made.add_argument("--min-p", type=float, default=0.0)
+    made.add_argument("--repetition-penalty", type=float, default=1.0)
+    made.add_argument("--frequency-penalty", type=float, default=0.0)
+    made.add_argument("--presence-penalty", type=float, default=0.0)
+    made.add_argument("--seed", type=int, default=0, help="same seed, same answer [%(default)s]")
+    made.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
+    )
+    made.add_argument(
+        "--wait", type=float, default=120.0, help="seconds to wait for peers that load [%(default)s]"
+    )
+
+
+def _bench(made: argparse.ArgumentParser) -> None:
+    made.add_argument("what", choices=("single", "pipeline"))
+    made.add_argument("--json", action="store_true", help="print one JSON object")
+    made.add_argument(
+        "--rounds", type=positive, default=3, help="alternating rounds; medians are shown [%(default)s]"
+    )
+    made.add_argument("--tokens", type=positive, default=64, help="greedy tokens per answer [%(default)s]")
+    made.add_argument("--model", default=DEFAULT_MODEL)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

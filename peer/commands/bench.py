@@ -1,0 +1,27 @@
+"""`shoal bench`: chooses the benchmark and prints its figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from peer.commands.terminal import out
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Runs one benchmark."""
+    match args.what:
+        case "single":
+            from peer.bench_single import bench_single
+
+            figures = bench_single(args)
+        case _:
+            from peer.bench_pipeline import bench_pipeline
+
+            figures = bench_pipeline(args)
+    if args.json:
+        out.print(json.dumps(figures), markup=False)
+    else:
+        for name, value in figures.items():
+            out.print(f"{name:28} {value}", markup=False)
+    return 0

@@ -1,0 +1,71 @@
+"""`shoal import`: brings a model into the local store, and finds it there again."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from peer.commands.terminal import err, out, say
+from peer.options import bytes_text
+from planner.errors import CorruptStore, NotInStore
+from planner.importers.registry import resolve
+from planner.manifest import Manifest, decode_manifest
+from planner.store import Store
+from planner.types import WeightFormat
+from planner.units import build_model
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """Imports a model anew and says what came of it."""
+    store = Store(args.store)
+    model_id = bring(store, args.model, args.weights)
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    blobs = {unit.blob.sha256: unit.blob.bytes for unit in manifest.units}
+    units = f"{len(manifest.units)} units"
+    out.print(
+        f"{manifest.name}  {args.weights}  {units}  {bytes_text(sum(blobs.values()))}  {model_id}",
+        markup=False,
+    )
+    return 0
+
+
+def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
+    """The id of `name` in the store (a model id or its beginning, or a name with these weights), imported if absent."""
+    for model_id, manifest in stored(store):
+        if manifest.weights == weights and _source_name(name) == manifest.name:
+            return model_id
+    try:
+        return store.find(name)
+    except NotInStore:
+        return bring(store, name, weights)
+
+
+def stored(store: Store) -> list[tuple[str, Manifest]]:
+    """Every model of the store whose manifest can be read and whose blobs are all here."""
+    found = []
+    for model_id in store.models():
+        try:
+            manifest = decode_manifest(store.manifest_bytes(model_id))
+        except (CorruptStore, NotInStore):
+            continue
+        if all(store.has_blob(unit.blob) for unit in manifest.units) and store.has_blob(manifest.tokenizer):
+            found.append((model_id, manifest))
+    return found
+
+
+def bring(store: Store, name: str, weights: WeightFormat) -> str:
+    """Imports `name` into the store; returns the model id. Raises ModelError or StoreError; nothing is half-written."""
+    source = resolve(name, store.root, say)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(f"import {source.name} as {weights}", total=None)
+        return build_model(
+            source, weights, store, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+
+
+def _source_name(name: str) -> str:
+    path = Path(name)
+    return path.stem if path.suffix == ".gguf" else name

@@ -1,0 +1,89 @@
+"""The real model in a store, and meshes of real peers on 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from peer.joining import Founding, found, join
+from peer.mesh import Mesh
+from peer.options import MeshOptions, PeerOptions
+from planner.importers.gguf import open_gguf
+from planner.store import Store
+from planner.types import WeightFormat
+from planner.units import build_model
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+PLEDGE = 4 << 30
+CONTEXT = 512
+UNITS = 62  # of SmolLM2-135M: embed, 30 x (attn, ffn), head
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The store with the real model, imported once per format."""
+
+    store: Store
+    ids: dict[WeightFormat, str]
+
+
+@pytest.fixture(scope="session")
+def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder)
+    source = open_gguf(smollm2_gguf, "smollm2-135m")
+    formats: tuple[WeightFormat, ...] = ("8bit", "f32")
+    yield Models(store, {weights: build_model(source, weights, store) for weights in formats})
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.unlink()  # pytest keeps the last folders; a gigabyte of weights need not stay
+
+
+def options(name: str, memory: int = PLEDGE, transport: str = "aiortc") -> PeerOptions:
+    return PeerOptions(name, memory, 1, "cpu", transport, ("127.0.0.1",))
+
+
+Start = Callable[..., AbstractAsyncContextManager[list[Mesh]]]
+
+
+@pytest.fixture
+def start(models: Models) -> Start:
+    """`async with start(cuts, peers) as meshes:` the founder first, then the joined ones, all in this process."""
+
+    @asynccontextmanager
+    async def started(
+        cuts: tuple[int, ...] | None,
+        peers: int,
+        *,
+        weights: WeightFormat = "8bit",
+        sessions: int = 8,
+        memory: int = PLEDGE,
+        transport: str = "aiortc",
+    ) -> AsyncIterator[list[Mesh]]:
+        promise = Founding(
+            models.ids[weights], MeshOptions(CONTEXT, sessions, "latency", cuts), ServerOptions()
+        )
+        key = identity_from_seed(os.urandom(32))
+        async with AsyncExitStack() as stack:
+            founder = await stack.enter_async_context(
+                found(promise, options("founder", memory, transport), models.store, key)
+            )
+            assert founder.link is not None
+            meshes = [founder]
+            for number in range(1, peers):
+                entering = join(
+                    founder.link.url(),
+                    options(f"peer{number}", memory, transport),
+                    models.store,
+                    compute=True,
+                )
+                meshes.append(await stack.enter_async_context(entering))
+            yield meshes
+
+    return started

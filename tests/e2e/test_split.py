@@ -1,0 +1,189 @@
+"""The promise of splitting, over real data channels: the tokens are those of the model in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from peer.asking import Delta, Finished, Settings
+from peer.chat_template import Message
+from peer.execution import Execution, Row
+from peer.kv_slots import KvSlots
+from peer.mesh import Mesh
+from peer.sampling import Sampling, sample
+from peer.session import CHUNK_TOKENS, needs_history
+from planner.manifest import decode_manifest
+from planner.shards import make_shard
+
+from .conftest import CONTEXT, UNITS, Models, Start
+
+TOKENS = 200
+QUESTION = "What is the capital of France? Tell me about it in a paragraph."
+OPENING = (
+    "The capital of France is Paris. It is a vibrant city known for its rich history, culture, and iconic landmarks. "
+    "Paris is also a major global hub for finance, fashion, gastronomy, and culture, attracting millions of visitors "
+    "each year."
+)
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8, seed=1),
+    Sampling(temperature=0.8, seed=2, top_p=0.9, top_k=50),
+    Sampling(temperature=0.8, seed=3, repetition_penalty=1.1, frequency_penalty=0.3, min_p=0.02),
+)
+
+
+class Unsplit:
+    """The whole model in one onnxruntime loop, nothing of the mesh around it."""
+
+    def __init__(self, models: Models) -> None:
+        manifest = decode_manifest(models.store.manifest_bytes(models.ids["8bit"]))
+        shard = make_shard(manifest, models.store, 0, len(manifest.units), "cpu")
+        self.execution = Execution(shard, threads=1, context=CONTEXT)
+
+    def answer(self, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
+        slots = KvSlots(1, CONTEXT)
+        slots.admit(b"one")
+        hidden = np.zeros((0, 0), dtype=np.float32)
+        for start in range(0, len(prompt), CHUNK_TOKENS):
+            tokens = np.asarray(prompt[start : start + CHUNK_TOKENS], dtype=np.int64)
+            self.execution.ensure(slots, 1, start + len(tokens))
+            hidden = self.execution.prompt(self.execution.embed(tokens), Row(0, start))[-1:].copy()
+            slots.set_length(b"one", start + len(tokens))
+        answer: list[int] = []
+        while True:
+            position = len(prompt) + len(answer)
+            history = [*prompt, *answer] if needs_history(sampling) else ()
+            answer.append(sample(self.execution.head(hidden)[0], sampling, position, history, answer))
+            if len(answer) == count:
+                return answer
+            self.execution.ensure(slots, 1, position + 1)
+            hidden = self.execution.decode(
+                self.execution.embed(np.asarray(answer[-1:], dtype=np.int64)), range(1), [position]
+            ).copy()
+            slots.set_length(b"one", position + 1)
+
+
+@pytest.fixture(scope="module")
+def unsplit(models: Models) -> Unsplit:
+    return Unsplit(models)
+
+
+async def ask(mesh: Mesh, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
+    conversation = mesh.conversation()
+    got = []
+    async for piece in conversation.tokens(prompt, Settings(sampling, count, ignore_end=True)):
+        if isinstance(piece, Delta) and piece.token >= 0:
+            got.append(piece.token)
+    conversation.close()
+    return got
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+async def test_split_equals_unsplit_alone_and_among_seven_others(
+    stages: int, start: Start, unsplit: Unsplit
+) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    cuts = tuple(sorted(rng.sample(range(1, UNITS), stages - 1)))
+    note = f"seed {seed}, cuts {cuts}"
+    async with start(cuts, stages) as meshes:
+        founder = meshes[0]
+        await founder.until_serving(60)
+        prompt = founder.text.encode_chat([Message("user", QUESTION)])
+        alone = SAMPLINGS[rng.randrange(1, len(SAMPLINGS))]
+        assert await ask(founder, prompt, TOKENS, alone) == unsplit.answer(prompt, TOKENS, alone), note
+        questions = [
+            prompt[: len(prompt) - cut] for cut in range(8)
+        ]  # eight different positions at every step
+        asked = [SAMPLINGS[number % len(SAMPLINGS)] for number in range(8)]
+        answers = await asyncio.gather(
+            *(
+                ask(meshes[number % stages], questions[number], TOKENS if number < 2 else 40, asked[number])
+                for number in range(8)
+            )
+        )
+        for number in range(8):
+            count = TOKENS if number < 2 else 40
+            assert answers[number] == unsplit.answer(questions[number], count, asked[number]), (note, number)
+
+
+async def test_float32_text_is_that_of_the_model(start: Start) -> None:
+    async with start((31,), 2, weights="f32", sessions=1) as meshes:
+        await meshes[0].until_serving(60)
+        text = ""
+        async for piece in meshes[1].conversation().chat([Message("user", QUESTION)], Settings()):
+            match piece:
+                case Delta(shown, _):
+                    text += shown
+                case Finished(why=why):
+                    assert why == "end"
+        assert text.startswith(OPENING)
+
+
+async def test_a_longer_conversation_prefills_only_what_is_new(start: Start) -> None:
+    async with start((20,), 2) as meshes:
+        await meshes[0].until_serving(60)
+        conversation = meshes[1].conversation()
+        messages = [Message("user", QUESTION)]
+        cached = []
+        for question in ("And its river?", "How long is it?"):
+            answer = ""
+            async for piece in conversation.chat(messages, Settings(max_tokens=30)):
+                match piece:
+                    case Delta(shown, _):
+                        answer += shown
+                    case Finished():
+                        cached.append((piece.cached_tokens, piece.prompt_tokens))
+            messages += [Message("assistant", answer), Message("user", question)]
+        assert cached[0][0] == 0
+        assert cached[1][0] >= cached[0][1]  # the whole first prompt, and what of the answer encodes alike
+        fresh = await _words(meshes[1], messages[:3])
+        again = await _words(meshes[0], messages[:3])
+        assert fresh == again
+
+
+async def _words(mesh: Mesh, messages: list[Message]) -> str:
+    text = ""
+    conversation = mesh.conversation()
+    async for piece in conversation.chat(messages, Settings(max_tokens=20)):
+        if isinstance(piece, Delta):
+            text += piece.text
+    conversation.close()
+    return text
+
+
+async def test_stop_strings_and_cancelling_free_the_stages(start: Start) -> None:
+    async with start((31,), 2) as meshes:
+        founder = meshes[0]
+        await founder.until_serving(60)
+        conversation = founder.conversation()
+        text, why = "", ""
+        async for piece in conversation.chat([Message("user", QUESTION)], Settings(stop=("vibrant",))):
+            match piece:
+                case Delta(shown, _):
+                    text += shown
+                case Finished():
+                    why = piece.why
+        assert why == "stop"
+        assert text.rstrip().endswith("It is a")
+        stream = conversation.chat([Message("user", "Count to one hundred.")], Settings(max_tokens=400))
+        seen: Counter[str] = Counter()
+        async for piece in stream:
+            seen[type(piece).__name__] += 1
+            if seen["Delta"] == 5:
+                conversation.stop()
+        assert seen["Finished"] == 1
+        conversation.close()
+        for mesh in meshes:
+            await asyncio.wait_for(_empty(mesh), 5)
+
+
+async def _empty(mesh: Mesh) -> None:
+    """Returns when no session holds a slot of this peer; woken by every frame that is dealt with."""
+    while mesh.node.core.sessions():
+        mesh.node.touched.clear()
+        await mesh.node.touched.wait()
