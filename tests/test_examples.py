@@ -12,9 +12,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=EXAMPLES.parent, check=False
-    )
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}  # whether Shoal is installed here or not
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
 
 
 def test_plan_prints_two_plans_and_what_is_missing() -> None:
