@@ -34,6 +34,8 @@ MAX_SAMPLING: Final = 32
 MAX_END_TOKENS: Final = 64
 MAX_HISTORY: Final = 256 * 1024  # tokens; above any context length in use
 MAX_PROBE_BYTES: Final = 1024 * 1024
+MAX_BUNDLE_FRAMES: Final = 64
+MAX_BUNDLE_BYTES: Final = 1024 * 1024
 
 MAX_CONTROL_FRAME_BYTES: Final = 1024 * 1024
 MAX_DATA_FRAME_BYTES: Final = 16 * 1024 * 1024
@@ -76,6 +78,7 @@ class Kind(IntEnum):
     RELEASE = 37
     PROBE = 38
     PROBE_ACK = 39
+    BUNDLE = 40
 
 
 class Finish(IntEnum):
@@ -257,6 +260,17 @@ class ProbeAck:
     received_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Data frames that were made together, to be handled together: their encoded bytes, one after the other.
+
+    `sizes` are their lengths in order. A bundle holds no bundle.
+    """
+
+    sizes: tuple[int, ...]
+    body: bytes
+
+
 Frame = (
     Hello
     | Ping
@@ -276,6 +290,7 @@ Frame = (
     | Release
     | Probe
     | ProbeAck
+    | Bundle
 )
 
 
@@ -419,6 +434,14 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
     _layout(Kind.RELEASE, _DATA, Release, (_SESSION,)),
     _layout(Kind.PROBE, _DATA, Probe, (_UINT,), Payload.BODY, MAX_PROBE_BYTES),
     _layout(Kind.PROBE_ACK, _DATA, ProbeAck, (_UINT, _UINT)),
+    _layout(
+        Kind.BUNDLE,
+        _DATA,
+        Bundle,
+        (_integers(MAX_BUNDLE_FRAMES, 1),),
+        payload=Payload.BODY,
+        max_payload_bytes=MAX_BUNDLE_BYTES,
+    ),
 )
 _BY_TYPE: Final[dict[type[Any], Layout]] = {layout.frame: layout for layout in LAYOUTS}
 _BY_KIND: Final[dict[int, Layout]] = {int(layout.kind): layout for layout in LAYOUTS}
@@ -453,6 +476,7 @@ def encode(frame: Frame) -> bytes:
             | Entry(body=body)
             | Snapshot(body=body)
             | Probe(body=body)
+            | Bundle(body=body)
         ):
             payload = body
         case _:

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from peer.bundles import bundled, frames_of
 from peer.calls import Body, Calls
 from peer.connection import Engine
 from peer.coordinating import Coordinating, body_of
 from peer.dialer import Dialer
-from peer.errors import BadCommand, ConnectionLost, NotAdmitted, PeerError
+from peer.errors import BadCommand, ConnectionLost, NotAdmitted, PeerError, WrongChannel
 from peer.frames import (
+    Bundle,
     Bye,
     ByeAck,
     Cancel,
@@ -109,10 +111,17 @@ class Node:
 
     def perform(self, effects: list[StageEffect]) -> None:
         """Does what a stage decided."""
+        sends: dict[str, list[Frame]] = {}
         for effect in effects:
+            if isinstance(effect, Send):
+                sends.setdefault(effect.peer, []).append(effect.frame)
+        for peer, frames in sends.items():
+            for frame in frames if peer == self.me or len(frames) == 1 else bundled(frames):
+                self._send_or_lose(peer, frame)
+        for effect in effects:  # after the sends: the worker, once woken, competes with this thread
             match effect:
-                case Send(peer, frame):
-                    self._send_or_lose(peer, frame)
+                case Send():
+                    continue
                 case RunStep() if self.serving is not None:
                     self.serving.submit(effect)
                 case FreeSlot() if self.serving is not None:
@@ -216,23 +225,10 @@ class Node:
         now = time.monotonic()
         self.touched.set()
         match frame:
-            case Step():
-                self.perform(self.core.step(now, peer, frame))
-            case Token():
-                self.perform(self.core.token(now, peer, frame))
-                asking = self._askings.get(frame.session)
-                if asking is not None:
-                    self.perform_origin(frame.session, asking.core.token(now, peer, frame))
-            case Open():
-                self.perform(self.core.open(now, peer, frame))
-            case Cancel():
-                self.perform(self.core.cancel(peer, frame))
-            case Release():
-                self.perform(self.core.release(peer, frame))
-            case Refuse():
-                asking = self._askings.get(frame.session)
-                if asking is not None:
-                    self.perform_origin(frame.session, asking.core.refused(now, peer, frame))
+            case Bundle():
+                self._session_frames(peer, frames_of(frame), now)
+            case Step() | Token() | Open() | Cancel() | Release() | Refuse():
+                self._session_frames(peer, [frame], now)
             case Request():
                 self.calls.requested(peer, frame)
             case Response():
@@ -272,6 +268,36 @@ class Node:
         self.perform(self.core.congestion(peer, full))
 
     # --- inner moves
+
+    def _session_frames(self, peer: str, frames: list[Frame], now: float) -> None:
+        """Hands frames that came together to the stage and to askers; what the stage decides is done at once."""
+        effects: list[StageEffect] = []
+        for frame in frames:
+            match frame:
+                case Step():
+                    effects += self.core.step(now, peer, frame)
+                case Token():
+                    effects += self.core.token(now, peer, frame)
+                    asking = self._askings.get(frame.session)
+                    if asking is not None:
+                        self.perform_origin(frame.session, asking.core.token(now, peer, frame))
+                case Open():
+                    effects += self.core.open(now, peer, frame)
+                case Cancel():
+                    effects += self.core.cancel(peer, frame)
+                case Release():
+                    effects += self.core.release(peer, frame)
+                case Refuse():
+                    asking = self._askings.get(frame.session)
+                    if asking is not None:
+                        self.perform_origin(frame.session, asking.core.refused(now, peer, frame))
+                case Probe():
+                    self.prober.probed(peer, frame)
+                case ProbeAck():
+                    self.prober.acknowledged(peer, frame)
+                case _:
+                    raise WrongChannel(f"BUNDLE: {type(frame).__name__} does not travel in bundles")
+        self.perform(effects)
 
     def _send_or_lose(self, peer: str, frame: Frame) -> None:
         try:

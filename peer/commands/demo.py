@@ -26,7 +26,7 @@ from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
-CONTEXT, SESSIONS = 1024, 2
+CONTEXT, SESSIONS = 2048, 4
 SERVE_WITHIN_S = 120.0
 STOP_WITHIN_S = 10.0
 
@@ -40,7 +40,7 @@ async def demo(args: argparse.Namespace) -> int:
     times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
     units = manifest.planner_units()
     needed = sum(unit.weight_bytes + unit.kv_bytes_per_token * CONTEXT * SESSIONS for unit in units)
-    share = pledge(needed, max(u.weight_bytes for u in units), times.overhead_bytes, args.peers)
+    share = pledge(needed, times.overhead_bytes, args.peers)
     say(
         f"the model needs {bytes_text(needed)} with room for {SESSIONS} answers; each of the {args.peers} peers lends "
         f"{bytes_text(share - times.overhead_bytes)} of it, so none could answer alone"
@@ -69,9 +69,9 @@ async def demo(args: argparse.Namespace) -> int:
     return 0
 
 
-def pledge(needed: int, largest: int, overhead: int, peers: int) -> int:
-    """What each of `peers` lends so that all of them are needed: an equal share, and room for one unit more."""
-    return overhead + needed // peers + largest
+def pledge(needed: int, overhead: int, peers: int) -> int:
+    """What each of `peers` lends so that all of them are needed: midway between what N and N - 1 peers would each need."""
+    return overhead + (needed // peers + needed // max(1, peers - 1)) // 2
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from peer.frames import (
     MAX_HEADER_BYTES,
     MAX_INT,
     PROTOCOL_VERSION,
+    Bundle,
     Bye,
     ByeAck,
     Cancel,
@@ -73,6 +74,8 @@ FRAMES: tuple[Frame, ...] = (
     Release(SESSION),
     Probe(1, bytes(range(64))),
     ProbeAck(1, 64),
+    Bundle((3, 1), b"abcd"),
+    Bundle((), b""),
 )
 
 
