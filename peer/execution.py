@@ -33,6 +33,7 @@ PROVIDERS: Final = {
     "dml": "DmlExecutionProvider",
     "openvino": "OpenVINOExecutionProvider",
 }
+ATTENTION_ROWS: Final = 32  # of GroupQueryAttention on CPUs
 KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
 
 
@@ -105,10 +106,17 @@ class Execution:
         return found
 
     def prompt(self, hidden: Floats, row: Row) -> Floats:
-        """Several tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call."""
+        """Tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call.
+
+        Needs room for one position more: attention works on ATTENTION_ROWS tokens at a time and adds up in another
+        order for a single one, so a single one left over gets company. Thus no result depends on how a prompt is cut.
+        """
         if self._body is None:
             return hidden
-        found: Floats = self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0]
+        count = len(hidden)
+        if count % ATTENTION_ROWS == 1:
+            hidden = np.concatenate([hidden, hidden[-1:]])
+        found: Floats = self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0, :count]
         return found
 
     def head(self, hidden: Floats) -> Floats:

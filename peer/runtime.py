@@ -257,7 +257,7 @@ class StageRuntime:
         ready: dict[int, tuple[Step, Floats]] = {}
         for queue in list(self._waiting.values()):
             step = queue[0]
-            if not isinstance(step, Step) or _tokens(step) != 1:
+            if not isinstance(step, Step) or not _is_decode(step):
                 continue
             if step.most_rows and len(ready) >= step.most_rows:
                 continue
@@ -302,7 +302,7 @@ class StageRuntime:
         """Run one piece of the first waiting prompt."""
         for session, queue in self._waiting.items():  # noqa: B007 - used after the loop
             first = queue[0]
-            if isinstance(first, _Prompt) or (isinstance(first, Step) and _tokens(first) != 1):
+            if isinstance(first, _Prompt) or (isinstance(first, Step) and not _is_decode(first)):
                 break
         else:
             return
@@ -329,14 +329,11 @@ class StageRuntime:
             self._finish(step, result, logits)
 
     def _run_piece(self, session: bytes, prompt: _Prompt) -> None:
-        left = len(prompt.hidden) - prompt.done
-        # No piece of one token unless the prompt is one: attention over a single row adds in another order.
-        size = PIECE_TOKENS - 1 if left == PIECE_TOKENS + 1 else PIECE_TOKENS
-        piece = prompt.hidden[prompt.done : prompt.done + size]
+        piece = prompt.hidden[prompt.done : prompt.done + PIECE_TOKENS]
         row = self._slots.row(session)
         assert row is not None
         start = prompt.step.position + prompt.done
-        self._execution.ensure(self._slots, row + 1, start + len(piece))
+        self._execution.ensure(self._slots, row + 1, start + len(piece) + 1)
         result = self._execution.prompt(piece, Row(row, start))
         if not np.isfinite(result).all():
             raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")
@@ -346,6 +343,7 @@ class StageRuntime:
 
     def _admit(self, step: Step) -> int:
         """The session's row, its cache cut to `step.position`; or a refusal that changes nothing."""
+        self._check(step)
         have = self._slots.length(step.session)
         if step.position < 0 or step.position > have:
             raise _Refusal(
@@ -357,7 +355,6 @@ class StageRuntime:
                 RefusalReason.CONTEXT_OVERFLOW,
                 f"{stop} positions do not fit the context of {self._slots.context}",
             )
-        self._check(step)
         row = self._slots.admit(step.session)
         if row is None:
             raise _Refusal(RefusalReason.NO_SLOT, f"all {self._slots.limit} slots are taken; try again later")
@@ -429,6 +426,11 @@ def scratch_bytes(architecture: Architecture) -> int:
     """
     widest = max(2 * architecture.ffn, architecture.hidden)
     return 4 * (4 * PIECE_TOKENS * widest + architecture.vocab)
+
+
+def _is_decode(step: Step) -> bool:
+    """One token and its answer wanted: it may share a call. Tokens of a prompt go by themselves."""
+    return step.last and _tokens(step) == 1
 
 
 def _tokens(step: Step) -> int:

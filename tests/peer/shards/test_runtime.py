@@ -1,0 +1,309 @@
+"""The runtime's promise: what a session gets depends on its own tokens only, whatever else runs and however
+hostile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from peer.execution import Execution
+from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
+from planner.manifest import Manifest
+from planner.shards import make_shard
+from planner.store import Store
+
+Answer = Done | Refused
+WAIT_S = 60
+
+
+class Stage:
+    """A runtime and what it delivered."""
+
+    def __init__(self, manifest: Manifest, store: Store, first: int, stop: int, **settings: int) -> None:
+        self.answers: SimpleQueue[Answer] = SimpleQueue()
+        self.runtime = StageRuntime(
+            make_shard(manifest, store, first, stop),
+            threads=1,
+            slots=settings.get("slots", 8),
+            context=settings.get("context", 512),
+            deliver=self.answers.put,
+        )
+
+    def next(self) -> Answer:
+        return self.answers.get(timeout=WAIT_S)
+
+    def done(self) -> Done:
+        answer = self.next()
+        assert isinstance(answer, Done), answer
+        return answer
+
+
+@contextmanager
+def stage(manifest: Manifest, store: Store, first: int, stop: int, **settings: int) -> Iterator[Stage]:
+    made = Stage(manifest, store, first, stop, **settings)
+    try:
+        yield made
+    finally:
+        made.runtime.close()
+
+
+def keep(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return logits.copy()
+
+
+def tokens_step(
+    session: bytes, position: int, tokens: list[int], finish: Callable[[Any], object] | None = keep
+) -> Step:
+    return Step(session, position, np.array(tokens, np.int64), None, True, finish)
+
+
+def run_alone(one: Stage, session: bytes, tokens: list[int], prompt: int) -> list[npt.NDArray[np.float32]]:
+    """Logits after the prompt and after each token."""
+    found = []
+    one.runtime.submit(tokens_step(session, 0, tokens[:prompt]))
+    found.append(one.done().finished)
+    for position in range(prompt, len(tokens)):
+        one.runtime.submit(tokens_step(session, position, [tokens[position]]))
+        found.append(one.done().finished)
+    return found  # type: ignore[return-value]
+
+
+def random_tokens(seed: int, count: int, vocab: int = 100) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, count)]
+
+
+@pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crowd_changes_nothing(made_up: Callable[..., Any], weights: str, seed: int) -> None:
+    """Random prompts, steps, rewinds, releases of seven sessions: each equals its own run alone, to the bit."""
+    _, manifest, store = made_up(weights)
+    rng = random.Random(seed)
+    texts = {bytes([n]): random_tokens(n, rng.randrange(90, 200)) for n in range(7)}
+    prompts = {session: rng.randrange(2, 80) for session in texts}
+    with stage(manifest, store, 0, len(manifest.units)) as alone:
+        expected = {}
+        for session, tokens in texts.items():
+            expected[session] = run_alone(alone, session, tokens, prompts[session])
+            alone.runtime.release(session)
+    with stage(manifest, store, 0, len(manifest.units), slots=5) as crowd:
+        waiting = list(texts)
+        at: dict[bytes, int] = {}
+        busy: set[bytes] = set()
+        finished = 0
+        while finished < len(texts):
+            while waiting and len(at) < 5:
+                session = waiting.pop(0)
+                at[session] = 0
+            for session in rng.sample(sorted(at), len(at)):
+                if session in busy or rng.random() < 0.3:
+                    continue
+                position = at[session]
+                if position > prompts[session] and rng.random() < 0.1:
+                    position = at[session] = max(prompts[session], position - rng.randrange(1, 4))
+                end = prompts[session] if position == 0 else position + 1
+                crowd.runtime.submit(tokens_step(session, position, texts[session][position:end]))
+                busy.add(session)
+            if not busy:
+                continue
+            answer = crowd.done()
+            busy.discard(answer.session)
+            at[answer.session] = answer.position + answer.count
+            place = at[answer.session] - prompts[answer.session]
+            np.testing.assert_array_equal(answer.finished, expected[answer.session][place])
+            if at[answer.session] == len(texts[answer.session]):
+                crowd.runtime.release(answer.session)
+                del at[answer.session]
+                finished += 1
+
+
+def test_cuts_and_chunks_change_nothing(made_up: Callable[..., Any]) -> None:
+    """Every cut of a small model, the prompt in chunks of every size: the same logits to the bit."""
+    for weights in ("f32", "8bit", "4bit", "f16"):
+        _, manifest, store = made_up(weights)
+        tokens, prompt, units = random_tokens(5, 75), 70, len(manifest.units)
+        with stage(manifest, store, 0, units) as whole:
+            expected = run_alone(whole, b"s", tokens, prompt)
+        for cut, chunk in zip(range(1, units), itertools.cycle((70, 33, 7, 2, 64)), strict=False):
+            with stage(manifest, store, 0, cut) as one, stage(manifest, store, cut, units) as two:
+                found, position = [], 0
+                while position < len(tokens):
+                    count = min(chunk, prompt - position) if position < prompt else 1
+                    last = position + count >= prompt
+                    given = np.array(tokens[position : position + count], np.int64)
+                    one.runtime.submit(Step(b"s", position, given, None, last))
+                    two.runtime.submit(Step(b"s", position, None, one.done().hidden, last, keep))
+                    answer = two.done()
+                    if last:
+                        found.append(answer.finished)
+                    position += count
+                np.testing.assert_array_equal(found, expected, f"{weights}, cut {cut}, chunks of {chunk}")
+
+
+R = RefusalReason
+
+
+def hidden(value: float, count: int = 1, width: int = 64, dtype: Any = np.float32) -> npt.NDArray[Any]:
+    return np.full((count, width), value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason", "have"),
+    [
+        (Step(b"new", 1, None, hidden(1), True), R.MISSING_POSITION, 0),
+        (Step(b"old", 11, None, hidden(1), True), R.MISSING_POSITION, 10),
+        (Step(b"old", -1, None, hidden(1), True), R.MISSING_POSITION, 10),
+        (Step(b"old", 10, None, hidden(1, 31), True), R.CONTEXT_OVERFLOW, 10),
+        (Step(b"new", 0, None, hidden(1, 41), True), R.CONTEXT_OVERFLOW, 0),
+        (Step(b"third", 0, None, hidden(1), True), R.NO_SLOT, 0),
+        (Step(b"old", 10, None, hidden(np.nan), True), R.NOT_FINITE_INPUT, 10),
+        (Step(b"old", 10, None, hidden(-np.inf, 3), True), R.NOT_FINITE_INPUT, 10),
+        (Step(b"old", 10, None, hidden(1, width=63), True), R.FAILED, 10),
+        (Step(b"old", 10, None, hidden(1, dtype=np.float64), True), R.FAILED, 10),
+        (Step(b"old", 10, None, hidden(1, 0), True), R.FAILED, 10),
+        (Step(b"old", 10, None, hidden(1)[0], True), R.FAILED, 10),
+        (Step(b"old", 10, None, None, True), R.FAILED, 10),
+        (Step(b"old", 10, np.array([1]), None, True), R.FAILED, 10),
+    ],
+    ids=lambda value: value.name if isinstance(value, R) else "",
+)
+def test_bad_steps_are_refused_and_change_nothing(
+    made_up: Callable[..., Any], step: Step, reason: RefusalReason, have: int
+) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 1, 5, slots=2, context=40) as one:
+        for session in (b"old", b"other"):
+            one.runtime.submit(Step(session, 0, None, hidden(1, 10), False))
+            one.done()
+        one.runtime.submit(step)
+        answer = one.next()
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.have, answer.position) == (reason, have, step.position)
+        assert answer.text
+        one.runtime.submit(Step(b"old", 10, None, hidden(2), False))
+        again = one.done().hidden
+        assert one.runtime.lengths() == {b"old": 11, b"other": 10}
+        one.runtime.submit(Step(b"other", 10, None, hidden(2), False))
+        np.testing.assert_array_equal(one.done().hidden, again)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_result_that_is_not_finite_goes_nowhere(
+    made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 1, 5) as one, monkeypatch.context() as broken:
+        for method in ("decode", "prompt"):
+            broken.setattr(Execution, method, lambda self, values, *_: values * np.float32(np.nan))
+        one.runtime.submit(Step(b"s", 0, None, hidden(1, count), True))
+        answer = one.next()
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.have) == (R.NOT_FINITE_OUTPUT, 0)
+
+
+@pytest.mark.parametrize("tokens", [[-1], [100], [3, 100], [2**40]])
+def test_token_ids_outside_the_vocabulary(made_up: Callable[..., Any], tokens: list[int]) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, 1) as one:
+        one.runtime.submit(tokens_step(b"s", 0, tokens))
+        answer = one.next()
+        assert isinstance(answer, Refused)
+        assert answer.reason is R.FAILED
+
+
+def test_a_failing_finish_or_receiver_does_not_end_the_worker(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+
+    def fail(_: object) -> object:
+        raise ZeroDivisionError("no")
+
+    with stage(manifest, store, 0, len(manifest.units)) as one:
+        for tokens in ([1], [1, 2, 3]):
+            one.runtime.submit(tokens_step(b"s", 0, tokens, fail))
+            answer = one.next()
+            assert isinstance(answer, Refused)
+            assert (answer.reason, one.runtime.lengths()[b"s"]) == (R.FAILED, 0)
+        one.runtime.submit(tokens_step(b"s", 0, [1, 2, 3]))
+        assert one.done().count == 3
+
+
+def test_release_drops_queued_steps_and_frees_the_slot(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, len(manifest.units), slots=1) as one:
+        long = random_tokens(1, 400)
+        for _ in range(3):
+            one.runtime.submit(tokens_step(b"a", 0, long))
+        one.runtime.release(b"a")
+        one.runtime.submit(tokens_step(b"b", 0, [1, 2]))
+        answers = [one.next()]
+        while answers[-1].session == b"a":
+            answers.append(one.next())
+        assert answers[-1].session == b"b"
+        assert isinstance(answers[-1], Done)
+        assert len(answers) <= 3
+        assert one.runtime.lengths() == {b"b": 2}
+
+
+def test_truncate_keeps_a_prefix_and_waits_its_turn(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, len(manifest.units)) as one:
+        one.runtime.submit(tokens_step(b"s", 0, random_tokens(1, 200)))
+        one.runtime.truncate(b"s", 50)
+        one.runtime.truncate(b"unknown", 3)
+        one.runtime.submit(tokens_step(b"s", 51, [1]))
+        assert one.done().count == 200
+        answer = one.next()
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.have) == (R.MISSING_POSITION, 50)
+
+
+def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, len(manifest.units)) as one:
+        one.runtime.submit(tokens_step(b"short", 0, [1, 2]))
+        one.done()
+        one.runtime.submit(tokens_step(b"long", 0, random_tokens(1, 500)))
+        position, order = 2, []
+        one.runtime.submit(tokens_step(b"short", position, [3]))
+        while not order or order[-1] != b"long":
+            answer = one.done()
+            order.append(answer.session)
+            if answer.session == b"short":
+                position += 1
+                one.runtime.submit(tokens_step(b"short", position, [3]))
+        assert len(order) >= 4
+
+
+def test_the_whole_context_can_be_used(made_up: Callable[..., Any]) -> None:
+    """To the last position, with a full neighbour sitting idle between two rows of a batch."""
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, len(manifest.units), context=130, slots=3) as one:
+        for session in (b"a", b"b", b"c"):
+            one.runtime.submit(tokens_step(session, 0, random_tokens(3, 129)))
+            one.done()
+        one.runtime.submit(tokens_step(b"b", 129, [7]))
+        expected = one.done().finished
+        for session in (b"a", b"c"):
+            one.runtime.submit(tokens_step(session, 129, [7]))
+        for _ in "ac":
+            np.testing.assert_array_equal(one.done().finished, expected)
+        one.runtime.submit(tokens_step(b"b", 129, [7]))
+        np.testing.assert_array_equal(one.done().finished, expected)
+        one.runtime.submit(tokens_step(b"a", 130, [7]))
+        answer = one.next()
+        assert isinstance(answer, Refused)
+        assert answer.reason is R.CONTEXT_OVERFLOW
+
+
+def test_a_context_beyond_the_model_is_refused(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    with pytest.raises(ValueError, match="512"):
+        Stage(manifest, store, 0, 1, context=513)
