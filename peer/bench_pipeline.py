@@ -25,9 +25,8 @@ from peer.commands.demo import QUESTION
 from peer.commands.models import find_or_import
 from peer.commands.terminal import say
 from peer.errors import CannotServe
-from peer.text import Text
-from planner.architecture import TokenizerSource
-from planner.manifest import Manifest, decode_manifest
+from peer.mesh import text_of
+from planner.manifest import decode_manifest
 from planner.store import Store
 
 LONG_PROMPT_TOKENS = 900
@@ -100,7 +99,7 @@ def bench_pipeline(args: argparse.Namespace) -> dict[str, Any]:
     store = Store(args.store)
     model_id = find_or_import(store, args.model, "8bit")
     manifest = decode_manifest(store.manifest_bytes(model_id))
-    text = _text(store, manifest)
+    text = text_of(store, manifest)
     short = text.encode_chat([Message("user", QUESTION)])
     long = (short * (LONG_PROMPT_TOKENS // len(short) + 1))[:LONG_PROMPT_TOKENS]
     fast = importlib.util.find_spec("aiolibdatachannel") is not None
@@ -196,15 +195,3 @@ def _figures(
         "medians": {name: round(value, 4) for name, value in medians.items()},
         "versions": {"python": platform.python_version(), "onnxruntime": onnxruntime.__version__},
     }
-
-
-def _text(store: Store, manifest: Manifest) -> Text:
-    return Text(
-        TokenizerSource(
-            tokenizer_json=store.blob_path(manifest.tokenizer.sha256).read_bytes(),
-            chat_template=manifest.chat_template,
-            bos_token=manifest.bos_token,
-            end_tokens=manifest.end_tokens,
-            add_bos=manifest.add_bos,
-        )
-    )
