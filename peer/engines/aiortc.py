@@ -1,6 +1,5 @@
 """Decides how the two channels run over aiortc, the engine that is always there."""
 
-import aioice
 from aiortc import (
     InvalidStateError,
     RTCConfiguration,
@@ -12,26 +11,12 @@ from aiortc import (
 from aiortc.sdp import candidate_from_sdp
 
 from peer.connection import EngineEvents
-from peer.engines import LOOPBACK, EngineSettings
+from peer.engines import EngineSettings
+from peer.engines.aiortc_ice import BoundConnection
+from peer.engines.aiortc_tuned import tune
 from peer.errors import ConnectionLost, SignalingFault
 from peer.flow import LOW_WATER_BYTES
 from peer.frames import Channel
-
-
-class BoundConnection(aioice.Connection):  # type: ignore[misc]
-    """An ICE connection whose host candidates are the addresses it is told, instead of aioice's choice.
-
-    aioice leaves out 127.0.0.1 always; here it is used when asked for, or when this machine has no other address.
-    """
-
-    bind: tuple[str, ...] = ()
-
-    async def get_component_candidates(
-        self, component: int, addresses: list[str], timeout: int = 5
-    ) -> list[aioice.Candidate]:
-        chosen = list(self.bind) or addresses or list(LOOPBACK)
-        found: list[aioice.Candidate] = await super().get_component_candidates(component, chosen, timeout)
-        return found
 
 
 class AiortcEngine:
@@ -111,6 +96,7 @@ class AiortcEngine:
         ice = self._pc.sctp.transport.transport._connection
         ice.__class__ = BoundConnection
         ice.bind = self._bind
+        tune(self._pc.sctp)
 
     def _channel_open(self) -> None:
         if all(c.readyState == "open" for c in self._channels.values()):

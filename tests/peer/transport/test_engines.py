@@ -289,7 +289,9 @@ async def test_nothing_is_left_after_many_connections(mesh: Mesh, engine: str) -
         await cycle(mesh, (engine, engine))
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    async with asyncio.timeout(5):  # libdatachannel's own threads close the last socket a moment later
+        while len(os.listdir("/proc/self/fd")) > descriptors:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 def test_engine_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import runpy
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from aiortc import rtcsctptransport
 
 from peer.connection import ConnectionState
-from peer.errors import FrameError
+from peer.engines.aiortc_tuned import _Ready
+from peer.errors import ConnectionLost, FrameError
 from peer.flow import PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
 from peer.frames import Channel, Frame, Request, channel_of, decode, encode
 
@@ -182,3 +185,28 @@ async def test_mutated_frames_over_a_real_connection(mesh: Mesh, engines: tuple[
         await b.connection.wait_closed()
         assert isinstance(b.connection.error, FrameError) or b.connection.reason
     assert friend.connection.state is ConnectionState.OPEN
+
+
+@pytest.mark.parametrize("fault", ["text that is not UTF-8", "a DATA chunk cut short", "two INIT chunks"])
+async def test_broken_sctp_drops_the_peer_alone(mesh: Mesh, engine: str, fault: str) -> None:
+    a, b = await mesh.pair(("aiortc", engine))
+    c, d = await mesh.pair(("aiortc", engine))
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    sctp = a.connection._engine._pc.sctp  # type: ignore[attr-defined]
+    match fault:
+        case "text that is not UTF-8":
+            channel = a.connection._engine._channels[Channel.DATA]  # type: ignore[attr-defined]
+            sctp._data_channel_queue.append((channel, rtcsctptransport.WEBRTC_STRING, b"\xff\xfe"))
+            await sctp._data_channel_flush()
+        case "a DATA chunk cut short":
+            await sctp._send_chunk(_Ready(b"\x00\x03\x00\x08\x00\x00\x00\x01"))
+        case _:
+            init = bytes(rtcsctptransport.InitChunk())
+            await sctp._send_chunk(_Ready(init + init))
+    c.connection.send(Request(1, "still", b"here"))
+    await d.until(lambda: d.frames == [Request(1, "still", b"here")])
+    if engine == "aiortc":  # libdatachannel throws such packets away and goes on
+        await b.connection.wait_closed()
+        assert isinstance(b.connection.error, ConnectionLost | FrameError)
+    assert not faults
