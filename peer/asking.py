@@ -15,6 +15,7 @@ from typing import Final
 from peer.chat_template import Message
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, NoPlan
 from peer.mesh_state import PlanRecord
+from peer.names import named
 from peer.node import Node, Outcome
 from peer.sampling import Sampling
 from peer.session import Ask, Broken, Emit, Ended, OriginSession, room_for
@@ -147,7 +148,7 @@ class Conversation:
     async def _plan(self, wait_s: float) -> PlanRecord:
         node = self._node
         if not await node.until(lambda state: state.serving() is not None, wait_s):
-            reason = node.state.refused or "its peers are still loading"
+            reason = named(node.state.refused, node.state.members) or "its peers are still loading"
             raise NoPlan(f"the mesh cannot answer yet: {reason}")
         plan = node.state.serving()
         assert plan is not None

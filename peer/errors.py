@@ -18,6 +18,8 @@ PeerError
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
+├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
+├── Interrupted              Ctrl-C came before there was anything to stop politely
 ├── SamplingError            settings or logits that no token can be drawn from
 │   ├── BadSampling          a setting out of its range
 │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
@@ -102,6 +104,14 @@ class AnswerFailed(MeshError):
 
 class CannotServe(MeshError):
     """This peer cannot load or run what the plan gave it."""
+
+
+class StateUnusable(PeerError):
+    """The folder with this machine's keys cannot be read, written or shared."""
+
+
+class Interrupted(PeerError):
+    """A person pressed Ctrl-C while the command was still getting ready."""
 
 
 class SamplingError(PeerError):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import aiohttp
 
-from peer.errors import CannotServe
-from planner.errors import CorruptStore, NotInStore
+from peer.errors import CannotServe, PeerError
+from planner.errors import CorruptStore, NotInStore, PlannerError
 from planner.manifest import Manifest, decode_manifest
 from planner.store import MANIFEST_LIMIT_BYTES, PIECE_BYTES, BlobRef, BlobWriter, Store
 
@@ -29,6 +29,7 @@ class Fetcher:
     def __init__(self, store: Store, base_url: str) -> None:
         self._store = store
         self._base_url = base_url.rstrip("/")
+        self._whole: set[str] = set()  # blobs whose bytes this process has checked
         self.network_bytes = 0  # fetched so far; 0 when everything was here already
 
     async def manifest(self, model_id: str) -> Manifest:
@@ -47,7 +48,7 @@ class Fetcher:
 
     async def blobs(self, refs: Sequence[BlobRef], progress: Progress | None = None) -> None:
         """Brings every blob of `refs` into the store. Raises CannotServe when a source fails for good."""
-        missing = [ref for ref in refs if not self._store.has_blob(ref)]
+        missing = [ref for ref in refs if not await asyncio.to_thread(self._is_whole, ref)]
         total = sum(ref.bytes for ref in refs)
         here = total - sum(ref.bytes for ref in missing)
 
@@ -65,6 +66,16 @@ class Fetcher:
             for ref in missing:
                 await self._blob(client, ref, room, more)
 
+    def _is_whole(self, ref: BlobRef) -> bool:
+        """Whether the blob is here and every piece of it has its hash: disks flip bits, too. Looked at once."""
+        if ref.sha256 not in self._whole:
+            try:
+                self._store.verify_blob(ref)
+            except (NotInStore, CorruptStore):
+                return False
+            self._whole.add(ref.sha256)
+        return True
+
     async def _blob(
         self,
         client: aiohttp.ClientSession,
@@ -80,9 +91,10 @@ class Fetcher:
                 async with asyncio.TaskGroup() as tasks:
                     for index in wanted:
                         tasks.create_task(self._piece(client, writer, index, room, more))
-            except* (CannotServe, CorruptStore) as group:
+            except* (PeerError, PlannerError) as group:
                 raise group.exceptions[0] from None
             await asyncio.to_thread(writer.commit)
+            self._whole.add(ref.sha256)
         finally:
             writer.close()
 
@@ -122,7 +134,7 @@ class Fetcher:
                         return body
                     else:
                         trouble = f"it sent more than the {limit} bytes asked for"
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 trouble = str(error) or type(error).__name__
             await asyncio.sleep(0.2 * 2**attempt)
         raise CannotServe(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -22,21 +22,24 @@ from peer.connection import Engine
 from peer.coordinating import Coordinating
 from peer.coordinator import Coordinator, check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
-from peer.errors import ConnectFailed, NotAdmitted
+from peer.errors import BadCommand, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
+from peer.identities import KeptIdentity, thrown_away
+from peer.kept_mesh import KeptInvite
 from peer.measure import measure_units
-from peer.mesh import Mesh, Phase, Report, silent
+from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MemberJoined, ModelChosen
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
-from peer.signaling_client import Credentials, SignalingClient, SignalingEvents
+from peer.signaling_client import ClientState, Credentials, SignalingClient, SignalingEvents
 from planner.codec import decode_request, encode_answer
-from planner.manifest import decode_manifest
+from planner.manifest import Manifest, decode_manifest
 from planner.placement import plan
 from planner.store import Store
-from signaling.invites import Role, parse_link
-from signaling.keys import SEED_BYTES, Identity, identity_from_seed
+from signaling.errors import InviteRevoked, Replaced, SignalingError
+from signaling.invites import Grant, Role, make_revocation, parse_link
+from signaling.keys import Identity
 from signaling.presence import SignalKind
 from signaling.server import ServerOptions, serve
 
@@ -56,14 +59,19 @@ class Founding:
     invite_expires_s: int = 0  # 0: never
     invite_uses: int = 0  # 0: any number
     invite_role: Role = Role.PEER
+    kept: tuple[KeptInvite, ...] = ()  # of earlier runs, registered again; the withdrawn ones stay withdrawn
+    shown: KeptInvite | None = None  # one of `kept` to show instead of a new one
 
 
 class _Door:
     """The signaling client and the node know each other through this: the client comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[Grant], None] | None = None) -> None:
         self.node: Node | None = None
         self.client: SignalingClient | None = None
+        self.mesh: Mesh | None = None
+        self._keep = keep or (lambda _: None)
+        self._hanging_up: set[asyncio.Task[None]] = set()
 
     def events(self) -> SignalingEvents:
         def described(peer: str, connection: bytes, kind: SignalKind, sdp: str) -> None:
@@ -74,7 +82,23 @@ class _Door:
             if self.node is not None:
                 self.node.dialer.candidate(peer, connection, text)
 
-        return SignalingEvents(on_description=described, on_candidate=candidate)
+        def left(peer: str, reason: str) -> None:
+            if self.node is not None and reason == InviteRevoked.__name__:
+                task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
+                self._hanging_up.add(task)
+                task.add_done_callback(self._hanging_up.discard)
+
+        def state(state: ClientState, why: SignalingError | None) -> None:
+            if self.mesh is not None and isinstance(why, InviteRevoked | Replaced):
+                self.mesh.end(str(why))
+
+        return SignalingEvents(
+            on_description=described,
+            on_candidate=candidate,
+            on_left=left,
+            on_membership=self._keep,
+            on_state=state,
+        )
 
     async def signal(self, kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
         client = self.client
@@ -120,16 +144,18 @@ async def found(
     units = manifest.planner_units()
     if founding.mesh.cuts is not None:
         check_cuts(founding.mesh.cuts, len(units))
-    identity = identity_from_seed(os.urandom(SEED_BYTES))
+    _check_context(manifest, founding.mesh.context)
+    identity = thrown_away().identity
     door = _Door()
     async with serve(founding.server, store, plan_bytes) as server:
         report(Phase(f"listening on {server.url}", 0, 0))
         credentials = Credentials.founder(mesh_key, identity, options.name)
         async with SignalingClient(server.url, credentials, door.events()) as client:
             node = _node(door, client, options)
-            mesh = Mesh(node, client, store, report)
+            mesh = door.mesh = Mesh(node, client, store, report)
             try:
-                mesh.use_model(manifest)
+                mesh.manifest = manifest
+                _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinator = Coordinator(node.me, units, founding.mesh.cuts)
                 node.coordinating = Coordinating(
                     coordinator, node.send, node.state_changed, lambda peer: _may_compute(client, peer)
@@ -149,13 +175,18 @@ async def found(
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
                 mesh.compute(options, Fetcher(store, server.url))
-                mesh.link = await mesh.invite(
-                    mesh_key,
-                    founding.public_url or server.url,
-                    founding.invite_role,
-                    founding.invite_expires_s,
-                    founding.invite_uses,
-                )
+                await _register_kept(client, founding.kept, mesh_key)
+                address = founding.public_url or server.url
+                if founding.shown is not None:
+                    mesh.link = founding.shown.link(address)
+                else:
+                    mesh.link = await mesh.invite(
+                        mesh_key,
+                        address,
+                        founding.invite_role,
+                        founding.invite_expires_s,
+                        founding.invite_uses,
+                    )
                 node.coordinating.submit(await mesh.measured(options, times))
                 yield mesh
             finally:
@@ -165,20 +196,29 @@ async def found(
 
 @asynccontextmanager
 async def join(
-    link: str, options: PeerOptions, store: Store, *, compute: bool = False, report: Report = silent
+    link: str,
+    options: PeerOptions,
+    store: Store,
+    *,
+    compute: bool = False,
+    report: Report = silent,
+    kept: KeptIdentity | None = None,
 ) -> AsyncIterator[Mesh]:
     """A member of the mesh that `link` leads to; with `compute` it lends this machine, else it only asks.
+
+    `kept`: who this peer is, when it comes back or means to (peer.identities); None: nobody that was here before.
 
     Raises WrongLink, InviteExpired, InviteUsedUp, InviteRevoked, ServerUnreachable, NotAdmitted, ConnectFailed.
     """
     invite = parse_link(link)
-    identity = identity_from_seed(os.urandom(SEED_BYTES))
-    door = _Door()
+    own = kept or thrown_away()
+    door = _Door(own.keep)
     report(Phase("connect", 0, 0))
-    credentials = Credentials.from_link(invite, identity, options.name)
+    membership = own.membership(invite.invite().public.encoded)
+    credentials = Credentials.from_link(invite, own.identity, options.name, membership)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
         node = _node(door, client, options)
-        mesh = Mesh(node, client, store, report)
+        mesh = door.mesh = Mesh(node, client, store, report)
         mesh.link = invite
         try:
             fetcher = Fetcher(store, invite.server)
@@ -187,7 +227,7 @@ async def join(
             assert model is not None
             manifest = await fetcher.manifest(model.model)
             await fetcher.blobs([manifest.tokenizer])
-            mesh.use_model(manifest)
+            mesh.manifest = manifest
 
             async def rejoin() -> None:
                 await _enter(node, client, options, compute)
@@ -206,6 +246,25 @@ async def join(
                 await mesh.leave("left")
             else:
                 await mesh.close("left")
+
+
+def _check_context(manifest: Manifest, context: int) -> None:
+    most = manifest.architecture.context
+    if context > most:
+        raise BadCommand(
+            f"{manifest.name} was trained for {most} tokens of context, got --context {context}: "
+            f"give {most} or less"
+        )
+
+
+async def _register_kept(client: SignalingClient, kept: tuple[KeptInvite, ...], mesh_key: Identity) -> None:
+    """Lets the links of earlier runs work again, and the withdrawn ones not."""
+    grants = [invite.grant for invite in kept if not invite.revoked]
+    if grants:
+        await client.register(*grants)
+    withdrawn = [make_revocation(mesh_key, invite.grant.key) for invite in kept if invite.revoked]
+    if withdrawn:
+        await client.withdraw(*withdrawn)
 
 
 async def _enter(node: Node, client: SignalingClient, options: PeerOptions, compute: bool) -> None:

@@ -24,6 +24,7 @@ from peer.holding import Holding
 from peer.measure import UnitTimes
 from peer.mesh_state import LinkFacts, MemberMeasured, Profile, UnitsHeld
 from peer.meter import Meter
+from peer.names import named
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pipeline import Run_
@@ -49,6 +50,8 @@ REJOIN_PAUSES_S: Final = (
     8.0,
 )  # between attempts to reach a lost coordinator
 SESSION_BYTES: Final = 16
+METER_S: Final = 0.5  # between readings of the token counter
+WITHDRAWN: Final = "the invite this peer came with was withdrawn"
 
 log = logging.getLogger(__name__)
 
@@ -87,29 +90,31 @@ class Mesh:
         self.why_ended = ""
         self._text: Text | None = None
         self._meter = Meter()
-        self._last_tokens = 0
         self._tasks: set[asyncio.Task[None]] = set()
         node.answer_more = self._answer
 
     # --- asking
 
     def conversation(self) -> Conversation:
-        """A new conversation with the model. Close it when it is over."""
-        if self._text is None:
-            raise NoPlan("the model's tokenizer is not here yet")
-        return Conversation(self.node, self._text, os.urandom(SESSION_BYTES))
+        """A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known."""
+        return Conversation(self.node, self.text, os.urandom(SESSION_BYTES))
 
     @property
     def text(self) -> Text:
-        """The model's tokenizer and chat template."""
+        """The model's tokenizer and chat template, read when first needed: tens of MiB that a peer that only computes
+        does without. Raises NoPlan before the model is known.
+        """
         if self._text is None:
-            raise NoPlan("the model's tokenizer is not here yet")
+            if self.manifest is None:
+                raise NoPlan("the model's tokenizer is not here yet")
+            self._text = text_of(self.store, self.manifest)
         return self._text
 
     async def until_serving(self, timeout_s: float | None = None) -> None:
         """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
         if not await self.node.until(lambda state: state.serving() is not None, timeout_s):
-            raise NoPlan(self.node.state.refused or "the peers of this mesh are still loading")
+            state = self.node.state
+            raise NoPlan(named(state.refused, state.members) or "the peers of this mesh are still loading")
 
     async def status(self) -> dict[str, Any]:
         """What every member says of itself, by peer id; members that do not answer are left out."""
@@ -153,7 +158,7 @@ class Mesh:
             await self.holding.close()
         if self.node.coordinating is not None:
             await self.node.coordinating.close()
-        self._end(reason)
+        self.end(reason)
 
     # --- the founder's part
 
@@ -174,19 +179,6 @@ class Mesh:
         self.node.coordinating.set_cuts(cuts)
 
     # --- inner moves
-
-    def use_model(self, manifest: Manifest) -> None:
-        """Takes the manifest whose blobs for the tokenizer are here."""
-        self.manifest = manifest
-        self._text = Text(
-            TokenizerSource(
-                tokenizer_json=self.store.blob_path(manifest.tokenizer.sha256).read_bytes(),
-                chat_template=manifest.chat_template,
-                bos_token=manifest.bos_token,
-                end_tokens=manifest.end_tokens,
-                add_bos=manifest.add_bos,
-            )
-        )
 
     def compute(self, options: PeerOptions, fetcher: Fetcher) -> None:
         """Begins to hold what plans give this peer."""
@@ -209,9 +201,10 @@ class Mesh:
             lambda run: (
                 lambda done, total: self.report(Phase(f"fetch units {run[0]}-{run[1] - 1}", done, total))
             ),
-            self._end,
+            self.end,
         )
         self.node.on_state.append(self.holding.state_changed)
+        self._start(self._meter_tokens())
         self.holding.start()
         self.holding.state_changed()
 
@@ -240,8 +233,11 @@ class Mesh:
         def gone(peer: str, reason: str, polite: bool) -> None:
             if peer != self.node.coordinator or self.ended.is_set():
                 return
+            if reason == WITHDRAWN:
+                self.end("the founder withdrew the invite you came with: ask for a new link")
+                return
             if polite:
-                self._end(f"the founder closed the mesh ({reason})")
+                self.end(f"the founder closed the mesh ({reason})")
                 return
             self._start(self._rejoin(rejoin))
 
@@ -258,7 +254,7 @@ class Mesh:
             if self.holding is not None:
                 self.holding.forget_report()
             return
-        self._end("the coordinator did not come back; ask for a new link when the founder is online again")
+        self.end("the coordinator did not come back; ask for a new link when the founder is online again")
 
     async def _report_held(self, runs: tuple[Run_, ...]) -> None:
         await self.node.tell_coordinator("held", UnitsHeld(self.node.me, runs))
@@ -294,13 +290,13 @@ class Mesh:
             },
         }
 
-    def count_tokens(self, _: float) -> None:
-        """Feeds the meter of tokens sampled here."""
-        for _new in range(self.node.core.tokens_sampled - self._last_tokens):
-            self._meter.add(time.monotonic())
-        self._last_tokens = self.node.core.tokens_sampled
+    async def _meter_tokens(self) -> None:
+        while True:
+            self._meter.read(time.monotonic(), self.node.core.tokens_sampled)
+            await asyncio.sleep(METER_S)
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """This membership is over for a reason that people should read; whoever waits for `ended` leaves."""
         if not self.ended.is_set():
             self.why_ended = why
             self.ended.set()
@@ -316,6 +312,19 @@ def _whole(body: Body, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
     return value
+
+
+def text_of(store: Store, manifest: Manifest) -> Text:
+    """The tokenizer and chat template of a stored model."""
+    return Text(
+        TokenizerSource(
+            tokenizer_json=store.blob_path(manifest.tokenizer.sha256).read_bytes(),
+            chat_template=manifest.chat_template,
+            bos_token=manifest.bos_token,
+            end_tokens=manifest.end_tokens,
+            add_bos=manifest.add_bos,
+        )
+    )
 
 
 def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:

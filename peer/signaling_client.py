@@ -222,11 +222,15 @@ class SignalingClient:
         """Founder: withdraw an invite; members that came with it are out."""
         if not self._credentials.is_founder:
             raise ForgedPresence("only the founder, who holds the mesh key, can withdraw an invite")
-        revocation = make_revocation(self._credentials.invite, invite_key)
-        self._revoked(revocation)
-        self._grants.pop(invite_key, None)
+        await self.withdraw(make_revocation(self._credentials.invite, invite_key))
+
+    async def withdraw(self, *revocations: Revocation) -> None:
+        """Pass on what the mesh key withdrew; its signature counts, not who brings it."""
+        for revocation in revocations:
+            self._revoked(revocation)
+            self._grants.pop(revocation.key, None)
         self._tell()
-        await self._register((), (revocation,))
+        await self._register((), revocations)
 
     # --- life
 

@@ -1,0 +1,164 @@
+"""Decides who this process is in a mesh: the first kept key that no other process of this machine uses now.
+
+Edge. One folder per mesh under the state folder; in it `<slot>.json` holds a key seed and the memberships the founder
+signed for it, `<slot>.lock` is locked for as long as a process is that peer. A peer that comes back is the same peer,
+takes up no further place of a counted invite, and may come when the invite has expired or is used up.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from peer.errors import StateUnusable
+from planner.durable import open_locked, rename_durably
+from signaling.errors import IdentityError, InviteError, MessageError
+from signaling.invites import Grant, verify_grant
+from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text
+from signaling.messages import GRANT, load_json
+
+FORMAT: Final = 1
+MAX_SLOTS: Final = 256  # processes of one machine in one mesh at the same time
+MAX_MEMBERSHIPS: Final = 64  # invites that one key came with, the latest kept
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KeptIdentity:
+    """A key, the memberships it was given by invite key, and how to keep another one."""
+
+    identity: Identity
+    memberships: tuple[Grant, ...]
+    keep: Callable[[Grant], None]
+
+    def membership(self, invite_key: bytes) -> Grant | None:
+        """What lets this key come back with that invite; None before the founder signed it."""
+        return next((grant for grant in reversed(self.memberships) if grant.via == invite_key), None)
+
+
+def thrown_away() -> KeptIdentity:
+    """A fresh key that nobody keeps."""
+    return KeptIdentity(identity_from_seed(os.urandom(SEED_BYTES)), (), lambda _: None)
+
+
+@contextmanager
+def kept_identity(state: Path, mesh: str) -> Iterator[KeptIdentity]:
+    """This process's identity in `mesh`, its own until the block ends. Raises StateUnusable."""
+    folder = state / "peers" / mesh
+    private_folder(folder)
+    path, fd = _first_free(folder)
+    try:
+        seed, memberships = _read(path, mesh)
+
+        def keep(membership: Grant) -> None:
+            nonlocal memberships
+            others = tuple(grant for grant in memberships if grant.via != membership.via)
+            memberships = (*others, membership)[-MAX_MEMBERSHIPS:]
+            try:
+                _write(path, seed, memberships)
+            except StateUnusable as error:
+                log.error("%s", error)
+
+        yield KeptIdentity(identity_from_seed(seed), memberships, keep)
+    finally:
+        os.close(fd)
+
+
+def _first_free(folder: Path) -> tuple[Path, int]:
+    for slot in range(MAX_SLOTS):
+        try:
+            fd = open_locked(folder / f"{slot}.lock")
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        if fd is not None:
+            return folder / f"{slot}.json", fd
+    raise StateUnusable(
+        f"{MAX_SLOTS} processes of this machine are in the mesh already: end some, or give another --state folder"
+    )
+
+
+def _read(path: Path, mesh: str) -> tuple[bytes, tuple[Grant, ...]]:
+    text = read_private(path)
+    if text is None:
+        seed = os.urandom(SEED_BYTES)
+        _write(path, seed, ())
+        return seed, ()
+    try:
+        raw = load_json(text)
+        if raw.get("format") != FORMAT or not isinstance(raw.get("memberships"), list):
+            raise ValueError("not of this format")
+        seed = from_text(str(raw.get("seed")))
+        identity = identity_from_seed(seed)
+        memberships = tuple(GRANT.read(item, "membership") for item in raw["memberships"][:MAX_MEMBERSHIPS])
+        for membership in memberships:
+            verify_grant(membership, mesh)
+            if membership.key != identity.public.encoded:
+                raise ValueError("a membership is for another key")
+    except (MessageError, IdentityError, InviteError, ValueError) as error:
+        raise StateUnusable(
+            f"{path} is damaged ({error}): move it away, then this machine joins as a new peer"
+        ) from error
+    return seed, memberships
+
+
+def _write(path: Path, seed: bytes, memberships: tuple[Grant, ...]) -> None:
+    kept: dict[str, Any] = {
+        "format": FORMAT,
+        "seed": to_text(seed),
+        "memberships": [GRANT.write(grant) for grant in memberships],
+    }
+    write_private(path, json.dumps(kept, separators=(",", ":")))
+
+
+def private_folder(folder: Path) -> None:
+    """Makes the folder, for its owner only. Raises StateUnusable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def read_private(path: Path) -> str | None:
+    """The text of a file with secrets; None when there is none. Raises StateUnusable, also when others may read it."""
+    try:
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise StateUnusable(f"{path} holds secrets and can be read by others: run chmod 600 {path}")
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise StateUnusable(f"{path} is damaged (not text): move it away") from error
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read, whole or not at all. Raises StateUnusable."""
+    draft = path.with_suffix(".new")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=_private) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        rename_durably(draft, path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise _unusable(path, error) from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _unusable(path: Path, error: OSError) -> StateUnusable:
+    return StateUnusable(
+        f"{path} cannot be used: {error.strerror or error}; free or allow it, or give another --state folder"
+    )
