@@ -26,21 +26,16 @@ from peer.frames import (
     MAX_TEXT_BYTES,
     Bye,
     ByeAck,
-    Cancel,
     Channel,
     Credit,
     Frame,
     Hello,
-    Open,
     Ping,
     Pong,
-    Refuse,
-    Release,
-    Step,
-    Token,
     channel_of,
     decode,
     encode,
+    sessions_of,
 )
 from peer.heartbeat import Heartbeat, HeartbeatTimes, Verdict
 
@@ -503,7 +498,7 @@ class Connection:
     def _send(self, frame: Frame) -> None:
         encoded = encode(frame)
         channel = channel_of(frame)
-        self._senders[channel].push(encoded, _order_of(frame))
+        self._senders[channel].push(encoded, _orders_of(frame))
         self.stats.sent_frames += 1
         self.stats.sent_bytes += len(encoded)
         self._pump(channel)
@@ -536,15 +531,13 @@ def fingerprint_of(sdp: str) -> str:
     raise SignalingFault("expected an SDP with a sha-256 fingerprint (a=fingerprint), got none")
 
 
-def _order_of(frame: Frame) -> bytes:
-    """Frames with the same key stay in order: those of a session, and those of the control channel but for beats."""
+def _orders_of(frame: Frame) -> tuple[bytes, ...]:
+    """Which frames stay in order: those of a session, and those of the control channel but for beats and credit."""
     match frame:
-        case Open() | Step() | Token() | Refuse() | Cancel() | Release():
-            return frame.session
         case Ping() | Pong() | Credit():
-            return b"beat"
+            return (b"beat",)
         case _:
-            return b""
+            return sessions_of(frame)
 
 
 def _cut_text(text: str) -> str:

@@ -29,18 +29,18 @@ _WHOLE_FRAME_BYTES: Final = PIECE_BYTES - len(_WHOLE)
 class _Cut:
     """A frame on its way: the bytes before `at` have been cut off and sent."""
 
-    __slots__ = ("at", "data", "order")
+    __slots__ = ("at", "data", "orders")
 
-    def __init__(self, data: bytes, order: bytes) -> None:
+    def __init__(self, data: bytes, orders: tuple[bytes, ...]) -> None:
         self.data = data
-        self.order = order
+        self.orders = orders
         self.at = 0
 
 
 class Sender:
     """The sending half of one channel.
 
-    Frames with the same `order` key arrive in the order in which they were pushed. A short frame (one piece)
+    Frames that share a key of `orders` arrive in the order in which they were pushed. A short frame (one piece)
     goes before and between the pieces of long frames of other keys: a token never waits for a prompt.
     """
 
@@ -53,7 +53,7 @@ class Sender:
         self.queued_bytes = 0
         self.sent_bytes = 0
 
-    def push(self, frame: bytes, order: bytes) -> None:
+    def push(self, frame: bytes, orders: tuple[bytes, ...]) -> None:
         """Queues an encoded frame. Raises BackpressureExceeded when the queue would outgrow its bound."""
         if self.queued_bytes + len(frame) > self._max_queued_bytes:
             raise BackpressureExceeded(
@@ -61,11 +61,11 @@ class Sender:
                 f"more on top of {self.queued_bytes}; wait for drained() before sending"
             )
         self.queued_bytes += len(frame)
-        if len(frame) <= _WHOLE_FRAME_BYTES and order not in self._long_orders:
+        if len(frame) <= _WHOLE_FRAME_BYTES and self._long_orders.keys().isdisjoint(orders):
             self._short.append(frame)
         else:
-            self._long.append(_Cut(frame, order))
-            self._long_orders[order] += 1
+            self._long.append(_Cut(frame, orders))
+            self._long_orders.update(orders)
 
     def grant(self, total_bytes: int) -> None:
         """Takes a CREDIT; an older, smaller total changes nothing."""
@@ -103,9 +103,7 @@ class Sender:
         cut.at = stop
         if stop == total:
             self._long.popleft()
-            self._long_orders[cut.order] -= 1
-            if not self._long_orders[cut.order]:
-                del self._long_orders[cut.order]
+            self._long_orders -= Counter(cut.orders)  # drops keys that come to nothing
         return piece
 
     def _pay(self, piece_bytes: int) -> bool:

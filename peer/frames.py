@@ -21,11 +21,11 @@ from peer.errors import (
     WrongChannel,
     WrongField,
 )
+from peer.fields import MAX_INT, Field, integer, integers, shown, text, texts
 from peer.tensors import MAX_TENSOR_BYTES, Tensor, tensor_from_wire
 
 PROTOCOL_VERSION: Final = 1
 
-MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold exactly
 SESSION_BYTES: Final = 16
 MAX_NAME_BYTES: Final = 128  # peer ids, display names, agent strings, method names
 MAX_TEXT_BYTES: Final = 4096  # reasons and messages meant for people
@@ -304,14 +304,6 @@ class Payload(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """What a header field may hold."""
-
-    expected: str
-    fits: Callable[[Any], bool]
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """How one kind is laid out: its number, channel, header fields in order, and what follows the header."""
 
@@ -324,36 +316,9 @@ class Layout:
     values: Callable[[Any], Any]
 
 
-def _integer(low: int, high: int) -> Field:
-    return Field(f"an integer from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
-
-
-def _text(limit: int) -> Field:
-    return Field(
-        f"text of at most {limit} bytes",
-        lambda v: type(v) is str and len(v) <= limit and (len(v) * 4 <= limit or len(v.encode()) <= limit),
-    )
-
-
-def _integers(limit: int, low: int, high: int = MAX_INT) -> Field:
-    def fits(value: Any) -> bool:
-        if type(value) is not tuple or len(value) > limit:
-            return False
-        return all(type(v) is int and low <= v <= high for v in value)
-
-    return Field(f"at most {limit} integers from {low} to {high}", fits)
-
-
-def _texts(limit: int, each: Field) -> Field:
-    return Field(
-        f"at most {limit} texts, each {each.expected}",
-        lambda v: type(v) is tuple and len(v) <= limit and all(each.fits(t) for t in v),
-    )
-
-
-_UINT: Final = _integer(0, MAX_INT)
-_NAME: Final = _text(MAX_NAME_BYTES)
-_TEXT: Final = _text(MAX_TEXT_BYTES)
+_UINT: Final = integer(0, MAX_INT)
+_NAME: Final = text(MAX_NAME_BYTES)
+_TEXT: Final = text(MAX_TEXT_BYTES)
 _SESSION: Final = Field(f"{SESSION_BYTES} bytes", lambda v: type(v) is bytes and len(v) == SESSION_BYTES)
 
 
@@ -390,9 +355,9 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 _CONTROL: Final = Channel.CONTROL
 _DATA: Final = Channel.DATA
 _BODY: Final = (Payload.BODY, MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES)
-_PLACE: Final = _integer(0, MAX_ROUTE - 1)
-_FLAG: Final = _integer(0, 1)
-_TOKEN: Final = _integer(0, 2**31 - 1)
+_PLACE: Final = integer(0, MAX_ROUTE - 1)
+_FLAG: Final = integer(0, 1)
+_TOKEN: Final = integer(0, 2**31 - 1)
 
 LAYOUTS: Final[tuple[Layout, ...]] = (
     _layout(Kind.HELLO, _CONTROL, Hello, (_UINT, _NAME, _NAME, _NAME)),
@@ -400,9 +365,9 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
     _layout(Kind.PONG, _CONTROL, Pong, (_UINT,)),
     _layout(Kind.BYE, _CONTROL, Bye, (_TEXT, _UINT)),
     _layout(Kind.BYE_ACK, _CONTROL, ByeAck),
-    _layout(Kind.CREDIT, _CONTROL, Credit, (_integer(_DATA, _DATA), _UINT)),
+    _layout(Kind.CREDIT, _CONTROL, Credit, (integer(_DATA, _DATA), _UINT)),
     _layout(Kind.REQUEST, _CONTROL, Request, (_UINT, _NAME), *_BODY),
-    _layout(Kind.RESPONSE, _CONTROL, Response, (_UINT, _integer(0, 65535), _TEXT), *_BODY),
+    _layout(Kind.RESPONSE, _CONTROL, Response, (_UINT, integer(0, 65535), _TEXT), *_BODY),
     _layout(Kind.ENTRY, _CONTROL, Entry, (_UINT, _UINT), *_BODY),
     _layout(Kind.SNAPSHOT, _CONTROL, Snapshot, (_UINT, _UINT), *_BODY),
     _layout(
@@ -410,11 +375,11 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         _DATA,
         Open,
         (
-            *(_SESSION, _UINT, _UINT, _texts(MAX_ROUTE, _NAME), _PLACE, _NAME, _UINT, _UINT, _UINT),
+            *(_SESSION, _UINT, _UINT, texts(MAX_ROUTE, _NAME), _PLACE, _NAME, _UINT, _UINT, _UINT),
             *(
-                _integers(MAX_SAMPLING, -MAX_INT),
-                _integers(MAX_END_TOKENS, 0, 2**31 - 1),
-                _integer(0, MAX_HISTORY),
+                integers(MAX_SAMPLING, -MAX_INT),
+                integers(MAX_END_TOKENS, 0, 2**31 - 1),
+                integer(0, MAX_HISTORY),
             ),
         ),
         Payload.TOKENS,
@@ -424,12 +389,12 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         Kind.STEP,
         _DATA,
         Step,
-        (_SESSION, _UINT, _UINT, _UINT, _integer(1, 2**31 - 1), _FLAG),
+        (_SESSION, _UINT, _UINT, _UINT, integer(1, 2**31 - 1), _FLAG),
         Payload.TENSOR,
         MAX_TENSOR_BYTES,
     ),
-    _layout(Kind.TOKEN, _DATA, Token, (_SESSION, _UINT, _UINT, _TOKEN, _integer(0, max(Finish)))),
-    _layout(Kind.REFUSE, _DATA, Refuse, (_SESSION, _UINT, _PLACE, _UINT, _UINT, _integer(0, 255), _TEXT)),
+    _layout(Kind.TOKEN, _DATA, Token, (_SESSION, _UINT, _UINT, _TOKEN, integer(0, max(Finish)))),
+    _layout(Kind.REFUSE, _DATA, Refuse, (_SESSION, _UINT, _PLACE, _UINT, _UINT, integer(0, 255), _TEXT)),
     _layout(Kind.CANCEL, _DATA, Cancel, (_SESSION, _UINT, _UINT, _TEXT)),
     _layout(Kind.RELEASE, _DATA, Release, (_SESSION,)),
     _layout(Kind.PROBE, _DATA, Probe, (_UINT,), Payload.BODY, MAX_PROBE_BYTES),
@@ -438,15 +403,15 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         Kind.BUNDLE,
         _DATA,
         Bundle,
-        (_integers(MAX_BUNDLE_FRAMES, 1),),
+        (integers(MAX_BUNDLE_FRAMES, 1),),
         payload=Payload.BODY,
         max_payload_bytes=MAX_BUNDLE_BYTES,
     ),
 )
 _BY_TYPE: Final[dict[type[Any], Layout]] = {layout.frame: layout for layout in LAYOUTS}
 _BY_KIND: Final[dict[int, Layout]] = {int(layout.kind): layout for layout in LAYOUTS}
-_SHAPE: Final = _integers(8, 0)
-_HISTORY: Final = _integers(MAX_HISTORY, 0, 2**31 - 1)
+_SHAPE: Final = integers(8, 0)
+_HISTORY: Final = integers(MAX_HISTORY, 0, 2**31 - 1)
 _PACKER: Final = msgpack.Packer(use_bin_type=True)
 
 
@@ -468,7 +433,7 @@ def encode(frame: Frame) -> bytes:
             payload = tensor.data
         case Open(history=history):
             if not _HISTORY.fits(history):
-                raise WrongField(f"OPEN.history: expected {_HISTORY.expected}, got {_shown(history)}")
+                raise WrongField(f"OPEN.history: expected {_HISTORY.expected}, got {shown(history)}")
             payload = np.array(history, "<i4").tobytes()
         case (
             Request(body=body)
@@ -486,20 +451,32 @@ def encode(frame: Frame) -> bytes:
     return len(header).to_bytes(_HEADER_LENGTH_BYTES, "little") + header + payload
 
 
+def sessions_of(frame: Frame) -> tuple[bytes, ...]:
+    """The sessions that a frame belongs to; a bundle may belong to several. b"" stands for no session."""
+    match frame:
+        case Open() | Step() | Token() | Refuse() | Cancel() | Release():
+            return (frame.session,)
+        case Bundle(sizes=sizes, body=body):
+            found: set[bytes] = set()
+            start = 0
+            for size in sizes:
+                first = _unpack(_header_of(body[start : start + size]))[1:2]
+                found.add(first[0] if first and _SESSION.fits(first[0]) else b"")
+                start += size
+            return tuple(sorted(found))
+        case _:
+            return (b"",)
+
+
 def decode(data: bytes, channel: Channel | None = None) -> Frame:
     """The frame in `data`, which came on `channel` (None: any). Raises a FrameError that names the fault."""
-    if len(data) < _HEADER_LENGTH_BYTES:
-        raise TruncatedFrame(f"expected {_HEADER_LENGTH_BYTES} bytes of header length, got {len(data)} bytes")
-    header_bytes = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    header = _header_of(data)
+    header_bytes = len(header)
     header_end = _HEADER_LENGTH_BYTES + header_bytes
-    if header_bytes > MAX_HEADER_BYTES:
-        raise OversizeFrame(f"expected a header of at most {MAX_HEADER_BYTES} bytes, got {header_bytes}")
-    if header_end > len(data):
-        raise TruncatedFrame(f"expected a header up to byte {header_end}, got {len(data)} bytes")
-    kind, *values = _unpack(data[_HEADER_LENGTH_BYTES:header_end])
+    kind, *values = _unpack(header)
     layout = _BY_KIND.get(kind) if type(kind) is int else None
     if layout is None:
-        raise UnknownKind(f"expected a frame kind of protocol {PROTOCOL_VERSION}, got {_shown(kind)}")
+        raise UnknownKind(f"expected a frame kind of protocol {PROTOCOL_VERSION}, got {shown(kind)}")
     if channel is not None and layout.channel is not channel:
         raise WrongChannel(
             f"expected {layout.kind.name} on channel {layout.channel.name}, got it on {channel.name}"
@@ -523,7 +500,7 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
             if type(dtype) is not int or not _SHAPE.fits(shape):
                 raise WrongField(
                     f"{layout.kind.name}: expected a data type code and a shape at the end of the header, "
-                    f"got {_shown(dtype)} and {_shown(shape)}"
+                    f"got {shown(dtype)} and {shown(shape)}"
                 )
             tensor = tensor_from_wire(dtype, shape, data[header_end:])
             _check_positions(values[4], tensor)
@@ -531,6 +508,19 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
         case _:
             assert_never(layout.payload)
     return layout.frame(*values)  # type: ignore[no-any-return]
+
+
+def _header_of(data: bytes) -> bytes:
+    if len(data) < _HEADER_LENGTH_BYTES:
+        raise TruncatedFrame(f"expected {_HEADER_LENGTH_BYTES} bytes of header length, got {len(data)} bytes")
+    header_bytes = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise OversizeFrame(f"expected a header of at most {MAX_HEADER_BYTES} bytes, got {header_bytes}")
+    if _HEADER_LENGTH_BYTES + header_bytes > len(data):
+        raise TruncatedFrame(
+            f"expected a header of {header_bytes} bytes, got {len(data) - _HEADER_LENGTH_BYTES}"
+        )
+    return data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + header_bytes]
 
 
 def _unpack(header: bytes) -> tuple[Any, ...]:
@@ -547,7 +537,7 @@ def _unpack(header: bytes) -> tuple[Any, ...]:
             f"expected a msgpack array as header, got other bytes ({type(error).__name__}: {str(error)[:80]})"
         ) from None
     if type(values) is not tuple or not values:
-        raise WrongField(f"expected a msgpack array of kind and fields as header, got {_shown(values)}")
+        raise WrongField(f"expected a msgpack array of kind and fields as header, got {shown(values)}")
     return values
 
 
@@ -563,7 +553,7 @@ def _check_fields(layout: Layout, values: Sequence[Any]) -> None:
         raise WrongField(f"{layout.kind.name}: expected {len(layout.header)} fields, got {len(values)}")
     for (name, field), value in zip(layout.header, values, strict=True):
         if not field.fits(value):
-            raise WrongField(f"{layout.kind.name}.{name}: expected {field.expected}, got {_shown(value)}")
+            raise WrongField(f"{layout.kind.name}.{name}: expected {field.expected}, got {shown(value)}")
 
 
 def _check_size(layout: Layout, header_bytes: int, payload_bytes: int) -> None:
@@ -584,16 +574,5 @@ def _tokens(layout: Layout, payload: bytes) -> tuple[int, ...]:
         raise WrongField(f"{layout.kind.name}: expected token ids of 4 bytes each, got {len(payload)} bytes")
     tokens = tuple(np.frombuffer(payload, "<i4").tolist())
     if not _HISTORY.fits(tokens):
-        raise WrongField(f"{layout.kind.name}.history: expected {_HISTORY.expected}, got {_shown(tokens)}")
+        raise WrongField(f"{layout.kind.name}.history: expected {_HISTORY.expected}, got {shown(tokens)}")
     return tokens
-
-
-def _shown(value: object) -> str:
-    """A number as it is; of anything that people may have written only its type and length."""
-    match value:
-        case bool() | int() | float() | None:
-            return repr(value)[:40]
-        case str() | bytes() | tuple():
-            return f"{type(value).__name__} of length {len(value)}"
-        case _:
-            return type(value).__name__

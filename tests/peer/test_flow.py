@@ -43,8 +43,8 @@ def test_traces(trace: dict[str, Any]) -> None:
     sender, receiver = Sender(Channel(trace["channel"])), Receiver(Channel(trace["channel"]))
     for op in trace["ops"]:
         match op:
-            case {"do": "push", "bytes": size, "fill": fill, "order": order}:
-                sender.push(bytes([fill]) * size, order.encode())
+            case {"do": "push", "bytes": size, "fill": fill, "orders": orders}:
+                sender.push(bytes([fill]) * size, tuple(key.encode() for key in orders))
             case {"do": "next", "buffered": buffered_bytes, "piece": wanted}:
                 piece = sender.next(buffered_bytes)
                 assert (None if piece is None else short(piece)) == wanted
@@ -85,7 +85,7 @@ def test_random_runs_keep_order_credit_and_bounds(seed: int) -> None:
                 (5, 40, 2400, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES, 300_000, 2_000_000)
             )
             frame = order + number.to_bytes(4, "little") + bytes(size)
-            sender.push(frame, order)
+            sender.push(frame, (order,))
             sent.setdefault(order, []).append(frame)
             number += 1
         buffered_bytes = sum(map(len, wire))
@@ -111,7 +111,7 @@ def test_random_runs_keep_order_credit_and_bounds(seed: int) -> None:
 
 def test_the_longest_frame_passes_through_a_smaller_window() -> None:
     sender, receiver = Sender(Channel.DATA), Receiver(Channel.DATA)
-    sender.push(bytes(MAX_DATA_FRAME_BYTES), b"s")
+    sender.push(bytes(MAX_DATA_FRAME_BYTES), (b"s",))
     frame = None
     while (piece := sender.next(0)) is not None:
         frame = receiver.accept(piece)
@@ -123,11 +123,11 @@ def test_the_longest_frame_passes_through_a_smaller_window() -> None:
 
 def test_the_queue_is_bounded() -> None:
     sender = Sender(Channel.DATA, max_queued_bytes=1000)
-    sender.push(bytes(600), b"s")
+    sender.push(bytes(600), (b"s",))
     with pytest.raises(BackpressureExceeded, match="wait for drained"):
-        sender.push(bytes(401), b"s")
+        sender.push(bytes(401), (b"s",))
     assert sender.next(0) is not None
-    sender.push(bytes(1000), b"s")
+    sender.push(bytes(1000), (b"s",))
 
 
 def test_water_marks_agree() -> None:

@@ -12,6 +12,7 @@ from peer.frames import (
     LAYOUTS,
     MAX_CONTROL_FRAME_BYTES,
     MAX_HISTORY,
+    Bundle,
     Bye,
     Channel,
     Frame,
@@ -25,6 +26,7 @@ from peer.frames import (
     channel_of,
     decode,
     encode,
+    sessions_of,
 )
 from peer.tensors import tensor_of
 
@@ -121,3 +123,12 @@ def test_a_header_cannot_make_the_decoder_allocate_much() -> None:
     header = b"\xdc\x04\x00" * 1000
     with pytest.raises((WrongField, TruncatedFrame)):
         decode(len(header).to_bytes(4, "little") + header)
+
+
+def test_sessions_of_frames_and_bundles() -> None:
+    other = bytes([7]) * 16
+    parts = [encode(Token(SESSION, 0, 0, 0, 0)), encode(Token(other, 0, 0, 0, 0)), encode(Probe(1, b""))]
+    bundle = Bundle(tuple(map(len, parts)), b"".join(parts))
+    assert sessions_of(decode(parts[1])) == (other,)
+    assert sessions_of(bundle) == (b"", SESSION, other)
+    assert sessions_of(Ping(1)) == (b"",)

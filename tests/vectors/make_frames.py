@@ -169,8 +169,8 @@ class Trace:
         self.ops: list[dict[str, Any]] = []
 
     def push(self, frame_bytes: int, fill: int, order: str) -> None:
-        self.sender.push(bytes([fill]) * frame_bytes, order.encode())
-        self.ops.append({"do": "push", "bytes": frame_bytes, "fill": fill, "order": order})
+        self.sender.push(bytes([fill]) * frame_bytes, tuple(key.encode() for key in order))
+        self.ops.append({"do": "push", "bytes": frame_bytes, "fill": fill, "orders": list(order)})
 
     def next(self, buffered_bytes: int = 0) -> bytes | None:
         piece = self.sender.next(buffered_bytes)
@@ -235,10 +235,18 @@ def traces() -> list[Trace]:
         t.accept(piece)
 
     t = trace("short frames go between the pieces of a long one, unless they belong behind it")
-    t.push(3 * PIECE_BYTES, 1, "prompt")
+    t.push(3 * PIECE_BYTES, 1, "p")
     t.accept(t.next() or b"")
-    t.push(10, 2, "prompt")
-    t.push(20, 3, "other")
+    t.push(10, 2, "p")
+    t.push(20, 3, "o")
+    while piece := t.next():
+        t.accept(piece)
+
+    t = trace("a frame of two keys waits for both, and holds up both")
+    t.push(2 * PIECE_BYTES, 1, "a")
+    t.push(10, 2, "ab")
+    t.push(20, 3, "b")
+    t.push(30, 4, "c")
     while piece := t.next():
         t.accept(piece)
 

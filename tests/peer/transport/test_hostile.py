@@ -83,7 +83,9 @@ def test_mutated_streams_of_pieces(seed: int) -> None:
     rng = random.Random(seed)
     sender, receiver = Sender(Channel.DATA), Receiver(Channel.DATA)
     for number in range(12):
-        sender.push(bytes([number]) * rng.choice((10, 3000, PIECE_BYTES, 60_000)), rng.choice((b"a", b"b")))
+        sender.push(
+            bytes([number]) * rng.choice((10, 3000, PIECE_BYTES, 60_000)), (rng.choice((b"a", b"b")),)
+        )
     pieces: list[bytes] = []
     while piece := sender.next(0):
         pieces.append(piece)
