@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from peer import VERSION
 from peer.commands.terminal import (
+    BROKEN_PIPE,
     INTERRUPTED,
     cache_folder,
     default_name,
@@ -19,9 +22,9 @@ from peer.commands.terminal import (
     state_folder,
 )
 from peer.engines import ENGINES
-from peer.errors import PeerError
+from peer.errors import Interrupted, PeerError
 from peer.execution import PROVIDERS
-from peer.options import cuts, positive, size, span
+from peer.options import cuts, port, positive, size, span, uses
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
 
@@ -31,24 +34,60 @@ DEFAULT_MODEL = "smollm2-135m"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status: 0 done, 1 a clear error, 2 wrong arguments, 130 Ctrl-C."""
     args = parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO if args.verbose else logging.ERROR, format="%(asctime)s %(name)s: %(message)s"
-    )
-    if not args.verbose:
-        for noisy in ("aioice", "aiortc", "aiohttp", "asyncio"):
-            logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    set_logging(args.verbose)
+    signal.signal(signal.SIGTERM, _terminated)
     try:
-        return run(args)
-    except KeyboardInterrupt:
+        status = run(args)
+        sys.stdout.flush()
+        return status
+    except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
     except BrokenPipeError:
-        return 1
+        return nobody_reads()
     except Exception as error:
-        known = expected(error)
-        if known is None:
-            raise
-        say(f"shoal: {str(known) or type(known).__name__}")
+        if args.verbose:
+            logging.exception("the command failed")
+        say(f"shoal: {what_went_wrong(error)}")
         return 1
+
+
+def set_logging(verbose: bool) -> None:
+    """Without --verbose only what nobody else would tell a person; never prompts or secrets."""
+    level = logging.INFO if verbose else logging.ERROR
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s")
+    if not verbose:
+        # peer.holding logs what then ends the command with the same words.
+        for noisy in ("aioice", "aiortc", "aiohttp", "asyncio", "peer.holding"):
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+def nobody_reads() -> int:
+    """The end of a command whose standard output was closed, as by `| head`."""
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+    )  # or the interpreter complains when it flushes
+    return BROKEN_PIPE
+
+
+def _terminated(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def what_went_wrong(error: BaseException) -> str:
+    """One line for people. An error that is not of ours is a defect and says so, with how to see more."""
+    known = expected(error)
+    if known is not None:
+        return " ".join(str(known).split()) or type(known).__name__
+    first = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    if isinstance(first, OSError) and first.strerror:
+        where = f"{first.filename}: " if first.filename else ""
+        return f"{where}{first.strerror}"
+    if isinstance(first, MemoryError):
+        return "this machine has not enough memory: end other programs, or choose a smaller model"
+    text = " ".join(str(first).split())[:300]
+    return f"a defect, please report it with what --verbose prints: {type(first).__name__}: {text}"
 
 
 def expected(error: BaseException) -> BaseException | None:
@@ -71,7 +110,11 @@ def run(args: argparse.Namespace) -> int:
         case "serve":
             from peer.commands.members import serve
 
-            return asyncio.run(serve(args))
+            return serve(args)
+        case "invite":
+            from peer.commands.invite import invite
+
+            return invite(args)
         case "join":
             from peer.commands.members import run_join
 
@@ -79,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         case "chat":
             from peer.commands.asking import chat
 
-            return asyncio.run(chat(args))
+            return chat(args)
         case "generate":
             from peer.commands.asking import generate
 
@@ -95,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         case "demo":
             from peer.commands.demo import demo
 
-            return asyncio.run(demo(args))
+            return demo(args)
         case "bench":
             from peer.commands.bench import bench
 
@@ -125,11 +168,24 @@ def parser() -> argparse.ArgumentParser:
     serve = command("serve", "found a mesh: signaling server, model store and first peer")
     _model(serve, nargs="?")
     _founder(serve)
+    _invited(serve)
+    serve.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
+    serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
+    _state(serve)
     _peer(serve)
+    invite = command("invite", "another link to the mesh that shoal serve --keep keeps here")
+    what = invite.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show the invites, without their secrets")
+    what.add_argument(
+        "--revoke", metavar="ID", help="withdraw an invite of the list; who came with it is out"
+    )
+    _invited(invite)
+    _state(invite)
     join = command("join", "lend this machine to a mesh")
     _link(join)
     _peer(join)
-    join.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
+    _state(join)
+    join.add_argument("--quiet", action="store_true", help="print errors only")
     for name, text in (("chat", "talk to the model of a mesh"), ("generate", "answer one prompt")):
         asking = command(name, text)
         _link(asking)
@@ -144,21 +200,25 @@ def parser() -> argparse.ArgumentParser:
             asking.add_argument("--stats", action="store_true", help="say how fast it was")
         _sampling(asking)
         _way(asking)
+        _state(asking)
     plan = command("plan", "explain a plan")
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
-    plan.add_argument("--json", action="store_true")
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+    plan.set_defaults(called={})
     _way(plan)
+    _state(plan)
     status = command("status", "show peers, stages, memory, delays and speed")
     _link(status)
     status.add_argument("--once", action="store_true", help="print once instead of live")
     status.add_argument("--json", action="store_true", help="print once, as JSON")
     _way(status)
+    _state(status)
     demo = command("demo", "three peers on this machine answer a question")
     _model(demo, nargs="?")
     demo.add_argument("--once", action="store_true", help="end after the first answer")
     demo.add_argument("--peers", type=positive, default=3, help="how many peers [%(default)s]")
-    demo.add_argument("--port", type=int, default=0, help="of the signaling server [any free one]")
-    demo.add_argument("--threads", type=positive, default=1)
+    demo.add_argument("--port", type=port, default=0, help="of the signaling server [any free one]")
+    demo.add_argument("--threads", type=positive, default=1, help="of each peer [%(default)s]")
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
     return top
@@ -212,27 +272,34 @@ def _founder(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--host", default="127.0.0.1", help="address to listen on [%(default)s: this machine only]"
     )
-    made.add_argument("--port", type=int, default=8765, help="[%(default)s] 0: any free one")
+    made.add_argument("--port", type=port, default=8765, help="[%(default)s] 0: any free one")
     made.add_argument(
         "--public-url", metavar="URL", help="how others reach this server, if not by host and port"
     )
     made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
     made.add_argument(
-        "--context", type=positive, default=2048, help="tokens promised to each session [%(default)s]"
+        "--context", type=positive, help="tokens promised to each session [2048, or what the model can]"
     )
     made.add_argument("--sessions", type=positive, default=4, help="promised at the same time [%(default)s]")
     made.add_argument(
         "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
+
+
+def _invited(made: argparse.ArgumentParser) -> None:
+    """What the link allows."""
     made.add_argument("--role", choices=("peer", "guest"), default="peer", help="of who joins [%(default)s]")
     made.add_argument(
-        "--uses", type=int, default=0, help="how many peers may join with the link [any number]"
+        "--uses", type=uses, default=0, help="how many peers may join with the link [any number]"
     )
     made.add_argument("--expires", type=span, default=0, help="of the link, such as 24h [never]")
-    made.add_argument("--state", type=Path, default=state_folder(), help="folder of mesh keys [%(default)s]")
-    made.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
-    made.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
+
+
+def _state(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--state", type=Path, default=state_folder(), help="folder of this machine's keys [%(default)s]"
+    )
 
 
 def _sampling(made: argparse.ArgumentParser) -> None:
@@ -241,12 +308,31 @@ def _sampling(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--temperature", type=float, default=0.0, help="0: always the likeliest token [%(default)s]"
     )
-    made.add_argument("--top-k", type=int, default=0)
-    made.add_argument("--top-p", type=float, default=1.0)
-    made.add_argument("--min-p", type=float, default=0.0)
-    made.add_argument("--repetition-penalty", type=float, default=1.0)
-    made.add_argument("--frequency-penalty", type=float, default=0.0)
-    made.add_argument("--presence-penalty", type=float, default=0.0)
+    made.add_argument("--top-k", type=int, default=0, help="only the K likeliest tokens [all]")
+    made.add_argument(
+        "--top-p",
+        type=float,
+        default=1.0,
+        help="only the likeliest with this probability together [%(default)s]",
+    )
+    made.add_argument(
+        "--min-p",
+        type=float,
+        default=0.0,
+        help="only those with this share of the likeliest's probability [%(default)s]",
+    )
+    made.add_argument(
+        "--repetition-penalty", type=float, default=1.0, help="above 1: against any repetition [%(default)s]"
+    )
+    made.add_argument(
+        "--frequency-penalty",
+        type=float,
+        default=0.0,
+        help="for each time a token came in the answer [%(default)s]",
+    )
+    made.add_argument(
+        "--presence-penalty", type=float, default=0.0, help="once a token came in the answer [%(default)s]"
+    )
     made.add_argument("--seed", type=int, default=0, help="same seed, same answer [%(default)s]")
     made.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
@@ -257,13 +343,15 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 
 
 def _bench(made: argparse.ArgumentParser) -> None:
-    made.add_argument("what", choices=("single", "pipeline"))
+    made.add_argument(
+        "what", choices=("single", "pipeline"), help="one peer against llama.cpp, or split against unsplit"
+    )
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(
         "--rounds", type=positive, default=3, help="alternating rounds; medians are shown [%(default)s]"
     )
     made.add_argument("--tokens", type=positive, default=64, help="greedy tokens per answer [%(default)s]")
-    made.add_argument("--model", default=DEFAULT_MODEL)
+    made.add_argument("--model", default=DEFAULT_MODEL, help="[%(default)s]")
 
 
 if __name__ == "__main__":

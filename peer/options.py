@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.types import Objective
+from signaling.invites import MAX_USES
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
+MAX_SPAN_S = 36_500 * 86_400
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -58,7 +60,10 @@ def span(text: str) -> int:
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"expected a duration such as 30m, 24h or 7d, got {text!r}")
-    return int(float(match[1]) * _SPAN_S[(match[2] or "s").lower()])
+    seconds = int(float(match[1]) * _SPAN_S[(match[2] or "s").lower()])
+    if not 0 < seconds <= MAX_SPAN_S:
+        raise argparse.ArgumentTypeError(f"expected a duration from 1s to 36500d, got {text!r}")
+    return seconds
 
 
 def cuts(text: str) -> tuple[int, ...]:
@@ -73,6 +78,20 @@ def positive(text: str) -> int:
     """A whole number above 0. Raises ArgumentTypeError."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A TCP port, or 0. Raises ArgumentTypeError."""
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def uses(text: str) -> int:
+    """How many peers a link is for; 0: any number. Raises ArgumentTypeError."""
+    if not text.isdigit() or int(text) > MAX_USES:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 (any) to {MAX_USES}, got {text!r}")
     return int(text)
 
 

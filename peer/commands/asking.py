@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict
 
 from prompt_toolkit import PromptSession
@@ -15,13 +17,23 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message
-from peer.commands.terminal import INTERRUPTED, either, interrupts, say, write
-from peer.errors import AnswerFailed, ContextOverflow, NoPlan
+from peer.commands.terminal import INTERRUPTED, Interrupts, either, interrupts, say, write
+from peer.errors import (
+    AnswerFailed,
+    CannotServe,
+    ConnectFailed,
+    ContextOverflow,
+    Interrupted,
+    MeshError,
+    NoPlan,
+)
+from peer.identities import kept_identity
 from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
 from peer.sampling import Sampling
 from planner.store import Store
+from signaling.invites import parse_link
 
 
 def settings(args: argparse.Namespace) -> Settings:
@@ -40,10 +52,15 @@ def settings(args: argparse.Namespace) -> Settings:
 
 
 @asynccontextmanager
-async def asker(args: argparse.Namespace) -> AsyncIterator[Mesh]:
-    """A member that only asks."""
+async def asker(args: argparse.Namespace, ctrl: Interrupts) -> AsyncIterator[Mesh]:
+    """A member that only asks. Ctrl-C while it joins raises Interrupted."""
+    invite = parse_link(args.link)
     options = PeerOptions(args.name, 0, 1, "cpu", args.transport, tuple(args.bind))
-    async with join(args.link, options, Store(args.store)) as mesh:
+    async with AsyncExitStack() as stack:
+        kept = stack.enter_context(kept_identity(args.state, invite.mesh))
+        joining = join(args.link, options, Store(args.store), kept=kept)
+        with ctrl.cancelling():
+            mesh = await stack.enter_async_context(joining)
         yield mesh
 
 
@@ -51,122 +68,154 @@ async def generate(args: argparse.Namespace) -> int:
     """Answers one prompt on standard output. Ctrl-C stops the answer; exit status 130 then."""
     chosen = settings(args)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
-    with interrupts() as asked:
-        async with asker(args) as mesh:
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
             conversation = mesh.conversation()
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
-            text, finished = "", None
             pieces = (
                 conversation.complete(prompt, chosen) if args.raw else conversation.chat(messages, chosen)
             )
-            async with aclosing(pieces), _stopping(conversation, asked):
-                async for piece in pieces:
-                    match piece:
-                        case Delta(shown, _):
-                            text += shown
-                            if not args.json:
-                                write(shown)
-                        case Finished():
-                            finished = piece
-            assert finished is not None
+            shown = None if args.json else write
+            text, finished = await stream(conversation, pieces, ctrl, shown)
             if args.json:
                 write(json.dumps({"text": text, **asdict(finished)}) + "\n")
-            else:
+            elif text:
                 write("\n")
             if args.stats:
                 say(summary(finished))
             return INTERRUPTED if finished.why == "cancelled" else 0
 
 
-async def chat(args: argparse.Namespace) -> int:
+async def stream(
+    conversation: Conversation,
+    pieces: AsyncGenerator[Delta | Finished],
+    ctrl: Interrupts,
+    shown: Callable[[str], None] | None,
+) -> tuple[str, Finished]:
+    """One answer, shown as it comes. Ctrl-C stops it on every stage; before its first token that raises Interrupted."""
+    text, finished = "", None
+    with ctrl.stopping(conversation.stop) as begun:
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    begun()
+                    match piece:
+                        case Delta(words, _):
+                            text += words
+                            if shown is not None:
+                                shown(words)
+                        case Finished():
+                            finished = piece
+            except MeshError:
+                if text and shown is not None:
+                    shown("\n")  # what is wrong stands on a line of its own
+                raise
+    assert finished is not None
+    return text, finished
+
+
+def chat(args: argparse.Namespace) -> int:
     """A conversation in the terminal."""
-    chosen = settings(args)
-    async with asker(args) as mesh:
-        model = mesh.node.state.model
-        say(f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, Ctrl-C again leaves")
-        await converse(mesh, chosen, args.system)
+    return asyncio.run(_chat(args, settings(args)))
+
+
+async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
+            model = mesh.node.state.model
+            say(
+                f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
+            )
+            await converse(mesh, chosen, args.system, ctrl)
     return 0
 
 
-async def converse(mesh: Mesh, chosen: Settings, system: str) -> None:
-    """Takes questions until the end of input, Ctrl-C at the prompt, or the end of the mesh."""
+async def converse(mesh: Mesh, chosen: Settings, system: str, ctrl: Interrupts) -> None:
+    """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends."""
     conversation = mesh.conversation()
     messages = [Message("system", system)] if system else []
-    reader = _Reader()
-    while not mesh.ended.is_set():
-        question = await reader.line(mesh.ended)
+    reader = Reader()
+    while not mesh.ended.is_set() and not ctrl.asked.is_set():
+        question = await reader.line(mesh.ended, ctrl.asked)
         if question is None:
             break
         if not question.strip():
             continue
         messages.append(Message("user", question))
         try:
-            answer = await _stream_answer(conversation, messages, chosen)
-        except (AnswerFailed, NoPlan, ContextOverflow) as error:
+            answer, finished = await stream(conversation, conversation.chat(messages, chosen), ctrl, write)
+        except Interrupted:
             messages.pop()
-            say(f"\n{error}")
-            continue
-        messages.append(Message("assistant", answer))
-    if mesh.ended.is_set():
-        say(mesh.why_ended)
+            say("stopped")
+        except (AnswerFailed, NoPlan, ContextOverflow, ConnectFailed) as error:
+            messages.pop()
+            say(str(error))
+        else:
+            write("\n" if answer else "")
+            say(f"[{summary(finished)}]")
+            messages.append(Message("assistant", answer))
     conversation.close()
+    if mesh.ended.is_set() and not ctrl.asked.is_set():
+        raise CannotServe(mesh.why_ended)
 
 
-async def _stream_answer(conversation: Conversation, messages: list[Message], chosen: Settings) -> str:
-    text = ""
-    pieces = conversation.chat(messages, chosen)
-    with interrupts() as asked:
-        async with aclosing(pieces), _stopping(conversation, asked):
-            async for piece in pieces:
-                match piece:
-                    case Delta(shown, _):
-                        text += shown
-                        write(shown)
-                    case Finished():
-                        write("\n")
-                        say(f"[{summary(piece)}]")
-    return text
-
-
-@asynccontextmanager
-async def _stopping(conversation: Conversation, asked: asyncio.Event) -> AsyncIterator[None]:
-    """Stops the conversation's answer when asked to."""
-
-    async def watch() -> None:
-        await asked.wait()
-        conversation.stop()
-
-    task = asyncio.ensure_future(watch())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-class _Reader:
-    """Lines from a person, with editing and history, or from a pipe."""
+class Reader:
+    """Lines from a person, with editing and history, or from a pipe or file."""
 
     def __init__(self) -> None:
         self._session: PromptSession[str] | None = PromptSession() if sys.stdin.isatty() else None
+        self._lines = None if self._session is not None else PipedLines()
 
-    async def line(self, ended: asyncio.Event) -> str | None:
-        """The next line; None at the end of input, on Ctrl-C, or when the mesh ends."""
-        if self._session is None:
-            text = await asyncio.to_thread(sys.stdin.readline)
-            return text.rstrip("\n") if text else None
+    async def line(self, *ends: asyncio.Event) -> str | None:
+        """The next line; None at the end of input, on Ctrl-C, or when one of `ends` is set."""
+        if self._lines is not None:
+            return await _first(asyncio.ensure_future(self._lines.next()), *ends)
+        assert self._session is not None
         with patch_stdout():
-            prompt = asyncio.ensure_future(self._session.prompt_async("> "))
-            waiting = asyncio.Event()
-            prompt.add_done_callback(lambda _: waiting.set())
-            await either(waiting, ended)
-            if not prompt.done():
-                prompt.cancel()
-            try:
-                return await prompt
-            except (EOFError, KeyboardInterrupt, asyncio.CancelledError):
-                return None
+            prompt = asyncio.ensure_future(self._session.prompt_async("> ", handle_sigint=False))
+            return await _first(prompt, *ends)
+
+
+async def _first(reading: asyncio.Task[str] | asyncio.Task[str | None], *ends: asyncio.Event) -> str | None:
+    """What is read; None when one of `ends` is set first, at the end of input and on Ctrl-C."""
+    done = asyncio.Event()
+    reading.add_done_callback(lambda _: done.set())
+    await either(done, *ends)
+    if not reading.done():
+        reading.cancel()
+    try:
+        return await reading
+    except (EOFError, KeyboardInterrupt, asyncio.CancelledError):
+        return None
+
+
+class PipedLines:
+    """Lines of standard input without a terminal. A thread of its own waits, which the end of the process need not."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    async def next(self) -> str | None:
+        """The next line, without its end; None after the last."""
+        return await self._queue.get()
+
+    def _read(self) -> None:
+        rest = b""
+        # Not through sys.stdin: its lock would be held while this thread waits, and the interpreter needs it to end.
+        while chunk := os.read(sys.stdin.fileno(), 1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._put(line.decode("utf-8", "replace").rstrip("\r"))
+        if rest:
+            self._put(rest.decode("utf-8", "replace"))
+        self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
 
 
 def summary(finished: Finished) -> str:

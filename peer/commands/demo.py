@@ -7,120 +7,162 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
-from peer.asking import Delta, Finished, Settings
+from peer.asking import Settings
 from peer.chat_template import Message
-from peer.commands.asking import converse, summary
+from peer.commands.asking import converse, stream, summary
 from peer.commands.members import follow
 from peer.commands.models import find_or_import
-from peer.commands.terminal import interrupts, out, reporting, say, write
+from peer.commands.terminal import INTERRUPTED, Interrupts, interrupts, out, say, write
+from peer.commands.watching import holders
+from peer.errors import CannotServe, NoPlan
 from peer.joining import Founding, found
 from peer.measure import measure_units
-from peer.mesh import Mesh
+from peer.mesh import Mesh, text_of
 from peer.options import MeshOptions, PeerOptions, bytes_text
-from planner.manifest import decode_manifest
+from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 CONTEXT, SESSIONS = 2048, 4
+ANSWER_TOKENS = 120
 SERVE_WITHIN_S = 120.0
 STOP_WITHIN_S = 10.0
 
 
-async def demo(args: argparse.Namespace) -> int:
+def demo(args: argparse.Namespace) -> int:
     """Serve, two joined peers in processes of their own, one question; then questions of a person unless --once."""
     store = Store(args.store)
-    model_id = await asyncio.to_thread(find_or_import, store, args.model, args.weights)
+    model_id = find_or_import(
+        store, args.model, args.weights
+    )  # before there is a loop: Ctrl-C ends it at once
+    return asyncio.run(_demo(args, store, model_id))
+
+
+async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
+    context = min(CONTEXT, manifest.architecture.context)
     say("measuring this machine")
-    times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
-    units = manifest.planner_units()
-    needed = sum(unit.weight_bytes + unit.kv_bytes_per_token * CONTEXT * SESSIONS for unit in units)
-    share = pledge(needed, times.overhead_bytes, args.peers)
-    say(
-        f"the model needs {bytes_text(needed)} with room for {SESSIONS} answers; each of the {args.peers} peers lends "
-        f"{bytes_text(share - times.overhead_bytes)} of it, so none could answer alone"
-    )
-    options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
-    promise = Founding(
-        model_id, MeshOptions(CONTEXT, SESSIONS, "latency", None), ServerOptions(port=args.port)
-    )
+    text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:
-        report = stack.enter_context(reporting())
-        asked = stack.enter_context(interrupts())
-        key = identity_from_seed(os.urandom(SEED_BYTES))
-        mesh = await stack.enter_async_context(found(promise, options, store, key, report))
-        follow(mesh)
-        assert mesh.link is not None
-        for number in range(1, args.peers):
-            await stack.enter_async_context(joined(args, mesh.link.url(), f"peer {number}", share))
-        await _serving(mesh, asked)
-        if not asked.is_set():
-            await _first_answer(mesh, asked)
-        if args.once or asked.is_set():
-            return 0
-        out.print(f"\nothers join with:  {mesh.link.url()}", markup=False)
-        say("ask something; Ctrl-C stops an answer, Ctrl-C again ends the demo")
-        await converse(mesh, Settings(), "")
+        ctrl = stack.enter_context(interrupts())
+        with ctrl.cancelling():
+            times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
+            needed = needed_bytes(manifest, context)
+            share = pledge(needed, times.overhead_bytes, args.peers)
+            say(
+                f"{manifest.name} needs {bytes_text(needed)} for weights and the memory of {SESSIONS} conversations; "
+                f"{args.peers} peers share it"
+            )
+            options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
+            promise = Founding(
+                model_id, MeshOptions(context, SESSIONS, "latency", None), ServerOptions(port=args.port)
+            )
+            key = identity_from_seed(os.urandom(SEED_BYTES))
+            mesh = await stack.enter_async_context(found(promise, options, store, key))
+            assert mesh.link is not None
+            link = mesh.link.url()
+            processes = [
+                await stack.enter_async_context(joined(args, link, f"peer {number}", share, ctrl))
+                for number in range(1, args.peers)
+            ]
+            if processes:
+                others = (
+                    " and ".join(f"peer {n}" for n in range(1, args.peers))
+                    if args.peers < 4
+                    else "the others"
+                )
+                say(f"the founder waits for {others}, each in a process of its own")
+            await _serving(mesh, processes)
+            out.print(holders(mesh))
+            out.print(QUESTION, style="bold")
+        await _first_answer(mesh, ctrl)
+        if args.once or ctrl.asked.is_set():
+            return 0 if args.once else INTERRUPTED
+        out.print(f"\nothers join with:  {link}", markup=False)
+        say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
+        follow(mesh, say)
+        await converse(mesh, Settings(), "", ctrl)
     return 0
 
 
+def needed_bytes(manifest: Manifest, context: int) -> int:
+    """What all peers together need beside their own overhead."""
+    units = manifest.planner_units()
+    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * SESSIONS for unit in units)
+
+
 def pledge(needed: int, overhead: int, peers: int) -> int:
-    """What each of `peers` lends so that all of them are needed: midway between what N and N - 1 peers would each need."""
+    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers."""
     return overhead + (needed // peers + needed // max(1, peers - 1)) // 2
 
 
 @asynccontextmanager
 async def joined(
-    args: argparse.Namespace, link: str, name: str, memory: int
+    args: argparse.Namespace, link: str, name: str, memory: int, ctrl: Interrupts | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A peer in a process of its own, which leaves politely at the end."""
+    """A peer in a process of its own, with a key that nobody keeps, which leaves politely at the end."""
     command = [sys.executable, "-m", "peer.cli", "join", "-", "--name", name, "--memory", str(memory)]
-    command += ["--threads", str(args.threads), "--transport", args.transport]
-    command += ["--store", str(args.store), "--bind", "127.0.0.1", "--quiet"]
+    command += ["--threads", str(args.threads), "--transport", args.transport, "--bind", "127.0.0.1"]
+    state = tempfile.TemporaryDirectory(prefix="shoal-peer-")
+    command += ["--store", str(args.store), "--state", state.name, "--quiet"]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, start_new_session=True
     )
-    assert process.stdin is not None
-    process.stdin.write(link.encode() + b"\n")
-    process.stdin.close()
+
+    def kill() -> None:
+        with suppress(ProcessLookupError):
+            process.kill()
+
+    if ctrl is not None:
+        ctrl.last_words.append(kill)
     try:
+        assert process.stdin is not None
+        process.stdin.write(link.encode() + b"\n")
+        process.stdin.close()
         yield process
     finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
         try:
             await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
         except TimeoutError:
-            process.kill()
+            kill()
             await process.wait()
+        state.cleanup()
 
 
-async def _serving(mesh: Mesh, asked: asyncio.Event) -> None:
+async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> None:
+    """Waits for the plan. Raises NoPlan, or CannotServe as soon as a joined peer gives up or this one does."""
+    waits = [asyncio.ensure_future(process.wait()) for process in processes]
+    ended = asyncio.ensure_future(mesh.ended.wait())
     ready = asyncio.ensure_future(mesh.until_serving(SERVE_WITHIN_S))
-    stop = asyncio.ensure_future(asked.wait())
-    await asyncio.wait({ready, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if ready.done():
-        ready.result()
-    ready.cancel()
-    await asyncio.gather(ready, stop, return_exceptions=True)
+    tasks: list[asyncio.Task[Any]] = [ready, ended, *waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if mesh.ended.is_set():
+            raise CannotServe(mesh.why_ended)
+        if ready.done():
+            ready.result()
+        else:
+            raise NoPlan("one of the joined peers ended before the model was served; its reason stands above")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first_answer(mesh: Mesh, asked: asyncio.Event) -> None:
-    out.print(f"\n[bold]{QUESTION}[/bold]")
+async def _first_answer(mesh: Mesh, ctrl: Interrupts) -> None:
     conversation = mesh.conversation()
-    async for piece in conversation.chat([Message("user", QUESTION)], Settings(max_tokens=120)):
-        match piece:
-            case Delta(shown, _):
-                write(shown)
-            case Finished():
-                write("\n")
-                say(f"[{summary(piece)}]")
-        if asked.is_set():
-            break
+    pieces = conversation.chat([Message("user", QUESTION)], Settings(max_tokens=ANSWER_TOKENS))
+    _, finished = await stream(conversation, pieces, ctrl, write)
     conversation.close()
+    write("\n")
+    say(f"[{summary(finished)}]")

@@ -5,23 +5,33 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import stat
+import socket
 import sys
-from pathlib import Path
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from ipaddress import ip_address
 
 import segno
 
 from peer.commands.models import find_or_import
-from peer.commands.terminal import either, err, interrupts, out, reporting, say
-from peer.errors import CannotServe, PeerError
+from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
+from peer.errors import CannotServe
+from peer.identities import kept_identity
 from peer.joining import Founding, found, join
+from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
+from peer.names import named, names
 from peer.options import MeshOptions, PeerOptions, bytes_text
+from planner.manifest import decode_manifest
 from planner.store import Store
-from signaling.invites import Role
-from signaling.keys import SEED_BYTES, Identity, identity_from_seed
+from signaling.invites import Role, parse_link
+from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
+
+CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
 
 def peer_options(args: argparse.Namespace) -> PeerOptions:
@@ -29,52 +39,127 @@ def peer_options(args: argparse.Namespace) -> PeerOptions:
     return PeerOptions(args.name, args.memory, args.threads, args.provider, args.transport, tuple(args.bind))
 
 
-def founding(args: argparse.Namespace, model_id: str) -> Founding:
-    """The founder's part of the arguments."""
-    state = args.state / "signaling" if args.keep else None
+def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMeshFile | None) -> Founding:
+    """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link."""
+    context = args.context
+    if context is None:
+        context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
     return Founding(
         model_id=model_id,
-        mesh=MeshOptions(args.context, args.sessions, args.objective, args.cuts),
+        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts),
         server=ServerOptions(
-            host=args.host, port=args.port, allow_hosts=frozenset(args.allow_host), state_folder=state
+            host=args.host,
+            port=args.port,
+            allow_hosts=frozenset(args.allow_host),
+            state_folder=kept.signaling if kept is not None else None,
         ),
-        public_url=args.public_url,
+        public_url=public_address(args.public_url, args.host, args.port),
         invite_expires_s=args.expires,
         invite_uses=args.uses,
         invite_role=Role(args.role),
     )
 
 
-async def serve(args: argparse.Namespace) -> int:
+def public_address(public_url: str | None, host: str, port: int) -> str | None:
+    """How links name this server; None: by the address it listens on. A server on every address is named by one."""
+    if public_url is not None:
+        return server_address(public_url)
+    try:
+        everywhere = ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return None
+    return server_address(f"http://{_own_address()}:{port}") if everywhere and port else None
+
+
+def _own_address() -> str:
+    """The address by which others of the network reach this machine. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address of documentation: only the route to it is looked up
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding:
+    """Earlier invites are registered again, and the first that fits what was asked for is shown instead of a new one.
+
+    Used-up invites are among them: those who came may come back. Expired ones need no server for that.
+    """
+    now = time.time()
+    admissions = file.admissions(kept.key.id)
+
+    def fits(invite: KeptInvite) -> bool:
+        grant = invite.grant
+        lasts = bool(grant.expires_unix) == bool(promise.invite_expires_s)
+        same = (grant.role, grant.uses) == (promise.invite_role, promise.invite_uses)
+        return lasts and same and invite.usable(admissions, now)
+
+    current = [i for i in kept.invites if not i.grant.expires_unix or now <= i.grant.expires_unix]
+    shown = next(filter(fits, current), None)
+    if shown is None:
+        shown = new_invite(kept.key, promise.invite_role, promise.invite_expires_s, promise.invite_uses)
+        file.add(shown)
+        current.append(shown)
+    return replace(promise, kept=tuple(current), shown=shown)
+
+
+def serve(args: argparse.Namespace) -> int:
     """Founds a mesh and serves it until Ctrl-C."""
     store = Store(args.store)
-    model_id = await asyncio.to_thread(find_or_import, store, args.model, args.weights)
-    key = mesh_key(args.state / "mesh.key") if args.keep else identity_from_seed(os.urandom(SEED_BYTES))
-    with reporting() as report, interrupts() as asked:
-        async with found(founding(args, model_id), peer_options(args), store, key, report) as mesh:
-            show_link(mesh, qr=not args.no_qr)
-            follow(mesh)
-            await either(asked, mesh.ended)
-            return ending(mesh, asked)
+    model_id = find_or_import(
+        store, args.model, args.weights
+    )  # before there is a loop: Ctrl-C ends it at once
+    return asyncio.run(_serve(args, store, model_id))
+
+
+async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
+    async with AsyncExitStack() as stack:
+        ctrl = stack.enter_context(interrupts())
+        report = stack.enter_context(reporting())
+        file = KeptMeshFile(args.state) if args.keep else None
+        promise = founding(args, store, model_id, file)
+        key = identity_from_seed(os.urandom(SEED_BYTES))
+        if file is not None:
+            stack.enter_context(file.serving())
+            kept = file.read_or_make()
+            key, promise = kept.key, with_kept(promise, file, kept)
+        with ctrl.cancelling():
+            mesh = await stack.enter_async_context(found(promise, peer_options(args), store, key, report))
+        assert mesh.link is not None
+        if file is not None:
+            file.listens(mesh.link.server, mesh.client.server)
+        show_link(mesh, qr=not args.no_qr)
+        follow(mesh, say)
+        await either(ctrl.asked, mesh.ended)
+        return ending(mesh, ctrl.asked, say)
 
 
 async def run_join(args: argparse.Namespace) -> int:
     """Lends this machine to a mesh until Ctrl-C."""
-    store = Store(args.store)
-    with reporting() as report, interrupts() as asked:
-        async with join(args.link, peer_options(args), store, compute=True, report=report) as mesh:
-            say(f"joined as {args.name}, {bytes_text(args.memory)} pledged; Ctrl-C leaves politely")
-            follow(mesh)
-            await either(asked, mesh.ended)
-            return ending(mesh, asked)
+    invite = parse_link(args.link)
+    tell = whisper if args.quiet else say
+    async with AsyncExitStack() as stack:
+        ctrl = stack.enter_context(interrupts())
+        report = stack.enter_context(reporting(quiet=args.quiet))
+        kept = stack.enter_context(kept_identity(args.state, invite.mesh))
+        joining = join(
+            args.link, peer_options(args), Store(args.store), compute=True, report=report, kept=kept
+        )
+        with ctrl.cancelling():
+            mesh = await stack.enter_async_context(joining)
+        tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
+        follow(mesh, tell)
+        await either(ctrl.asked, mesh.ended)
+        return ending(mesh, ctrl.asked, tell)
 
 
-def ending(mesh: Mesh, asked: asyncio.Event) -> int:
-    """Exit status: 0 when asked to leave, 1 when the mesh ended by itself."""
-    if asked.is_set():
-        say("leaving")
-        return 0
-    raise CannotServe(mesh.why_ended)
+def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int:
+    """Exit status 0 when asked to leave. Raises CannotServe when the mesh ended by itself."""
+    if not asked.is_set():
+        raise CannotServe(mesh.why_ended)
+    tell("leaving")
+    return 0
 
 
 def show_link(mesh: Mesh, *, qr: bool) -> None:
@@ -83,26 +168,40 @@ def show_link(mesh: Mesh, *, qr: bool) -> None:
     url = mesh.link.url()
     if qr and err.is_terminal:
         segno.make(url, micro=False).terminal(out=sys.stderr, compact=True)
-    say("others join with the link below; whoever has it can join, so send it to people you trust")
+    say("others join with this link; whoever has it can come in, so send it to people you trust")
     out.print(url, markup=False)
 
 
-def follow(mesh: Mesh) -> None:
-    """Says in a line when the plan or the members change."""
-    seen: dict[str, object] = {"members": None, "plan": 0, "refused": ""}
+def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
+    """Says in a line what changes: who lends a machine, who holds what, and why there is no plan."""
+    present: dict[str, str] = {}
+    said = {"plan": "", "refused": ""}
 
     def look() -> None:
         state = mesh.node.state
-        members = tuple(member.name for _, member in sorted(state.members.items()) if member.compute)
-        if members != seen["members"]:
-            seen["members"] = members
-            say(f"peers: {', '.join(members)}")
-        if state.plan is not None and state.plan.version != seen["plan"]:
-            seen["plan"] = state.plan.version
-            say(f"plan {state.plan.version}: {plan_line(state, state.plan)}")
-        if state.refused and state.refused != seen["refused"]:
-            say(f"no plan: {state.refused}")
-        seen["refused"] = state.refused
+        here = {
+            peer: name
+            for peer, name in names(state.members).items()
+            if state.members[peer].status == "measured"
+        }
+        for peer in sorted(here.keys() - present.keys(), key=here.__getitem__):
+            if peer != mesh.node.me:
+                tell(f"{here[peer]} is here")
+        for peer in sorted(present.keys() - here.keys(), key=present.__getitem__):
+            tell(f"{present[peer]} left")
+        present.clear()
+        present.update(here)
+        serving = state.serving()
+        if serving is not None:
+            line = f"plan {serving.version}: {plan_line(state, serving)}"
+            if line != said["plan"]:
+                said.update(plan=line, refused="")
+                tell(line)
+        elif here and state.refused:
+            line = f"no plan: {named(state.refused, state.members)}"
+            if line != said["refused"]:
+                said.update(plan="", refused=line)
+                tell(line)
 
     mesh.node.on_state.append(look)
     look()
@@ -110,28 +209,8 @@ def follow(mesh: Mesh) -> None:
 
 def plan_line(state: MeshState, plan: PlanRecord) -> str:
     """Who holds what, in one line."""
-    parts = []
-    for stage in plan.stages:
-        member = state.members.get(stage.primary)
-        parts.append(f"{member.name if member else stage.primary[:8]} units {stage.first}-{stage.stop - 1}")
-    return ", ".join(parts)
-
-
-def mesh_key(path: Path) -> Identity:
-    """The mesh key kept at `path`, made on first use, readable by its owner only."""
-    try:
-        seed = path.read_bytes()
-        if len(seed) != SEED_BYTES:
-            raise PeerError(
-                f"{path} is not a mesh key ({SEED_BYTES} bytes expected, got {len(seed)}); move it away"
-            )
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise PeerError(f"{path} can be read by others; run: chmod 600 {path}")
-        return identity_from_seed(seed)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        seed = os.urandom(SEED_BYTES)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(seed)
-        return identity_from_seed(seed)
+    called = names(state.members)
+    return ", ".join(
+        f"{called.get(stage.primary, stage.primary[:8])} holds units {stage.first}-{stage.stop - 1}"
+        for stage in plan.stages
+    )

@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +24,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from peer.mesh import Phase
+from peer.errors import Interrupted
+from peer.mesh import Phase, Report, silent
 
 INTERRUPTED: Final = 130  # exit status after Ctrl-C, as shells expect
+BROKEN_PIPE: Final = 141  # exit status when nobody reads standard output any more, as shells expect
 MEMORY_SHARE: Final = 0.5  # of what is free, pledged unless told otherwise: the machine belongs to its owner
 LEAST_PLEDGE_BYTES: Final = 512 << 20
 
@@ -59,6 +61,10 @@ def say(text: str) -> None:
     err.print(text, markup=False)
 
 
+def whisper(_: str) -> None:
+    """In place of `say`, for commands that were asked to be quiet."""
+
+
 def write(text: str) -> None:
     """Part of an answer, at once."""
     sys.stdout.write(text)
@@ -66,8 +72,11 @@ def write(text: str) -> None:
 
 
 @contextmanager
-def reporting() -> Iterator[Progressing]:
-    """Shows phases of joining: a bar where there is a measure, a line otherwise."""
+def reporting(*, quiet: bool = False) -> Iterator[Report]:
+    """Shows phases of joining: a bar where there is a measure, a line otherwise; with `quiet` nothing."""
+    if quiet:
+        yield silent
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -108,29 +117,114 @@ class Progressing:
                 self._progress.stop()
 
 
-@contextmanager
-def interrupts() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C or SIGTERM sets; a second one ends the process at once."""
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
+class Interrupts:
+    """What Ctrl-C and SIGTERM do: first whatever is in front, then `asked`, then the end of the process."""
 
-    def stop() -> None:
-        if asked.is_set():
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.last_words: list[Callable[[], None]] = []  # done before the process ends at once
+        self._fronts: list[Callable[[], None]] = []
+
+    def pressed(self) -> None:
+        """A person, or the system, wants this to end."""
+        if self._fronts:
+            self._fronts.pop()()
+        elif not self.asked.is_set():
+            self.asked.set()
+        else:
+            for word in self.last_words:
+                word()
             os._exit(INTERRUPTED)
-        asked.set()
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    with suppress(
-        NotImplementedError
-    ):  # Windows has no handlers on the loop: KeyboardInterrupt ends it there
-        for number in signals:
-            loop.add_signal_handler(number, stop)
+    @contextmanager
+    def first(self, action: Callable[[], None]) -> Iterator[None]:
+        """Within the block the next Ctrl-C does `action` only, such as stopping an answer."""
+        self._fronts.append(action)
+        try:
+            yield
+        finally:
+            if action in self._fronts:
+                self._fronts.remove(action)
+
+    @contextmanager
+    def cancelling(self) -> Iterator[None]:
+        """Within the block Ctrl-C breaks off what the current task waits for. Raises Interrupted then."""
+        with self._cancelling(self.asked.set):
+            yield
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Around an answer: call what it yields once tokens come.
+
+        Ctrl-C before that breaks off (raises Interrupted); after that it calls `stop`, and a second one breaks off and
+        sets `asked`.
+        """
+        stopped = False
+
+        def front() -> None:
+            nonlocal stopped
+            stopped = True
+            stop()
+
+        def begun() -> None:
+            if not stopped and front not in self._fronts:
+                self._fronts.append(front)
+
+        def broken_off() -> None:
+            if stopped:
+                self.asked.set()
+
+        try:
+            with self._cancelling(broken_off):
+                yield begun
+        finally:
+            if front in self._fronts:
+                self._fronts.remove(front)
+
+    @contextmanager
+    def _cancelling(self, also: Callable[[], None]) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        pressed = False
+
+        def cancel() -> None:
+            nonlocal pressed
+            pressed = True
+            also()
+            task.cancel()
+
+        try:
+            with self.first(cancel):
+                if self.asked.is_set():
+                    raise Interrupted
+                yield
+        except asyncio.CancelledError:
+            if not pressed:
+                raise
+            task.uncancel()
+            raise Interrupted from None
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Takes Ctrl-C and SIGTERM from here on."""
+    ctrl = Interrupts()
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    on_loop = True
+    for number in before:
+        try:
+            loop.add_signal_handler(number, ctrl.pressed)
+        except NotImplementedError:  # Windows
+            on_loop = False
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(ctrl.pressed))
     try:
-        yield asked
+        yield ctrl
     finally:
-        with suppress(NotImplementedError):
-            for number in signals:
+        for number, handler in before.items():
+            if on_loop:
                 loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 async def either(*events: asyncio.Event) -> None:

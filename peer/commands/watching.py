@@ -5,44 +5,54 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich import box
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from peer.commands.asking import asker
 from peer.commands.terminal import either, interrupts, out
 from peer.errors import BadCommand
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, planner_link, planner_profile
+from peer.names import named, names
 from peer.options import bytes_text
 from planner.codec import decode_request, encode_answer
 from planner.explain import explain
 from planner.manifest import Manifest
 from planner.placement import plan
-from planner.types import Infeasible, PlanRequest
+from planner.types import Infeasible, Plan, PlanRequest
+from planner.wording import units_text
 
 REFRESH_S = 1.0
+NAME_CHARS = 18  # of a name in the table, which fits 80 columns
 
 
 async def status(args: argparse.Namespace) -> int:
     """A live table of peers, stages, memory, delays and tokens per second."""
-    with interrupts() as asked:
-        async with asker(args) as mesh:
-            if args.json:
-                out.print_json(json.dumps(await snapshot(mesh)))
-                return 0
-            if args.once:
-                out.print(table(await snapshot(mesh)))
-                return 0
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
+            with ctrl.cancelling():
+                if args.json:
+                    out.print_json(json.dumps(await snapshot(mesh)))
+                    return 0
+                if args.once or not out.is_terminal:
+                    out.print(view(await snapshot(mesh)))
+                    return 0
             with Live(console=out, auto_refresh=False) as live:
-                while not asked.is_set() and not mesh.ended.is_set():
-                    live.update(table(await snapshot(mesh)), refresh=True)
+                while not ctrl.asked.is_set() and not mesh.ended.is_set():
+                    live.update(view(await snapshot(mesh)), refresh=True)
                     pause = asyncio.Event()
                     handle = asyncio.get_running_loop().call_later(REFRESH_S, pause.set)
-                    await either(asked, mesh.ended, pause)
+                    await either(ctrl.asked, mesh.ended, pause)
                     handle.cancel()
+            if not ctrl.asked.is_set():
+                raise BadCommand(mesh.why_ended)
     return 0
 
 
@@ -52,6 +62,8 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
     state = mesh.node.state
     model = state.model
     shown = state.plan or state.proposed
+    called = names(state.members)
+    units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
     planned: dict[str, dict[str, int]] = {}
     for stage in shown.stages if shown is not None else ():
         for peer in (stage.primary, *stage.standbys):
@@ -62,23 +74,26 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
     return {
         "model": model.name if model else None,
         "model_id": model.model if model else None,
+        "units": len(units),
         "context": model.context if model else 0,
         "sessions": model.sessions if model else 0,
         "serving": state.serving() is not None,
-        "refused": state.refused,
+        "refused": named(state.refused, state.members),
         "plan": _plan_dict(state),
         "members": [
             {
                 "peer": peer,
-                "name": member.name,
+                "name": called[peer],
+                "self": peer == mesh.node.me,
                 "compute": member.compute,
                 "status": member.status,
                 "stage": _stage_of(state, peer),
                 "planned": planned.get(peer),
+                "hop_us": _hop_us(state, peer, reports.get(peer)),
                 "report": reports.get(peer),
             }
             for peer, member in sorted(
-                state.members.items(), key=lambda item: (not item[1].compute, item[1].name)
+                state.members.items(), key=lambda item: (not item[1].compute, called[item[0]])
             )
         ],
         "links": [
@@ -100,7 +115,7 @@ def _plan_dict(state: MeshState) -> dict[str, Any] | None:
         ],
         "predicted_ms_per_token": shown.predicted_token_us / 1000,
         "predicted_tokens_per_s": shown.predicted_rate_milli / 1000,
-        "why": list(shown.why),
+        "why": [named(line, state.members) for line in shown.why],
     }
 
 
@@ -113,76 +128,112 @@ def _stage_of(state: MeshState, peer: str) -> str:
     return "-"
 
 
-def table(data: dict[str, Any]) -> Table:
-    """The snapshot for people."""
-    serving = "answering" if data["serving"] else f"not answering: {data['refused'] or 'peers are loading'}"
-    title = f"{data['model']}  context {data['context']} x {data['sessions']} sessions  {serving}"
-    shown = Table(title=title, title_justify="left")
-    for heading in (
-        "peer",
-        "stage",
-        "units",
-        "weights",
-        "KV",
-        "process",
-        "pledge",
-        "sessions",
-        "tok/s",
-        "delay",
-    ):
-        shown.add_column(
-            heading, justify="left" if heading in ("peer", "stage", "units", "delay") else "right"
-        )
+def _hop_us(state: MeshState, peer: str, report: dict[str, Any] | None) -> int | None:
+    """Measured delay from a stage's primary to the next stage (from the last to the first): half the round trip."""
+    route = state.plan.route if state.plan else ()
+    if report is None or peer not in route or len(route) < 2:
+        return None
+    following = route[(route.index(peer) + 1) % len(route)]
+    rtt = report["rtt_us"].get(following)
+    return rtt // 2 if isinstance(rtt, int) and rtt else None
+
+
+def view(data: dict[str, Any]) -> Group:
+    """The snapshot for people: one line on the mesh, one row for each peer that computes, and the plan."""
+    lines = [f"{data['model']}, {data['sessions']} conversations of {data['context']} tokens"]
+    if not data["serving"]:
+        lines.append(f"not answering: {data['refused'] or 'peers are loading'}")
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown.add_column("peer", no_wrap=True, max_width=NAME_CHARS)
+    for heading in ("stage", "units", "memory", "planned", "lent", "in use", "tok/s", "next hop"):
+        shown.add_column(heading, justify="left" if heading in ("stage", "units") else "right", no_wrap=True)
     for member in data["members"]:
-        report = member["report"]
-        if report is None:
-            shown.add_row(member["name"], member["stage"], "no answer", *[""] * 7)
-            continue
-        rtts = sorted(value for value in report["rtt_us"].values() if value)
-        delay = "-" if not rtts else f"{rtts[0] / 1000:.1f}-{rtts[-1] / 1000:.1f} ms"
-        shown.add_row(
-            member["name"] if member["compute"] else f"{member['name']} (asks)",
-            member["stage"],
-            " ".join(f"{first}-{stop - 1}" for first, stop in report["runs"]) or "-",
-            bytes_text(report["weight_bytes"]),
-            bytes_text(report["kv_bytes"]),
-            bytes_text(report["rss_bytes"]),
-            bytes_text(report["pledge_bytes"]) if report["pledge_bytes"] else "-",
-            f"{report['active']}/{report['sessions']}",
-            f"{report['tokens_per_s_milli'] / 1000:.1f}" if report["tokens_per_s_milli"] else "-",
-            delay,
-        )
+        if member["compute"]:
+            shown.add_row(*_row(member))
+    asking = [member["name"] for member in data["members"] if not member["compute"] and not member["self"]]
+    tail = [f"asking: {', '.join(asking)}"] if asking else []
     plan_data = data["plan"]
     if plan_data is not None:
-        shown.caption = (
-            f"plan {plan_data['version']}: {plan_data['predicted_ms_per_token']:.1f} ms per token predicted"
+        rate = plan_data["predicted_tokens_per_s"]
+        tail.append(
+            f"plan {plan_data['version']} expects {plan_data['predicted_ms_per_token']:.1f} ms a token for one "
+            f"conversation, {rate:.0f} tokens/s for all"
         )
-        shown.caption_justify = "left"
+    return Group(*map(Text, lines), shown, *map(Text, tail))
+
+
+def _row(member: dict[str, Any]) -> tuple[str, ...]:
+    report, planned = member["report"], member["planned"]
+    if report is None:
+        return (member["name"], member["stage"], "no answer")
+    # What the process should measure now: KV grows with the conversations, the plan promises all of it.
+    expected = planned and planned["weight_bytes"] + planned["overhead_bytes"] + report["kv_bytes"]
+    return (
+        member["name"],
+        member["stage"].replace(" standby", "s"),
+        " ".join(f"{first}-{stop - 1}" for first, stop in report["runs"]) or member["status"],
+        _mib(report["rss_bytes"]),
+        _mib(expected) if expected else "-",
+        _mib(report["pledge_bytes"]) if report["pledge_bytes"] else "-",
+        f"{report['active']}/{report['sessions']}" if report["sessions"] else "-",
+        f"{report['tokens_per_s_milli'] / 1000:.1f}" if report["tokens_per_s_milli"] else "-",
+        f"{member['hop_us'] / 1000:.1f} ms" if member["hop_us"] else "-",
+    )
+
+
+def _mib(count: int) -> str:
+    return bytes_text(count) if count >= 10 << 30 else f"{count / (1 << 20):.0f} MiB"
+
+
+def holders(mesh: Mesh) -> Table:
+    """Who holds what: the stages of the plan in force, in the words of the planner."""
+    state = mesh.node.state
+    assert mesh.manifest is not None
+    request = request_of(state, mesh.manifest)
+    called = names(state.members)
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("peer", "holds", "weights", "KV", "lends"):
+        shown.add_column(heading, justify="left" if heading in ("peer", "holds") else "right")
+    for stage in state.plan.stages if state.plan is not None else ():
+        member = state.members[stage.primary]
+        shown.add_row(
+            called[stage.primary],
+            units_text(request, stage.first, stage.stop),
+            _mib(stage.weight_bytes),
+            _mib(stage.kv_bytes),
+            _mib(member.profile.memory_bytes) if member.profile is not None else "-",
+        )
     return shown
 
 
 async def run_plan(args: argparse.Namespace) -> int:
     """Explains the plan of a mesh (LINK), or of a described cluster (a JSON file)."""
-    path = Path(args.what)
-    if "#" not in args.what:
-        try:
-            request = decode_request(await asyncio.to_thread(path.read_bytes))
-        except FileNotFoundError:
-            raise BadCommand(
-                f"{args.what!r} is neither an invite link nor a file with a plan request"
-            ) from None
-    else:
-        args.link = args.what
-        async with asker(args) as mesh:
-            assert mesh.manifest is not None
-            request = request_of(mesh.node.state, mesh.manifest)
+    request = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
     answer = await asyncio.to_thread(plan, request)
     if args.json:
         out.print(encode_answer(answer).decode(), markup=False)
     else:
-        for line in explain(request, answer):
+        for line in explain(*with_names(request, answer, args.called)):
             out.print(line, markup=False)
     return 1 if isinstance(answer, Infeasible) else 0
+
+
+def _of_file(name: str) -> PlanRequest:
+    try:
+        return decode_request(Path(name).read_bytes())
+    except OSError as error:
+        raise BadCommand(
+            f"{name!r:.200} is neither an invite link (in quotes) nor a file with a plan request: {error.strerror}"
+        ) from None
+
+
+async def _of_mesh(args: argparse.Namespace) -> PlanRequest:
+    args.link = args.what
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
+            assert mesh.manifest is not None
+            args.called = names(mesh.node.state.members)
+            return request_of(mesh.node.state, mesh.manifest)
 
 
 def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
@@ -199,3 +250,32 @@ def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
         sessions=model.sessions,
         objective=model.objective,
     )
+
+
+def with_names(
+    request: PlanRequest, answer: Plan | Infeasible, called: dict[str, str]
+) -> tuple[PlanRequest, Plan | Infeasible]:
+    """Both with names for peer ids. The planner itself works on ids: names must not break its ties."""
+
+    def name(peer: str) -> str:
+        return called.get(peer, peer)
+
+    def words(text: str) -> str:
+        for peer, its_name in called.items():
+            text = text.replace(peer, its_name)
+        return text
+
+    shown = replace(
+        request,
+        peers=tuple(replace(peer, peer=name(peer.peer)) for peer in request.peers),
+        links=tuple(replace(link, src=name(link.src), dst=name(link.dst)) for link in request.links),
+    )
+    match answer:
+        case Infeasible():
+            return shown, replace(answer, reason=words(answer.reason))
+        case Plan():
+            stages = tuple(
+                replace(stage, peer=name(stage.peer), standbys=tuple(map(name, stage.standbys)))
+                for stage in answer.stages
+            )
+            return shown, replace(answer, stages=stages, why=tuple(map(words, answer.why)))
