@@ -86,6 +86,7 @@ class Execution:
         if wanted != self._kv.shape:
             self._bindings.clear()
             self._kv.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
+            give_back_memory()  # the smaller arrays left holes
 
     def move(self, move: Move) -> None:
         self._kv.move(move)

@@ -24,12 +24,13 @@ from peer.errors import CannotServe
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
 from peer.pages import give_back_memory
-from peer.runtime import PIECE_TOKENS, Done, Refused, StageRuntime, Step, scratch_bytes
+from peer.runtime import PIECE_TOKENS, Done, Refused, StageRuntime, Step
 from planner.manifest import Manifest, ManifestUnit
 from planner.shards import Shard, make_shard
 from planner.types import UnitKind
 
 WORKING_BYTES: Final = 96 << 20  # weights under the clock: above the last-level cache of most machines
+HEAD_BYTES: Final = 40 << 20
 EVICT_BYTES: Final = 48 << 20
 CONTEXT: Final = 256
 FILLED: Final = 128  # positions in the cache while decoding: a question and half an answer
@@ -56,6 +57,7 @@ class _Times:
     decode_s: float
     prefill_s: float
     batch_s: float
+    overhead_bytes: int = 0  # what the process occupied meanwhile beyond weights and KV: code, scratch, holes
 
 
 def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
@@ -69,13 +71,14 @@ def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
         }
         found["head"] = _time_head(manifest, blobs, provider, threads)
         found["embed"], step_s = _time_step(manifest, blobs, provider, threads)
+    overhead = max(times.overhead_bytes for times in found.values())
     give_back_memory()
     return UnitTimes(
         decode_s={kind: times.decode_s for kind, times in found.items()},
         prefill_s={kind: times.prefill_s for kind, times in found.items()},
         step_s=step_s,
         batch_s={kind: times.batch_s for kind, times in found.items()},
-        overhead_bytes=psutil.Process().memory_info().rss + scratch_bytes(manifest.architecture),
+        overhead_bytes=overhead,
     )
 
 
@@ -131,10 +134,14 @@ def _time_body(
             lambda: execution.decode(hidden[:ROWS], range(ROWS), [FILLED] * ROWS),
             lambda: execution.prompt(hidden, Row(0, 0)),
         )
+        overhead = _resident() - shard.weight_bytes - execution.kv_bytes
     finally:
         execution.close()
     return _Times(
-        decode / count, prompt / count / PIECE_TOKENS, max(batch - decode, 0.0) / count / (ROWS - 1)
+        decode / count,
+        prompt / count / PIECE_TOKENS,
+        max(batch - decode, 0.0) / count / (ROWS - 1),
+        overhead,
     )
 
 
@@ -147,10 +154,10 @@ def _copy(unit: ManifestUnit, block: int) -> ManifestUnit:
 
 
 def _time_head(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: int) -> _Times:
-    """A head above WORKING_BYTES is measured on its first rows only."""
+    """A head above HEAD_BYTES is measured on its first rows only."""
     head = _first(manifest, "head")
     vocab = manifest.architecture.vocab
-    rows = max(1, min(vocab, vocab * WORKING_BYTES // max(head.resident_bytes, 1)))
+    rows = max(1, min(vocab, vocab * HEAD_BYTES // max(head.resident_bytes, 1)))
     tensors = tuple(
         tensor
         if len(tensor.shape) == 1
@@ -202,6 +209,11 @@ def _round_trip(shard: Shard, threads: int) -> float:
         return _seconds(step)[0]
     finally:
         runtime.close()
+
+
+def _resident() -> int:
+    resident: int = psutil.Process().memory_info().rss
+    return resident
 
 
 def _seconds(*runs: Callable[[], object], before: Callable[[], object] = lambda: None) -> list[float]:

@@ -1,0 +1,173 @@
+"""SmolLM2-135M-Instruct: its text, its cuts, and what it occupies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+import peer.execution
+from peer.chat_template import Message
+from peer.execution import Execution, Floats, Row
+from peer.kv_slots import KvSlots
+from peer.runtime import Done, Refused, StageRuntime, Step
+from peer.text import Text
+from planner.architecture import TokenizerSource
+from planner.manifest import Manifest, encode_manifest
+from planner.shards import make_shard
+from planner.store import Store
+
+OPENING = (
+    "The capital of France is Paris. It is a vibrant city known for its rich history, culture, and iconic "
+    "landmarks. Paris is also a major global hub for finance, fashion, gastronomy, and culture, attracting "
+    "millions of visitors each year."
+)
+QUESTION = "What is the capital of France? Tell me about it in a paragraph."
+MIB = 1 << 20
+
+
+def text_of(manifest: Manifest, store: Store) -> Text:
+    return Text(
+        TokenizerSource(
+            store.blob_path(manifest.tokenizer.sha256).read_bytes(),
+            manifest.chat_template,
+            manifest.bos_token,
+            manifest.end_tokens,
+            manifest.add_bos,
+        )
+    )
+
+
+@pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
+def test_greedy_text_opens_like_llama_cpps(real_model: Callable[..., Any], weights: str) -> None:
+    manifest, store = real_model(weights)
+    text = text_of(manifest, store)
+    tokens = text.encode_chat([Message("user", QUESTION)])
+    answers: SimpleQueue[Done | Refused] = SimpleQueue()
+    shard = make_shard(manifest, store, 0, len(manifest.units))
+    runtime = StageRuntime(shard, threads=2, slots=1, context=256, deliver=answers.put)
+    found: list[int] = []
+    position, given = 0, tokens
+    while len(found) < 48:
+        runtime.submit(Step(b"s", position, np.array(given), None, True, lambda logits: int(logits.argmax())))
+        answer = answers.get(timeout=60)
+        assert isinstance(answer, Done)
+        assert isinstance(answer.finished, int)
+        found.append(answer.finished)
+        position, given = position + len(given), found[-1:]
+        if found[-1] in manifest.end_tokens:
+            break
+    runtime.close()
+    said = text.decode([token for token in found if token not in manifest.end_tokens])
+    assert said == OPENING
+
+
+class Stage:
+    """Units of a model for one session."""
+
+    def __init__(self, manifest: Manifest, store: Store, first: int, stop: int) -> None:
+        self.execution = Execution(make_shard(manifest, store, first, stop), threads=2, context=64)
+        slots = KvSlots(1, 64)
+        slots.admit(b"s")
+        self.execution.ensure(slots, 1, 64)
+
+    def run(self, values: Any, position: int) -> Floats:
+        """Tokens or hidden in; hidden, or logits where the head is, out."""
+        execution = self.execution
+        hidden = execution.embed(values) if execution.has_embed else values
+        if len(hidden) == 1:
+            hidden = execution.decode(hidden, range(1), [position])
+        else:
+            hidden = execution.prompt(hidden, Row(0, position))
+        return execution.head(hidden) if execution.has_head else hidden.copy()
+
+
+def run_stages(stages: list[Stage], tokens: list[int], prompt: int) -> Floats:
+    """Logits of all positions: `prompt` tokens at once, then one by one."""
+    found = []
+    for start, stop in [(0, prompt), *((at, at + 1) for at in range(prompt, len(tokens)))]:
+        values: Any = np.array(tokens[start:stop])
+        for each in stages:
+            values = each.run(values, start)
+        found.append(values)
+    return np.concatenate(found)
+
+
+@pytest.mark.slow
+def test_every_cut_of_the_8bit_model_changes_no_bit(
+    real_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer.execution, "use_huge_pages", lambda: 0)  # for speed only, and these live briefly
+    manifest, store = real_model("8bit")
+    tokens = text_of(manifest, store).encode(OPENING)[:48]
+    assert len(tokens) == 48
+    units = len(manifest.units)
+    expected = run_stages([Stage(manifest, store, 0, units)], tokens, 24)
+    assert expected.shape == (48, 49152)
+    for cut in range(1, units):
+        stages = [Stage(manifest, store, 0, cut), Stage(manifest, store, cut, units)]
+        assert np.array_equal(run_stages(stages, tokens, 24), expected), manifest.units[cut].name
+
+
+PROBE = """
+import json, sys
+from pathlib import Path
+from queue import SimpleQueue
+import numpy as np
+from peer.measure import measure_units
+from peer.runtime import StageRuntime, Step
+from planner.manifest import decode_manifest
+from planner.shards import make_shard
+from planner.store import Store
+
+def status():
+    with open("/proc/self/status") as lines:
+        found = dict(line.split(":", 1) for line in lines)
+    return {name: int(found[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS", "RssAnon")}
+
+root, model, first, stop = sys.argv[1:]
+store = Store(Path(root))
+manifest = decode_manifest(store.manifest_bytes(model))
+times = measure_units(manifest, "cpu", 1)
+before = status()
+answers = SimpleQueue()
+runtime = StageRuntime(make_shard(manifest, store, int(first), int(stop)), threads=1, slots=4, context=256,
+                       deliver=answers.put)
+loaded = status()
+width = manifest.architecture.hidden
+for session in range(4):
+    for position in range(0, 240, 80):
+        values = (np.arange(80), None) if first == "0" else (None, np.ones((80, width), np.float32))
+        runtime.submit(Step(bytes([session]), position, *values, True))
+        answers.get()
+memory = runtime.memory_bytes()
+print(json.dumps({"before": before, "loaded": loaded, "after": status(), "weights": memory.weights,
+                  "kv": memory.kv, "overhead": memory.overhead, "planned_overhead": times.overhead_bytes}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("weights", "part"),
+    [("8bit", "whole"), ("f32", "whole"), ("4bit", "whole"), ("8bit", "first half"), ("4bit", "second half")],
+)
+def test_memory_is_what_the_plan_says(real_model: Callable[..., Any], weights: str, part: str) -> None:
+    """A peer's life in a process of its own: measure, load, four sessions filled to the end of the context."""
+    manifest, store = real_model(weights)
+    units = len(manifest.units)
+    first, stop = {"whole": (0, units), "first half": (0, 31), "second half": (31, units)}[part]
+    model_id = store.put_manifest(encode_manifest(manifest))
+    command = [sys.executable, "-c", PROBE, str(store.root), model_id, str(first), str(stop)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found["after"]["VmHWM"] < found["weights"] + found["kv"] + 250 * MIB
+    grown = found["loaded"]["RssAnon"] - found["before"]["RssAnon"]
+    assert found["weights"] == pytest.approx(grown, rel=0.1)
+    resident = found["after"]["VmRSS"]
+    assert found["weights"] + found["kv"] + found["overhead"] == pytest.approx(resident, rel=0.1)
+    assert found["weights"] + found["kv"] + found["planned_overhead"] == pytest.approx(resident, rel=0.1)
