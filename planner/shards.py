@@ -9,6 +9,11 @@ Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the ca
 i32 (1), cos and sin f32 (positions, head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads,
 capacity, head_size), which are updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head:
 hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+
+Browsers have no files, so for them (providers "wasm" and "webgpu") the location is "<unit>/<tensor>", from 0 on,
+and the tab hands the bytes over when asked. On "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
+whatever form is stored: the tab unpacks it, because WebAssembly has no fast kernel for packed weights.
+web_peer/src/shards.ts builds the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +38,10 @@ OPSET: Final = 21
 MICROSOFT: Final = "com.microsoft"
 ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
 ACCURACY_4BIT: Final = 4
+
+Placed = Literal["blobs", "packed", "wide"]
+BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
+ACCURACY_GPU: Final = 0  # float32 activations: a GPU multiplies them at no cost
 
 _ONNX_TYPES: Final[dict[DType, int]] = {
     "f32": TensorProto.FLOAT,
@@ -86,7 +95,7 @@ def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider
         raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
     units = manifest.units[first:stop]
     folder = blobs.blob_path(units[0].blob.sha256).parent
-    body = [unit for unit in units if unit.kind in ("attn", "ffn")]
+    body, head = make_graphs(manifest, first, stop, provider)
     return Shard(
         architecture=manifest.architecture,
         first=first,
@@ -94,11 +103,24 @@ def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider
         provider=provider,
         blobs=folder,
         embed=_embed_table(units[0], manifest.architecture, blobs) if units[0].kind == "embed" else None,
-        body=_body(body, manifest.architecture) if body else None,
-        head=_head(units[-1], manifest.architecture) if units[-1].kind == "head" else None,
+        body=body,
+        head=head,
         blocks=tuple(int(unit.name.partition(".")[2]) for unit in units if unit.kind == "attn"),
         weight_bytes=sum(unit.resident_bytes for unit in units),
         kv_bytes_per_token=sum(unit.kv_bytes_per_token for unit in units),
+    )
+
+
+def make_graphs(
+    manifest: Manifest, first: int, stop: int, provider: str
+) -> tuple[bytes | None, bytes | None]:
+    """Body and head of units [first, stop), each None where the run has no such part. Raises CorruptStore."""
+    units = manifest.units[first:stop]
+    placed = BROWSERS.get(provider, "blobs")
+    blocks = [unit for unit in units if unit.kind in ("attn", "ffn")]
+    return (
+        _body(blocks, manifest.architecture, placed) if blocks else None,
+        _head(units[-1], manifest.architecture, placed) if units[-1].kind == "head" else None,
     )
 
 
@@ -125,7 +147,8 @@ def rotary_tables(
 class _Graph:
     """Nodes and external initializers of one graph under construction."""
 
-    def __init__(self) -> None:
+    def __init__(self, placed: Placed) -> None:
+        self.placed = placed
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
 
@@ -147,17 +170,24 @@ class _Graph:
         """The tensor, or `rows` [first, stop) of it, as an initializer in the unit's blob."""
         first, stop = rows or (0, tensor.shape[0])
         row_bytes = tensor.bytes // tensor.shape[0]
+        location, offset = unit.blob.sha256, tensor.offset + first * row_bytes
+        if self.placed != "blobs":
+            location, offset = f"{unit.name}/{tensor.name}", first * row_bytes
+        shape = (stop - first, *tensor.shape[1:])
+        return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
+
+    def unpacked(self, name: str, unit: ManifestUnit, linear: str, rows: int, columns: int) -> str:
+        """The stored linear `linear` as a float32 matrix that whoever runs the graph makes."""
+        location = f"{unit.name}/{linear}.w"
+        return self._outside(name, "f32", (rows, columns), location, 0, 4 * rows * columns)
+
+    def _outside(
+        self, name: str, dtype: DType, shape: tuple[int, ...], location: str, offset: int, length: int
+    ) -> str:
         proto = TensorProto(
-            name=name,
-            data_type=_ONNX_TYPES[tensor.dtype],
-            dims=(stop - first, *tensor.shape[1:]),
-            data_location=TensorProto.EXTERNAL,
+            name=name, data_type=_ONNX_TYPES[dtype], dims=shape, data_location=TensorProto.EXTERNAL
         )
-        for key, value in (
-            ("location", unit.blob.sha256),
-            ("offset", tensor.offset + first * row_bytes),
-            ("length", (stop - first) * row_bytes),
-        ):
+        for key, value in (("location", location), ("offset", offset), ("length", length)):
             proto.external_data.add(key=key, value=str(value))
         self.initializers.append(proto)
         return name
@@ -202,11 +232,9 @@ def _linear(
     """`source` times the stored linear `name`; which form it has is seen from the tensors that exist."""
     output, prefix = f"{unit.name}.{name}.out", f"{unit.name}.{name}"
     blocks = -(-columns // BLOCK)
-    if unit.tensor(f"{name}.w") is not None:
-        dtype: DType = "f16" if unit.tensor(f"{name}.w").dtype == "f16" else "f32"  # type: ignore[union-attr]
-        weight = graph.external(f"{prefix}.w", unit, _need(unit, f"{name}.w", dtype, (rows, columns)))
-        if dtype == "f16":
-            weight = graph.add("Cast", [weight], f"{prefix}.wide", to=TensorProto.FLOAT)
+    whole = unit.tensor(f"{name}.w")
+    if whole is not None or graph.placed == "wide":
+        weight = _matrix(graph, unit, name, rows, columns)
         product = graph.add(
             "FusedMatMul",
             [source, weight],
@@ -237,7 +265,7 @@ def _linear(
         N=rows,
         bits=bits,
         block_size=BLOCK,
-        accuracy_level=level,
+        accuracy_level=level if graph.placed == "blobs" else ACCURACY_GPU,
     )
     if rest is None:
         return product
@@ -245,6 +273,19 @@ def _linear(
     restful = graph.external(f"{prefix}.rest", unit, rest)
     correction = graph.add("FusedMatMul", [sums, restful], f"{output}.rest", domain=MICROSOFT, transB=1)
     return graph.add("Add", [product, correction], output)
+
+
+def _matrix(graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int) -> str:
+    """The linear's weights as one float32 matrix (rows, columns)."""
+    prefix = f"{unit.name}.{name}"
+    if graph.placed == "wide":
+        return graph.unpacked(f"{prefix}.w", unit, name, rows, columns)
+    whole = unit.tensor(f"{name}.w")
+    dtype: DType = "f16" if whole is not None and whole.dtype == "f16" else "f32"
+    weight = graph.external(f"{prefix}.w", unit, _need(unit, f"{name}.w", dtype, (rows, columns)))
+    if dtype == "f16":
+        weight = graph.add("Cast", [weight], f"{prefix}.wide", to=TensorProto.FLOAT)
+    return weight
 
 
 def _block_sums(graph: _Graph, source: str, columns: int) -> str:
@@ -262,8 +303,8 @@ def _block_sums(graph: _Graph, source: str, columns: int) -> str:
     return graph.add("ReduceSum", [blocks, axis], name, keepdims=0)
 
 
-def _body(units: list[ManifestUnit], a: Architecture) -> bytes:
-    graph = _Graph()
+def _body(units: list[ManifestUnit], a: Architecture, placed: Placed) -> bytes:
+    graph = _Graph(placed)
     hidden = "hidden"
     inputs = [
         _value("hidden", TensorProto.FLOAT, ["batch", "tokens", a.hidden]),
@@ -342,8 +383,8 @@ def _ffn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str
     return _linear(graph, unit, "down", a.hidden, a.ffn, inner)
 
 
-def _head(unit: ManifestUnit, a: Architecture) -> bytes:
-    graph = _Graph()
+def _head(unit: ManifestUnit, a: Architecture, placed: Placed) -> bytes:
+    graph = _Graph(placed)
     normed = _norm(graph, unit.name, unit, "norm", a.hidden, "hidden", a.norm_epsilon)
     _linear(graph, unit, "head", a.vocab, a.hidden, normed)
     graph.nodes[-1].output[0] = "logits"
