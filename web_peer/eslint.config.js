@@ -1,0 +1,101 @@
+// What the code of the tab must keep to, beyond what the compiler proves: no floating promise, no `any`, imports one
+// way (ui -> src), and pure modules that know no clock, no chance, no page and no network.
+import js from '@eslint/js';
+import prettier from 'eslint-config-prettier';
+import tseslint from 'typescript-eslint';
+
+// Modules that are functions of their arguments. Each has its twin of the same name in peer/ or signaling/.
+const PURE = [
+  'bundles',
+  'chat_template',
+  'errors',
+  'fields',
+  'flow',
+  'frames',
+  'header',
+  'heartbeat',
+  'kv_slots',
+  'mesh_state',
+  'pipeline',
+  'sampling',
+  'session',
+  'stop_strings',
+  'tensors',
+  'text',
+];
+
+const EFFECTS = [
+  ...['window', 'self', 'document', 'navigator', 'location', 'localStorage', 'sessionStorage', 'indexedDB'],
+  ...['fetch', 'WebSocket', 'XMLHttpRequest', 'RTCPeerConnection', 'Worker', 'BroadcastChannel', 'caches'],
+  ...[
+    'Date',
+    'performance',
+    'crypto',
+    'setTimeout',
+    'setInterval',
+    'queueMicrotask',
+    'requestAnimationFrame',
+  ],
+  ...['console', 'process', 'globalThis'],
+];
+
+export default tseslint.config(
+  { ignores: ['dist/', 'node_modules/', 'coverage/'] },
+  js.configs.recommended,
+  ...tseslint.configs.strictTypeChecked,
+  prettier,
+  {
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      eqeqeq: 'error',
+      'no-console': 'error',
+      '@typescript-eslint/no-floating-promises': 'error',
+      '@typescript-eslint/no-explicit-any': 'error',
+      '@typescript-eslint/switch-exhaustiveness-check': [
+        'error',
+        { considerDefaultExhaustiveForUnions: true, allowDefaultCaseForExhaustiveSwitch: true },
+      ],
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowNever: true }],
+      '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
+    },
+  },
+  {
+    files: ['src/**'],
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        {
+          patterns: [{ regex: '(^|/)ui(/|$)', message: 'src/ knows no page: ui/ imports src/, never back' }],
+        },
+      ],
+    },
+  },
+  {
+    files: PURE.map((name) => `src/${name}.ts`),
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        {
+          patterns: [
+            {
+              regex: `^(?!\\./(${PURE.join('|')})$|@huggingface/(tokenizers|jinja)$)`,
+              message: 'a pure module imports pure modules only',
+            },
+          ],
+        },
+      ],
+      'no-restricted-globals': [
+        'error',
+        ...EFFECTS.map((name) => ({ name, message: 'a pure module is handed what it uses' })),
+      ],
+      'no-restricted-properties': [
+        'error',
+        { object: 'Math', property: 'random', message: 'chance is handed to a pure module' },
+      ],
+    },
+  },
+  {
+    files: ['**/*.js'],
+    extends: [tseslint.configs.disableTypeChecked],
+  },
+);

@@ -1,0 +1,124 @@
+/*
+ * The error tree of the tab. Every message says what was expected, what came, and what to do.
+ *
+ * PeerError
+ * ├── FrameError               bytes from another peer break docs/protocol.md; that connection is closed
+ * │   ├── TruncatedFrame       ends before its header or payload does
+ * │   ├── OversizeFrame        longer than its channel or kind allows
+ * │   ├── UnknownKind          a kind number that this protocol version does not have
+ * │   ├── WrongField           a header field of the wrong type, length or range, or a wrong number of them
+ * │   ├── WrongTensor          data type, shape and payload bytes do not agree
+ * │   ├── WrongPiece           a piece breaks the rules of cutting and reassembly
+ * │   ├── WrongChannel         a kind that belongs on the other channel
+ * │   ├── CreditExceeded       more bytes than this side granted
+ * │   └── VersionMismatch      the other side speaks another protocol version
+ * ├── MeshError                what the mesh as a whole refuses
+ * │   ├── BadCommand           a log entry or snapshot that breaks the rules of mesh_state
+ * │   ├── NotAdmitted          the coordinator did not take this peer in
+ * │   ├── NoPlan               the peers that are here cannot serve the model
+ * │   ├── ContextOverflow      prompt and answer exceed the promised context
+ * │   ├── AnswerFailed         an answer broke off, and why
+ * │   └── CannotServe          this peer cannot load or run what the plan gave it
+ * ├── SamplingError            settings or logits that no token can be drawn from
+ * │   ├── BadSampling          a setting out of its range
+ * │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
+ * ├── TextError                words that cannot become tokens, or tokens words
+ * │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
+ * └── TransportError           the way to another peer
+ *     ├── SignalingFault       an SDP or candidate that cannot be used
+ *     ├── ConnectFailed        no connection within the time limit
+ *     ├── ConnectionLost       it was open, and is not any more
+ *     └── BackpressureExceeded the sender queued more than its bound
+ *
+ * Names are written out: they go into BYE frames, and a minifier renames classes.
+ */
+
+export class PeerError extends Error {
+  override readonly name: string = 'PeerError';
+}
+
+export class FrameError extends PeerError {
+  override readonly name: string = 'FrameError';
+}
+export class TruncatedFrame extends FrameError {
+  override readonly name = 'TruncatedFrame';
+}
+export class OversizeFrame extends FrameError {
+  override readonly name = 'OversizeFrame';
+}
+export class UnknownKind extends FrameError {
+  override readonly name = 'UnknownKind';
+}
+export class WrongField extends FrameError {
+  override readonly name = 'WrongField';
+}
+export class WrongTensor extends FrameError {
+  override readonly name = 'WrongTensor';
+}
+export class WrongPiece extends FrameError {
+  override readonly name = 'WrongPiece';
+}
+export class WrongChannel extends FrameError {
+  override readonly name = 'WrongChannel';
+}
+export class CreditExceeded extends FrameError {
+  override readonly name = 'CreditExceeded';
+}
+export class VersionMismatch extends FrameError {
+  override readonly name = 'VersionMismatch';
+}
+
+export class MeshError extends PeerError {
+  override readonly name: string = 'MeshError';
+}
+export class BadCommand extends MeshError {
+  override readonly name = 'BadCommand';
+}
+export class NotAdmitted extends MeshError {
+  override readonly name = 'NotAdmitted';
+}
+export class NoPlan extends MeshError {
+  override readonly name = 'NoPlan';
+}
+export class ContextOverflow extends MeshError {
+  override readonly name = 'ContextOverflow';
+}
+export class AnswerFailed extends MeshError {
+  override readonly name = 'AnswerFailed';
+}
+export class CannotServe extends MeshError {
+  override readonly name = 'CannotServe';
+}
+
+export class SamplingError extends PeerError {
+  override readonly name: string = 'SamplingError';
+}
+export class BadSampling extends SamplingError {
+  override readonly name = 'BadSampling';
+}
+export class NotFiniteLogits extends SamplingError {
+  override readonly name = 'NotFiniteLogits';
+}
+
+export class TextError extends PeerError {
+  override readonly name: string = 'TextError';
+}
+export class ChatTemplateError extends TextError {
+  override readonly name = 'ChatTemplateError';
+}
+
+export class TransportError extends PeerError {
+  override readonly name: string = 'TransportError';
+}
+export class SignalingFault extends TransportError {
+  override readonly name = 'SignalingFault';
+}
+export class ConnectFailed extends TransportError {
+  override readonly name = 'ConnectFailed';
+}
+export class ConnectionLost extends TransportError {
+  override readonly name = 'ConnectionLost';
+}
+export class BackpressureExceeded extends TransportError {
+  override readonly name = 'BackpressureExceeded';
+}
