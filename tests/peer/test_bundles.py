@@ -35,7 +35,7 @@ def opened(frames: list[Frame]) -> list[Frame]:
         ([TOKEN, TOKEN, Release(SESSION)], 1),
         ([TOKEN, Ping(1), TOKEN, TOKEN], 3),  # the control channel has an order of its own
         ([step(1)] * 8, 1),
-        ([step(60)] * 3, 2),  # two of them fill a bundle
+        ([step(50)] * 3, 2),  # two of them fill a bundle
         ([step(200), TOKEN], 2),  # a large frame goes alone
         ([TOKEN] * (MAX_BUNDLE_FRAMES + 1), 2),
     ],
