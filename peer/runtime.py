@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 PIECE_TOKENS: Final = (
     64  # of a prompt between two decode batches: what others wait for, and the scratch of attention
 )
-GAP_ROWS: Final = 2  # idle rows carried along in a decode batch: each costs about a third of another call
+GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
 
 log = logging.getLogger(__name__)
 
@@ -197,8 +197,11 @@ class StageRuntime:
     def _work(self) -> None:
         try:
             while self._take():
-                self._decode_batch()
-                self._prompt_piece()
+                try:
+                    self._decode_batch()
+                    self._prompt_piece()
+                except Exception as error:
+                    self._fail_all(error)
         finally:
             self._execution.close()
 
@@ -412,6 +415,20 @@ class StageRuntime:
         if self._slots.length(step.session) > step.position:
             self._slots.set_length(step.session, step.position)
         self._refuse(step, _Refusal(RefusalReason.FAILED, f"{type(error).__name__}: {error}"[:500]))
+
+    def _fail_all(self, error: Exception) -> None:
+        """A fault of this module itself: every waiting step is answered, and the worker goes on with an empty queue."""
+        log.exception("the runtime failed")
+        waiting, self._waiting = self._waiting, {}
+        for session, queue in waiting.items():
+            for item in queue:
+                step = item.step if isinstance(item, _Prompt) else item
+                if isinstance(step, Step):
+                    have = min(self._slots.length(session), max(step.position, 0))
+                    text = f"{type(error).__name__}: {error}"[:500]
+                    self._deliver(
+                        Refused(session, step.position, have, RefusalReason.FAILED, text, step.turn)
+                    )
 
     def _deliver(self, answer: Done | Refused) -> None:
         try:

@@ -235,6 +235,22 @@ def test_a_failing_finish_or_receiver_does_not_end_the_worker(made_up: Callable[
         assert one.done().count == 3
 
 
+def test_a_fault_of_the_runtime_itself_answers_everyone(
+    made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, manifest, store = made_up()
+    with stage(manifest, store, 0, len(manifest.units)) as one:
+        with monkeypatch.context() as broken:
+            broken.setattr("peer.runtime.spans", lambda *_: 1 / 0)
+            for session in (b"a", b"b"):
+                one.runtime.submit(tokens_step(session, 0, [1]))
+                answer = one.next()
+                assert isinstance(answer, Refused)
+                assert answer.reason is R.FAILED
+        one.runtime.submit(tokens_step(b"a", 0, [1]))
+        assert one.done().count == 1
+
+
 def test_release_drops_queued_steps_and_frees_the_slot(made_up: Callable[..., Any]) -> None:
     _, manifest, store = made_up()
     with stage(manifest, store, 0, len(manifest.units), slots=1) as one:
