@@ -66,10 +66,14 @@ def reference_logits(source: Any, tokens: list[int]) -> Doubles:
     return logits
 
 
-def shard_logits(manifest: Manifest, store: Store, tokens: list[int], prompt: int) -> npt.NDArray[np.float32]:
+def shard_logits(
+    manifest: Manifest, store: Store, tokens: list[int], prompt: int, threads: int = 1
+) -> npt.NDArray[np.float32]:
     """Logits of every position: `prompt` tokens at once, the others one by one, in the second of two rows."""
     execution = Execution(
-        make_shard(manifest, store, 0, len(manifest.units)), threads=1, context=manifest.architecture.context
+        make_shard(manifest, store, 0, len(manifest.units)),
+        threads=threads,
+        context=manifest.architecture.context,
     )
     slots = KvSlots(2, manifest.architecture.context)
     for session in (b"a", b"b"):
@@ -133,6 +137,18 @@ def test_llama3_scaling_keeps_high_and_stretches_low_frequencies(made_up: Callab
     assert ratio[0] == pytest.approx(1, rel=1e-3)
     assert (np.diff(ratio) > -1e-2).all()
     assert ratio[-3] == pytest.approx(8, rel=0.05)
+
+
+@pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
+def test_the_number_of_threads_changes_nothing(made_up: Callable[..., Any], weights: str) -> None:
+    """Peers with other settings serve the same stream."""
+    _, manifest, store = made_up(
+        weights, hidden=576, heads=9, kv_heads=3, head_size=64, rope_dims=64, ffn=1536
+    )
+    tokens = [int(t) for t in np.random.default_rng(3).integers(0, 100, 110)]
+    one, two, three = (shard_logits(manifest, store, tokens, 100, threads) for threads in (1, 2, 3))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, three)
 
 
 def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:

@@ -1,0 +1,40 @@
+"""What is measured is there, positive and plausible; figures themselves belong to the benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from peer.bench_single import compare
+from peer.errors import CannotServe
+from peer.measure import measure_units
+from planner.manifest import encode_manifest
+from planner.types import UnitKind
+
+
+@pytest.mark.parametrize("weights", ["8bit", "4bit", "f32", "f16"])
+def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str) -> None:
+    _, manifest, _ = made_up(weights)
+    times = measure_units(manifest, "cpu", 1)
+    for table in (times.decode_s, times.prefill_s, times.batch_s):
+        assert set(table) == set(get_args(UnitKind))
+        assert all(0 <= seconds < 1 for seconds in table.values())
+    assert min(times.decode_s.values()) > 0
+    assert 0 < times.step_s < 0.1
+    assert times.overhead_bytes > 20 << 20
+
+
+def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:
+    _, manifest, _ = made_up()
+    with pytest.raises(CannotServe, match="CUDAExecutionProvider"):
+        measure_units(manifest, "cuda", 1)
+
+
+def test_the_benchmark_without_its_rival_has_null_ratios(real_model: Callable[..., Any]) -> None:
+    manifest, store = real_model("4bit")
+    figures = compare(store, store.put_manifest(encode_manifest(manifest)), None, rounds=1, tokens=3)
+    ratios = ("decode_vs_llamacpp", "prefill_vs_llamacpp", "sessions8_vs_llamacpp")
+    assert [figures[name] for name in ratios] == [None] * 3
+    assert all(figures[f"{name}_tok_s"] for name in ("decode", "prefill", "sessions8"))
