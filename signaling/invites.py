@@ -39,9 +39,11 @@ from signaling.keys import (
 )
 
 CHECK_BYTES = 4  # a mistyped link passes by chance once in four billion
+SECRET_CHARS = (SEED_BYTES + CHECK_BYTES) * 4 // 3  # of base64 at the end of a link
 MAX_GRANTS = 1024  # per mesh, as many revocations: bounds what a founder can make a server keep
 MAX_ADMITTED = 4096  # peers remembered per invite
 MAX_USES = 1_000_000
+EXPIRED_KEPT_S = 30 * 86_400
 MAX_UNIX = 253_402_300_799  # end of the year 9999
 
 
@@ -236,8 +238,12 @@ class Admissions:
         return True
 
     def forget_expired(self, now_unix: float) -> None:
-        """Drop grants that let nobody in any more, so that a long-lived mesh does not fill up."""
-        expired = [k for k, g in self.grants.items() if g.expires_unix and now_unix > g.expires_unix]
+        """Drop grants that let nobody in any more, so that a long-lived mesh does not fill up.
+
+        For a while they are kept, unless room is short: who comes late should hear why, not of an unknown invite.
+        """
+        kept_s = EXPIRED_KEPT_S if len(self.grants) < MAX_GRANTS // 2 else 0
+        expired = [k for k, g in self.grants.items() if g.expires_unix and now_unix > g.expires_unix + kept_s]
         for key in expired:
             del self.grants[key]
         spent = [key for key in self.admitted if key not in self.grants]
@@ -265,16 +271,17 @@ def parse_link(link: str) -> InviteLink:
         raise WrongLink(
             f"the mesh id behind # has 32 characters a-z and 2-7, this one has {len(mesh)}: copy it again"
         )
+    if len(secret) != SECRET_CHARS:
+        raise WrongLink(
+            f"the invite at the end of the link has {SECRET_CHARS} characters, this one has {len(secret)}: "
+            "copy it again"
+        )
     try:
         raw = from_text(secret)
     except ValueError as error:
         raise WrongLink(
             "the invite at the end of the link has a character it cannot have: copy it again"
         ) from error
-    if len(raw) != SEED_BYTES + CHECK_BYTES:
-        raise WrongLink(
-            f"the invite at the end of the link has 48 characters, this one has {len(secret)}: copy it again"
-        )
     seed, check = raw[:SEED_BYTES], raw[SEED_BYTES:]
     if check != _check(mesh, seed):
         raise WrongLink("the link is mistyped (its checksum does not fit): copy it again")

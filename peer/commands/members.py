@@ -31,6 +31,9 @@ from signaling.invites import Role, parse_link
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
+SETTLED_S = (
+    1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
+)
 CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
 
@@ -175,9 +178,19 @@ def show_link(mesh: Mesh, *, qr: bool) -> None:
 def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
     """Says in a line what changes: who lends a machine, who holds what, and why there is no plan."""
     present: dict[str, str] = {}
-    said = {"plan": "", "refused": ""}
+    said = ""
+    loop = asyncio.get_running_loop()
+
+    def no_plan(refused: str) -> None:
+        nonlocal said
+        state = mesh.node.state
+        line = f"no plan: {named(refused, state.members)}"
+        if state.serving() is None and state.refused == refused and line != said and not mesh.ended.is_set():
+            said = line
+            tell(line)
 
     def look() -> None:
+        nonlocal said
         state = mesh.node.state
         here = {
             peer: name
@@ -188,20 +201,18 @@ def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
             if peer != mesh.node.me:
                 tell(f"{here[peer]} is here")
         for peer in sorted(present.keys() - here.keys(), key=present.__getitem__):
-            tell(f"{present[peer]} left")
+            if peer != mesh.node.me:
+                tell(f"{present[peer]} left")
         present.clear()
         present.update(here)
         serving = state.serving()
         if serving is not None:
             line = f"plan {serving.version}: {plan_line(state, serving)}"
-            if line != said["plan"]:
-                said.update(plan=line, refused="")
+            if line != said:
+                said = line
                 tell(line)
-        elif here and state.refused:
-            line = f"no plan: {named(state.refused, state.members)}"
-            if line != said["refused"]:
-                said.update(plan="", refused=line)
-                tell(line)
+        elif state.refused:
+            loop.call_later(SETTLED_S, no_plan, state.refused)
 
     mesh.node.on_state.append(look)
     look()

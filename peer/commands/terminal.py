@@ -89,7 +89,7 @@ def reporting(*, quiet: bool = False) -> Iterator[Report]:
     try:
         yield progressing
     finally:
-        progress.stop()
+        progressing.stop()
 
 
 class Progressing:
@@ -114,7 +114,12 @@ class Progressing:
         if phase.done >= phase.total:
             self._progress.remove_task(self._tasks.pop(phase.what))
             if not self._tasks:
-                self._progress.stop()
+                self.stop()
+
+    def stop(self) -> None:
+        """Takes the bars away. One that never started would leave an empty line."""
+        if self._progress.live.is_started:
+            self._progress.stop()
 
 
 class Interrupts:
