@@ -1,7 +1,7 @@
 """What a stored model is: the manifest's dataclasses and their checked JSON form.
 
 A manifest comes from a disk or a stranger, so decoding checks every type, limit, offset and name before
-anything uses it. Pure.
+anything uses it.
 """
 
 from __future__ import annotations

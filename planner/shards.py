@@ -37,7 +37,9 @@ IR_VERSION: Final = 10  # onnxruntime-web refuses newer than 13; onnx writes new
 OPSET: Final = 21
 MICROSOFT: Final = "com.microsoft"
 ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
-ACCURACY_4BIT: Final = 4
+ACCURACY_4BIT: Final = (
+    4  # as llama.cpp does; with these kernels a row of a batch equals its run alone, to the bit
+)
 
 Placed = Literal["blobs", "packed", "wide"]
 BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
