@@ -1,0 +1,99 @@
+"""Real processes with the real model: what `shoal status` says they occupy is what they do, and how answers end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from .command import Running, run, running
+from .conftest import Models
+
+AGREE = 0.10
+QUESTION = "What is the capital of France? Tell me about it in a paragraph."
+PATIENCE_S = 90.0
+
+
+@dataclass
+class Pair:
+    """A founder and a joined peer, each in a process of its own."""
+
+    home: Path
+    store: Path
+    link: str
+    processes: dict[str, Running]
+
+    def ask(self, *more: object, prompt: str = QUESTION) -> list[object]:
+        return ["generate", self.link, prompt, *self.where(), *more]
+
+    def where(self) -> list[object]:
+        return ["--store", self.store, "--state", self.home / "asker", "--bind", "127.0.0.1"]
+
+    def status(self) -> dict[str, Any]:
+        shown = run(self.home, "status", self.link, "--json", *self.where())
+        assert shown.status == 0, shown.err
+        found: dict[str, Any] = json.loads(shown.out)
+        return found
+
+
+@pytest.fixture(scope="module")
+def pair(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    home = tmp_path_factory.mktemp("pair")
+    store = models.store.root
+    common: list[object] = ["--store", store, "--memory", "2GiB", "--bind", "127.0.0.1"]
+    words: list[object] = ["serve", models.ids["8bit"], "--port", "0", "--name", "founder", "--cuts", "31"]
+    with running(home, *words, "--context", "1024", "--state", home, *common) as founder:
+        link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
+        joins = ["join", link, "--name", "second", "--state", home / "second", *common]
+        with running(home, *joins) as second:
+            founder.until(r"plan \d+: founder holds units 0-30, second holds units 31-61", PATIENCE_S)
+            yield Pair(home, store, link, {"founder": founder, "second": second})
+            assert second.end().status == 0
+        assert founder.end().status == 0
+
+
+def test_status_agrees_with_what_the_processes_measure(pair: Pair) -> None:
+    answer = run(pair.home, *pair.ask("--max-tokens", "60"))
+    assert answer.out.startswith("The capital of France is Paris."), answer
+    members = {member["name"]: member for member in pair.status()["members"] if member["compute"]}
+    assert members.keys() == pair.processes.keys()
+    for name, running_one in pair.processes.items():
+        planned, report = members[name]["planned"], members[name]["report"]
+        expected = planned["weight_bytes"] + planned["overhead_bytes"] + report["kv_bytes"]
+        measured = psutil.Process(running_one.process.pid).memory_info().rss
+        note = f"{name}: planned {expected >> 20} MiB, measured {measured >> 20} MiB: {planned} {report}"
+        assert abs(expected - measured) <= AGREE * measured, note
+        assert abs(report["rss_bytes"] - measured) <= AGREE * measured, note
+        assert report["weight_bytes"] == pytest.approx(planned["weight_bytes"], rel=AGREE), note
+        assert report["tokens_per_s_milli"] > 0 or name == "founder", note
+        assert members[name]["hop_us"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_an_answer_stops_it_on_every_stage(pair: Pair, number: int) -> None:
+    with running(pair.home, *pair.ask("--temperature", "2", prompt="Count to a thousand.")) as asking:
+        until_active(pair, 1)
+        result = asking.end(number, within_s=10)
+    assert result.status == 130
+    assert result.err == ""
+    assert result.out.endswith("\n")
+    until_active(pair, 0)
+
+
+def until_active(pair: Pair, count: int) -> None:
+    """Returns once that many sessions are being answered on every stage."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        reports = [member["report"] for member in pair.status()["members"] if member["compute"]]
+        if all(report and report["active"] == count for report in reports):
+            if not count:
+                assert all(report["sessions"] == 0 for report in reports)
+            return
+    raise AssertionError(f"never {count} active sessions on every stage")
