@@ -1,0 +1,341 @@
+/*
+ * The ONNX graphs for a run of units, as planner/shards.py writes them for browsers: what is computed, with weights
+ * handed over when the runtime asks. A tab builds them itself, so it needs nobody's word for what it runs.
+ *
+ * The location of weights is "<unit>/<tensor>". For "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
+ * whatever form is stored (weights.ts unpacks it); for "webgpu" tensors come as they are stored.
+ */
+
+import { CannotServe } from './errors';
+import type { Architecture, Manifest, ManifestUnit, StoredTensor } from './manifest';
+import type { Attribute, ConstantTensor, ExternalTensor, Graph, Node, TensorType, Value } from './onnx';
+import { encodeModel } from './onnx';
+
+export type Provider = 'wasm' | 'webgpu';
+
+export const BLOCK = 32; // columns that share a scale
+const VERSIONS = {
+  ir: 10,
+  opsets: [
+    ['', 21],
+    ['com.microsoft', 1],
+  ],
+} as const;
+const MICROSOFT = 'com.microsoft';
+const ACCURACY_GPU = 0; // float32 activations: a GPU multiplies them at no cost
+
+/** Body and head of units [first, stop), each null where the run has no such part. */
+export interface Graphs {
+  readonly body: Uint8Array<ArrayBuffer> | null;
+  readonly head: Uint8Array<ArrayBuffer> | null;
+}
+
+/** Raises CannotServe when a unit's tensors do not have the architecture's shapes. */
+export function makeGraphs(manifest: Manifest, first: number, stop: number, provider: Provider): Graphs {
+  const units = manifest.units.slice(first, stop);
+  const blocks = units.filter((unit) => unit.kind === 'attn' || unit.kind === 'ffn');
+  const last = units.at(-1);
+  return {
+    body: blocks.length ? body(blocks, manifest.architecture, provider) : null,
+    head: last?.kind === 'head' ? head(last, manifest.architecture, provider) : null,
+  };
+}
+
+/** cos and sin, each (positions, ropeDims / 2), with the model's frequency scaling applied. */
+export function rotaryTables(a: Architecture, positions: number): { cos: Float32Array; sin: Float32Array } {
+  const half = a.ropeDims / 2;
+  const cos = new Float32Array(positions * half);
+  const sin = new Float32Array(positions * half);
+  for (let at = 0; at < half; at++) {
+    const frequency = frequencyOf(a, at, half);
+    for (let position = 0; position < positions; position++) {
+      cos[position * half + at] = Math.cos(position * frequency);
+      sin[position * half + at] = Math.sin(position * frequency);
+    }
+  }
+  return { cos, sin };
+}
+
+function frequencyOf(a: Architecture, at: number, half: number): number {
+  let frequency = a.ropeBase ** (-at / half);
+  const scaling = a.ropeScaling;
+  if (a.ropeFactors !== null) {
+    frequency /= a.ropeFactors[at] ?? 1;
+  } else if (scaling?.kind === 'llama3') {
+    const turns = (scaling.originalContext * frequency) / (2 * Math.PI);
+    const span = scaling.highFreqFactor - scaling.lowFreqFactor;
+    const smooth = Math.min(Math.max((turns - scaling.lowFreqFactor) / span, 0), 1);
+    frequency *= smooth + (1 - smooth) / scaling.factor;
+  }
+  return scaling?.kind === 'linear' ? frequency / scaling.factor : frequency;
+}
+
+/** Nodes and initializers of one graph under construction. */
+class Draft {
+  readonly nodes: Node[] = [];
+  readonly initializers: (ExternalTensor | ConstantTensor)[] = [];
+  readonly provider: Provider;
+
+  constructor(provider: Provider) {
+    this.provider = provider;
+  }
+
+  add(
+    operator: string,
+    inputs: readonly string[],
+    outputs: string | readonly [string, ...string[]],
+    attributes: Readonly<Record<string, Attribute>> = {},
+    domain = '',
+  ): string {
+    const names: readonly [string, ...string[]] = typeof outputs === 'string' ? [outputs] : outputs;
+    this.nodes.push({ name: names[0], operator, domain, inputs, outputs: names, attributes });
+    return names[0];
+  }
+
+  constant(name: string, values: readonly number[]): string {
+    this.initializers.push({ name, values });
+    return name;
+  }
+
+  external(name: string, unit: ManifestUnit, tensor: StoredTensor): string {
+    const location = `${unit.name}/${tensor.name}`;
+    return this.outside(name, tensor.dtype, tensor.shape, location, tensor.bytes);
+  }
+
+  outside(
+    name: string,
+    type: TensorType,
+    shape: readonly number[],
+    location: string,
+    length: number,
+  ): string {
+    this.initializers.push({ name, type, shape, location, offset: 0, length });
+    return name;
+  }
+
+  has(output: string): boolean {
+    return this.nodes.some((node) => node.outputs.includes(output));
+  }
+
+  /** The graph; its last node's output is called `result`. */
+  finish(result: string, inputs: readonly Value[], outputs: readonly Value[]): Uint8Array<ArrayBuffer> {
+    const nodes = this.nodes.map((node, at) =>
+      at === this.nodes.length - 1 ? { ...node, outputs: [result, ...node.outputs.slice(1)] } : node,
+    );
+    const graph: Graph = { nodes, initializers: this.initializers, inputs, outputs };
+    return encodeModel(graph, VERSIONS);
+  }
+}
+
+function need(unit: ManifestUnit, name: string, dtype: TensorType, shape: readonly number[]): StoredTensor {
+  const tensor = unit.tensors.find((one) => one.name === name);
+  if (tensor?.dtype !== dtype || String(tensor.shape) !== String(shape)) {
+    const found = tensor === undefined ? 'none' : `${tensor.dtype} (${String(tensor.shape)})`;
+    throw new CannotServe(
+      `unit ${unit.name}, tensor ${name}: ${dtype} (${String(shape)}) expected, got ${found}; import the model again`,
+    );
+  }
+  return tensor;
+}
+
+function norm(
+  draft: Draft,
+  prefix: string,
+  unit: ManifestUnit,
+  name: string,
+  size: number,
+  source: string,
+  a: Architecture,
+): string {
+  const weight = draft.external(`${prefix}.${name}`, unit, need(unit, name, 'f32', [size]));
+  return draft.add('SimplifiedLayerNormalization', [source, weight], `${prefix}.${name}.out`, {
+    axis: -1,
+    epsilon: { float: a.normEpsilon },
+    stash_type: 1,
+  });
+}
+
+function linear(
+  draft: Draft,
+  unit: ManifestUnit,
+  name: string,
+  rows: number,
+  columns: number,
+  source: string,
+  bias = '',
+): string {
+  const prefix = `${unit.name}.${name}`;
+  const output = `${prefix}.out`;
+  const whole = unit.tensors.find((tensor) => tensor.name === `${name}.w`);
+  if (whole !== undefined || draft.provider === 'wasm') {
+    const weight = matrix(draft, unit, name, rows, columns, whole);
+    const target = bias ? `${output}.product` : output;
+    const product = draft.add('FusedMatMul', [source, weight], target, { transB: 1 }, MICROSOFT);
+    return bias ? draft.add('Add', [product, bias], output) : product;
+  }
+  return packedLinear(draft, unit, name, rows, columns, source, bias);
+}
+
+function matrix(
+  draft: Draft,
+  unit: ManifestUnit,
+  name: string,
+  rows: number,
+  columns: number,
+  whole: StoredTensor | undefined,
+): string {
+  const prefix = `${unit.name}.${name}`;
+  if (draft.provider === 'wasm') {
+    return draft.outside(`${prefix}.w`, 'f32', [rows, columns], `${unit.name}/${name}.w`, 4 * rows * columns);
+  }
+  const dtype = whole?.dtype === 'f16' ? 'f16' : 'f32';
+  const weight = draft.external(`${prefix}.w`, unit, need(unit, `${name}.w`, dtype, [rows, columns]));
+  return dtype === 'f16' ? draft.add('Cast', [weight], `${prefix}.wide`, { to: 1 }) : weight;
+}
+
+function packedLinear(
+  draft: Draft,
+  unit: ManifestUnit,
+  name: string,
+  rows: number,
+  columns: number,
+  source: string,
+  bias: string,
+): string {
+  const prefix = `${unit.name}.${name}`;
+  const output = `${prefix}.out`;
+  const blocks = Math.ceil(columns / BLOCK);
+  const scale = draft.external(`${prefix}.scale`, unit, need(unit, `${name}.scale`, 'f32', [rows, blocks]));
+  const bits = unit.tensors.some((tensor) => tensor.name === `${name}.q4`) ? 4 : 8;
+  const packed = need(unit, `${name}.q${bits}`, 'u8', [rows, blocks, (BLOCK * bits) / 8]);
+  let zero = '';
+  let rest: StoredTensor | null = null;
+  if (bits === 4) {
+    const zeros = need(unit, `${name}.zero`, 'u8', [rows, Math.ceil(blocks / 2)]);
+    zero = draft.external(`${prefix}.zero`, unit, zeros);
+    if (unit.tensors.some((tensor) => tensor.name === `${name}.rest`)) {
+      rest = need(unit, `${name}.rest`, 'f32', [rows, blocks]);
+    }
+  }
+  const weight = draft.external(`${prefix}.q${bits}`, unit, packed);
+  const product = draft.add(
+    'MatMulNBits',
+    [source, weight, scale, zero, '', bias],
+    rest === null ? output : `${output}.product`,
+    { K: columns, N: rows, bits, block_size: BLOCK, accuracy_level: ACCURACY_GPU },
+    MICROSOFT,
+  );
+  if (rest === null) return product;
+  const sums = blockSums(draft, source, columns);
+  const restful = draft.external(`${prefix}.rest`, unit, rest);
+  const correction = draft.add('FusedMatMul', [sums, restful], `${output}.rest`, { transB: 1 }, MICROSOFT);
+  return draft.add('Add', [product, correction], output);
+}
+
+/** Sums of each 32 columns, (batch, tokens, columns / 32). */
+function blockSums(draft: Draft, source: string, columns: number): string {
+  const name = `${source}.sums`;
+  if (draft.has(name)) return name;
+  const shape = `blocks.shape.${columns}`;
+  const known = new Set(draft.initializers.map((one) => one.name));
+  if (!known.has(shape)) draft.constant(shape, [0, 0, columns / BLOCK, BLOCK]);
+  if (!known.has('blocks.axis')) draft.constant('blocks.axis', [-1]);
+  const blocks = draft.add('Reshape', [source, shape], `${source}.blocks`);
+  return draft.add('ReduceSum', [blocks, 'blocks.axis'], name, { keepdims: 0 });
+}
+
+function body(units: readonly ManifestUnit[], a: Architecture, provider: Provider): Uint8Array<ArrayBuffer> {
+  const draft = new Draft(provider);
+  const rows: Value = { name: 'hidden', type: 'f32', shape: ['batch', 'tokens', a.hidden] };
+  const inputs: Value[] = [
+    rows,
+    { name: 'seqlens', type: 'i32', shape: ['batch'] },
+    { name: 'total', type: 'i32', shape: [1] },
+    { name: 'cos', type: 'f32', shape: ['positions', a.ropeDims / 2] },
+    { name: 'sin', type: 'f32', shape: ['positions', a.ropeDims / 2] },
+  ];
+  const outputs: Value[] = [{ ...rows, name: 'hidden.out' }];
+  let hidden = 'hidden';
+  for (const unit of units) {
+    let branch: string;
+    if (unit.kind === 'attn') {
+      branch = attention(draft, unit, a, hidden);
+      for (const name of unit.state) {
+        const cache = { type: 'f32', shape: ['batch', a.kvHeads, 'capacity', a.headSize] } as const;
+        inputs.push({ name, ...cache });
+        outputs.push({ name: `${name}.out`, ...cache });
+      }
+    } else {
+      branch = feedForward(draft, unit, a, hidden);
+    }
+    hidden = draft.add('Add', [hidden, branch], `${unit.name}.hidden`);
+  }
+  return draft.finish('hidden.out', inputs, outputs);
+}
+
+function attention(draft: Draft, unit: ManifestUnit, a: Architecture, hidden: string): string {
+  const queries = a.heads * a.headSize;
+  const rows = queries + 2 * a.kvHeads * a.headSize;
+  const name = unit.name;
+  const [key, value] = unit.state;
+  if (key === undefined || value === undefined)
+    throw new CannotServe(`unit ${name}: a key and a value expected`);
+  const normed = norm(draft, name, unit, 'norm', a.hidden, hidden, a);
+  const bias = a.qkvBias
+    ? draft.external(`${name}.qkv.bias`, unit, need(unit, 'qkv.bias', 'f32', [rows]))
+    : '';
+  const qkv = linear(draft, unit, 'qkv', rows, a.hidden, normed, bias);
+  const operands = a.qkNorm ? normedHeads(draft, unit, a, qkv) : [qkv, '', ''];
+  const attended = draft.add(
+    'GroupQueryAttention',
+    [...operands, key, value, 'seqlens', 'total', 'cos', 'sin'],
+    [`${name}.attended`, `${key}.out`, `${value}.out`],
+    { num_heads: a.heads, kv_num_heads: a.kvHeads, do_rotary: 1, rotary_interleaved: 0 },
+    MICROSOFT,
+  );
+  return linear(draft, unit, 'o', a.hidden, queries, attended);
+}
+
+/** q, k, v from packed rows, q and k normalized per head. */
+function normedHeads(draft: Draft, unit: ManifestUnit, a: Architecture, qkv: string): string[] {
+  const name = unit.name;
+  const keys = a.kvHeads * a.headSize;
+  const sizes = draft.constant(`${name}.sizes`, [a.heads * a.headSize, keys, keys]);
+  draft.add('Split', [qkv, sizes], [`${name}.q`, `${name}.k`, `${name}.v`], { axis: -1 });
+  const heads = draft.constant(`${name}.heads`, [0, 0, -1, a.headSize]);
+  const flat = draft.constant(`${name}.flat`, [0, 0, -1]);
+  const found = ['q', 'k'].map((part) => {
+    const split = draft.add('Reshape', [`${name}.${part}`, heads], `${name}.${part}.heads`);
+    const normed = norm(draft, name, unit, `${part}_norm`, a.headSize, split, a);
+    return draft.add('Reshape', [normed, flat], `${name}.${part}.normed`);
+  });
+  return [...found, `${name}.v`];
+}
+
+function feedForward(draft: Draft, unit: ManifestUnit, a: Architecture, hidden: string): string {
+  const name = unit.name;
+  const normed = norm(draft, name, unit, 'norm', a.hidden, hidden, a);
+  const both = linear(draft, unit, 'gate_up', 2 * a.ffn, a.hidden, normed);
+  const sizes = draft.constant(`${name}.sizes`, [a.ffn, a.ffn]);
+  draft.add('Split', [both, sizes], [`${name}.gate`, `${name}.up`], { axis: -1 });
+  const active = draft.add(
+    'QuickGelu',
+    [`${name}.gate`],
+    `${name}.active`,
+    { alpha: { float: 1 } },
+    MICROSOFT,
+  );
+  const inner = draft.add('Mul', [active, `${name}.up`], `${name}.inner`);
+  return linear(draft, unit, 'down', a.hidden, a.ffn, inner);
+}
+
+function head(unit: ManifestUnit, a: Architecture, provider: Provider): Uint8Array<ArrayBuffer> {
+  const draft = new Draft(provider);
+  const normed = norm(draft, unit.name, unit, 'norm', a.hidden, 'hidden', a);
+  linear(draft, unit, 'head', a.vocab, a.hidden, normed);
+  return draft.finish(
+    'logits',
+    [{ name: 'hidden', type: 'f32', shape: ['batch', a.hidden] }],
+    [{ name: 'logits', type: 'f32', shape: ['batch', a.vocab] }],
+  );
+}
