@@ -81,6 +81,7 @@ TRANSITIONS: Final[dict[tuple[ConnectionState, Event], ConnectionState]] = {
     (_S.CLOSING, _E.FAULT): _S.CLOSED,
 }
 ENDED: Final = frozenset({_S.CLOSED, _S.FAILED})
+_LEAVING: Final = ENDED | {_S.CLOSING}
 
 
 class EngineEvents(Protocol):
@@ -125,7 +126,7 @@ class Times:
 
 @dataclass(slots=True)
 class Stats:
-    """Counters since the connection opened."""
+    """Frames, and their bytes, since the connection was made."""
 
     sent_frames: int = 0
     sent_bytes: int = 0
@@ -166,6 +167,7 @@ class Connection:
         self._early: list[Frame] = []  # data frames that overtook the other side's HELLO
         self._channels_open = False
         self._bye: Bye | None = None
+        self._bye_due = False  # this side leaves, and has frames to send before it says so
         self._bye_answered = False
         self._bye_acked = False
         self._engine_gone = False
@@ -266,12 +268,12 @@ class Connection:
         now_s = self._loop.time()
         self._heartbeat.heard(now_s)
         self.suspect = False
-        self.stats.received_bytes += len(data)
         try:
             if isinstance(data, str):
                 raise WrongPiece(f"expected binary messages only, got text of {len(data)} characters")
             encoded = self._receivers[channel].accept(data)
             if encoded is not None:
+                self.stats.received_bytes += len(encoded)
                 self._take(decode(encoded, channel), now_s)
             if channel is Channel.DATA:
                 self._grant()
@@ -317,9 +319,16 @@ class Connection:
     async def _signal(self, step: Awaitable[_T]) -> _T:
         try:
             return await step
-        except PeerError as error:
-            self._fail(error)
-            raise
+        except Exception as error:
+            if self.state in _LEAVING:
+                raise ConnectionLost(
+                    f"expected to connect to {self._other}, but it was closed meanwhile"
+                ) from error
+            fault = (
+                error if isinstance(error, PeerError) else ConnectFailed(f"the transport failed: {error!r}")
+            )
+            self._fail(fault)
+            raise fault from error
 
     def _take(self, frame: Frame, now_s: float) -> None:
         self.stats.received_frames += 1
@@ -371,6 +380,7 @@ class Connection:
         early, self._early = self._early, []
         for frame in early:
             self._take_open(frame, self._loop.time())
+        self._grant()
 
     def _beat(self) -> None:
         times = self._times.heartbeat
@@ -405,8 +415,8 @@ class Connection:
                 self._fail(ConnectFailed(f"{self._other} refused the connection: {bye.reason}"))
 
     def _answer_bye(self) -> None:
-        """BYE_ACK, once all that the other side sent has come."""
-        if self._bye is None or self._bye_answered:
+        """BYE_ACK, once all that the other side sent has come, and after this side's own BYE if it wants to leave."""
+        if self._bye is None or self._bye_answered or self._bye_due:
             return
         if self._receivers[Channel.DATA].received_bytes >= self._bye.data_bytes:
             self._bye_answered = True
@@ -416,6 +426,7 @@ class Connection:
     def _close(self, reason: str) -> None:
         match self.state:
             case ConnectionState.OPEN:
+                self._bye_due = True
                 self._move(Event.CLOSE)
                 self._ending = self._loop.create_task(self._part(reason))
             case ConnectionState.NEW | ConnectionState.CONNECTING:
@@ -448,6 +459,8 @@ class Connection:
                 if reason is not None:
                     await self._until(lambda: self.queued_bytes == 0)
                     self._send(Bye(_cut_text(reason), self._senders[Channel.DATA].sent_bytes))
+                    self._bye_due = False
+                    self._answer_bye()
                     await self._until(lambda: self._bye_acked)
                 await self._until(lambda: self._bye is None or self._bye_answered)
         if reason is None:
@@ -517,8 +530,10 @@ class Connection:
             self._wake()
 
     def _grant(self) -> None:
+        if self.state not in (ConnectionState.OPEN, ConnectionState.CLOSING):
+            return
         total_bytes = self._receivers[Channel.DATA].grant()
-        if total_bytes is not None and self.state is ConnectionState.OPEN:
+        if total_bytes is not None:
             self._send(Credit(int(Channel.DATA), total_bytes))
 
 

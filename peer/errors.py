@@ -27,6 +27,7 @@ PeerError
 │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
+    ├── BindFailed           an address to bind to that this machine does not have
     ├── SignalingFault       an SDP or candidate that cannot be used
     ├── ConnectFailed        no connection within the time limit
     ├── ConnectionLost       it was open, and is not any more
@@ -140,6 +141,10 @@ class TransportError(PeerError):
 
 class EngineMissing(TransportError):
     """The wanted transport engine is not installed, or not known."""
+
+
+class BindFailed(TransportError):
+    """An address to bind to is not one of this machine."""
 
 
 class SignalingFault(TransportError):

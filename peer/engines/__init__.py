@@ -1,12 +1,14 @@
 """Decides which transport engine carries a connection."""
 
 import importlib.util
+import ipaddress
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from peer.connection import Engine
-from peer.errors import EngineMissing
+from peer.errors import BindFailed, EngineMissing
 
 ENGINES: Final = ("auto", "aiortc", "libdatachannel")
 LOOPBACK: Final = ("127.0.0.1",)
@@ -31,6 +33,19 @@ class EngineSettings:
 
     bind: tuple[str, ...] = ()
     ice_servers: tuple[IceServer, ...] = ()
+
+
+def check_bind(addresses: tuple[str, ...]) -> None:
+    """Raises BindFailed unless a UDP socket can be bound to each address."""
+    for address in addresses:
+        try:
+            family = socket.AF_INET if ipaddress.ip_address(address).version == 4 else socket.AF_INET6
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind((address, 0))
+        except (ValueError, OSError) as error:
+            raise BindFailed(
+                f"--bind: expected an IP address of this machine, got {address!r}: {error}"
+            ) from None
 
 
 def choose_engine(name: str) -> Callable[[EngineSettings], Engine]:

@@ -11,7 +11,7 @@ from aiortc import (
 from aiortc.sdp import candidate_from_sdp
 
 from peer.connection import EngineEvents
-from peer.engines import EngineSettings
+from peer.engines import EngineSettings, check_bind
 from peer.engines.aiortc_ice import BoundConnection
 from peer.engines.aiortc_tuned import tune
 from peer.errors import ConnectionLost, SignalingFault
@@ -25,6 +25,7 @@ class AiortcEngine:
     name = "aiortc"
 
     def __init__(self, settings: EngineSettings) -> None:
+        check_bind(settings.bind)
         self._bind = settings.bind
         servers = [
             RTCIceServer(urls=list(s.urls), username=s.username, credential=s.credential)

@@ -22,6 +22,12 @@ class BoundConnection(aioice.Connection):  # type: ignore[misc]
     ) -> list[aioice.Candidate]:
         chosen = list(self.bind) or addresses or list(LOOPBACK)
         found: list[aioice.Candidate] = await super().get_component_candidates(component, chosen, timeout)
+        if (
+            self._closing
+        ):  # closed while this was looking: aioice has closed the sockets it knew then, not these
+            for protocol in self._protocols:
+                await protocol.close()
+            self._protocols.clear()
         return found
 
     def data_received(self, data: bytes, component: int) -> None:

@@ -16,7 +16,7 @@ from aioice.ice import get_host_addresses
 from aiolibdatachannel import GatheringState, IceServer, RTCError, RTCState, _core
 
 from peer.connection import EngineEvents
-from peer.engines import LOOPBACK, EngineSettings
+from peer.engines import LOOPBACK, EngineSettings, check_bind
 from peer.errors import ConnectionLost, SignalingFault
 from peer.flow import LOW_WATER_BYTES
 from peer.frames import Channel
@@ -34,6 +34,7 @@ class LibdatachannelEngine:
     name = "libdatachannel"
 
     def __init__(self, settings: EngineSettings) -> None:
+        check_bind(settings.bind)
         self._bind = settings.bind
         self._loop = asyncio.get_running_loop()
         self._port = 0

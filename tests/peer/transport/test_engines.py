@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from peer.connection import ConnectionState, Times, fingerprint_of
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import (
+    BindFailed,
     ConnectFailed,
     ConnectionLost,
     EngineMissing,
@@ -239,6 +241,31 @@ async def test_bind_names_the_candidates(mesh: Mesh, engine: str) -> None:
     assert hosts == {"127.0.0.1"}
 
 
+@pytest.mark.parametrize("address", ["192.0.2.7", "localhost", ""])
+async def test_an_address_of_another_machine(engine: str, address: str) -> None:
+    with pytest.raises(BindFailed, match="expected an IP address of this machine"):
+        choose_engine(engine)(EngineSettings(bind=(address,)))
+
+
+async def test_closed_while_an_offer_is_made(mesh: Mesh, engine: str) -> None:
+    a = mesh.side("a", engine)
+    offer = asyncio.ensure_future(a.connection.offer())
+    await asyncio.sleep(0)
+    await a.connection.close("changed my mind")
+    with contextlib.suppress(ConnectionLost):
+        await offer
+    assert a.connection.state is S.CLOSED
+
+
+async def test_both_may_close_with_more_queued_than_the_window(mesh: Mesh) -> None:
+    a, b = await mesh.pair()
+    for n in range(6):
+        a.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
+        b.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
+    await asyncio.gather(a.connection.close("bye"), b.connection.close("bye"))
+    assert (len(a.frames), len(b.frames)) == (6, 6)
+
+
 async def test_a_machine_without_network_offers_loopback(
     mesh: Mesh, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,13 +311,13 @@ async def cycle(mesh: Mesh, engines: tuple[str, str]) -> None:
 async def test_nothing_is_left_after_many_connections(mesh: Mesh, engine: str) -> None:
     for _ in range(2):
         await cycle(mesh, (engine, engine))
-    tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+    tasks, descriptors = len(asyncio.all_tasks()), psutil.Process().num_fds()
     for _ in range(20):
         await cycle(mesh, (engine, engine))
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks
     async with asyncio.timeout(5):  # libdatachannel's own threads close the last socket a moment later
-        while len(os.listdir("/proc/self/fd")) > descriptors:  # noqa: ASYNC110
+        while psutil.Process().num_fds() > descriptors:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
