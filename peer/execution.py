@@ -54,7 +54,7 @@ class Execution:
         self._shard = shard
         self._embed = None if shard.embed is None else _Embedding(shard.embed)
         try:
-            self._head = None if shard.head is None else ort.InferenceSession(shard.head, options, providers)
+            self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
             self._body = None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
@@ -70,7 +70,7 @@ class Execution:
 
     @property
     def has_head(self) -> bool:
-        return self._head is not None
+        return bool(self._heads)
 
     @property
     def shape(self) -> Shape:
@@ -122,20 +122,23 @@ class Execution:
 
     def head(self, hidden: Floats) -> Floats:
         """(rows, hidden) -> logits (rows, vocab)."""
-        if self._head is None:
+        if not self._heads:
             raise ValueError("this shard has no head")
-        logits: Floats = self._head.run(["logits"], {"hidden": hidden})[0]
-        return logits
+        parts: list[Floats] = [head.run(["logits"], {"hidden": hidden})[0] for head in self._heads]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def close(self) -> None:
         self._bindings.clear()
         self._kv.close()
-        self._body = self._head = None
+        self._body = None
+        self._heads.clear()
         if self._embed is not None:
             self._embed.close()
 
     def _run(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
         tokens = hidden.shape[1]
+        if max(lengths) + tokens > self.shape.capacity or span.stop > self.shape.rows:
+            raise ValueError(f"{max(lengths) + tokens} positions in rows {span} do not fit {self.shape}")
         key = (span.start, len(span), tokens)
         binding = self._bindings.get(key)
         if binding is None:

@@ -19,7 +19,7 @@ web_peer/src/shards.ts builds the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -40,6 +40,9 @@ ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fa
 ACCURACY_4BIT: Final = (
     4  # as llama.cpp does; with these kernels a row of a batch equals its run alone, to the bit
 )
+
+HEAD_PART_BYTES: Final = 40 << 20  # a head is loaded in parts, for a vocabulary can outweigh everything else
+HEAD_PART_ROWS: Final = 64  # parts end where the kernels' tiles do
 
 Placed = Literal["blobs", "packed", "wide"]
 BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
@@ -83,7 +86,7 @@ class Shard:
     blobs: Path  # folder that external data locations are relative to
     embed: EmbedTable | None
     body: bytes | None
-    head: bytes | None
+    heads: tuple[bytes, ...]  # graphs for consecutive ranges of the vocabulary; empty without a head
     blocks: tuple[int, ...]
     weight_bytes: int
     kv_bytes_per_token: int
@@ -97,7 +100,8 @@ def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider
         raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
     units = manifest.units[first:stop]
     folder = blobs.blob_path(units[0].blob.sha256).parent
-    body, head = make_graphs(manifest, first, stop, provider)
+    body, _ = make_graphs(manifest, first, stop, provider)
+    heads = _head_parts(units[-1], manifest.architecture) if units[-1].kind == "head" else ()
     return Shard(
         architecture=manifest.architecture,
         first=first,
@@ -106,7 +110,7 @@ def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider
         blobs=folder,
         embed=_embed_table(units[0], manifest.architecture, blobs) if units[0].kind == "embed" else None,
         body=body,
-        head=head,
+        heads=heads,
         blocks=tuple(int(unit.name.partition(".")[2]) for unit in units if unit.kind == "attn"),
         weight_bytes=sum(unit.resident_bytes for unit in units),
         kv_bytes_per_token=sum(unit.kv_bytes_per_token for unit in units),
@@ -394,6 +398,37 @@ def _head(unit: ManifestUnit, a: Architecture, placed: Placed) -> bytes:
         [_value("hidden", TensorProto.FLOAT, ["batch", a.hidden])],
         [_value("logits", TensorProto.FLOAT, ["batch", a.vocab])],
     )
+
+
+def _head_parts(unit: ManifestUnit, a: Architecture) -> tuple[bytes, ...]:
+    """Graphs of at most HEAD_PART_BYTES each: while a matrix is repacked, it exists twice."""
+    count = max(1, -(-unit.resident_bytes // HEAD_PART_BYTES))
+    step = -(-a.vocab // count // HEAD_PART_ROWS) * HEAD_PART_ROWS
+    return tuple(
+        _head(_head_rows(unit, a, start, min(start + step, a.vocab)), _of_rows(a, start, step), "blobs")
+        for start in range(0, a.vocab, step)
+    )
+
+
+def _of_rows(a: Architecture, start: int, step: int) -> Architecture:
+    return replace(a, vocab=min(step, a.vocab - start))
+
+
+def _head_rows(unit: ManifestUnit, a: Architecture, first: int, stop: int) -> ManifestUnit:
+    """The unit with only rows [first, stop) of its matrix."""
+
+    def cut(tensor: StoredTensor) -> StoredTensor:
+        if len(tensor.shape) == 1 or tensor.shape[0] != a.vocab:
+            return tensor
+        row_bytes = tensor.bytes // a.vocab
+        return replace(
+            tensor,
+            shape=(stop - first, *tensor.shape[1:]),
+            offset=tensor.offset + first * row_bytes,
+            bytes=(stop - first) * row_bytes,
+        )
+
+    return replace(unit, tensors=tuple(cut(tensor) for tensor in unit.tensors))
 
 
 def _embed_table(unit: ManifestUnit, a: Architecture, blobs: Blobs) -> EmbedTable:

@@ -30,7 +30,7 @@ def model(request: Any, smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFac
 
 def graphs(manifest: Manifest, store: Store, first: int, stop: int) -> list[onnx.ModelProto]:
     shard = make_shard(manifest, store, first, stop)
-    return [onnx.load_from_string(part) for part in (shard.body, shard.head) if part is not None]
+    return [onnx.load_from_string(part) for part in (shard.body, *shard.heads) if part is not None]
 
 
 def test_graphs_are_small_and_their_data_lies_in_the_units_blobs(model: Model) -> None:
@@ -64,8 +64,8 @@ def test_what_a_shard_holds(model: Model) -> None:
     units = len(manifest.units)
     whole, tail, embed = (make_shard(manifest, store, *run) for run in ((0, units), (60, units), (0, 1)))
     assert whole.blocks == tuple(range(30))
-    assert (tail.blocks, tail.embed, tail.head is None) == ((), None, False)
-    assert (embed.body, embed.head, embed.weight_bytes) == (None, None, 0)
+    assert (tail.blocks, tail.embed, len(tail.heads)) == ((), None, 1)
+    assert (embed.body, embed.heads, embed.weight_bytes) == (None, (), 0)
     assert whole.kv_bytes_per_token == 30 * 2 * 3 * 64 * 4
     assert whole.weight_bytes == sum(unit.resident_bytes for unit in manifest.units)
 
