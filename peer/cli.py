@@ -12,19 +12,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peer import VERSION
-from peer.commands.terminal import (
+from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
+from peer.errors import Interrupted, PeerError
+from peer.options import (
     BROKEN_PIPE,
     INTERRUPTED,
-    cache_folder,
-    default_name,
-    default_pledge,
-    say,
-    state_folder,
+    PROVIDER_NAMES,
+    TRANSPORTS,
+    cuts,
+    port,
+    positive,
+    size,
+    span,
+    uses,
 )
-from peer.engines import ENGINES
-from peer.errors import Interrupted, PeerError
-from peer.execution import PROVIDERS
-from peer.options import cuts, port, positive, size, span, uses
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
 
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.verbose:
             logging.exception("the command failed")
-        say(f"shoal: {what_went_wrong(error)}")
+        sys.stderr.write(f"shoal: {what_went_wrong(error)}\n")
         return 1
 
 
@@ -245,7 +246,7 @@ def _link(made: argparse.ArgumentParser) -> None:
 
 def _transport(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--transport", choices=ENGINES, default="auto", help="[%(default)s: the fastest installed]"
+        "--transport", choices=TRANSPORTS, default="auto", help="[%(default)s: the fastest installed]"
     )
 
 
@@ -264,7 +265,7 @@ def _peer(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--threads", type=positive, default=1, help="for the model [%(default)s]")
     made.add_argument(
-        "--provider", choices=tuple(PROVIDERS), default="cpu", help="of onnxruntime [%(default)s]"
+        "--provider", choices=PROVIDER_NAMES, default="cpu", help="of onnxruntime [%(default)s]"
     )
 
 

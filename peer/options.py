@@ -10,6 +10,10 @@ from pathlib import Path
 from planner.types import Objective
 from signaling.invites import MAX_USES
 
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells expect
+BROKEN_PIPE = 141  # exit status when nobody reads standard output any more, as shells expect
+TRANSPORTS = ("auto", "aiortc", "libdatachannel")  # those of peer.engines, which takes long to import
+PROVIDER_NAMES = ("cpu", "cuda", "coreml", "dml", "openvino")  # those of peer.execution, likewise
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)

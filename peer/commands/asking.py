@@ -17,7 +17,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message
-from peer.commands.terminal import INTERRUPTED, Interrupts, either, interrupts, say, write
+from peer.commands.terminal import Interrupts, either, interrupts, say, write
 from peer.errors import (
     AnswerFailed,
     CannotServe,
@@ -30,7 +30,7 @@ from peer.errors import (
 from peer.identities import kept_identity
 from peer.joining import join
 from peer.mesh import Mesh
-from peer.options import PeerOptions
+from peer.options import INTERRUPTED, PeerOptions
 from peer.sampling import Sampling
 from planner.store import Store
 from signaling.invites import parse_link

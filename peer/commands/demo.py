@@ -17,13 +17,13 @@ from peer.chat_template import Message
 from peer.commands.asking import converse, stream, summary
 from peer.commands.members import follow
 from peer.commands.models import find_or_import
-from peer.commands.terminal import INTERRUPTED, Interrupts, interrupts, out, say, write
+from peer.commands.terminal import Interrupts, interrupts, out, say, write
 from peer.commands.watching import holders
 from peer.errors import CannotServe, NoPlan
 from peer.joining import Founding, found
 from peer.measure import measure_units
 from peer.mesh import Mesh, text_of
-from peer.options import MeshOptions, PeerOptions, bytes_text
+from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
@@ -82,12 +82,14 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             await _serving(mesh, processes)
             out.print(holders(mesh))
             out.print(QUESTION, style="bold")
-        await _first_answer(mesh, ctrl)
-        if args.once or ctrl.asked.is_set():
-            return 0 if args.once else INTERRUPTED
+        stopped = await _first_answer(mesh, ctrl)
+        if ctrl.asked.is_set() or (args.once and stopped):
+            return INTERRUPTED
+        if args.once:
+            return 0
         out.print(f"\nothers join with:  {link}", markup=False)
         say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
-        follow(mesh, say)
+        follow(mesh, say, from_now=True)
         await converse(mesh, Settings(), "", ctrl)
     return 0
 
@@ -121,7 +123,7 @@ async def joined(
             process.kill()
 
     if ctrl is not None:
-        ctrl.last_words.append(kill)
+        ctrl.last_words += [kill, state.cleanup]
     try:
         assert process.stdin is not None
         process.stdin.write(link.encode() + b"\n")
@@ -159,10 +161,12 @@ async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first_answer(mesh: Mesh, ctrl: Interrupts) -> None:
+async def _first_answer(mesh: Mesh, ctrl: Interrupts) -> bool:
+    """Asks the question; whether a person stopped the answer."""
     conversation = mesh.conversation()
     pieces = conversation.chat([Message("user", QUESTION)], Settings(max_tokens=ANSWER_TOKENS))
     _, finished = await stream(conversation, pieces, ctrl, write)
     conversation.close()
     write("\n")
     say(f"[{summary(finished)}]")
+    return finished.why == "cancelled"

@@ -175,8 +175,11 @@ def show_link(mesh: Mesh, *, qr: bool) -> None:
     out.print(url, markup=False)
 
 
-def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
-    """Says in a line what changes: who lends a machine, who holds what, and why there is no plan."""
+def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -> None:
+    """Says in a line what changes: who lends a machine, who holds what, and why there is no plan.
+
+    With `from_now` what is so already is taken as known.
+    """
     present: dict[str, str] = {}
     said = ""
     loop = asyncio.get_running_loop()
@@ -198,7 +201,7 @@ def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
             if state.members[peer].status == "measured"
         }
         for peer in sorted(here.keys() - present.keys(), key=here.__getitem__):
-            if peer != mesh.node.me:
+            if peer != mesh.node.me and told:
                 tell(f"{here[peer]} is here")
         for peer in sorted(present.keys() - here.keys(), key=present.__getitem__):
             if peer != mesh.node.me:
@@ -210,12 +213,15 @@ def follow(mesh: Mesh, tell: Callable[[str], None]) -> None:
             line = f"plan {serving.version}: {plan_line(state, serving)}"
             if line != said:
                 said = line
-                tell(line)
+                if told:
+                    tell(line)
         elif state.refused:
             loop.call_later(SETTLED_S, no_plan, state.refused)
 
     mesh.node.on_state.append(look)
+    told = not from_now
     look()
+    told = True
 
 
 def plan_line(state: MeshState, plan: PlanRecord) -> str:

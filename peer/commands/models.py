@@ -58,6 +58,8 @@ def stored(store: Store) -> list[tuple[str, Manifest]]:
 def bring(store: Store, name: str, weights: WeightFormat) -> str:
     """Imports `name` into the store; returns the model id. Raises ModelError or StoreError; nothing is half-written."""
     source = resolve(name, store.root, say)
+    if not err.is_terminal:
+        return build_model(source, weights, store)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task(f"import {source.name} as {weights}", total=None)

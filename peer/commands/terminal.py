@@ -1,18 +1,15 @@
-"""How commands talk to a person: one place for output, progress, Ctrl-C and the folders of this machine."""
+"""How commands talk to a person: one place for output, progress and Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
-import psutil
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,39 +23,20 @@ from rich.progress import (
 
 from peer.errors import Interrupted
 from peer.mesh import Phase, Report, silent
+from peer.options import INTERRUPTED
 
-INTERRUPTED: Final = 130  # exit status after Ctrl-C, as shells expect
-BROKEN_PIPE: Final = 141  # exit status when nobody reads standard output any more, as shells expect
-MEMORY_SHARE: Final = 0.5  # of what is free, pledged unless told otherwise: the machine belongs to its owner
-LEAST_PLEDGE_BYTES: Final = 512 << 20
+# Ctrl-C, an order to end, and a terminal that was closed (which Windows tells in other ways).
+ENDING_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def cache_folder() -> Path:
-    """Where models live unless --store says otherwise: $XDG_CACHE_HOME/shoal or ~/.cache/shoal."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
-
-
-def state_folder() -> Path:
-    """Where the keys of founded meshes live: $XDG_STATE_HOME/shoal or ~/.local/state/shoal."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "shoal"
-
-
-def default_pledge() -> int:
-    """Bytes to pledge when nobody said how many: half of what is free now."""
-    return max(LEAST_PLEDGE_BYTES, int(psutil.virtual_memory().available * MEMORY_SHARE))
-
-
-def default_name() -> str:
-    """What this machine is called."""
-    return socket.gethostname()[:48] or "peer"
-
-
 def say(text: str) -> None:
     """A line of progress; standard output stays free for answers and data."""
-    err.print(text, markup=False)
+    err.print(text, markup=False, soft_wrap=not err.is_terminal)
 
 
 def whisper(_: str) -> None:
@@ -212,10 +190,10 @@ class Interrupts:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Takes Ctrl-C and SIGTERM from here on."""
+    """Takes Ctrl-C, SIGTERM and SIGHUP from here on."""
     ctrl = Interrupts()
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     on_loop = True
     for number in before:
         try:

@@ -93,7 +93,8 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
                 "report": reports.get(peer),
             }
             for peer, member in sorted(
-                state.members.items(), key=lambda item: (not item[1].compute, called[item[0]])
+                state.members.items(),
+                key=lambda item: (not item[1].compute, _stage_of(state, item[0]), called[item[0]]),
             )
         ],
         "links": [
@@ -145,7 +146,7 @@ def view(data: dict[str, Any]) -> Group:
         lines.append(f"not answering: {data['refused'] or 'peers are loading'}")
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("peer", no_wrap=True, max_width=NAME_CHARS)
-    for heading in ("stage", "units", "memory", "planned", "lent", "in use", "tok/s", "next hop"):
+    for heading in ("stage", "units", "memory", "planned", "lent", "in use", "tok/s", "hop"):
         shown.add_column(heading, justify="left" if heading in ("stage", "units") else "right", no_wrap=True)
     for member in data["members"]:
         if member["compute"]:
