@@ -14,6 +14,7 @@ const PURE = [
   'frames',
   'header',
   'heartbeat',
+  'json_codec',
   'kv_slots',
   'mesh_state',
   'pipeline',
