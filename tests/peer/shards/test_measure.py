@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import peer.bench_single as bench_module
 from peer.bench_single import compare
 from peer.errors import CannotServe
 from peer.measure import measure_units
@@ -38,3 +41,21 @@ def test_the_benchmark_without_its_rival_has_null_ratios(real_model: Callable[..
     ratios = ("decode_vs_llamacpp", "prefill_vs_llamacpp", "sessions8_vs_llamacpp")
     assert [figures[name] for name in ratios] == [None] * 3
     assert all(figures[f"{name}_tok_s"] for name in ("decode", "prefill", "sessions8"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"), [(None, "llama-cpp-python is not installed"), (1, "GGUF files only")]
+)
+def test_a_missing_rival_is_loud(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    spec: object,
+    words: str,
+) -> None:
+    monkeypatch.setattr(bench_module, "find_spec", lambda name: spec)
+    monkeypatch.setattr(bench_module, "find_or_import", lambda *_: "id")
+    monkeypatch.setattr(bench_module, "compare", lambda store, model_id, gguf, *_: {"gguf": gguf})
+    args = argparse.Namespace(store=tmp_path, model=str(tmp_path), rounds=1, tokens=1)
+    assert bench_module.bench_single(args) == {"gguf": None}
+    assert words in capsys.readouterr().err
