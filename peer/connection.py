@@ -190,10 +190,12 @@ class Connection:
     async def accept(self, offer: str) -> str:
         """Starts as the answering side; the SDP to send back, candidates included."""
         self._start()
+        self._check_sdp(offer)
         return await self._signal(self._engine.accept(offer))
 
     async def set_answer(self, answer: str) -> None:
         """Takes the other side's answer to offer()."""
+        self._check_sdp(answer)
         await self._signal(self._engine.set_answer(answer))
 
     async def add_candidate(self, candidate: str) -> None:
@@ -315,6 +317,16 @@ class Connection:
 
     def _connect_late(self) -> None:
         self._fail(ConnectFailed(f"expected {self._other} to connect within {self._times.connect_s:g} s"))
+
+    def _check_sdp(self, sdp: str) -> None:
+        """Engines differ in what they make of an SDP that is none; this is the same for all."""
+        try:
+            fingerprint_of(sdp)
+            if "\nm=application " not in sdp:
+                raise SignalingFault("expected an SDP with data channels (m=application), got one without")
+        except SignalingFault as error:
+            self._fail(error)
+            raise
 
     async def _signal(self, step: Awaitable[_T]) -> _T:
         try:

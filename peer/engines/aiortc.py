@@ -97,7 +97,7 @@ class AiortcEngine:
         ice = self._pc.sctp.transport.transport._connection
         ice.__class__ = BoundConnection
         ice.bind = self._bind
-        tune(self._pc.sctp)
+        tune(self._pc.sctp, self._gone)
 
     def _channel_open(self) -> None:
         if all(c.readyState == "open" for c in self._channels.values()):

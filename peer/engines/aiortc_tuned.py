@@ -16,9 +16,8 @@ connection as aiortc made it. A test checks that with the installed versions not
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from struct import pack
 from types import coroutine
 from typing import Any, Final, cast
@@ -30,8 +29,6 @@ from google_crc32c import value as crc32c
 from OpenSSL import SSL
 
 from peer.engines.aiortc_ice import BoundConnection
-
-logger = logging.getLogger(__name__)
 
 SACK_EVERY_PACKETS: Final = (
     4  # RFC 9260 says 2; at 4 the answer to a frame of a few packets acknowledges all of them
@@ -83,13 +80,17 @@ def missing(sctp: RTCSctpTransport) -> list[str]:
     ]
 
 
-def tune(sctp: RTCSctpTransport) -> bool:
-    """Gives a transport that has not started the shorter way. False: this aiortc is another, nothing was changed."""
+def tune(sctp: RTCSctpTransport, broken: Callable[[str], None]) -> bool:
+    """Gives a transport that has not started the shorter way. False: this aiortc is another, nothing was changed.
+
+    `broken(reason)` is called when a packet of the other side makes aiortc fail.
+    """
     ice = sctp.transport.transport._connection
     whole = type(sctp) is RTCSctpTransport and type(sctp.transport) is RTCDtlsTransport
     if not whole or not isinstance(ice, BoundConnection) or missing(sctp):
         return False
     sctp.transport.__class__ = TunedDtls
+    cast(TunedDtls, sctp.transport).broken = broken
     sctp.__class__ = TunedSctp
     sctp._cwnd = WINDOW_PACKETS * rtcsctptransport.USERDATA_MAX_LENGTH
     return True
@@ -97,6 +98,8 @@ def tune(sctp: RTCSctpTransport) -> bool:
 
 class TunedDtls(RTCDtlsTransport):
     """Datagrams decrypted where they arrive, packets encrypted and sent where they are made."""
+
+    broken: Callable[[str], None]
 
     def take_datagram(self, data: bytes) -> None:
         """A datagram from the connected ICE transport: SCTP within DTLS is handled now, the rest as aiortc does."""
@@ -121,8 +124,7 @@ class TunedDtls(RTCDtlsTransport):
         except (
             Exception
         ) as error:  # aiortc trusts the other side's SCTP in places; this ends its connection alone
-            logger.warning("a packet broke the transport: %r", error)
-            ice._queue.put_nowait(None)
+            self.broken(f"a packet broke the transport ({error!r})")
 
     def send_packet(self, packet: bytes) -> None:
         """Encrypts and sends one SCTP packet. Raises ConnectionError when there is no way."""

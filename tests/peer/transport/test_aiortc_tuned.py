@@ -45,14 +45,14 @@ async def test_another_aiortc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     connection.createDataChannel("x")
     assert connection.sctp is not None
     assert "sctp._transmit" in missing(connection.sctp)
-    assert not tune(connection.sctp)
+    assert not tune(connection.sctp, print)
     assert type(connection.sctp) is RTCSctpTransport
     monkeypatch.undo()
     await connection.close()
 
 
 async def test_works_without_it(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "tune", lambda sctp: False)
+    monkeypatch.setattr(engine_module, "tune", lambda sctp, broken: False)
     a, b = await mesh.pair()
     assert type(sctp_of(a)) is RTCSctpTransport
     a.connection.send(Probe(1, bytes(MAX_PROBE_BYTES)))
@@ -62,7 +62,7 @@ async def test_works_without_it(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_tuned_talks_to_plain(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
     a = mesh.side("a")
     with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "tune", lambda sctp: False)
+        patched.setattr(engine_module, "tune", lambda sctp, broken: False)
         b = mesh.side("b")
         offer = await b.connection.offer()
     await b.connection.set_answer(await a.connection.accept(offer))

@@ -64,38 +64,38 @@ async def test_bulk_is_bounded_and_control_goes_past_it(mesh: Mesh, engines: tup
         most = max(most, a.connection._engine.buffered_bytes(channel))
 
     a.connection._engine.send = watched  # type: ignore[method-assign]
-    for n in range(12):
+    for n in range(5):
         a.connection.send(Probe(n, bytes([n]) * MAX_PROBE_BYTES))
     a.connection.send(Request(1, "m", b""))
     await b.until(lambda: Request(1, "m", b"") in b.frames)
-    assert len(b.frames) < 13
+    assert len(b.frames) < 6
     await a.connection.drained()
-    await b.until(lambda: len(b.frames) == 13)
-    assert [frame.nonce for frame in b.frames if isinstance(frame, Probe)] == list(range(12))
+    await b.until(lambda: len(b.frames) == 6)
+    assert [frame.nonce for frame in b.frames if isinstance(frame, Probe)] == list(range(5))
     assert most <= MAX_BUFFERED_BYTES
 
 
 async def test_a_held_receiver_stops_the_sender(mesh: Mesh, engines: tuple[str, str]) -> None:
     a, b = await mesh.pair(engines)
     b.connection.hold()
-    for n in range(10):
+    for n in range(6):
         a.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
     a.connection.send(Request(1, "m", b""))
     await b.until(lambda: len(b.frames) == 1 + WINDOW_BYTES // MAX_PROBE_BYTES - 1)
     b.connection.send(Request(2, "m", b""))
     await a.until(lambda: Request(2, "m", b"") in a.frames)
-    assert a.connection.queued_bytes >= 6 * MAX_PROBE_BYTES
+    assert a.connection.queued_bytes >= 2 * MAX_PROBE_BYTES
     b.connection.release()
-    await b.until(lambda: len(b.frames) == 11)
+    await b.until(lambda: len(b.frames) == 7)
 
 
 async def test_close_lets_everything_queued_arrive(mesh: Mesh, engines: tuple[str, str]) -> None:
     a, b = await mesh.pair(engines)
-    for n in range(6):
+    for n in range(3):
         a.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
     await a.connection.close("going home")
     await b.connection.wait_closed()
-    assert [frame.nonce for frame in b.frames if isinstance(frame, Probe)] == list(range(6))
+    assert [frame.nonce for frame in b.frames if isinstance(frame, Probe)] == list(range(3))
     assert a.states == b.states == [S.CONNECTING, S.OPEN, S.CLOSING, S.CLOSED]
     assert b.connection.reason == "going home"
 
@@ -218,9 +218,9 @@ async def test_connecting_has_a_time_limit(mesh: Mesh, engine: str) -> None:
 )
 async def test_an_sdp_that_is_none(mesh: Mesh, engine: str, sdp: str) -> None:
     b = mesh.side("b", engine, times=Times(connect_s=0.5))
-    with contextlib.suppress(SignalingFault):
+    with pytest.raises(SignalingFault, match="SDP"):
         await b.connection.accept(sdp)
-    with pytest.raises((SignalingFault, ConnectFailed)):
+    with pytest.raises(SignalingFault):
         await b.connection.opened()
     assert b.connection.state is S.FAILED
 
