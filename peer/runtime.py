@@ -52,6 +52,10 @@ class Step:
     `last`: the last chunk of a prompt, or a decode step; only then does the head run, for the last token, and
     `finish` is called on the worker with its logits (vocab,). The arrays belong to the runtime from `submit`
     on.
+
+    `prompt`: these tokens are given, not sampled, however few they are. Attention adds up in another order for
+    a single token than for several, so a stream is repeated to the bit when its prompt is sent as prompt again,
+    in any chunks, and its sampled tokens one by one.
     """
 
     session: bytes
@@ -64,6 +68,7 @@ class Step:
     most_rows: int = (
         0  # a decode batch with this step has at most so many rows (0: no bound), so that stages overlap
     )
+    prompt: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -447,7 +452,7 @@ def scratch_bytes(architecture: Architecture) -> int:
 
 def _is_decode(step: Step) -> bool:
     """One token and its answer wanted: it may share a call. Tokens of a prompt go by themselves."""
-    return step.last and _tokens(step) == 1
+    return step.last and not step.prompt and _tokens(step) == 1
 
 
 def _tokens(step: Step) -> int:

@@ -4,6 +4,7 @@ hostile.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -123,6 +124,19 @@ def test_a_crowd_changes_nothing(made_up: Callable[..., Any], weights: str, seed
                 crowd.runtime.release(answer.session)
                 del at[answer.session]
                 finished += 1
+
+
+def test_a_prompts_last_token_may_come_alone(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    tokens = random_tokens(6, 33)
+    with stage(manifest, store, 0, len(manifest.units)) as one:
+        one.runtime.submit(tokens_step(b"whole", 0, tokens))
+        expected = one.done().finished
+        one.runtime.submit(tokens_step(b"parts", 0, tokens[:32]))
+        one.done()
+        step = tokens_step(b"parts", 32, tokens[32:])
+        one.runtime.submit(dataclasses.replace(step, prompt=True))
+        np.testing.assert_array_equal(one.done().finished, expected)
 
 
 def test_cuts_and_chunks_change_nothing(made_up: Callable[..., Any]) -> None:
