@@ -93,9 +93,11 @@ export function record<T extends object>(
   fields: { readonly [K in Exclude<keyof T, 'kind'>]: Codec<T[K]> },
   kind?: string,
 ): Codec<T> {
-  const known = Object.entries<Codec<never>>(fields as unknown as Record<string, Codec<never>>).map(
-    ([key, codec]) => ({ key, wire: snake(key), codec: codec }),
-  );
+  const known = Object.entries<unknown>(fields).map(([key, codec]) => ({
+    key,
+    wire: snake(key),
+    codec: codec as Codec<unknown>,
+  }));
   const names = [...known.map(({ wire }) => wire), ...(kind === undefined ? [] : ['kind'])].sort();
   return {
     decode(value, where) {

@@ -12,16 +12,17 @@ const MILLION = 1_000_000; // settings travel as integers, in millionths
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
 export const MAX_POSITION = 2 ** 32 - 1; // one 32-bit word of the hash
 export const MAX_TOP_K = 2 ** 31 - 1;
-export const MAX_VOCABULARY = 2 ** 21; // a logit's 32 bits and its id make one exact float64, which sorts fast
 const LOWEST_EXPONENT = -40; // e**-40 = 4e-18: a token this far below the best is never drawn
-const FIRST_PREFIX = 1024; // tokens sorted first for top-p; more only when these do not hold the mass
 const BUCKETS = 1024; // of logits, from the best one down to LOWEST_EXPONENT: sorting starts from whole buckets
 
 const LOG2_E = 1.4426950408889634;
 const LN2_HIGH = 0.69314718036912381649; // fdlibm's split of ln 2: its low 32 bits are zero, so k * high is exact
 const LN2_LOW = 1.90821492927058770002e-10;
-const TAYLOR = Array.from({ length: 14 }, (_, at) => 1 / factorial(13 - at)); // |r| <= 0.347: below one ulp
-const POWERS = Array.from({ length: 64 }, (_, at) => 2 ** -at);
+// Taylor's coefficients 1/n!; |r| <= 0.347: error below one ulp.
+const [T13, T12, T11, T10, T9] = [1 / 6227020800, 1 / 479001600, 1 / 39916800, 1 / 3628800, 1 / 362880];
+const [T8, T7, T6, T5, T4, T3] = [1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6];
+const MINUS_ZERO = 0x80000000; // as float32 bits
+const POWERS = Float64Array.from({ length: 64 }, (_, at) => 2 ** -at);
 
 /** How a session draws its tokens. Numbers are kept to a millionth, so that all peers hold the same. */
 export interface Sampling {
@@ -194,7 +195,9 @@ function candidates(logits: Float32Array, best: number, sampling: Sampling): Can
   const top = logits[best] ?? 0;
   const { temperature, topK } = sampling;
   const chosen =
-    topK > 0 && topK < logits.length ? highest(logits, top, temperature, topK).sort() : undefined;
+    topK > 0 && topK < logits.length
+      ? ascending(highest(logits, top, temperature, topK), logits.length)
+      : undefined;
   const most = chosen?.length ?? logits.length;
   const ids = new Int32Array(most);
   const weights = new Float64Array(most);
@@ -223,9 +226,20 @@ function candidates(logits: Float32Array, best: number, sampling: Sampling): Can
 /** e**x for LOWEST_EXPONENT <= x <= 0 from products and sums alone: libraries differ in the last bit. */
 export function exponential(exponent: number): number {
   const turns = Math.floor(exponent * LOG2_E + 0.5);
-  const rest = exponent - turns * LN2_HIGH - turns * LN2_LOW;
-  let value = TAYLOR[0] ?? 0;
-  for (let at = 1; at < 14; at++) value = value * rest + (TAYLOR[at] ?? 0);
+  const r = exponent - turns * LN2_HIGH - turns * LN2_LOW;
+  let value = T13 * r + T12; // Horner's scheme, written out: this is where the time of a draw goes
+  value = value * r + T11;
+  value = value * r + T10;
+  value = value * r + T9;
+  value = value * r + T8;
+  value = value * r + T7;
+  value = value * r + T6;
+  value = value * r + T5;
+  value = value * r + T4;
+  value = value * r + T3;
+  value = value * r + 0.5;
+  value = value * r + 1;
+  value = value * r + 1;
   return value * (POWERS[-turns] ?? 0); // exact: a power of two
 }
 
@@ -288,38 +302,13 @@ function hasPenalties(sampling: Sampling, history: TokenIds, generated: TokenIds
 
 /** Places of the `count` highest of `logits`, by (logit down, place up). All when there are fewer. */
 function highest(logits: Float32Array, top: number, temperature: number, count: number): Int32Array {
-  if (logits.length > MAX_VOCABULARY) {
-    throw new BadSampling(`a vocabulary has at most ${MAX_VOCABULARY} tokens, this one ${logits.length}`);
-  }
-  // Whole buckets from the best one down, until they hold enough: only those need sorting.
-  const scale = BUCKETS / (-LOWEST_EXPONENT * temperature);
-  const bucketOf = (logit: number): number => Math.min(BUCKETS - 1, Math.floor((top - logit) * scale));
+  const buckets = bucketsOf(logits, top, temperature);
   const sizes = new Int32Array(BUCKETS);
-  for (const logit of logits) {
-    const bucket = bucketOf(logit);
+  for (let place = 0; place < buckets.length; place++) {
+    const bucket = buckets[place] ?? 0;
     sizes[bucket] = (sizes[bucket] ?? 0) + 1;
   }
-  let last = 0;
-  let inside = sizes[0] ?? 0;
-  while (inside < count && last < BUCKETS - 1) {
-    last += 1;
-    inside += sizes[last] ?? 0;
-  }
-  const keys = new Float64Array(inside);
-  const asFloat = new Float32Array(1);
-  const asBits = new Uint32Array(asFloat.buffer);
-  let filled = 0;
-  for (let place = 0; place < logits.length; place++) {
-    const logit = logits[place] ?? 0;
-    if (bucketOf(logit) > last) continue;
-    asFloat[0] = logit + 0; // -0 and 0 are equal, so their ids decide
-    const bits = asBits[0] ?? 0;
-    const rank = bits >= 0x80000000 ? bits : 0x7fffffff - bits; // 0: the highest float32
-    keys[filled] = rank * MAX_VOCABULARY + place;
-    filled += 1;
-  }
-  keys.sort();
-  return Int32Array.from(keys.subarray(0, Math.min(count, filled)), (key) => key % MAX_VOCABULARY);
+  return ranked(logits, buckets, bucketsFor(sizes, count)).subarray(0, count);
 }
 
 /** The shortest run of candidates by (logit down, id up) whose weights reach `topP` of all; ids ascending. */
@@ -331,19 +320,97 @@ function massPrefix(
   topP: number,
 ): Candidates {
   const goal = topP * sum(weights);
-  const own = Float32Array.from(ids, (id) => logits[id] ?? 0);
-  for (let size = FIRST_PREFIX; ; size *= 16) {
-    const places = highest(own, top, temperature, size);
+  const own = new Float32Array(ids.length);
+  for (let place = 0; place < ids.length; place++) own[place] = logits[ids[place] ?? 0] ?? 0;
+  const buckets = bucketsOf(own, top, temperature);
+  const masses = new Float64Array(BUCKETS);
+  for (let place = 0; place < buckets.length; place++) {
+    const bucket = buckets[place] ?? 0;
+    masses[bucket] = (masses[bucket] ?? 0) + (weights[place] ?? 0);
+  }
+  // Summed in another order, masses are off in the last bits: then one more look, at everything.
+  for (const last of [bucketsFor(masses, goal), BUCKETS - 1]) {
+    const places = ranked(own, buckets, last);
     let running = 0;
     let length = 0;
-    while (length < places.length && !(running >= goal && length > 0)) {
+    while (length < places.length && (length === 0 || running < goal)) {
       running += weights[places[length] ?? 0] ?? 0;
       length += 1;
     }
     if (running >= goal || places.length === ids.length) {
-      return taken({ ids, weights }, places.slice(0, length).sort());
+      return taken({ ids, weights }, ascending(places.subarray(0, length), own.length));
     }
   }
+  return { ids, weights };
+}
+
+/** Which of BUCKETS each logit falls into, from the best one down to LOWEST_EXPONENT; the last takes all below. */
+function bucketsOf(logits: Float32Array, top: number, temperature: number): Uint16Array {
+  const scale = BUCKETS / (-LOWEST_EXPONENT * temperature);
+  const buckets = new Uint16Array(logits.length);
+  for (let place = 0; place < logits.length; place++) {
+    buckets[place] = Math.min(BUCKETS - 1, (top - (logits[place] ?? 0)) * scale);
+  }
+  return buckets;
+}
+
+/** The last bucket that is needed to reach `goal`. */
+function bucketsFor(contents: Int32Array | Float64Array, goal: number): number {
+  let inside = contents[0] ?? 0;
+  let last = 0;
+  while (inside < goal && last < BUCKETS - 1) {
+    last += 1;
+    inside += contents[last] ?? 0;
+  }
+  return last;
+}
+
+/** Places of the logits in buckets up to `last`, by (logit down, place up): a radix sort, 11 bits at a time. */
+function ranked(logits: Float32Array, buckets: Uint16Array, last: number): Int32Array {
+  const bits = new Uint32Array(logits.buffer, logits.byteOffset, logits.length);
+  let places = new Int32Array(logits.length);
+  let count = 0;
+  for (let place = 0; place < logits.length; place++) {
+    if ((buckets[place] ?? 0) <= last) places[count++] = place;
+  }
+  places = places.subarray(0, count);
+  let ranks = new Uint32Array(count);
+  for (let at = 0; at < count; at++) {
+    const word = bits[places[at] ?? 0] ?? 0;
+    // 0 is the highest float32; -0 and 0 are equal, so that their ids decide.
+    ranks[at] = word > MINUS_ZERO ? word : 0x7fffffff - (word === MINUS_ZERO ? 0 : word);
+  }
+  for (const shift of [0, 11, 22]) {
+    const ends = new Int32Array(2049);
+    for (let at = 0; at < count; at++) {
+      const digit = (((ranks[at] ?? 0) >>> shift) & 2047) + 1;
+      ends[digit] = (ends[digit] ?? 0) + 1;
+    }
+    for (let digit = 1; digit < 2049; digit++) ends[digit] = (ends[digit] ?? 0) + (ends[digit - 1] ?? 0);
+    const nextPlaces = new Int32Array(count);
+    const nextRanks = new Uint32Array(count);
+    for (let at = 0; at < count; at++) {
+      const rank = ranks[at] ?? 0;
+      const digit = (rank >>> shift) & 2047;
+      const to = ends[digit] ?? 0;
+      ends[digit] = to + 1;
+      nextPlaces[to] = places[at] ?? 0;
+      nextRanks[to] = rank;
+    }
+    places = nextPlaces;
+    ranks = nextRanks;
+  }
+  return places;
+}
+
+/** The same places in order; a mark for each beats sorting when there are many. */
+function ascending(places: Int32Array, most: number): Int32Array {
+  const marked = new Uint8Array(most);
+  for (let at = 0; at < places.length; at++) marked[places[at] ?? 0] = 1;
+  const ordered = new Int32Array(places.length);
+  let count = 0;
+  for (let place = 0; place < most; place++) if (marked[place] === 1) ordered[count++] = place;
+  return ordered;
 }
 
 function taken({ ids, weights }: Candidates, places: Int32Array): Candidates {
@@ -356,7 +423,7 @@ function taken({ ids, weights }: Candidates, places: Int32Array): Candidates {
 /** Strictly left to right. */
 function sum(values: Float64Array): number {
   let total = 0;
-  for (const value of values) total += value;
+  for (let at = 0; at < values.length; at++) total += values[at] ?? 0;
   return total;
 }
 
@@ -383,8 +450,4 @@ function roundHalfEven(value: number): number {
   const rest = value - low;
   if (rest !== 0.5) return rest < 0.5 ? low : low + 1;
   return low % 2 === 0 ? low : low + 1;
-}
-
-function factorial(n: number): number {
-  return n < 2 ? 1 : n * factorial(n - 1);
 }
