@@ -40,9 +40,8 @@ class RunStep:
     hidden: npt.NDArray[np.float32] | None  # (T, hidden) otherwise
     last: bool
     finish: Callable[[npt.NDArray[np.float32]], int] | None
-    most_rows: (
-        int  # of a decode batch: the first stage sends its sessions off in as many groups as there are stages
-    )
+    prompt: bool  # the tokens were given, not sampled
+    most_rows: int  # of a decode batch, so that the first stage sends off as many groups as there are stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +368,7 @@ class StageCore:
                     hidden,
                     last,
                     finish,
+                    frame.position < seat.opening.prompt_tokens,
                     self._most_rows(seat),
                 )
             )

@@ -97,6 +97,7 @@ class Serving:
                 hidden=step.hidden,
                 last=step.last,
                 finish=step.finish,
+                prompt=step.prompt,
                 most_rows=step.most_rows,
             )
         )
