@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from peer.chat_template import Message
-from peer.commands.models import find_or_import
+from peer.commands.models import bring, find_or_import
 from peer.errors import CannotServe
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.text import Text
@@ -62,7 +62,7 @@ class Round:
 def bench_single(args: argparse.Namespace) -> Figures:
     """`shoal bench single`: uses args.store, args.model, args.rounds, args.tokens."""
     store = Store(args.store)
-    model_id = find_or_import(store, args.model, "4bit")
+    model_id = _four_bit(store, args.model)
     path = fetch_short_name(args.model, store.root) if args.model in SHORT_NAMES else Path(args.model)
     gguf = path if path.is_file() and path.suffix == ".gguf" else None
     if find_spec("llama_cpp") is None:
@@ -71,6 +71,14 @@ def bench_single(args: argparse.Namespace) -> Figures:
     elif gguf is None:
         sys.stderr.write(f"llama.cpp reads GGUF files only, and {args.model} is none: the ratios are null\n")
     return compare(store, model_id, gguf, args.rounds, args.tokens)
+
+
+def _four_bit(store: Store, name: str) -> str:
+    """The 4-bit import of `name`, made now if need be: no other format is what the ratios are about."""
+    model_id = find_or_import(store, name, "4bit")
+    if decode_manifest(store.manifest_bytes(model_id)).weights != "4bit":
+        model_id = bring(store, name, "4bit")
+    return model_id
 
 
 def compare(store: Store, model_id: str, gguf: Path | None, rounds: int, tokens: int) -> Figures:

@@ -54,7 +54,7 @@ def test_a_missing_rival_is_loud(
     words: str,
 ) -> None:
     monkeypatch.setattr(bench_module, "find_spec", lambda name: spec)
-    monkeypatch.setattr(bench_module, "find_or_import", lambda *_: "id")
+    monkeypatch.setattr(bench_module, "_four_bit", lambda *_: "id")
     monkeypatch.setattr(bench_module, "compare", lambda store, model_id, gguf, *_: {"gguf": gguf})
     args = argparse.Namespace(store=tmp_path, model=str(tmp_path), rounds=1, tokens=1)
     assert bench_module.bench_single(args) == {"gguf": None}

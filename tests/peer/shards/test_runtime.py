@@ -301,7 +301,7 @@ def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
         one.runtime.submit(tokens_step(b"short", 0, [1, 2]))
         one.done()
         one.runtime.submit(tokens_step(b"long", 0, random_tokens(1, 500)))
-        position, order = 2, []
+        position, order = 2, list[bytes]()
         one.runtime.submit(tokens_step(b"short", position, [3]))
         while not order or order[-1] != b"long":
             answer = one.done()
