@@ -475,6 +475,30 @@ def test_ctrl_c_while_joining(world: World, tmp_path: Path) -> None:
     assert not result.complaints
 
 
+def test_ctrl_c_during_an_import(tmp_path: Path, tiny_model: TinyModel) -> None:
+    gguf = tiny_model.but(blocks=48).write_gguf(tmp_path / "deep.gguf")
+    store = tmp_path / "store"
+    with running(tmp_path, "import", gguf, "--store", store) as importing:
+        while not any((store / "blobs").glob("*")):
+            assert importing.process.poll() is None
+        result = importing.end(within_s=10)
+    assert (result.status, result.out, result.err) == (130, "", "")
+    assert not list((store / "models").iterdir())
+    assert run(tmp_path, "import", gguf, "--store", store).status == 0
+    assert not list((store / "tmp").iterdir())
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, world: World) -> None:
+    with running(tmp_path, *serve_words(world.store, tmp_path)) as served:
+        served.until("^plan 1")
+        served.process.send_signal(signal.SIGSTOP)  # so that both come at once
+        served.process.send_signal(signal.SIGINT)
+        served.process.send_signal(signal.SIGTERM)
+        result = served.end(signal.SIGCONT, within_s=10)
+    assert result.status in (0, 130)
+    assert "Traceback" not in result.err
+
+
 def test_closed_standard_output(world: World) -> None:
     words = command_line("status", world.link, "--once", *world.asker("head"))
     reading, writing = os.pipe()

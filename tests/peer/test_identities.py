@@ -1,0 +1,128 @@
+"""Who a process is: kept keys, one for each process of a machine, and what a founder keeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from peer.engines import ENGINES
+from peer.errors import StateUnusable
+from peer.execution import PROVIDERS
+from peer.identities import kept_identity, thrown_away
+from peer.kept_mesh import KeptMeshFile, new_invite, server_address
+from peer.mesh_state import Member
+from peer.names import named, names
+from peer.options import PROVIDER_NAMES, TRANSPORTS
+from signaling.errors import WrongLink
+from signaling.invites import Admissions, Role, make_membership
+from signaling.keys import identity_from_seed
+
+MESH_KEY = identity_from_seed(bytes(32))
+MESH = MESH_KEY.id
+
+
+def test_each_process_is_the_first_peer_that_is_free(tmp_path: Path) -> None:
+    with kept_identity(tmp_path, MESH) as first:
+        with kept_identity(tmp_path, MESH) as second:
+            assert first.identity.id != second.identity.id
+        with kept_identity(tmp_path, MESH) as again:
+            assert again.identity.id == second.identity.id
+        with kept_identity(tmp_path, "a" * 32) as elsewhere:
+            assert elsewhere.identity.id != first.identity.id
+    with kept_identity(tmp_path, MESH) as later:
+        assert later.identity.id == first.identity.id
+
+
+def test_memberships_are_kept_by_invite(tmp_path: Path) -> None:
+    one, other = (new_invite(MESH_KEY, Role.PEER, 0, 1).grant for _ in range(2))
+    with kept_identity(tmp_path, MESH) as mine:
+        for grant in (one, one):
+            mine.keep(make_membership(MESH_KEY, mine.identity.public.encoded, grant))
+    with kept_identity(tmp_path, MESH) as mine:
+        assert len(mine.memberships) == 1
+        membership = mine.membership(one.key)
+        assert membership is not None
+        assert membership.via == one.key
+        assert mine.membership(other.key) is None
+    assert thrown_away().membership(one.key) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"format":1,"seed":"AAAA","memberships":[]}', "\0"])
+def test_a_damaged_key_file_is_named(tmp_path: Path, text: str) -> None:
+    with kept_identity(tmp_path, MESH):
+        pass
+    path = tmp_path / "peers" / MESH / "0.json"
+    path.write_text(text)
+    with pytest.raises(StateUnusable, match=r"0\.json is damaged"), kept_identity(tmp_path, MESH):
+        pass
+
+
+def test_a_membership_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
+    grant = new_invite(MESH_KEY, Role.PEER, 0, 1).grant
+    with kept_identity(tmp_path, MESH) as mine:
+        mine.keep(make_membership(MESH_KEY, thrown_away().identity.public.encoded, grant))
+    with pytest.raises(StateUnusable, match="for another key"), kept_identity(tmp_path, MESH):
+        pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of files")
+def test_secrets_that_others_can_read_are_refused(tmp_path: Path) -> None:
+    file = KeptMeshFile(tmp_path)
+    kept = file.read_or_make()
+    assert file.read() == kept
+    (tmp_path / "mesh.json").chmod(0o640)
+    with pytest.raises(StateUnusable, match="chmod 600"):
+        file.read()
+
+
+def test_what_a_founder_keeps(tmp_path: Path) -> None:
+    file = KeptMeshFile(tmp_path)
+    assert file.read() is None
+    key = file.read_or_make().key
+    once, always = new_invite(key, Role.GUEST, 0, 1), new_invite(key, Role.PEER, 60, 0)
+    file.add(once)
+    file.add(always)
+    file.revoke(always)
+    file.listens("https://example.org", "http://127.0.0.1:1")
+    kept = file.read()
+    assert kept is not None
+    assert kept.key.id == key.id
+    assert [invite.short_id for invite in kept.invites] == [once.short_id, always.short_id]
+    admissions = Admissions(key.id)
+    assert kept.invites[0].usable(admissions, 0)
+    assert not kept.invites[1].usable(admissions, 0)
+    admissions.admit(once.grant, "somebody")
+    assert not kept.invites[0].usable(admissions, 0)
+    assert kept.invites[0].link(kept.public_url).url().startswith(f"https://example.org/#{key.id}.")
+    assert str(once.seed) not in repr(kept)
+    assert str(kept.seed) not in repr(kept)
+
+
+def test_one_process_serves_a_kept_mesh(tmp_path: Path) -> None:
+    file = KeptMeshFile(tmp_path)
+    with file.serving(), pytest.raises(StateUnusable, match="another process serves"), file.serving():
+        pass
+    with file.serving():
+        pass
+
+
+def test_addresses_in_links() -> None:
+    assert server_address("https://Example.org/") == "https://example.org"
+    with pytest.raises(WrongLink):
+        server_address("http://example.org")
+
+
+def test_people_read_names() -> None:
+    members = {
+        peer * 32: Member(peer * 32, name, True, "joining") for peer, name in zip("abc", "xyy", strict=True)
+    }
+    assert list(names(members).values()) == ["x", "y (bbbb)", "y (cccc)"]
+    text = f"needs 1 MiB on {'a' * 32}, 2 MiB on {'c' * 32}, 3 MiB on {'d' * 32}"
+    assert named(text, members) == "needs 1 MiB on x, 2 MiB on y (cccc), 3 MiB on dddddddd"
+
+
+def test_choices_are_what_there_is() -> None:
+    assert TRANSPORTS == ENGINES
+    assert tuple(PROVIDERS) == PROVIDER_NAMES
