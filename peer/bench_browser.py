@@ -1,0 +1,186 @@
+"""What one tab reaches alone: the whole model in a browser's WebAssembly on one thread, against wllama (llama.cpp in
+WebAssembly) on the same GGUF and the same page, in alternating rounds.
+
+Needs node, an installed Chromium, and the packages of web_peer (`npm ci` there): both sides are built into one page,
+which a browser of its own opens from a server on loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from peer.bench_single import CONTEXT, QUESTION, SYSTEM
+from peer.chat_template import Message
+from peer.commands.models import find_or_import
+from peer.errors import CannotServe
+from peer.text import Text
+from planner.architecture import TokenizerSource
+from planner.importers.registry import SHORT_NAMES, fetch_short_name
+from planner.manifest import decode_manifest
+from planner.store import Store
+
+WEB_PEER: Final = Path(__file__).resolve().parent.parent / "web_peer"
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+DRIVE_S: Final = 1200.0  # for all rounds; a slow machine takes minutes
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the driver is told: the page, who runs on it, and the work of a round."""
+
+    executable: str
+    sides: dict[str, dict[str, Any]]
+    prompt: dict[str, Any]
+    tokens: int
+    rounds: int
+
+
+def bench_browser(args: argparse.Namespace) -> Figures:
+    """`shoal bench browser`: uses args.store, args.model, args.rounds, args.tokens. Raises CannotServe."""
+    node, executable = _program("node"), _browser()
+    store = Store(args.store)
+    model_id = find_or_import(store, args.model, "4bit")
+    path = fetch_short_name(args.model, store.root) if args.model in SHORT_NAMES else Path(args.model)
+    if path.suffix != ".gguf":
+        raise CannotServe(f"wllama reads GGUF files only; give one instead of {args.model}")
+    page = build_page()
+    ids, text = _prompt(store, model_id)
+    sides = {
+        "shoal": {"call": "openShoal", "args": [model_id, CONTEXT, "wasm"]},
+        "wllama": {"call": "openWllama", "args": ["/model.gguf", CONTEXT]},
+    }
+    order = Order(executable, sides, {"ids": ids, "text": text}, args.tokens, args.rounds)
+    found = asyncio.run(_drive(node, store, page, path, order))
+    return summary(found, len(ids), args.tokens)
+
+
+def summary(found: Figures, prompt_tokens: int, tokens: int) -> Figures:
+    """Medians of both sides and their ratios, from what the driver printed."""
+    figures: Figures = {"prompt_tokens": prompt_tokens, "tokens": tokens}
+    for kind in ("decode", "prefill"):
+        here, there = (
+            statistics.median(one[kind] for one in found[side]["rounds"]) for side in ("shoal", "wllama")
+        )
+        figures[f"{kind}_vs_wllama"] = round(here / there, 3)
+        figures[f"{kind}_tok_s"] = round(here, 1)
+        figures[f"{kind}_wllama_tok_s"] = round(there, 1)
+    figures["mixed_vs_slower_part"] = None
+    figures["memory_bytes"] = found["shoal"]["opened"]["memory"]
+    figures["versions"] = {"browser": found["browser"], **_versions()}
+    figures["rounds"] = {
+        side: [{kind: round(one[kind], 1) for kind in ("decode", "prefill")} for one in found[side]["rounds"]]
+        for side in ("shoal", "wllama")
+    }
+    return figures
+
+
+def build_page() -> Path:
+    """The benchmark's page, built from what is checked out. Raises CannotServe."""
+    npx = _program("npx")
+    if not (WEB_PEER / "node_modules").is_dir():
+        raise CannotServe(f"the packages of {WEB_PEER.name} are not installed; run: npm ci --prefix web_peer")
+    command = [npx, "--no-install", "vite", "build", "--config", "vite.bench.config.ts", "--logLevel", "warn"]
+    built = subprocess.run(command, cwd=WEB_PEER, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise CannotServe(f"the benchmark's page does not build: {built.stderr.strip()[-500:]}")
+    return WEB_PEER / "build" / "bench"
+
+
+async def _drive(node: str, store: Store, page: Path, gguf: Path, order: Order) -> Figures:
+    """Serves the page, the store and the GGUF on loopback while the driver runs."""
+
+    async def model(_: web.Request) -> web.FileResponse:
+        return web.FileResponse(gguf)
+
+    app = web.Application()
+    app.router.add_get("/model.gguf", model)
+    for prefix, folder in (
+        ("/bench", page),
+        ("/models", store.root / "models"),
+        ("/blobs", store.root / "blobs"),
+    ):
+        app.router.add_static(prefix, folder)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        told = {
+            "url": f"http://127.0.0.1:{port}/bench/index.html",
+            "executable": order.executable,
+            "sides": order.sides,
+            "prompt": order.prompt,
+            "tokens": order.tokens,
+            "rounds": order.rounds,
+        }
+        process = await asyncio.create_subprocess_exec(
+            node,
+            str(WEB_PEER / "bench" / "drive.js"),
+            json.dumps(told),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), DRIVE_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise CannotServe(f"the browser did not finish within {DRIVE_S:.0f} s") from None
+    finally:
+        await runner.cleanup()
+    if process.returncode:
+        raise CannotServe(f"the browser benchmark broke off: {err.decode(errors='replace').strip()[-800:]}")
+    found: Figures = json.loads(out)
+    return found
+
+
+def _prompt(store: Store, model_id: str) -> tuple[list[int], str]:
+    """The benchmark's question as token ids and as the text they stand for."""
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    source = TokenizerSource(
+        store.blob_path(manifest.tokenizer.sha256).read_bytes(),
+        manifest.chat_template,
+        manifest.bos_token,
+        manifest.end_tokens,
+        manifest.add_bos,
+    )
+    text = Text(source)
+    messages = [Message("system", SYSTEM), Message("user", QUESTION)]
+    return text.encode_chat(messages), text.render_chat(messages)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("onnxruntime-web", "@wllama/wllama"):
+        described = json.loads((WEB_PEER / "node_modules" / package / "package.json").read_text("utf-8"))
+        found[package] = described["version"]
+    return found
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise CannotServe(f"{name} is needed for the browser benchmark and is not installed")
+    return found
+
+
+def _browser() -> str:
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        raise CannotServe(
+            f"a Chromium is needed for the browser benchmark; none of {', '.join(BROWSERS)} is here"
+        )
+    return found

@@ -1,0 +1,324 @@
+/*
+ * A shard on WebAssembly: float32 weights that onnxruntime takes from the packed blobs one tensor at a time, and KV
+ * arrays in the module's memory that attention updates in place.
+ */
+
+import type { Blobs, Execution, ShardSource } from './execution';
+import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
+import type { KvSlots, Move, Shape, Span } from './kv_slots';
+import type { Architecture } from './manifest';
+import { rotaryTables } from './shards';
+import type { WasmCall } from './wasm_module';
+import { FLOAT32, INT32, WasmModule } from './wasm_module';
+import { EmbeddingTable, locationsOf, weightBytes } from './weights';
+
+/** Buffers of one call shape (rows, tokens), bound once and used again. */
+interface Prepared {
+  readonly call: WasmCall;
+  readonly hidden: number;
+  readonly result: number;
+  readonly seqlens: number; // rows of them, then the total
+  readonly tensors: readonly number[];
+}
+
+export class WasmExecution implements Execution {
+  readonly provider = 'wasm';
+  readonly weightBytes: number;
+  private readonly module: WasmModule;
+  private readonly architecture: Architecture;
+  private readonly table: EmbeddingTable | null;
+  private readonly body: number | null;
+  private readonly headSession: number | null;
+  private readonly rotary: readonly { readonly name: string; readonly tensor: number }[];
+  private readonly cache: KvArrays;
+  private readonly bodyCalls = new Map<string, Prepared>();
+  private readonly headCalls = new Map<number, Prepared>();
+
+  private constructor(
+    module: WasmModule,
+    source: ShardSource,
+    blobs: Blobs,
+    context: number,
+    loaded: Loaded,
+  ) {
+    this.module = module;
+    this.architecture = source.architecture;
+    const first = source.units[0];
+    this.table =
+      first?.kind === 'embed'
+        ? new EmbeddingTable({ unit: first, blob: blobOf(blobs, first.blob) }, source.architecture.hidden)
+        : null;
+    this.body = loaded.body;
+    this.headSession = loaded.head;
+    this.weightBytes = loaded.bytes + (this.table?.bytes ?? 0);
+    this.cache = new KvArrays(module, cacheNames(source.units), source.architecture);
+    const tables = rotaryTables(source.architecture, context + 1);
+    this.rotary = (['cos', 'sin'] as const).map((name) => {
+      const values = tables[name];
+      const pointer = module.allocate(values.byteLength);
+      module.floats(pointer, values.length).set(values);
+      const shape = [context + 1, source.architecture.ropeDims / 2];
+      return { name, tensor: module.tensor(FLOAT32, pointer, shape) };
+    });
+  }
+
+  /** `blobs` are those of the source's units; only the embedding's is kept. */
+  static async load(
+    source: ShardSource,
+    blobs: Blobs,
+    threads: number,
+    context: number,
+  ): Promise<WasmExecution> {
+    const module = await WasmModule.load(threads);
+    const loaded = await loadSessions(module, source, blobs);
+    return new WasmExecution(module, source, blobs, context, loaded);
+  }
+
+  get hasEmbed(): boolean {
+    return this.table !== null;
+  }
+
+  get hasHead(): boolean {
+    return this.headSession !== null;
+  }
+
+  get kvBytes(): number {
+    return this.cache.bytes;
+  }
+
+  get overheadBytes(): number {
+    const held = this.weightBytes - (this.table?.bytes ?? 0) + this.cache.bytes;
+    return Math.max(this.module.memoryBytes - held, 0);
+  }
+
+  ensure(slots: KvSlots, rows: number, positions: number): void {
+    const wanted = slots.grown(this.cache.shape, rows, positions);
+    if (wanted.rows === this.cache.shape.rows && wanted.capacity === this.cache.shape.capacity) return;
+    this.forget(this.bodyCalls);
+    this.cache.grow(wanted, (row) => slots.lengthOfRow(row));
+  }
+
+  move(move: Move): void {
+    this.cache.move(move);
+  }
+
+  embed(tokens: Int32Array): Float32Array {
+    if (this.table === null) throw new Error('this shard has no embedding');
+    return this.table.rows(tokens);
+  }
+
+  async decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array> {
+    return this.run(hidden, span, 1, lengths);
+  }
+
+  async prompt(hidden: Float32Array, row: number, length: number): Promise<Float32Array> {
+    const given = withCompany(hidden, this.architecture.hidden);
+    const tokens = given.length / this.architecture.hidden;
+    const result = await this.run(given, { start: row, stop: row + 1 }, tokens, [length]);
+    return result.subarray(0, hidden.length);
+  }
+
+  async head(hidden: Float32Array): Promise<Float32Array> {
+    if (this.headSession === null) throw new Error('this shard has no head');
+    const rows = hidden.length / this.architecture.hidden;
+    let prepared = this.headCalls.get(rows);
+    if (prepared === undefined) {
+      prepared = this.prepareHead(this.headSession, rows);
+      this.headCalls.set(rows, prepared);
+    }
+    this.module.floats(prepared.hidden, hidden.length).set(hidden);
+    await prepared.call.run();
+    return this.module.floats(prepared.result, rows * this.architecture.vocab);
+  }
+
+  close(): void {
+    this.forget(this.bodyCalls);
+    this.forget(this.headCalls);
+    this.cache.close();
+    for (const session of [this.body, this.headSession]) {
+      if (session !== null) this.module.releaseSession(session);
+    }
+  }
+
+  private async run(
+    hidden: Float32Array,
+    span: Span,
+    tokens: number,
+    lengths: readonly number[],
+  ): Promise<Float32Array> {
+    if (this.body === null) return hidden;
+    const key = `${span.start} ${span.stop} ${tokens}`;
+    let prepared = this.bodyCalls.get(key);
+    if (prepared === undefined) {
+      if (this.bodyCalls.size >= KEPT_CALLS) this.forget(this.bodyCalls);
+      prepared = this.prepareBody(this.body, span, tokens);
+      this.bodyCalls.set(key, prepared);
+    }
+    this.module.floats(prepared.hidden, hidden.length).set(hidden);
+    const numbers = this.module.integers(prepared.seqlens, lengths.length + 1);
+    numbers.set(lengths.map((length) => length + tokens - 1));
+    numbers[lengths.length] = Math.max(...lengths) + tokens;
+    await prepared.call.run();
+    return this.module.floats(prepared.result, hidden.length);
+  }
+
+  private prepareBody(session: number, span: Span, tokens: number): Prepared {
+    const { module } = this;
+    const rows = span.stop - span.start;
+    const width = this.architecture.hidden;
+    const bytes = 4 * rows * tokens * width;
+    const hidden = module.allocate(2 * bytes + 4 * (rows + 1));
+    const result = hidden + bytes;
+    const seqlens = result + bytes;
+    const given = module.tensor(FLOAT32, hidden, [rows, tokens, width]);
+    const made = module.tensor(FLOAT32, result, [rows, tokens, width]);
+    const lengths = module.tensor(INT32, seqlens, [rows]);
+    const total = module.tensor(INT32, seqlens + 4 * rows, [1]);
+    const cached = this.cache.tensors(span);
+    const call = module.call(
+      session,
+      [
+        { name: 'hidden', tensor: given },
+        { name: 'seqlens', tensor: lengths },
+        { name: 'total', tensor: total },
+        ...this.rotary,
+        ...cached,
+      ],
+      [
+        { name: 'hidden.out', tensor: made },
+        ...cached.map(({ name, tensor }) => ({ name: `${name}.out`, tensor })),
+      ],
+    );
+    const tensors = [given, made, lengths, total, ...cached.map(({ tensor }) => tensor)];
+    return { call, hidden, result, seqlens, tensors };
+  }
+
+  private prepareHead(session: number, rows: number): Prepared {
+    const { module } = this;
+    const { hidden: width, vocab } = this.architecture;
+    const hidden = module.allocate(4 * rows * (width + vocab));
+    const result = hidden + 4 * rows * width;
+    const given = module.tensor(FLOAT32, hidden, [rows, width]);
+    const made = module.tensor(FLOAT32, result, [rows, vocab]);
+    const call = module.call(
+      session,
+      [{ name: 'hidden', tensor: given }],
+      [{ name: 'logits', tensor: made }],
+    );
+    return { call, hidden, result, seqlens: 0, tensors: [given, made] };
+  }
+
+  private forget(calls: Map<unknown, Prepared>): void {
+    for (const { call, hidden, tensors } of calls.values()) {
+      call.release();
+      for (const tensor of tensors) this.module.releaseTensor(tensor);
+      this.module.free(hidden);
+    }
+    calls.clear();
+  }
+}
+
+interface Loaded {
+  readonly body: number | null;
+  readonly head: number | null;
+  readonly bytes: number;
+}
+
+/** The head first, because its matrix is the largest and onnxruntime repacks one tensor at a time. */
+async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blobs): Promise<Loaded> {
+  const { architecture, graphs, units } = source;
+  let bytes = 0;
+  for (const unit of units) {
+    if (unit.kind === 'embed') continue;
+    const held = { unit, blob: blobOf(blobs, unit.blob) };
+    for (const [tensor, size] of locationsOf(unit, 'wasm', architecture)) {
+      bytes += size;
+      module.mount(`${unit.name}/${tensor}`, {
+        byteLength: size,
+        subarray: (begin, end) => weightBytes(held, tensor, 'wasm', architecture).subarray(begin, end),
+      });
+    }
+  }
+  try {
+    const head = graphs.head === null ? null : await module.session(graphs.head);
+    const body = graphs.body === null ? null : await module.session(graphs.body);
+    return { body, head, bytes };
+  } finally {
+    module.unmountAll();
+  }
+}
+
+/** Per KV name an array float32 (rows, kvHeads, capacity, headSize) in the module's memory. */
+class KvArrays {
+  shape: Shape = { rows: 0, capacity: 0 };
+  private readonly module: WasmModule;
+  private readonly names: readonly string[];
+  private readonly heads: number;
+  private readonly size: number;
+  private readonly arrays = new Map<string, number>();
+
+  constructor(module: WasmModule, names: readonly string[], a: Architecture) {
+    this.module = module;
+    this.names = names;
+    this.heads = a.kvHeads;
+    this.size = a.headSize;
+  }
+
+  get bytes(): number {
+    return 4 * this.names.length * this.shape.rows * this.rowLength(this.shape);
+  }
+
+  /** One array at a time, so that the peak is one array above the new size. */
+  grow(shape: Shape, lengthOf: (row: number) => number): void {
+    const row = this.rowLength(shape);
+    const oldRow = this.rowLength(this.shape);
+    for (const name of this.names) {
+      const fresh = this.module.allocate(4 * shape.rows * row);
+      const target = this.module.floats(fresh, shape.rows * row).fill(0);
+      const old = this.arrays.get(name);
+      if (old !== undefined) {
+        const source = this.module.floats(old, this.shape.rows * oldRow);
+        for (let at = 0; at < this.shape.rows; at++) {
+          for (let head = 0; head < this.heads; head++) {
+            const from = at * oldRow + head * this.shape.capacity * this.size;
+            const kept = source.subarray(from, from + lengthOf(at) * this.size);
+            target.set(kept, at * row + head * shape.capacity * this.size);
+          }
+        }
+        this.module.free(old);
+      }
+      this.arrays.set(name, fresh);
+    }
+    this.shape = shape;
+  }
+
+  move({ source, target, length }: Move): void {
+    const row = this.rowLength(this.shape);
+    for (const pointer of this.arrays.values()) {
+      const array = this.module.floats(pointer, this.shape.rows * row);
+      for (let head = 0; head < this.heads; head++) {
+        const from = source * row + head * this.shape.capacity * this.size;
+        array.copyWithin(target * row + (from - source * row), from, from + length * this.size);
+      }
+    }
+  }
+
+  /** Tensors over rows `span` of every array; the caller releases them. */
+  tensors(span: Span): { name: string; tensor: number }[] {
+    const shape = [span.stop - span.start, this.heads, this.shape.capacity, this.size];
+    return this.names.map((name) => {
+      const start = (this.arrays.get(name) ?? 0) + 4 * span.start * this.rowLength(this.shape);
+      return { name, tensor: this.module.tensor(FLOAT32, start, shape) };
+    });
+  }
+
+  close(): void {
+    for (const pointer of this.arrays.values()) this.module.free(pointer);
+    this.arrays.clear();
+    this.shape = { rows: 0, capacity: 0 };
+  }
+
+  private rowLength(shape: Shape): number {
+    return this.heads * shape.capacity * this.size;
+  }
+}

@@ -1,0 +1,125 @@
+/* A shard that runs in a worker of its own, as the page sees it. Edge; nothing here blocks the page. */
+
+import { CannotServe } from './errors';
+import type { SessionId } from './frames';
+import type { Manifest } from './manifest';
+import type { FromWorker, MemoryBytes, Room, ToWorker } from './runtime_messages';
+import { makeGraphs } from './shards';
+import type { Answer, Step } from './stage';
+
+export type { Answer, Done, Pick, RefusalReason, Refused, Step } from './stage';
+export { REFUSALS } from './stage';
+export type { MemoryBytes, Room } from './runtime_messages';
+
+/** Units [first, stop) with their blobs, whole and checked, by hash. The blobs' memory goes over to the runtime. */
+export interface Load {
+  readonly manifest: Manifest;
+  readonly first: number;
+  readonly stop: number;
+  readonly blobs: ReadonlyMap<string, Uint8Array>;
+}
+
+/** `answers`: finished and refused steps; `lost`: the worker or its device is gone, and nothing answers any more. */
+export interface Receiver {
+  answers(answers: readonly Answer[]): void;
+  lost(text: string): void;
+}
+
+export class StageRuntime {
+  readonly room: Room;
+  private readonly worker: Worker;
+  private memory: MemoryBytes;
+  private known: ReadonlyMap<SessionId, number> = new Map();
+
+  private constructor(worker: Worker, room: Room, memory: MemoryBytes, receiver: Receiver) {
+    this.worker = worker;
+    this.room = room;
+    this.memory = memory;
+    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.take(data, receiver);
+    worker.onerror = (event) => receiver.lost(event.message || 'the worker broke off');
+  }
+
+  /** Raises CannotServe when the shard does not load; `signal` ends the worker. */
+  static load(load: Load, room: Room, receiver: Receiver, signal?: AbortSignal): Promise<StageRuntime> {
+    const { manifest, first, stop, blobs } = load;
+    const { architecture } = manifest;
+    if (room.context > architecture.context) {
+      throw new CannotServe(`context of at most ${architecture.context} expected, got ${room.context}`);
+    }
+    const graphs = makeGraphs(manifest, first, stop, room.provider);
+    const units = manifest.units.slice(first, stop);
+    const worker = new Worker(new URL('./runtime_worker.ts', import.meta.url), { type: 'module' });
+    return new Promise((resolve, reject) => {
+      const fail = (text: string): void => {
+        worker.terminate();
+        reject(new CannotServe(`units ${first}-${stop - 1} do not load: ${text}`));
+      };
+      signal?.addEventListener('abort', () => fail('stopped'), { once: true });
+      worker.onerror = (event) => fail(event.message || 'the worker did not start');
+      worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+        if (data.kind === 'loaded') resolve(new StageRuntime(worker, room, data.memory, receiver));
+        else if (data.kind === 'failed' || data.kind === 'lost') fail(data.text);
+      };
+      const order: ToWorker = { kind: 'load', architecture, units, graphs, blobs, room };
+      worker.postMessage(order, [...new Set([...blobs.values()].map(({ buffer }) => buffer as ArrayBuffer))]);
+    });
+  }
+
+  /** The step's arrays belong to the runtime from here on. */
+  submit(step: Step): void {
+    const hidden = step.hidden === null ? null : alone(step.hidden);
+    this.tell({ kind: 'steps', steps: [{ ...step, hidden }] }, hidden === null ? [] : [hidden.buffer]);
+  }
+
+  /** Frees the session's slot; its queued steps are dropped without an answer. */
+  release(session: SessionId): void {
+    this.tell({ kind: 'release', session });
+  }
+
+  /** Keeps the first `length` positions only; steps submitted before run first. */
+  truncate(session: SessionId, length: number): void {
+    this.tell({ kind: 'truncate', session, length });
+  }
+
+  /** Cached positions per session, as of the last answers. */
+  lengths(): ReadonlyMap<SessionId, number> {
+    return this.known;
+  }
+
+  memoryBytes(): MemoryBytes {
+    return this.memory;
+  }
+
+  /** Ends the worker, which gives its memory back; waiting steps are dropped. */
+  close(): void {
+    this.worker.terminate();
+  }
+
+  private take(message: FromWorker, receiver: Receiver): void {
+    switch (message.kind) {
+      case 'answers':
+        this.known = message.lengths;
+        this.memory = message.memory;
+        if (message.answers.length > 0) receiver.answers(message.answers);
+        return;
+      case 'lost':
+      case 'failed':
+        receiver.lost(message.text);
+        return;
+      case 'loaded':
+        return;
+      default:
+        message satisfies never;
+    }
+  }
+
+  private tell(message: ToWorker, transfer: Transferable[] = []): void {
+    this.worker.postMessage(message, transfer);
+  }
+}
+
+/** The array in a buffer of its own, so that handing it over takes nothing else along. */
+function alone(values: Float32Array): Float32Array<ArrayBuffer> {
+  const whole = values.byteLength === values.buffer.byteLength && values.buffer instanceof ArrayBuffer;
+  return whole ? (values as Float32Array<ArrayBuffer>) : values.slice();
+}

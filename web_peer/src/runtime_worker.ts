@@ -1,0 +1,82 @@
+/* The worker that computes: loads one shard, then runs what the page submits. Edge. */
+
+import type { Blobs, Execution, ShardSource } from './execution';
+import { WasmExecution } from './execution_wasm';
+import type { FromWorker, MemoryBytes, Room, ToWorker } from './runtime_messages';
+import { Stage } from './stage';
+
+const port = self as unknown as {
+  postMessage(message: FromWorker, transfer: Transferable[]): void;
+  onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
+};
+const breath = new MessageChannel(); // a way round the event loop, unlike timers without a delay
+
+let loaded: { readonly execution: Execution; readonly stage: Stage } | null = null;
+let running = false;
+
+port.onmessage = ({ data }) => {
+  switch (data.kind) {
+    case 'load':
+      load(data).catch((error: unknown) => tell({ kind: 'failed', text: String(error) }));
+      return;
+    case 'steps':
+      for (const step of data.steps) loaded?.stage.submit(step);
+      break;
+    case 'truncate':
+      loaded?.stage.truncate(data.session, data.length);
+      break;
+    case 'release':
+      loaded?.stage.release(data.session);
+      break;
+    default:
+      data satisfies never;
+  }
+  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: String(error) }));
+};
+
+async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
+  const { architecture, units, graphs, blobs, room } = order;
+  const execution = await executionFor({ architecture, units, graphs }, blobs, room);
+  loaded = { execution, stage: new Stage(execution, architecture, room) };
+  tell({ kind: 'loaded', memory: memoryOf(execution) });
+}
+
+async function executionFor(source: ShardSource, blobs: Blobs, room: Room): Promise<Execution> {
+  if (room.provider === 'wasm') return WasmExecution.load(source, blobs, room.threads, room.context);
+  const { WebGpuExecution } = await import('./execution_webgpu');
+  return WebGpuExecution.load(source, blobs, room.context, (text) => tell({ kind: 'lost', text }));
+}
+
+/** Turns of the stage until nothing waits; between them messages come in. */
+async function run(): Promise<void> {
+  if (loaded === null) return;
+  const { execution, stage } = loaded;
+  running = true;
+  try {
+    while (stage.busy) {
+      const answers = await stage.turn();
+      const transfer = answers.flatMap((answer) =>
+        answer.kind === 'done' && answer.hidden !== null ? [answer.hidden.buffer as ArrayBuffer] : [],
+      );
+      tell({ kind: 'answers', answers, lengths: stage.lengths(), memory: memoryOf(execution) }, transfer);
+      await breathe();
+    }
+  } finally {
+    running = false;
+  }
+}
+
+function breathe(): Promise<void> {
+  return new Promise((resolve) => {
+    breath.port1.onmessage = () => resolve();
+    breath.port2.postMessage(null);
+  });
+}
+
+function memoryOf(of: Execution): MemoryBytes {
+  return { weights: of.weightBytes, kv: of.kvBytes, overhead: of.overheadBytes };
+}
+
+function tell(message: FromWorker, transfer: Transferable[] = []): void {
+  port.postMessage(message, transfer);
+}
