@@ -1,0 +1,18 @@
+"""The vectors that both languages replay are what their generators write: a change of a core changes them knowingly."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+@pytest.mark.parametrize("name", ["kv_slots", "mesh_state", "pipeline", "session"])
+def test_vectors_are_up_to_date(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(VECTORS))
+    maker = runpy.run_path(str(VECTORS / f"make_{name}.py"))
+    command = f"PYTHONPATH=. python tests/vectors/make_{name}.py"
+    assert maker["PATH"].read_text(encoding="utf-8") == maker["text"](), f"run {command}"

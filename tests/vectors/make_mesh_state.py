@@ -1,0 +1,178 @@
+"""Writes mesh_state.json: commands, the states they build, and bytes that are refused, for both languages."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from tracing import beside, written
+
+from peer.errors import BadCommand
+from peer.mesh_state import (
+    Command,
+    LinkFacts,
+    MemberJoined,
+    MemberLeaving,
+    MemberLeft,
+    MemberMeasured,
+    MeshState,
+    ModelChosen,
+    PlanActivated,
+    PlanProposed,
+    PlanRecord,
+    PlanRefused,
+    PlanStage,
+    Profile,
+    UnitsHeld,
+    apply,
+    decode_command,
+    decode_state,
+    encode_command,
+    encode_state,
+)
+
+PATH = beside(__file__, "mesh_state.json")
+SEED = 20260713
+TRACES = 10
+OPS = 24
+PEERS = ("pb", "pa", "pc", "10", "9")  # some look like numbers, which JavaScript objects would reorder
+MODEL = ModelChosen("a" * 64, 'toy, größer 😀 "\\\n\x7f\u2028', 6, 128, 2, "latency")
+
+
+def some_profile(rng: random.Random) -> Profile:
+    kinds = {kind: rng.randrange(10**6) for kind in ("embed", "attn", "ffn", "head")}
+    return Profile(rng.randrange(2**40), rng.randrange(2**30), kinds, kinds, {}, 5, "cpu", rng.randint(1, 8))
+
+
+def some_plan(rng: random.Random, version: int) -> PlanRecord:
+    peers = rng.sample(PEERS, 2)
+    spare = tuple(rng.sample(PEERS, rng.randint(0, 2)))
+    stages = (PlanStage(0, 3, peers[0], spare, 1, 2, 3), PlanStage(3, 6, peers[1]))
+    return PlanRecord(
+        version, stages, rng.randrange(10**6), rng.randrange(10**6), ("eins", "zwei: ä")[: rng.randint(0, 2)]
+    )
+
+
+def some_command(rng: random.Random, state: MeshState) -> Command:
+    peer = rng.choice(PEERS)
+    proposed = state.proposed.version if state.proposed else 0
+    links = tuple(
+        LinkFacts(rng.choice(PEERS), rng.choice(PEERS), rng.randrange(9999), rng.randrange(10**9), 0)
+        for _ in range(rng.randint(0, 3))
+    )
+    return rng.choices(
+        (
+            MODEL if rng.random() < 0.5 else replace(MODEL, name="other", objective="throughput"),
+            MemberJoined(peer, f"machine {peer}", rng.random() < 0.9),
+            MemberMeasured(peer, some_profile(rng), links),
+            PlanProposed(some_plan(rng, state.last_version + 1)),
+            UnitsHeld(peer, rng.choice((((0, 3),), ((0, 3), (3, 6)), ()))),
+            PlanActivated(proposed if rng.random() < 0.8 else proposed + 1),
+            PlanRefused("no peer has room for the head: 80 MB wanted"),
+            MemberLeaving(peer),
+            MemberLeft(peer, "left"),
+        ),
+        (1, 6, 5, 4, 8, 4, 1, 1, 1),
+    )[0]
+
+
+def traces() -> list[dict[str, Any]]:
+    made = []
+    for number in range(TRACES):
+        rng = random.Random(SEED + number)
+        state = MeshState(term=number)
+        ops = []
+        for _ in range(OPS):
+            command = some_command(rng, state)
+            state = apply(state, command)
+            serving = state.serving()
+            ops.append(
+                {
+                    "command": encode_command(command).decode(),
+                    "state": encode_state(state).decode(),
+                    "serving": None if serving is None else serving.version,
+                }
+            )
+        made.append({"name": f"random log of seed {SEED + number}", "term": number, "ops": ops})
+    return made
+
+
+PLAN = '{"predicted_rate_milli":1,"predicted_token_us":2,"stages":[],"version":1,"why":[]}'
+COMMANDS: tuple[tuple[str, str], ...] = (
+    ("good", '{"kind":"PlanActivated","version":1}'),
+    ("good, with spaces and another order", ' {"version": 1, "kind": "PlanActivated"} '),
+    ("good, the largest integer", '{"kind":"PlanActivated","version":9007199254740991}'),
+    ("good, a text of 512 characters beyond 16 bits", '{"kind":"MemberLeaving","peer":"' + "😀" * 512 + '"}'),
+    ("good, a name that is a property of every object", '{"kind":"MemberLeaving","peer":"__proto__"}'),
+    ("good, a plan", '{"kind":"PlanProposed","plan":' + PLAN + "}"),
+    ("nothing", ""),
+    ("half of it", '{"kind":"PlanActivated","ver'),
+    ("a list", "[]"),
+    ("a text", '"PlanActivated"'),
+    ("no kind", '{"version":1}'),
+    ("an unknown kind", '{"kind":"Vote","version":1}'),
+    ("a kind that is a property of every object", '{"kind":"constructor","version":1}'),
+    ("a kind that is a number", '{"kind":1,"version":1}'),
+    ("a field missing", '{"kind":"PlanActivated"}'),
+    ("a field too many", '{"kind":"PlanActivated","version":1,"more":1}'),
+    ("a field of every object", '{"kind":"PlanActivated","version":1,"__proto__":{}}'),
+    ("a text for a number", '{"kind":"PlanActivated","version":"1"}'),
+    ("a fraction", '{"kind":"PlanActivated","version":1.5}'),
+    ("a whole number written as a fraction", '{"kind":"PlanActivated","version":1.0}'),
+    ("a whole number with an exponent", '{"kind":"PlanActivated","version":1e3}'),
+    ("below zero", '{"kind":"PlanActivated","version":-1}'),
+    ("2^53", '{"kind":"PlanActivated","version":9007199254740992}'),
+    ("true for a number", '{"kind":"PlanActivated","version":true}'),
+    ("null for a number", '{"kind":"PlanActivated","version":null}'),
+    ("not a number", '{"kind":"PlanActivated","version":NaN}'),
+    ("a text too long", '{"kind":"MemberLeaving","peer":"' + "x" * 513 + '"}'),
+    ("a number for a text", '{"kind":"MemberLeaving","peer":1}'),
+    ("a run that ends before it begins", '{"kind":"UnitsHeld","peer":"a","held":[[3,3]]}'),
+    ("a run of three", '{"kind":"UnitsHeld","peer":"a","held":[[1,2,3]]}'),
+    ("a run that is a map", '{"kind":"UnitsHeld","peer":"a","held":[{"0":1,"1":2}]}'),
+    ("too many runs", '{"kind":"UnitsHeld","peer":"a","held":[' + ",".join(["[0,1]"] * 4097) + "]}"),
+    (
+        "a word that is no objective",
+        '{"kind":"ModelChosen","model":"m","name":"n","units":1,"context":1,"sessions":1,"objective":"speed"}',
+    ),
+    ("number for true", '{"kind":"MemberJoined","peer":"a","name":"n","compute":1}'),
+    ("a plan that is a list", '{"kind":"PlanProposed","plan":[]}'),
+    ("a plan without stages", '{"kind":"PlanProposed","plan":' + PLAN.replace('"stages":[],', "") + "}"),
+    ("null for a plan", '{"kind":"PlanProposed","plan":null}'),
+)
+STATES: tuple[tuple[str, str], ...] = (
+    ("good, empty", encode_state(MeshState()).decode()),
+    ("no fields", "{}"),
+    ("members as a list", encode_state(MeshState()).decode().replace('"members":{}', '"members":[]')),
+    (
+        "a member of no fields",
+        encode_state(MeshState()).decode().replace('"members":{}', '"members":{"a":{}}'),
+    ),
+    ("null for the index", encode_state(MeshState()).decode().replace('"index":0', '"index":null')),
+)
+
+
+def refusals() -> list[dict[str, Any]]:
+    rows = []
+    for what, cases, decode in (("command", COMMANDS, decode_command), ("state", STATES, decode_state)):
+        for why, body in cases:
+            try:
+                decode(body.encode())
+                error = "none"
+            except BadCommand:
+                error = "BadCommand"
+            rows.append({"why": why, "what": what, "body": body, "error": error})
+    return rows
+
+
+def text() -> str:
+    about = (
+        "Traces of apply from an empty state of `term`: canonical JSON of each command, of the state after it, and the "
+        "version of the plan that serves then. wire: bytes and whether decoding them raises BadCommand."
+    )
+    return written(about, {"wire": refusals(), "traces": traces()})
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
