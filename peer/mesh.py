@@ -237,7 +237,7 @@ class Mesh:
                 self.end("the founder withdrew the invite you came with: ask for a new link")
                 return
             if polite:
-                self.end(f"the founder closed the mesh ({reason})")
+                self.end("the founder closed the mesh: it is back when the founder serves it again")
                 return
             self._start(self._rejoin(rejoin))
 
