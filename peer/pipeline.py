@@ -368,7 +368,7 @@ class StageCore:
                     hidden,
                     last,
                     finish,
-                    frame.position < seat.opening.prompt_tokens,
+                    frame.position < seat.opening.prompt_tokens - seat.opening.generated,
                     self._most_rows(seat),
                 )
             )

@@ -451,8 +451,8 @@ def scratch_bytes(architecture: Architecture) -> int:
 
 
 def _is_decode(step: Step) -> bool:
-    """One token and its answer wanted: it may share a call. Tokens of a prompt go by themselves."""
-    return step.last and not step.prompt and _tokens(step) == 1
+    """One token that was sampled: it may share a call. Tokens of a prompt go by themselves."""
+    return not step.prompt and _tokens(step) == 1
 
 
 def _tokens(step: Step) -> int:

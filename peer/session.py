@@ -298,8 +298,7 @@ class OriginSession:
         )
         effects.append(Send(first, opening))
         self._cached, self._cached_route = [], (plan.version, plan.route)
-        for position in range(start, count, CHUNK_TOKENS):
-            stop = min(position + CHUNK_TOKENS, count)
+        for position, stop in steps_of(start, count, count - self._generated):
             chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
             step = Step(
                 self.session, self.turn, plan.version, position, stop - position, int(stop == count), chunk
@@ -344,6 +343,16 @@ class OriginSession:
         self._cached = []
         self.phase = Phase.FAILED
         return [*stops, Broken(text, reason or Reason.LOST_NEIGHBOUR)]
+
+
+def steps_of(start: int, count: int, given: int) -> list[tuple[int, int]]:
+    """[position, stop) of the steps that send tokens `start` to `count`, of which the first `given` are the prompt.
+
+    An answer that goes on elsewhere is replayed token by token, as it was made: attention adds up in another order
+    for one token than for several, and only the same order gives the same bits.
+    """
+    chunks = [(at, min(at + CHUNK_TOKENS, given)) for at in range(start, given, CHUNK_TOKENS)]
+    return [*chunks, *((at, at + 1) for at in range(max(start, given), count))]
 
 
 def needs_history(sampling: Sampling) -> bool:

@@ -153,8 +153,10 @@ def test_cuts_and_chunks_change_nothing(made_up: Callable[..., Any]) -> None:
                     count = min(chunk, prompt - position) if position < prompt else 1
                     last = position + count >= prompt
                     given = np.array(tokens[position : position + count], np.int64)
-                    one.runtime.submit(Step(b"s", position, given, None, last))
-                    two.runtime.submit(Step(b"s", position, None, one.done().hidden, last, keep))
+                    is_prompt = position < prompt
+                    one.runtime.submit(Step(b"s", position, given, None, last, prompt=is_prompt))
+                    hidden = one.done().hidden
+                    two.runtime.submit(Step(b"s", position, None, hidden, last, keep, prompt=is_prompt))
                     answer = two.done()
                     if last:
                         found.append(answer.finished)
