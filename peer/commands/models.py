@@ -12,7 +12,7 @@ from peer.options import bytes_text
 from planner.errors import CorruptStore, NotInStore
 from planner.importers.registry import resolve
 from planner.manifest import Manifest, decode_manifest
-from planner.store import Store
+from planner.store import PREFIX_DIGITS, Store
 from planner.types import WeightFormat
 from planner.units import build_model
 
@@ -36,10 +36,10 @@ def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
     for model_id, manifest in stored(store):
         if manifest.weights == weights and _source_name(name) == manifest.name:
             return model_id
-    try:
-        return store.find(name)
-    except NotInStore:
-        return bring(store, name, weights)
+    by_id = [
+        model_id for model_id in store.models() if len(name) >= PREFIX_DIGITS and model_id.startswith(name)
+    ]
+    return by_id[0] if len(by_id) == 1 else bring(store, name, weights)
 
 
 def stored(store: Store) -> list[tuple[str, Manifest]]:
