@@ -28,6 +28,7 @@ from peer.options import (
 )
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
+from signaling.invites import parse_link
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -103,6 +104,8 @@ def run(args: argparse.Namespace) -> int:
     """Imports what the command needs, and only that: `shoal --help` must not wait for a runtime."""
     if getattr(args, "link", None) == "-":
         args.link = sys.stdin.readline().strip()
+    if hasattr(args, "link"):
+        parse_link(args.link)  # what is wrong with a link is said at once
     match args.command:
         case "import":
             from peer.commands.models import run_import

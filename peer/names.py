@@ -13,10 +13,13 @@ _ID = re.compile(r"\b[a-z2-7]{32}\b")
 
 
 def names(members: Mapping[str, Member]) -> dict[str, str]:
-    """The name of every member, by peer id; no two are the same."""
+    """The name of every member, by peer id; no two are the same. Who only asks changes no name of who computes."""
     often = Counter(member.name for member in members.values())
+    computing = Counter(member.name for member in members.values() if member.compute)
     return {
-        peer: member.name if often[member.name] == 1 else f"{member.name} ({peer[:SHORT_CHARS]})"
+        peer: member.name
+        if (computing if member.compute else often)[member.name] == 1
+        else f"{member.name} ({peer[:SHORT_CHARS]})"
         for peer, member in members.items()
     }
 

@@ -210,11 +210,11 @@ def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -
         present.update(here)
         serving = state.serving()
         if serving is not None:
-            line = f"plan {serving.version}: {plan_line(state, serving)}"
-            if line != said:
-                said = line
+            key = f"plan {serving.version}"
+            if key != said:
+                said = key
                 if told:
-                    tell(line)
+                    tell(f"{key}: {plan_line(state, serving)}")
         elif state.refused:
             loop.call_later(SETTLED_S, no_plan, state.refused)
 

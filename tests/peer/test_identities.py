@@ -123,6 +123,11 @@ def test_people_read_names() -> None:
     assert named(text, members) == "needs 1 MiB on x, 2 MiB on y (cccc), 3 MiB on dddddddd"
 
 
+def test_who_asks_changes_no_name_of_who_computes() -> None:
+    members = {peer * 32: Member(peer * 32, "x", peer == "a", "joining") for peer in "ab"}
+    assert list(names(members).values()) == ["x", "x (bbbb)"]
+
+
 def test_choices_are_what_there_is() -> None:
     assert TRANSPORTS == ENGINES
     assert tuple(PROVIDERS) == PROVIDER_NAMES
