@@ -1,0 +1,227 @@
+/* The page: one screen. Which part of it is shown follows from `View.phase`. */
+
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+
+import { Conversation } from './chat';
+import { isAnswering } from './conversation';
+import { copyText } from './copying';
+import { Icon, Mark } from './icons';
+import { isGettingReady, JoiningCard, JoiningSteps } from './joining_card';
+import { switchLooks } from './looks';
+import { MeshPicture } from './mesh_picture';
+import { MyPart } from './my_part';
+import { NoLink, Outside } from './outside';
+import { People } from './people';
+import { SettingsSheet } from './settings_sheet';
+import { ShareSheet } from './share';
+import { type Command, commandOf, ShortcutsSheet } from './shortcuts';
+import type { View } from './view';
+
+type Sheet = 'share' | 'settings' | 'help';
+type Tab = 'chat' | 'mesh' | 'part';
+
+export function App({ view }: { view: View }) {
+  const sheet = useSignal<Sheet | null>(null);
+  const tab = useSignal<Tab>('chat');
+  const phase = view.phase.value;
+  const inMesh = phase.kind === 'in';
+
+  const perform = (command: Command): void => {
+    switch (command) {
+      case 'focus':
+        tab.value = 'chat';
+        document.getElementById('question')?.focus();
+        return;
+      case 'stop':
+        if (isAnswering(view.turns.peek())) view.actions.stop();
+        return;
+      case 'again':
+        view.actions.regenerate();
+        return;
+      case 'copy':
+        void copyText(view.turns.peek().at(-1)?.answer ?? '');
+        return;
+      case 'fresh':
+        view.actions.clear();
+        return;
+      case 'looks':
+        switchLooks();
+        return;
+      case 'share':
+      case 'settings':
+      case 'help':
+        if (command !== 'share' || view.link.peek() !== '') sheet.value = command;
+    }
+  };
+  useEffect(() => {
+    const press = (event: KeyboardEvent): void => {
+      const target = event.target;
+      const typing =
+        target instanceof HTMLTextAreaElement ||
+        (target instanceof HTMLInputElement && target.type !== 'range' && target.type !== 'radio');
+      const command = commandOf(event, typing, sheet.peek() !== null);
+      if (command === null) return;
+      event.preventDefault();
+      perform(command);
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, []);
+
+  return (
+    <div class="page" data-phase={phase.kind}>
+      <Header view={view} open={perform} />
+      {phase.kind === 'no-link' && <NoLink view={view} trouble={phase.trouble} />}
+      {phase.kind === 'joining' && <JoiningCard view={view} />}
+      {phase.kind === 'out' && <Outside view={view} trouble={phase.trouble} />}
+      {inMesh && <Inside view={view} tab={tab.value} />}
+      {inMesh && (
+        <nav class="tabs" aria-label="Parts of the page">
+          {(['chat', 'mesh', 'part'] as const).map((name) => (
+            <button
+              key={name}
+              type="button"
+              aria-pressed={tab.value === name}
+              onClick={() => {
+                tab.value = name;
+              }}
+            >
+              <Icon name={name} />
+              <span>{name === 'chat' ? 'Chat' : name === 'mesh' ? 'Mesh' : 'My part'}</span>
+            </button>
+          ))}
+        </nav>
+      )}
+      {sheet.value === 'share' && <ShareSheet link={view.link.value} close={() => (sheet.value = null)} />}
+      {sheet.value === 'settings' && <SettingsSheet view={view} close={() => (sheet.value = null)} />}
+      {sheet.value === 'help' && <ShortcutsSheet close={() => (sheet.value = null)} />}
+    </div>
+  );
+}
+
+function Header({ view, open }: { view: View; open: (command: Command) => void }) {
+  const mesh = view.mesh.value;
+  const inMesh = view.phase.value.kind === 'in';
+  const here = mesh.members.filter((member) => member.status !== 'gone').length;
+  return (
+    <header class="top">
+      <span class="brand">
+        <Mark />
+        Shoal
+      </span>
+      {inMesh && (
+        <span class="model">
+          <strong>{mesh.model}</strong>
+          <span class={`pill ${mesh.answers ? 'is-ready' : 'is-loading'}`}>
+            <span class="status" aria-hidden="true" />
+            {mesh.answers ? `${here} here` : 'getting ready'}
+          </span>
+        </span>
+      )}
+      <span class="top-buttons">
+        {inMesh && view.turns.value.length > 0 && (
+          <button type="button" class="quiet" title="New conversation (Alt N)" onClick={() => open('fresh')}>
+            <Icon name="fresh" />
+            <span class="wide">New</span>
+          </button>
+        )}
+        {inMesh && (
+          <button
+            type="button"
+            class="quiet round"
+            aria-label="Settings"
+            title="Settings (Alt ,)"
+            onClick={() => open('settings')}
+          >
+            <Icon name="settings" />
+          </button>
+        )}
+        <button
+          type="button"
+          class="quiet round wide"
+          aria-label="Keys"
+          title="Keys (?)"
+          onClick={() => open('help')}
+        >
+          <Icon name="keys" />
+        </button>
+        <button
+          type="button"
+          class="quiet round wide"
+          aria-label="Light or dark"
+          title="Light or dark (Alt L)"
+          onClick={() => open('looks')}
+        >
+          <Icon name="looks" />
+        </button>
+        {inMesh && view.link.value !== '' && (
+          <button
+            type="button"
+            class="primary"
+            aria-label="Invite someone"
+            title="Invite someone (Alt S)"
+            onClick={() => open('share')}
+          >
+            <Icon name="share" />
+            <span class="wide">Invite</span>
+          </button>
+        )}
+      </span>
+    </header>
+  );
+}
+
+function Notices({ view }: { view: View }) {
+  return (
+    <div class="notices" role="status">
+      {view.notices.value.map((notice) => (
+        <div key={notice.id} class={`notice is-${notice.tone}`}>
+          <p>{notice.text}</p>
+          {notice.act !== null && (
+            <button type="button" class="link" onClick={notice.act.run}>
+              {notice.act.label}
+            </button>
+          )}
+          <button
+            type="button"
+            class="quiet small"
+            aria-label="Hide this notice"
+            onClick={() => view.actions.dismiss(notice.id)}
+          >
+            <Icon name="close" />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Inside({ view, tab }: { view: View; tab: Tab }) {
+  const lit = useSignal('');
+  const joining = isGettingReady(view) && view.turns.value.length > 0; // else the conversation's place shows it
+  return (
+    <main class="inside" data-tab={tab}>
+      <div class="talk">
+        <Notices view={view} />
+        <Conversation view={view} />
+      </div>
+      <aside class="side" aria-label="The mesh">
+        <div class="for-mesh">
+          <h2 class="visually-hidden">Picture of the mesh</h2>
+          <MeshPicture view={view} lit={lit.value} />
+          <People view={view} lit={lit} />
+        </div>
+        <div class="for-part">
+          {joining && (
+            <section class="joining" aria-label="Joining">
+              <h2>Joining</h2>
+              <JoiningSteps view={view} />
+            </section>
+          )}
+          <MyPart view={view} />
+        </div>
+      </aside>
+    </main>
+  );
+}

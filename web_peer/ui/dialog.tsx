@@ -1,0 +1,42 @@
+/* A sheet over the page, by the browser's own <dialog>: it keeps the focus inside and closes on Escape. */
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+
+import { Icon } from './icons';
+
+interface Props {
+  readonly title: string;
+  readonly close: () => void;
+  readonly children: ComponentChildren;
+}
+
+export function Dialog({ title, close, children }: Props) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class="sheet"
+      aria-label={title}
+      onClose={close}
+      onClick={(event) => {
+        if (event.target === element.current) close();
+      }}
+    >
+      <div class="sheet-body">
+        <header>
+          <h2>{title}</h2>
+          <button type="button" class="quiet round" aria-label="Close" onClick={close}>
+            <Icon name="close" />
+          </button>
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}

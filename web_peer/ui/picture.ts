@@ -1,0 +1,111 @@
+/* Where each peer stands in the picture of the mesh, which lines join them, and what is said of it. Pure. */
+
+import { delayText, runsText } from './words';
+import type { Member, MeshView, Run } from './view';
+
+export const WIDTH = 360;
+export const HEIGHT = 244;
+const MIDDLE = { x: WIDTH / 2, y: 111 };
+const REACH = { x: 124, y: 74 };
+const MOST_LABELS = 9; // beyond, names would lie over each other
+
+export interface Place {
+  readonly member: Member;
+  readonly x: number;
+  readonly y: number;
+  readonly radius: number;
+  readonly label: boolean;
+}
+
+export interface Line {
+  readonly key: string;
+  readonly from: Place;
+  readonly to: Place;
+  readonly delay: string;
+  readonly onRoute: boolean; // activations cross it
+}
+
+export interface Picture {
+  readonly places: readonly Place[];
+  readonly lines: readonly Line[];
+  readonly summary: string;
+}
+
+/** Members on an ellipse, in the order they come, the first at the left; one alone stands in the middle. */
+export function pictureOf(mesh: MeshView): Picture {
+  const count = mesh.members.length;
+  const radius = count <= 4 ? 27 : count <= 7 ? 22 : 15;
+  const places = mesh.members.map((member, at): Place => {
+    const turn = Math.PI + (2 * Math.PI * at) / Math.max(1, count);
+    const alone = count === 1;
+    return {
+      member,
+      x: alone ? MIDDLE.x : MIDDLE.x + REACH.x * Math.cos(turn),
+      y: alone ? MIDDLE.y : MIDDLE.y + REACH.y * Math.sin(turn) * (count === 2 ? 0 : 1),
+      radius: member.lends ? radius : radius * 0.62,
+      label: count <= MOST_LABELS,
+    };
+  });
+  const byId = new Map(places.map((place) => [place.member.id, place]));
+  const hops = new Set(hopsOf(mesh.route).map(([a, b]) => pairKey(a, b)));
+  const lines = new Map<string, Line>();
+  const add = (a: string, b: string, delay: string): void => {
+    const [from, to] = [byId.get(a), byId.get(b)];
+    const key = pairKey(a, b);
+    if (from === undefined || to === undefined || a === b || lines.has(key)) return;
+    lines.set(key, { key, from, to, delay, onRoute: hops.has(key) });
+  };
+  for (const link of mesh.links) add(link.a, link.b, delayText(link.delayMs));
+  for (const [a, b] of hopsOf(mesh.route)) add(a, b, '');
+  return { places, lines: [...lines.values()], summary: summaryOf(mesh) };
+}
+
+/** The links an activation crosses for one token, the way back to the first stage last. */
+export function hopsOf(route: readonly string[]): readonly (readonly [string, string])[] {
+  const hops: (readonly [string, string])[] = [];
+  route.forEach((peer, at) => {
+    const next = route[(at + 1) % route.length];
+    if (next !== undefined && next !== peer) hops.push([peer, next]);
+  });
+  return hops;
+}
+
+export function pairKey(a: string, b: string): string {
+  return a < b ? `${a} ${b}` : `${b} ${a}`;
+}
+
+/** SVG path of the arc that a run takes of the whole model, drawn as a ring around (0, 0) from the top clockwise. */
+export function arcPath(run: Run, units: number, radius: number): string {
+  const gap = 0.02;
+  const from = Math.min(1, run[0] / Math.max(1, units));
+  const to = Math.min(1, run[1] / Math.max(1, units));
+  if (to - from >= 1 - gap) {
+    return `M 0 ${-radius} A ${radius} ${radius} 0 1 1 0 ${radius} A ${radius} ${radius} 0 1 1 0 ${-radius}`;
+  }
+  const point = (share: number): string => {
+    const angle = 2 * Math.PI * share;
+    return `${(radius * Math.sin(angle)).toFixed(2)} ${(-radius * Math.cos(angle)).toFixed(2)}`;
+  };
+  return `M ${point(from)} A ${radius} ${radius} 0 ${to - from > 0.5 ? 1 : 0} 1 ${point(to)}`;
+}
+
+export const STATUS_WORDS = { ready: 'ready', loading: 'loading', busy: 'answering', gone: 'gone' } as const;
+
+/** One sentence a member, as the list and screen readers say it. */
+export function memberText(member: Member, units: number): string {
+  if (!member.lends) return member.status === 'gone' ? 'left' : 'asks only';
+  const held = runsText(member.holds, units);
+  if (member.doing !== '') return member.doing;
+  if (member.status === 'gone') return 'left';
+  if (held !== '') return held;
+  return member.status === 'ready' ? 'spare, holds nothing yet' : STATUS_WORDS[member.status];
+}
+
+function summaryOf(mesh: MeshView): string {
+  if (mesh.members.length === 0) return 'Nobody is here yet.';
+  const each = mesh.members.map(
+    (member) =>
+      `${member.name}${member.you ? ' (you)' : ''}: ${STATUS_WORDS[member.status]}, ${memberText(member, mesh.units)}`,
+  );
+  return `The mesh: ${each.join('. ')}.`;
+}

@@ -1,0 +1,344 @@
+/* Made-up meshes and conversations that show every state of the page. For development and screenshots only. */
+
+import type { AskSettings, JoinStep, Lending, Member, MeshView, MyPart, Notice, Phase, Turn } from '../view';
+
+export interface Scene {
+  readonly phase: Phase;
+  readonly steps: readonly JoinStep[];
+  readonly notices: readonly Omit<Notice, 'act'>[];
+  readonly mesh: MeshView;
+  readonly mine: MyPart;
+  readonly turns: readonly Turn[];
+  readonly settings: Partial<AskSettings>;
+  readonly streams: boolean; // the last answer goes on by itself
+  readonly answer: string;
+}
+
+export const LINK =
+  'https://mesh.example.org/#wm5k2zq7n4xj3hrc6ftb2dylp5vaeogs.c2Vjb25kLWludml0ZS1mb3ItYS1zY3JpcHRlZC1tZXNoLWFiYw';
+const UNITS = 62; // SmolLM2-135M: embed, 30 layers of two, head
+
+const member = (id: string, name: string, more: Partial<Member>): Member => ({
+  id,
+  name,
+  you: false,
+  coordinates: false,
+  lends: true,
+  status: 'ready',
+  doing: '',
+  holds: [],
+  coming: [],
+  lentBytes: 1_000_000_000,
+  runsOn: 'WebAssembly',
+  ...more,
+});
+
+const YOU = member('a', 'Chromium on Linux', {
+  you: true,
+  holds: [[19, 41]],
+  runsOn: 'WebAssembly, 4 threads',
+});
+const FOUNDER = member('b', 'studio', {
+  coordinates: true,
+  holds: [[0, 19]],
+  lentBytes: 4_000_000_000,
+  runsOn: 'CPU, 8 threads',
+});
+const MIRA = member('c', 'Mira’s laptop', { holds: [[41, 62]], runsOn: 'WebGPU', lentBytes: 800_000_000 });
+const PHONE = member('d', 'Tom’s phone', { lends: false, lentBytes: 0, runsOn: '' });
+const MEMBERS = [YOU, FOUNDER, MIRA, PHONE];
+
+const READY: MeshView = {
+  model: 'SmolLM2 135M Instruct',
+  units: UNITS,
+  context: 2048,
+  members: MEMBERS,
+  links: [
+    { a: 'a', b: 'b', delayMs: 1.4 },
+    { a: 'a', b: 'c', delayMs: 22 },
+    { a: 'b', b: 'c', delayMs: 24 },
+    { a: 'b', b: 'd', delayMs: 41 },
+  ],
+  route: ['b', 'a', 'c'],
+  answers: true,
+  whyNot: '',
+};
+const withMembers = (members: readonly Member[], more: Partial<MeshView> = {}): MeshView => ({
+  ...READY,
+  members,
+  ...more,
+});
+const BUSY = withMembers(MEMBERS.map((one) => (one.lends ? { ...one, status: 'busy' as const } : one)));
+
+const MINE: MyPart = {
+  lending: { kind: 'lending' },
+  pledgeBytes: 1_000_000_000,
+  pledgeMostBytes: 4_000_000_000,
+  usedBytes: 268_000_000,
+  holds: [[19, 41]],
+  runsOn: 'WebAssembly, 4 threads',
+  tokensHelped: 12_480,
+  tokensPerS: 0,
+  stored: { bytes: 41_300_000, where: 'kept' },
+};
+
+const done = (name: JoinStep['name'], more: Partial<JoinStep> = {}): JoinStep => ({
+  name,
+  state: 'done',
+  detail: '',
+  done: 0,
+  total: 0,
+  perSecond: 0,
+  ...more,
+});
+const ALL_DONE = [done('connect'), done('measure'), done('fetch'), done('ready')];
+const FETCHING = [
+  done('connect'),
+  done('measure'),
+  done('fetch', {
+    state: 'doing',
+    detail: 'Layers 10–20 from 2 peers and the store',
+    done: 27_400_000,
+    total: 41_300_000,
+    perSecond: 4_100_000,
+  }),
+  done('ready', { state: 'waiting' }),
+];
+
+export const ANSWER = `A model is a long stack of **layers**. Each computer keeps a few of them, and a word travels through all of them in order:
+
+1. The first computer turns your question into numbers and runs its layers.
+2. It hands the result, a few kilobytes, straight to the next one.
+3. The last computer picks the next word and sends it back.
+
+\`\`\`python
+def longest_word(sentence: str) -> str:
+    return max(sentence.split(), key=len, default="")
+\`\`\`
+
+| computer | holds | delay |
+| --- | --- | ---: |
+| studio | layers 1–9 | 1 ms |
+| you | layers 10–20 | 22 ms |
+
+No single machine needs room for the whole model. When one of them leaves, the others take over its layers and the answer goes on.`;
+
+const FACTS = { tokens: 186, firstTokenS: 0.6, tokensPerS: 18.4, route: ['studio', 'you', 'Mira’s laptop'] };
+const QUESTION = 'How can several computers run one language model together?';
+const ANSWERED: Turn = {
+  id: 1,
+  question: QUESTION,
+  answer: ANSWER,
+  state: { kind: 'done', why: 'end', facts: FACTS },
+};
+
+const READY_SCENE: Scene = {
+  phase: { kind: 'in' },
+  steps: ALL_DONE,
+  notices: [],
+  mesh: READY,
+  mine: MINE,
+  turns: [],
+  settings: {},
+  streams: false,
+  answer: ANSWER,
+};
+const scene = (change: Partial<Scene>): Scene => ({ ...READY_SCENE, ...change });
+const out = (title: string, text: string, remedy: 'retry' | 'reload' | 'link'): Scene =>
+  scene({ phase: { kind: 'out', trouble: { title, text, remedy } } });
+const mine = (lending: Lending, more: Partial<MyPart> = {}): MyPart => ({ ...MINE, lending, ...more });
+
+export const HOSTILE = `Here you go <script>document.title='owned'</script> <img src=x onerror="document.title='owned'">
+
+[click me](javascript:alert(1)) and [this](https://example.org/ "x\\" onclick=\\"alert(1)") ![pixel](https://example.org/track.png)
+
+<iframe src="https://example.org"></iframe><style>body{display:none}</style>`;
+
+export const SCENES: Readonly<Record<string, Scene>> = {
+  'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
+  'wrong-link': scene({
+    phase: {
+      kind: 'no-link',
+      trouble: {
+        title: 'This link cannot be right',
+        text: 'The invite at the end of the link has 48 characters, this one has 31: some of it is missing. Copy the whole link again.',
+        remedy: 'link',
+      },
+    },
+  }),
+  connecting: scene({
+    phase: { kind: 'joining' },
+    steps: [
+      done('connect', { state: 'doing', detail: 'Waiting for the founder to answer' }),
+      done('measure', { state: 'waiting' }),
+      done('fetch', { state: 'waiting' }),
+      done('ready', { state: 'waiting' }),
+    ],
+  }),
+  gone: out(
+    'Nobody answers in this mesh',
+    'Its founder has not been there for 8 seconds. Ask whoever sent the link whether the mesh still runs, then try again.',
+    'retry',
+  ),
+  older: out(
+    'This page is older than the mesh',
+    'This tab speaks protocol version 1, the mesh speaks version 2. Reload the page to get the new version; stored weights stay.',
+    'reload',
+  ),
+  left: out(
+    'You left the mesh',
+    'Stored weights are kept for your next visit. The link still works.',
+    'retry',
+  ),
+  loading: scene({
+    steps: FETCHING,
+    mesh: withMembers(
+      [
+        { ...YOU, status: 'loading', holds: [], coming: [[19, 41]], doing: 'fetching layers 10–20' },
+        FOUNDER,
+        { ...MIRA, status: 'loading', holds: [], coming: [[41, 62]], doing: 'measuring itself' },
+      ],
+      { answers: false, whyNot: 'The mesh cannot answer yet: you and Mira’s laptop are still loading.' },
+    ),
+    mine: mine(
+      { kind: 'starting' },
+      { holds: [], usedBytes: 0, tokensHelped: 0, stored: { bytes: 27_400_000, where: 'kept' } },
+    ),
+  }),
+  ready: READY_SCENE,
+  answered: scene({ turns: [ANSWERED] }),
+  answering: scene({
+    mesh: BUSY,
+    mine: { ...MINE, tokensPerS: 18.4 },
+    turns: [
+      {
+        ...ANSWERED,
+        answer:
+          'Several computers each keep a few **layers** of the model and pass the work on, one to the next.',
+        question: 'What is a shoal, in one line?',
+      },
+      { id: 2, question: QUESTION, answer: ANSWER.slice(0, 420), state: { kind: 'streaming' } },
+    ],
+    streams: true,
+  }),
+  thinking: scene({
+    mesh: BUSY,
+    turns: [{ id: 1, question: QUESTION, answer: '', state: { kind: 'thinking' } }],
+  }),
+  failed: scene({
+    mesh: withMembers([YOU, FOUNDER, { ...MIRA, status: 'gone', holds: [] }, PHONE], {
+      answers: false,
+      route: [],
+      whyNot: 'The mesh cannot answer now: layers 21–30 are nowhere. It re-plans with who is here.',
+    }),
+    turns: [
+      {
+        id: 1,
+        question: QUESTION,
+        answer: ANSWER.slice(0, 180),
+        state: {
+          kind: 'failed',
+          text: 'The answer broke off: Mira’s laptop left the mesh and nobody else holds its layers yet. Ask again in a few seconds.',
+        },
+      },
+    ],
+  }),
+  stopped: scene({
+    turns: [
+      {
+        ...ANSWERED,
+        answer: ANSWER.slice(0, 260),
+        state: { kind: 'stopped', facts: { ...FACTS, tokens: 61 } },
+      },
+    ],
+  }),
+  paused: scene({
+    mine: mine({ kind: 'paused', why: '' }, { holds: [], usedBytes: 0 }),
+    mesh: withMembers([{ ...YOU, holds: [] }, { ...FOUNDER, holds: [[0, 41]] }, MIRA, PHONE], {
+      route: ['b', 'c'],
+    }),
+    turns: [ANSWERED],
+  }),
+  battery: scene({
+    mine: mine({ kind: 'paused', why: 'the battery is below 20%' }, { holds: [], usedBytes: 0 }),
+    notices: [
+      {
+        id: 'battery',
+        tone: 'calm',
+        text: 'The battery is below 20%: this tab lends nothing until it charges.',
+      },
+    ],
+  }),
+  viewer: scene({
+    mine: mine(
+      {
+        kind: 'asks',
+        why: 'Another tab of this browser lends already. This one asks, and takes over when the other closes.',
+      },
+      { holds: [], usedBytes: 0, tokensHelped: 0 },
+    ),
+    notices: [
+      {
+        id: 'viewer',
+        tone: 'calm',
+        text: 'Another tab of this browser already computes. You can ask here all the same.',
+      },
+    ],
+    mesh: withMembers([
+      { ...PHONE, id: 'e', name: 'Chromium on Linux (2)', you: true },
+      { ...YOU, you: false },
+      FOUNDER,
+      MIRA,
+    ]),
+  }),
+  memory: scene({
+    mine: mine({ kind: 'lending' }, { stored: { bytes: 41_300_000, where: 'memory' } }),
+    notices: [
+      {
+        id: 'storage',
+        tone: 'warn',
+        text: 'This browser refuses to store the weights (a private window, or no room). They stay in memory and are fetched again next time.',
+      },
+    ],
+  }),
+  gpu: scene({
+    notices: [
+      {
+        id: 'gpu',
+        tone: 'warn',
+        text: 'The graphics device was lost. This tab goes on with WebAssembly, slower.',
+      },
+    ],
+  }),
+  offline: scene({
+    notices: [
+      {
+        id: 'offline',
+        tone: 'bad',
+        text: 'This machine is offline. The mesh goes on without it; this tab comes back by itself.',
+      },
+    ],
+    mesh: {
+      ...READY,
+      answers: false,
+      whyNot: 'You are offline: questions can be sent when the network is back.',
+    },
+    turns: [ANSWERED],
+  }),
+  crowd: scene({
+    mesh: withMembers(
+      [
+        YOU,
+        FOUNDER,
+        MIRA,
+        member('f', 'desk in the hall', { holds: [[19, 41]] }),
+        member('g', 'Firefox on Windows', { status: 'loading', coming: [[0, 19]] }),
+        PHONE,
+        member('h', 'Ada', { lends: false, lentBytes: 0, runsOn: '' }),
+      ],
+      {},
+    ),
+    turns: [ANSWERED],
+  }),
+  hostile: scene({ turns: [{ ...ANSWERED, question: 'Show me a hostile answer', answer: HOSTILE }] }),
+};
