@@ -138,6 +138,10 @@ class StageCore:
                 effects.append(self._refusal(session, seat, 0, 0, Reason.LEAVING, "this peer is leaving"))
         return effects
 
+    def come_back(self) -> None:
+        """Takes sessions again after `leave`."""
+        self._leaving = False
+
     def sessions(self) -> int:
         """Sessions that hold a slot here."""
         return len(self._seats)

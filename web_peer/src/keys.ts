@@ -48,7 +48,7 @@ export interface KeyPair {
 
 /** WebCrypto. Raises NoWebCrypto: pages that came over plain HTTP from another machine do not have it. */
 export function subtle(): SubtleCrypto {
-  const found = (globalThis.crypto as Crypto | undefined)?.subtle as SubtleCrypto | undefined;
+  const found = (globalThis.crypto as Crypto | undefined)?.subtle;
   if (found === undefined) {
     throw signalingError(
       'NoWebCrypto',

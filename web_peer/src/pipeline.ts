@@ -132,6 +132,11 @@ export class StageCore {
     return active.flatMap(([, seat]) => this.stop(seat, 'leaving', 'this peer is leaving'));
   }
 
+  /** Takes sessions again after `leave`. */
+  comeBack(): void {
+    this.leaving = false;
+  }
+
   /** Sessions that hold a slot here. */
   sessions(): number {
     return this.seats.size;

@@ -1,0 +1,210 @@
+/*
+ * Asking the mesh: from words to tokens to words, as an async stream (twin of peer/asking.py).
+ *
+ * One `Conversation` keeps one session: each next question sends only what the stages do not hold yet.
+ */
+
+import type { Message } from './chat_template';
+import { nowS } from './connection';
+import { AnswerFailed, ConnectFailed, ContextOverflow, NoPlan, PeerError } from './errors';
+import type { SessionId } from './frames';
+import { type PlanRecord, routeOf, serving } from './mesh_state';
+import type { Node, Outcome } from './node';
+import { GREEDY, type Sampling } from './sampling';
+import { type Ask, distinct, OriginSession, roomFor } from './session';
+import { StopStrings } from './stop_strings';
+import type { Text } from './text';
+
+const PLAN_WAIT_S = 120; // peers may still be fetching weights; the mesh state says why meanwhile
+
+/** How to answer. `maxTokens` null: as many as the context has room for. */
+export interface AskSettings {
+  readonly sampling: Sampling;
+  readonly maxTokens: number | null;
+  readonly stop: readonly string[];
+  readonly planWaitS: number;
+  readonly ignoreEnd: boolean; // go on after end tokens, for measurements of equal length
+}
+
+export const ASK_SETTINGS: AskSettings = {
+  sampling: GREEDY,
+  maxTokens: null,
+  stop: [],
+  planWaitS: PLAN_WAIT_S,
+  ignoreEnd: false,
+};
+
+/** One token, and the text that became complete with it (often "", never half a character). */
+export interface Delta {
+  readonly kind: 'delta';
+  readonly text: string;
+  readonly token: number;
+}
+
+/** The end of an answer. Times in seconds since the question. */
+export interface Finished {
+  readonly kind: 'finished';
+  readonly why: 'end' | 'stop' | 'length' | 'cancelled';
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly tokens: number;
+  readonly firstTokenS: number;
+  readonly seconds: number;
+  readonly route: readonly string[];
+}
+
+/** Decode rate: tokens after the first, over the time they took. */
+export function tokensPerS({ tokens, seconds, firstTokenS }: Finished): number {
+  return tokens > 1 ? (tokens - 1) / (seconds - firstTokenS) : 0;
+}
+
+export class Conversation {
+  private readonly node: Node;
+  private readonly text: Text;
+  private readonly core: OriginSession;
+  private readonly outcomes: Outcome[] = [];
+  private wake: (() => void) | null = null;
+  private readonly closed: () => void;
+
+  constructor(node: Node, text: Text, session: SessionId, closed: () => void) {
+    this.node = node;
+    this.text = text;
+    this.closed = closed;
+    this.core = new OriginSession(session, node.me);
+    node.attach(this.core, (outcome) => {
+      this.outcomes.push(outcome);
+      this.wake?.();
+    });
+  }
+
+  /** Answers the conversation `messages`. Raises AnswerFailed, NoPlan, ContextOverflow or ConnectFailed. */
+  chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    return this.tokens(this.text.encodeChat(messages), settings);
+  }
+
+  /** Continues plain text, without the chat template. */
+  complete(prompt: string, settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    return this.tokens(this.text.encode(prompt), settings);
+  }
+
+  /** Answers a prompt of token ids. Returning early stops the answer on every stage. */
+  async *tokens(prompt: readonly number[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    const begun = nowS();
+    const plan = await this.plan(settings.planWaitS);
+    const { model } = this.node.state;
+    if (model === null || prompt.length === 0)
+      throw new ContextOverflow('the prompt is empty; ask something');
+    const ask: Ask = {
+      prompt,
+      maxTokens: roomFor(prompt.length, settings.maxTokens, model.context),
+      sampling: settings.sampling,
+      endTokens: settings.ignoreEnd ? [] : this.text.endTokens,
+    };
+    await this.connect(plan);
+    this.outcomes.length = 0;
+    this.node.performOrigin(this.core.session, this.core.begin(nowS(), plan, ask));
+    try {
+      yield* this.stream(begun, ask, this.core.start, new StopStrings(settings.stop));
+    } finally {
+      this.stop();
+    }
+  }
+
+  /** Whether an answer is under way. */
+  answering(): boolean {
+    return !['idle', 'done', 'failed'].includes(this.core.phase);
+  }
+
+  /** Ends the answer under way; what came so far stays. */
+  stop(): void {
+    this.node.performOrigin(this.core.session, this.core.cancel());
+  }
+
+  /** Frees the session's slots on every stage. */
+  close(): void {
+    this.node.detach(this.core.session);
+    this.closed();
+  }
+
+  private async *stream(
+    begun: number,
+    ask: Ask,
+    cachedTokens: number,
+    stops: StopStrings,
+  ): AsyncGenerator<Delta | Finished, void> {
+    const words = this.text.stream();
+    let tokens = 0;
+    let firstTokenS = 0;
+    const finished = (why: Finished['why']): Finished => ({
+      kind: 'finished',
+      why,
+      promptTokens: ask.prompt.length,
+      cachedTokens,
+      tokens,
+      firstTokenS,
+      seconds: nowS() - begun,
+      route: this.core.route,
+    });
+    for (;;) {
+      const outcome = await this.next();
+      switch (outcome.kind) {
+        case 'emit': {
+          tokens += 1;
+          if (tokens === 1) firstTokenS = nowS() - begun;
+          const { token } = outcome;
+          const said = ask.endTokens.includes(token) ? '' : words.push(token);
+          const { shown: text, stopped } = stops.push(said);
+          yield { kind: 'delta', text, token };
+          if (stopped) {
+            yield finished('stop');
+            return;
+          }
+          break;
+        }
+        case 'ended': {
+          const { shown: text, stopped } = stops.push(words.flush());
+          const tail = stopped ? text : text + stops.flush();
+          if (tail !== '') yield { kind: 'delta', text: tail, token: -1 };
+          yield finished(stopped ? 'stop' : (outcome.why as Finished['why']));
+          return;
+        }
+        case 'broken':
+          throw new AnswerFailed(outcome.text);
+        default:
+          outcome satisfies never;
+      }
+    }
+  }
+
+  private async next(): Promise<Outcome> {
+    for (;;) {
+      const outcome = this.outcomes.shift();
+      if (outcome !== undefined) return outcome;
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+      this.wake = null;
+    }
+  }
+
+  private async plan(waitS: number): Promise<PlanRecord> {
+    await this.node.until((state) => serving(state) !== null, waitS);
+    const plan = serving(this.node.state);
+    if (plan === null) {
+      const reason = this.node.state.refused || 'its peers are still loading';
+      throw new NoPlan(`the mesh cannot answer yet: ${reason}`);
+    }
+    return plan;
+  }
+
+  /** Connects to every stage at once, so that a token or a refusal finds its way from any of them. */
+  private async connect(plan: PlanRecord): Promise<void> {
+    const others = distinct(routeOf(plan)).filter((peer) => peer !== this.node.me);
+    try {
+      await Promise.all(others.map((peer) => this.node.dialer.dial(peer)));
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      throw new ConnectFailed(`cannot reach every stage of the mesh: ${error.message}`);
+    }
+  }
+}

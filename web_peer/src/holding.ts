@@ -1,0 +1,207 @@
+/*
+ * Makes this tab hold the units that the plan gives it: loads, reports, and unloads what nobody needs (twin of
+ * peer/holding.py). Edge. One loop does one thing at a time: stages of the next plan first, then standbys.
+ */
+
+import { textOf } from './engine';
+import { CannotServe, ConnectFailed, ConnectionLost, MeshError } from './errors';
+import type { FetchProgress } from './fetch';
+import { type PlanRecord, routeOf, type Run, runKey, serving } from './mesh_state';
+import type { Node } from './node';
+import type { PlanStages } from './pipeline';
+import type { Serving } from './serving';
+
+const REMEMBERED_PLANS = 4; // sessions may open over a plan that was replaced a moment ago
+const DRAIN_MS = 20_000; // how long answers may keep units loaded that no plan wants any more
+const LOOK_MS = 250;
+
+export interface HoldingEvents {
+  /** Bytes of a run that are here, of all it needs; with all of them the worker loads the run. */
+  progress(run: Run, of: FetchProgress): void;
+  /** The coordinator knows what is held now. */
+  reported(runs: readonly Run[]): void;
+  /** The tab cannot hold what the plan wants. */
+  failed(text: string): void;
+}
+
+export class Holding {
+  private readonly node: Node;
+  private readonly serving: Serving;
+  private readonly slots: number;
+  private readonly report: (runs: readonly Run[]) => Promise<void>;
+  private readonly events: HoldingEvents;
+  private readonly plans = new Map<number, PlanRecord>();
+  private reported: string | null = null;
+  private changed: (() => void) | null = null;
+  private due = true;
+  private readonly ended = new AbortController();
+  leaving = false;
+
+  constructor(
+    node: Node,
+    runs: Serving,
+    slots: number,
+    report: (runs: readonly Run[]) => Promise<void>,
+    events: HoldingEvents,
+  ) {
+    this.node = node;
+    this.serving = runs;
+    this.slots = slots;
+    this.report = report;
+    this.events = events;
+  }
+
+  /** Begins to follow the state. */
+  start(): void {
+    this.node.onState.add(this.stateChanged);
+    this.stateChanged();
+    void this.follow();
+  }
+
+  /** The coordinator was lost, or a worker: tell it again what is held here. */
+  forgetReport(): void {
+    this.reported = null;
+    this.look();
+  }
+
+  /** A run is gone from `serving`: load it again if the plan still wants it. */
+  lostRun(): void {
+    this.tellCore();
+    this.look();
+  }
+
+  /** Stops and unloads everything. */
+  close(): void {
+    this.node.onState.delete(this.stateChanged);
+    this.ended.abort();
+    this.changed?.();
+    this.serving.close();
+  }
+
+  private readonly stateChanged = (): void => {
+    const { plan, proposed } = this.node.state;
+    for (const each of [plan, proposed]) if (each !== null) this.plans.set(each.version, each);
+    const versions = [...this.plans.keys()].sort((a, b) => a - b);
+    for (const version of versions.slice(0, -REMEMBERED_PLANS)) this.plans.delete(version);
+    this.tellCore();
+    this.look();
+  };
+
+  /** Looks again at what the plans want, soon. */
+  look(): void {
+    this.due = true;
+    this.changed?.();
+  }
+
+  private async follow(): Promise<void> {
+    for (;;) {
+      while (!this.due && !this.over()) {
+        await new Promise<void>((resolve) => {
+          this.changed = resolve;
+        });
+      }
+      if (this.over()) return;
+      this.due = false;
+      try {
+        await this.step();
+      } catch (error) {
+        if (this.over()) return;
+        if (error instanceof CannotServe || error instanceof MeshError) this.events.failed(error.message);
+        else if (!(error instanceof ConnectionLost)) this.events.failed(textOf(error));
+      }
+    }
+  }
+
+  private over(): boolean {
+    return this.ended.signal.aborted;
+  }
+
+  /** One load or unload; asks to be called again while there is more to do. */
+  private async step(): Promise<void> {
+    const wanted = this.wanted();
+    const keys = new Set(wanted.map(runKey));
+    const loaded = new Set(this.serving.runs.map(runKey));
+    for (const run of this.serving.runs) {
+      if (!keys.has(runKey(run)) && (await this.drained(run))) {
+        this.node.perform(this.node.core.drop(run));
+        this.serving.unload(run);
+        this.tellCore();
+      }
+    }
+    const next = this.leaving ? undefined : wanted.find((run) => !loaded.has(runKey(run)));
+    if (next !== undefined) {
+      const progress = (of: FetchProgress): void => this.events.progress(next, of);
+      await this.serving.load(next, progress, this.ended.signal);
+      this.tellCore();
+      this.due = true;
+    }
+    await this.meetNeighbours();
+    const held = this.serving.runs;
+    const key = held.map(runKey).join(' ');
+    if (this.reported !== key) {
+      await this.report(held);
+      this.reported = key;
+      this.events.reported(held);
+    }
+  }
+
+  private wanted(): readonly Run[] {
+    const { state, me } = this.node;
+    const first = new Map<string, Run>();
+    const later = new Map<string, Run>();
+    for (const plan of [state.proposed, state.plan]) {
+      for (const stage of plan?.stages ?? []) {
+        const run = { first: stage.first, stop: stage.stop };
+        if (stage.primary === me) first.set(runKey(run), run);
+        else if (stage.standbys.includes(me)) later.set(runKey(run), run);
+      }
+    }
+    const ready = state.proposed === null && serving(state) !== null;
+    const loaded = new Set(this.serving.runs.map(runKey));
+    const standby = [...later].filter(([key]) => !first.has(key) && (ready || loaded.has(key)));
+    return [...first.values(), ...standby.map(([, run]) => run)];
+  }
+
+  /** Waits until no answer uses `run`; false when the plan wants it again meanwhile. */
+  private async drained(run: Run): Promise<boolean> {
+    const isWanted = (): boolean => this.wanted().some((each) => runKey(each) === runKey(run));
+    const deadline = performance.now() + DRAIN_MS;
+    while (this.node.core.activeOn(run) > 0 && performance.now() < deadline && !this.over()) {
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+      if (isWanted()) {
+        this.due = true;
+        return false;
+      }
+    }
+    return !isWanted();
+  }
+
+  /** Connects to the next stage of each plan (the last to the first), so that the first token need not wait. */
+  private async meetNeighbours(): Promise<void> {
+    const { state, me, dialer } = this.node;
+    for (const plan of [state.proposed, state.plan]) {
+      const route = plan === null ? [] : routeOf(plan);
+      for (const [place, peer] of route.entries()) {
+        const following = route[(place + 1) % route.length];
+        if (peer !== me || following === undefined || following === me) continue;
+        try {
+          await dialer.dial(following);
+        } catch (error) {
+          if (!(error instanceof ConnectFailed || error instanceof ConnectionLost)) throw error;
+        }
+      }
+    }
+  }
+
+  private tellCore(): void {
+    const plans = new Map<number, PlanStages>();
+    for (const [version, plan] of this.plans) {
+      const stages = plan.stages.map(({ primary, first, stop }) => ({ peer: primary, run: { first, stop } }));
+      plans.set(version, stages);
+    }
+    this.node.core.serve(
+      plans,
+      this.serving.runs.map((run) => ({ run, slots: this.slots })),
+    );
+  }
+}

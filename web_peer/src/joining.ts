@@ -1,0 +1,187 @@
+/*
+ * Joining a mesh: the steps from a link to a member that asks and lends (twin of peer/joining.py). Edge.
+ *
+ *     const mesh = await join(link, options, events);
+ *     for await (const piece of mesh.conversation().chat([{ role: 'user', content: 'Hello' }], ASK_SETTINGS)) ...
+ *
+ * No step waits longer than 10 s for another machine.
+ */
+
+import { PieceCache } from './cache';
+import { RtcEngine, textOf } from './engine';
+import { ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
+import { Fetcher, HttpStore } from './fetch';
+import { PROTOCOL_VERSION } from './frames';
+import type { KeptIdentity } from './identity';
+import { inviteOf, parseLink } from './invites';
+import type { Manifest } from './manifest';
+import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
+import { EMPTY_STATE, type Profile } from './mesh_state';
+import { Node } from './node';
+import { drawn, SignalingClient } from './signaling_client';
+import { SignalingError } from './signaling_errors';
+import { Text } from './text';
+
+const FOUNDER_WAIT_S = 8; // a link to a mesh whose founder is gone must say so soon
+const SNAPSHOT_WAIT_S = 8;
+const CONNECTION_ID_BYTES = 16;
+
+/** How fast this tab computes, by measurement; its memory is for the person to say. */
+export type Times = Omit<Profile, 'memoryBytes'>;
+
+/** What a tab brings. */
+export interface JoinOptions {
+  readonly name: string;
+  readonly identity: (mesh: string) => Promise<KeptIdentity>;
+  readonly cache: PieceCache;
+  readonly lends:
+    | {
+        readonly memoryBytes: number;
+        readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
+      }
+    | { readonly why: string }; // it only asks
+}
+
+/** The member that `link` leads to. Raises a SignalingError or PeerError whose text says what to do. */
+export async function join(link: string, options: JoinOptions, events: MeshEvents): Promise<Mesh> {
+  events.phase(phaseOf('connect', 'reading the link'));
+  const invite = await parseLink(link);
+  const own = await options.identity(invite.mesh);
+  const inviteKey = await inviteOf(invite);
+  let node: Node | null = null;
+  let mesh: Mesh | null = null;
+  events.phase(phaseOf('connect', 'meeting the others'));
+  const credentials = {
+    identity: own.identity,
+    name: options.name,
+    mesh: invite.mesh,
+    invite: inviteKey,
+    membership: own.membership(inviteKey.encoded),
+  };
+  const client = await SignalingClient.join(invite.server, credentials, {
+    described: (from, connection, kind, sdp) => node?.dialer.described(from, connection, kind, sdp),
+    candidate: (from, connection, text) => node?.dialer.candidate(from, connection, text),
+    left: (peer, reason) => {
+      if (reason === 'InviteRevoked')
+        void node?.dialer.hangUp(peer, 'the invite this peer came with was withdrawn');
+    },
+    membership: (grant) => own.keep(grant),
+    state: (_, why) => {
+      if (why?.code === 'InviteRevoked' || why?.code === 'Replaced') mesh?.end(why.message);
+      else if (mesh !== null) events.changed();
+    },
+  });
+  const iceServers = client.iceServers.map(({ urls, username, credential }) =>
+    username === '' ? { urls: [...urls] } : { urls: [...urls], username, credential },
+  );
+  const hello = {
+    kind: 'HELLO',
+    protocol: PROTOCOL_VERSION,
+    peer: client.peer,
+    name: options.name,
+    agent: AGENT,
+  } as const;
+  node = new Node(
+    hello,
+    () => new RtcEngine(iceServers),
+    (kind, peer, connection, text) => client.signal(kind, peer, connection, text),
+    () => drawn(CONNECTION_ID_BYTES),
+  );
+  node.start();
+  mesh = new Mesh(node, client, invite, options.name, events);
+  try {
+    await comeIn(mesh, options, events);
+  } catch (error) {
+    mesh.end(textOf(error));
+    throw error;
+  }
+  return mesh;
+}
+
+async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Promise<void> {
+  const { node, client } = mesh;
+  const { lends } = options;
+  const asks = asksOnly(client, lends);
+  const enterAgain = (): Promise<void> => enter(node, client, options.name, asks === null);
+  mesh.setPhase(phaseOf('connect', 'connecting to the founder'));
+  await enterAgain();
+  const { model } = node.state;
+  if (model === null) throw new NotAdmitted('the founder let this peer in but serves no model');
+  const store = new HttpStore(mesh.link.server);
+  const fetcher = new Fetcher(options.cache, {
+    sources: () => [store],
+    manifestFrom: (id, signal) => store.manifest(id, signal),
+    now: () => performance.now(),
+    wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
+  });
+  const manifest = await fetcher.manifest(model.model, mesh.signal);
+  const files = await fetcher.blobs([manifest.tokenizer], mesh.signal);
+  const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
+  const { chatTemplate, bosToken, endTokens, addBos } = manifest;
+  mesh.know(manifest, new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }));
+  mesh.watchCoordinator(enterAgain);
+  if (asks !== null || 'why' in lends) {
+    mesh.setLending(asks ?? { kind: 'asks', why: '' });
+    mesh.setPhase(phaseOf('ready'));
+    return;
+  }
+  mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
+  const times = await lends.measure(manifest, mesh.signal);
+  await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
+}
+
+function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending | null {
+  if ('why' in lends) return { kind: 'asks', why: lends.why };
+  return client.role === 'guest' ? { kind: 'asks', why: 'this invite is for asking only' } : null;
+}
+
+/** Finds the founder, connects, and takes its snapshot of the mesh. */
+async function enter(node: Node, client: SignalingClient, name: string, compute: boolean): Promise<void> {
+  const founder = await founderOf(client);
+  node.coordinator = founder;
+  try {
+    await node.dialer.dial(founder);
+    node.state = EMPTY_STATE;
+    await node.calls.call(founder, 'join', { name, compute, protocol: PROTOCOL_VERSION });
+  } catch (error) {
+    const text = textOf(error);
+    if (
+      error instanceof VersionMismatch ||
+      text.includes('VersionMismatch') ||
+      text.includes('speaks protocol')
+    ) {
+      throw new VersionMismatch(
+        `this page and the mesh are of different versions: reload the page; if that does not help, the founder ` +
+          `has to update shoal (${text})`,
+      );
+    }
+    throw error;
+  }
+  const known = await node.until(
+    (state) => state.model !== null && state.members.has(node.me),
+    SNAPSHOT_WAIT_S,
+  );
+  if (!known) {
+    throw new NotAdmitted('the founder let this peer in but sent no state of the mesh; try again');
+  }
+}
+
+async function founderOf(client: SignalingClient): Promise<string> {
+  const deadline = performance.now() + FOUNDER_WAIT_S * 1000;
+  for (;;) {
+    const founders = [...client.members()].filter(([, { grant }]) => grant.role === 'founder');
+    const [first] = founders.map(([peer]) => peer).sort();
+    if (first !== undefined) return first;
+    if (performance.now() > deadline) {
+      throw new ConnectFailed(
+        `the founder of this mesh has not been there for ${FOUNDER_WAIT_S} s; ask whoever sent the link`,
+      );
+    }
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+/** An error that a person should read, and nothing of the program's own making. */
+export function isKnown(error: unknown): error is PeerError | SignalingError {
+  return error instanceof PeerError || error instanceof SignalingError;
+}

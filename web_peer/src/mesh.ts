@@ -1,0 +1,382 @@
+/*
+ * This tab as a member of a mesh: asking, serving what plans give it, pausing, leaving (twin of peer/mesh.py). Edge;
+ * joining.ts makes a `Mesh`. What changed is told without saying what: whoever shows it reads it again.
+ */
+
+import { Conversation } from './asking';
+import type { Body } from './calls';
+import { nowS } from './connection';
+import { textOf } from './engine';
+import { BadCommand, NoPlan, PeerError } from './errors';
+import type { Fetcher } from './fetch';
+import { toHex } from './fields';
+import { Holding } from './holding';
+import { type InviteLink, linkUrl } from './invites';
+import type { Manifest } from './manifest';
+import type { LinkFacts, Profile, Run } from './mesh_state';
+import { Meter } from './meter';
+import type { Node } from './node';
+import { Serving } from './serving';
+import type { SignalingClient } from './signaling_client';
+import { SignalingError } from './signaling_errors';
+import type { Text } from './text';
+
+export const AGENT = 'shoal/0.1.0 (browser)';
+const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
+const REJOIN_PAUSES_S = [0.25, 0.5, 1, 2, 4, 8, 8, 8]; // between attempts to reach a lost coordinator
+const METER_MS = 500;
+const SESSION_BYTES = 16;
+const WITHDRAWN = 'the invite this peer came with was withdrawn';
+const OLDER_BUILD = 'this build is older';
+
+export type JoinStep = 'connect' | 'measure' | 'fetch' | 'ready';
+
+/** Progress of joining. `total` 0: no measure; `leftS` null: cannot be told. Bytes in `fetch`. */
+export interface JoinPhase {
+  readonly step: JoinStep;
+  readonly detail: string;
+  readonly done: number;
+  readonly total: number;
+  readonly perSecond: number;
+  readonly leftS: number | null;
+}
+
+export function phaseOf(step: JoinStep, detail = ''): JoinPhase {
+  return { step, detail, done: 0, total: 0, perSecond: 0, leftS: null };
+}
+
+/** What this tab does for the mesh. */
+export type Lending =
+  | { readonly kind: 'starting' }
+  | { readonly kind: 'lending' }
+  | { readonly kind: 'paused'; readonly why: string }
+  | { readonly kind: 'asks'; readonly why: string };
+
+/** What a mesh tells its owner: look again, a step of joining, one sentence for the person. */
+export interface MeshEvents {
+  changed(): void;
+  phase(phase: JoinPhase): void;
+  notice(text: string): void;
+}
+
+/** This tab's part in figures. */
+export interface MyFacts {
+  readonly pledgeBytes: number;
+  readonly weightBytes: number;
+  readonly kvBytes: number;
+  readonly runs: readonly Run[];
+  readonly provider: string;
+  readonly threads: number;
+  readonly tokensHelped: number; // steps that ran here: every token of every answer that crossed this tab
+  readonly tokensPerS: number;
+}
+
+export class Mesh {
+  readonly node: Node;
+  readonly client: SignalingClient;
+  readonly link: InviteLink;
+  readonly name: string;
+  manifest: Manifest | null = null;
+  lending: Lending;
+  phase: JoinPhase = phaseOf('connect');
+  ended: string | null = null; // why this membership is over
+  private profile: Profile | null = null;
+  private serving: Serving | null = null;
+  private holding: Holding | null = null;
+  private model: Text | null = null;
+  private readonly open = new Set<Conversation>();
+  private readonly events: MeshEvents;
+  private readonly meter = new Meter();
+  private readonly whenEnded: (() => void)[] = [];
+  private readonly over = new AbortController();
+
+  constructor(node: Node, client: SignalingClient, link: InviteLink, name: string, events: MeshEvents) {
+    this.node = node;
+    this.client = client;
+    this.link = link;
+    this.name = name;
+    this.events = events;
+    this.lending = { kind: 'starting' };
+    node.answerMore = (_, method) => this.answer(method);
+    node.onState.add(() => this.events.changed());
+    node.onGone.add(() => this.events.changed());
+    node.onConnected.add(() => this.events.changed());
+    const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
+    this.signal.addEventListener('abort', () => clearInterval(reading));
+  }
+
+  /** Aborts when this membership is over. */
+  get signal(): AbortSignal {
+    return this.over.signal;
+  }
+
+  // --- asking
+
+  /** Whether an answer that this tab asked for is under way. */
+  answering(): boolean {
+    return [...this.open].some((conversation) => conversation.answering());
+  }
+
+  /** A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known. */
+  conversation(): Conversation {
+    if (this.model === null) throw new NoPlan('the model’s tokenizer is not here yet');
+    const session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES)));
+    const made: Conversation = new Conversation(this.node, this.model, session, () => {
+      this.open.delete(made);
+    });
+    this.open.add(made);
+    return made;
+  }
+
+  url(): Promise<string> {
+    return linkUrl(this.link);
+  }
+
+  // --- my part
+
+  mine(): MyFacts {
+    const memory = this.serving?.memoryBytes() ?? { weights: 0, kv: 0 };
+    return {
+      pledgeBytes: this.profile?.memoryBytes ?? 0,
+      weightBytes: memory.weights,
+      kvBytes: memory.kv,
+      runs: this.serving?.runs ?? [],
+      provider: this.profile?.provider ?? '',
+      threads: this.profile?.threads ?? 0,
+      tokensHelped: this.node.core.stepsRun,
+      tokensPerS: this.meter.perSecond(nowS()),
+    };
+  }
+
+  /** Stops lending but stays: the coordinator drains this tab, answers move elsewhere, memory is given back. */
+  async pause(why: string): Promise<void> {
+    if (this.lending.kind !== 'lending' || this.holding === null) return;
+    this.setLending({ kind: 'paused', why });
+    this.holding.leaving = true;
+    await this.node.tellCoordinatorWith('paused', { why });
+    this.node.perform(this.node.core.leave());
+    await Promise.race([this.node.idle(), new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS))]);
+    this.holding.look();
+  }
+
+  /** Lends again: the coordinator plans with this tab once more. */
+  async resume(): Promise<void> {
+    if (this.lending.kind !== 'paused' || this.holding === null || this.profile === null) return;
+    this.node.core.comeBack();
+    this.holding.leaving = false;
+    this.setLending({ kind: 'lending' });
+    await this.tellMeasured(this.profile);
+    this.holding.look();
+  }
+
+  /** Promises another amount of memory; the coordinator plans anew. */
+  async setPledge(bytes: number): Promise<void> {
+    if (this.profile === null || this.profile.memoryBytes === bytes) return;
+    this.profile = { ...this.profile, memoryBytes: bytes };
+    if (this.lending.kind === 'lending') await this.tellMeasured(this.profile);
+    this.events.changed();
+  }
+
+  // --- leaving
+
+  /** Tells the coordinator, lets running answers move elsewhere, then says goodbye. */
+  async leave(reason = 'left'): Promise<void> {
+    if (this.holding !== null) this.holding.leaving = true;
+    const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
+    const polite = async (): Promise<void> => {
+      await this.node.tellCoordinator('leaving', null);
+      this.node.perform(this.node.core.leave());
+      await this.node.idle();
+    };
+    await Promise.race([polite().catch(() => undefined), late]);
+    this.end(reason);
+    await this.node.close(reason);
+  }
+
+  /** This membership is over for a reason that people should read. */
+  end(why: string): void {
+    if (this.ended !== null) return;
+    this.ended = why;
+    this.over.abort();
+    this.holding?.close();
+    this.client.close();
+    void this.node.close(why);
+    for (const listener of this.whenEnded.splice(0)) listener();
+    this.events.changed();
+  }
+
+  onEnded(listener: () => void): void {
+    if (this.ended !== null) listener();
+    else this.whenEnded.push(listener);
+  }
+
+  // --- joining's part
+
+  setLending(lending: Lending): void {
+    this.lending = lending;
+    this.events.changed();
+  }
+
+  setPhase(phase: JoinPhase): void {
+    this.phase = phase;
+    this.events.phase(phase);
+  }
+
+  know(manifest: Manifest, text: Text): void {
+    this.manifest = manifest;
+    this.model = text;
+  }
+
+  /** Begins to hold what plans give this peer. */
+  async compute(fetcher: Fetcher, profile: Profile): Promise<void> {
+    const { model } = this.node.state;
+    const { manifest } = this;
+    if (model === null || manifest === null) throw new NoPlan('the model is not known yet');
+    this.profile = profile;
+    const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
+    const room = {
+      provider,
+      threads: profile.threads,
+      slots: model.sessions,
+      context: model.context,
+    } as const;
+    this.serving = new Serving(
+      fetcher,
+      manifest,
+      room,
+      (results) => this.node.results(results),
+      (run, text) => this.lost(run, text),
+    );
+    this.node.serving = this.serving;
+    this.holding = new Holding(this.node, this.serving, model.sessions, (runs) => this.reportHeld(runs), {
+      progress: (run, of) => {
+        const detail = `units ${run.first}-${run.stop - 1}`;
+        const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;
+        this.setPhase({ step: 'fetch', detail, done, total, perSecond, leftS });
+      },
+      reported: () => {
+        const { state, me } = this.node;
+        const plan = state.proposed ?? state.plan;
+        if (plan?.stages.some(({ primary }) => primary === me) === true) this.setPhase(phaseOf('ready'));
+        this.events.changed();
+      },
+      failed: (text) => {
+        this.events.notice(text);
+        void this.pause(text).catch(() => undefined);
+      },
+    });
+    this.holding.start();
+    this.setLending({ kind: 'lending' });
+    await this.tellMeasured(profile);
+  }
+
+  /** Reports this peer's profile and its links to the other members that compute. */
+  async tellMeasured(profile: Profile): Promise<void> {
+    const { node } = this;
+    const others = [...node.state.members.values()].filter(
+      ({ peer, compute }) => compute && peer !== node.me,
+    );
+    const links: LinkFacts[] = [];
+    for (const { peer, name } of others) {
+      if (this.phase.step === 'measure') this.setPhase(phaseOf('measure', `the link to ${name}`));
+      try {
+        await node.dialer.dial(peer);
+        const there = await node.prober.measure(peer);
+        const back = await node.calls.call(peer, 'measure_link', {});
+        links.push(
+          {
+            src: node.me,
+            dst: peer,
+            rttUs: Math.round(there.rttS * 1e6),
+            bytesPerS: Math.round(there.bytesPerS),
+            overheadUs: 0,
+          },
+          {
+            src: peer,
+            dst: node.me,
+            rttUs: whole(back, 'rtt_us'),
+            bytesPerS: whole(back, 'bytes_per_s'),
+            overheadUs: 0,
+          },
+        );
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
+      }
+    }
+    await node.tellCoordinator('measured', { kind: 'MemberMeasured', peer: node.me, profile, links });
+  }
+
+  /** Comes back to a coordinator that was lost; ends when it closed the mesh. */
+  watchCoordinator(enter: () => Promise<void>): void {
+    this.node.onGone.add((peer, reason, polite) => {
+      if (peer !== this.node.coordinator || this.ended !== null) return;
+      if (reason === WITHDRAWN) {
+        this.end('the founder withdrew the invite you came with: ask for a new link');
+      } else if (reason.includes(OLDER_BUILD)) {
+        this.end('this page is older than the mesh: reload it');
+      } else if (polite) this.end(`the founder closed the mesh (${reason})`);
+      else void this.rejoin(enter);
+    });
+  }
+
+  private async rejoin(enter: () => Promise<void>): Promise<void> {
+    for (const pauseS of REJOIN_PAUSES_S) {
+      await new Promise((resolve) => setTimeout(resolve, pauseS * 1000));
+      if (this.ended !== null) return;
+      try {
+        await enter();
+        if (this.profile !== null && this.lending.kind === 'lending') await this.tellMeasured(this.profile);
+      } catch (error) {
+        if (error instanceof PeerError || error instanceof SignalingError) continue;
+        throw error;
+      }
+      this.holding?.forgetReport();
+      return;
+    }
+    this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+  }
+
+  private async reportHeld(runs: readonly Run[]): Promise<void> {
+    await this.node.tellCoordinator('held', { kind: 'UnitsHeld', peer: this.node.me, held: runs });
+  }
+
+  private lost(run: Run, text: string): void {
+    this.events.notice(`units ${run.first}-${run.stop - 1} stopped: ${text}; loading them again`);
+    this.node.perform(this.node.core.drop(run));
+    this.holding?.lostRun();
+  }
+
+  private answer(method: string): Promise<Body> {
+    if (method !== 'status') {
+      return Promise.reject(new BadCommand(`unknown request ${method.slice(0, 40)}`));
+    }
+    const { core, dialer } = this.node;
+    const mine = this.mine();
+    const rtts = dialer.connectedPeers().map((peer) => {
+      return [peer, Math.round((dialer.connection(peer)?.rttS ?? 0) * 1e6)] as const;
+    });
+    return Promise.resolve({
+      name: this.name,
+      agent: AGENT,
+      runs: mine.runs.map(({ first, stop }) => [first, stop]),
+      rss_bytes: mine.weightBytes + mine.kvBytes,
+      weight_bytes: mine.weightBytes,
+      kv_bytes: mine.kvBytes,
+      pledge_bytes: mine.pledgeBytes,
+      sessions: core.sessions(),
+      active: core.active(),
+      steps: core.stepsRun,
+      tokens: core.tokensSampled,
+      tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
+      rtt_us: Object.fromEntries(rtts),
+    });
+  }
+}
+
+function whole(body: Body, name: string): number {
+  const value = body[name];
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
+    throw new BadCommand(`${name}: expected a whole number, got ${textOf(value)}`);
+  }
+  return value;
+}

@@ -1,0 +1,444 @@
+/*
+ * One member of the mesh: takes frames and results to the part they concern, and performs what the cores decide (twin
+ * of peer/node.py). Edge; models run in the workers of serving.ts.
+ */
+
+import { bundled, framesOf } from './bundles';
+import { type Body, Calls, notCoordinator } from './calls';
+import { nowS } from './connection';
+import { Dialer, type SendSignal } from './dialer';
+import type { Engine } from './connection';
+import { textOf } from './engine';
+import { BadCommand, ConnectionLost, PeerError, WrongChannel } from './errors';
+import type { Frame, Hello, SessionId } from './frames';
+import type { Base64 } from './keys';
+import { Prober } from './links';
+import {
+  apply,
+  type Command,
+  decodeCommand,
+  decodeState,
+  EMPTY_STATE,
+  encodeCommand,
+  type MeshState,
+  serving,
+} from './mesh_state';
+import { type NotRan, type Ran, StageCore, type StageEffect } from './pipeline';
+import type { Serving } from './serving';
+import type { Broken, Emit, Ended, OriginEffect, OriginSession } from './session';
+
+const TICK_MS = 250; // deadlines of askers and leases of stages are looked at this often
+
+export type Outcome = Emit | Ended | Broken;
+
+/** Frames of sessions that passed between this peer and another, in either direction. */
+export interface Traffic {
+  readonly peer: string;
+  readonly sent: number;
+  readonly received: number;
+}
+
+/** A session of this peer and who listens to it. */
+interface Asking {
+  readonly core: OriginSession;
+  readonly listener: (outcome: Outcome) => void;
+}
+
+export class Node {
+  readonly me: string;
+  state: MeshState = EMPTY_STATE;
+  readonly core: StageCore;
+  serving: Serving | null = null; // null: this peer only asks
+  coordinator: string | null = null;
+  answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
+  readonly dialer: Dialer;
+  readonly calls: Calls;
+  readonly prober: Prober;
+  readonly onState = new Set<() => void>();
+  readonly onGone = new Set<(peer: string, reason: string, polite: boolean) => void>();
+  readonly onConnected = new Set<(peer: string) => void>();
+  private readonly askings = new Map<SessionId, Asking>();
+  private readonly touched = new Set<() => void>();
+  private readonly counted = new Map<string, { sent: number; received: number }>();
+  private ticker: ReturnType<typeof setInterval> | null = null;
+
+  constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
+    this.me = hello.peer;
+    this.core = new StageCore(hello.peer);
+    this.dialer = new Dialer(hello, engine, signal, this, newId);
+    this.calls = new Calls(
+      (peer, frame) => this.send(peer, frame),
+      (peer, method, body) => this.answer(peer, method, body),
+    );
+    this.prober = new Prober((peer, frame) => this.send(peer, frame));
+  }
+
+  /** Begins to watch deadlines. */
+  start(): void {
+    this.ticker = setInterval(() => this.tick(), TICK_MS);
+  }
+
+  /** Says goodbye to everyone and stops. */
+  async close(reason: string): Promise<void> {
+    if (this.ticker !== null) clearInterval(this.ticker);
+    await this.dialer.close(reason);
+  }
+
+  // --- sending
+
+  /** Hands a frame to a peer, which may be this one. Raises ConnectionLost. */
+  send(peer: string, frame: Frame): void {
+    if (peer === this.me) queueMicrotask(() => this.ownFrame(frame));
+    else {
+      this.dialer.send(peer, frame);
+      this.count(peer, frame, 'sent');
+    }
+  }
+
+  /** Does what a stage decided. */
+  perform(effects: readonly StageEffect[]): void {
+    const sends = new Map<string, Frame[]>();
+    for (const effect of effects) {
+      if (effect.kind !== 'send') continue;
+      const frames = sends.get(effect.peer) ?? [];
+      frames.push(effect.frame);
+      sends.set(effect.peer, frames);
+    }
+    for (const [peer, frames] of sends) {
+      const together = peer === this.me || frames.length === 1 ? frames : bundled(frames);
+      for (const frame of together) this.sendOrLose(peer, frame);
+    }
+    for (const effect of effects) {
+      switch (effect.kind) {
+        case 'send':
+          break;
+        case 'runStep':
+          this.runs().submit(effect);
+          break;
+        case 'freeSlot':
+          this.runs().free(effect);
+          break;
+        default:
+          effect satisfies never;
+      }
+    }
+  }
+
+  /** The worker finished or refused steps. */
+  results(results: readonly (Ran | NotRan)[]): void {
+    const effects: StageEffect[] = [];
+    for (const result of results) {
+      effects.push(...('reason' in result ? this.core.notRan(result) : this.core.ran(nowS(), result)));
+    }
+    this.perform(effects);
+    this.touch();
+  }
+
+  // --- asking
+
+  /** Takes a session of this peer in. */
+  attach(core: OriginSession, listener: (outcome: Outcome) => void): void {
+    this.askings.set(core.session, { core, listener });
+  }
+
+  /** Lets a session go; its slots are freed on every stage. */
+  detach(session: SessionId): void {
+    const asking = this.askings.get(session);
+    this.askings.delete(session);
+    for (const effect of asking?.core.release() ?? []) {
+      if (effect.kind === 'send') this.sendOrLose(effect.peer, effect.frame);
+    }
+  }
+
+  /** Does what a session decided. */
+  performOrigin(session: SessionId, effects: readonly OriginEffect[]): void {
+    const asking = this.askings.get(session);
+    for (const effect of effects) {
+      switch (effect.kind) {
+        case 'send':
+          this.sendOrLose(effect.peer, effect.frame);
+          break;
+        case 'emit':
+        case 'ended':
+        case 'broken':
+          asking?.listener(effect);
+          break;
+        case 'findRoute':
+          if (asking !== undefined && !effect.soon) this.tryRoute(asking);
+          break;
+        default:
+          effect satisfies never;
+      }
+    }
+  }
+
+  /** Waits until no session is being answered on this peer's stages. */
+  async idle(): Promise<void> {
+    while (this.core.active() > 0) {
+      await new Promise<void>((resolve) => this.touched.add(resolve));
+    }
+  }
+
+  /** Frames of sessions since this peer came, by the other peer. */
+  traffic(): readonly Traffic[] {
+    return [...this.counted].map(([peer, { sent, received }]) => ({ peer, sent, received }));
+  }
+
+  // --- what the mesh knows
+
+  /** Waits until the state satisfies `holds`; false when the time is over first, or `signal` aborts. */
+  until(
+    holds: (state: MeshState) => boolean,
+    timeoutS: number | null,
+    signal?: AbortSignal,
+  ): Promise<boolean> {
+    return new Promise((resolve) => {
+      const settle = (value: boolean): void => {
+        this.onState.delete(look);
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', stop);
+        resolve(value);
+      };
+      const look = (): void => {
+        if (holds(this.state)) settle(true);
+      };
+      const stop = (): void => settle(false);
+      const timer = timeoutS === null ? undefined : setTimeout(stop, timeoutS * 1000);
+      signal?.addEventListener('abort', stop);
+      this.onState.add(look);
+      look();
+    });
+  }
+
+  stateChanged(): void {
+    for (const listener of [...this.onState]) listener();
+    for (const asking of [...this.askings.values()]) {
+      for (const peer of asking.core.route) {
+        const member = this.state.members.get(peer);
+        if (member !== undefined && member.status !== 'leaving') continue;
+        const why = `peer ${this.nameOf(peer)} left the mesh`;
+        this.performOrigin(asking.core.session, asking.core.peerGone(nowS(), peer, why));
+      }
+      this.tryRoute(asking);
+    }
+  }
+
+  /** Reports to the coordinator. Raises ConnectionLost or MeshError. */
+  tellCoordinator(method: string, command: Command | null): Promise<void> {
+    const body = command === null ? {} : { command: new TextDecoder().decode(encodeCommand(command)) };
+    return this.tellCoordinatorWith(method, body);
+  }
+
+  async tellCoordinatorWith(method: string, body: Body): Promise<void> {
+    if (this.coordinator === null) throw new ConnectionLost('the coordinator is not known');
+    await this.calls.call(this.coordinator, method, body);
+  }
+
+  // --- DialerEvents
+
+  frame(peer: string, frame: Frame): void {
+    if (peer !== this.me) this.count(peer, frame, 'received');
+    switch (frame.kind) {
+      case 'BUNDLE':
+        this.sessionFrames(peer, framesOf(frame));
+        break;
+      case 'STEP':
+      case 'TOKEN':
+      case 'OPEN':
+      case 'CANCEL':
+      case 'RELEASE':
+      case 'REFUSE':
+        this.sessionFrames(peer, [frame]);
+        break;
+      case 'REQUEST':
+        this.calls.requested(peer, frame);
+        break;
+      case 'RESPONSE':
+        this.calls.responded(peer, frame);
+        break;
+      case 'ENTRY':
+        this.entry(peer, frame.term, frame.index, frame.body);
+        break;
+      case 'SNAPSHOT':
+        this.snapshot(peer, frame.body);
+        break;
+      case 'PROBE':
+        this.prober.probed(peer, frame);
+        break;
+      case 'PROBE_ACK':
+        this.prober.acknowledged(peer, frame);
+        break;
+      case 'HELLO':
+      case 'PING':
+      case 'PONG':
+      case 'BYE':
+      case 'BYE_ACK':
+      case 'CREDIT':
+        return; // the connection's own
+      default:
+        this.unknown(frame);
+    }
+    this.touch();
+  }
+
+  connected(peer: string): void {
+    for (const listener of [...this.onConnected]) listener(peer);
+  }
+
+  /** The connection to `peer` ended; whatever needed it is told. */
+  disconnected(peer: string, reason: string, polite: boolean): void {
+    this.calls.gone(peer, reason);
+    this.prober.gone(peer);
+    this.perform(this.core.peerGone(peer));
+    const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
+    for (const asking of [...this.askings.values()]) {
+      this.performOrigin(asking.core.session, asking.core.peerGone(nowS(), peer, why));
+    }
+    for (const listener of [...this.onGone]) listener(peer, reason, polite);
+    this.touch();
+  }
+
+  congestion(peer: string, full: boolean): void {
+    this.perform(this.core.congestion(peer, full));
+  }
+
+  // --- inner moves
+
+  private ownFrame(frame: Frame): void {
+    try {
+      this.frame(this.me, frame);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      reportError(error);
+    }
+  }
+
+  /** Hands frames that came together to the stage and to askers; what the stage decides is done at once. */
+  private sessionFrames(peer: string, frames: readonly Frame[]): void {
+    const now = nowS();
+    const effects: StageEffect[] = [];
+    for (const frame of frames) {
+      switch (frame.kind) {
+        case 'STEP':
+          effects.push(...this.core.step(now, peer, frame));
+          break;
+        case 'TOKEN': {
+          effects.push(...this.core.token(now, peer, frame));
+          const asking = this.askings.get(frame.session);
+          if (asking !== undefined) {
+            this.performOrigin(frame.session, asking.core.token(now, peer, frame));
+          }
+          break;
+        }
+        case 'OPEN':
+          effects.push(...this.core.open(now, peer, frame));
+          break;
+        case 'CANCEL':
+          effects.push(...this.core.cancel(peer, frame));
+          break;
+        case 'RELEASE':
+          effects.push(...this.core.release(peer, frame));
+          break;
+        case 'REFUSE': {
+          const asking = this.askings.get(frame.session);
+          if (asking !== undefined) {
+            this.performOrigin(frame.session, asking.core.refused(now, peer, frame));
+          }
+          break;
+        }
+        case 'PROBE':
+          this.prober.probed(peer, frame);
+          break;
+        case 'PROBE_ACK':
+          this.prober.acknowledged(peer, frame);
+          break;
+        default:
+          throw new WrongChannel(`BUNDLE: ${frame.kind} does not travel in bundles`);
+      }
+    }
+    this.perform(effects);
+  }
+
+  private sendOrLose(peer: string, frame: Frame): void {
+    try {
+      this.send(peer, frame);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      queueMicrotask(() => this.disconnected(peer, textOf(error), false));
+    }
+  }
+
+  private tryRoute(asking: Asking): void {
+    const plan = serving(this.state);
+    if (plan !== null && asking.core.phase === 'rerouting') {
+      this.performOrigin(asking.core.session, asking.core.reroute(nowS(), plan));
+    }
+  }
+
+  private entry(peer: string, term: number, index: number, body: Uint8Array): void {
+    if (peer !== this.coordinator || term < this.state.term) {
+      throw new BadCommand('log entries come from the coordinator of the present term');
+    }
+    if (index <= this.state.index) return;
+    if (index !== this.state.index + 1) {
+      throw new BadCommand(`expected log entry ${this.state.index + 1}, got ${index}`);
+    }
+    this.state = apply(this.state, decodeCommand(body));
+    this.stateChanged();
+  }
+
+  private snapshot(peer: string, body: Uint8Array): void {
+    if (peer !== this.coordinator) throw new BadCommand('snapshots come from the coordinator');
+    this.state = decodeState(body);
+    this.stateChanged();
+  }
+
+  private async answer(peer: string, method: string, body: Body): Promise<Body> {
+    if (['join', 'measured', 'held', 'leaving', 'paused'].includes(method)) throw notCoordinator();
+    if (method === 'measure_link') {
+      const { rttS, bytesPerS } = await this.prober.measure(peer);
+      return { rtt_us: Math.round(rttS * 1e6), bytes_per_s: Math.round(bytesPerS) };
+    }
+    if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
+    return this.answerMore(peer, method, body);
+  }
+
+  private tick(): void {
+    const now = nowS();
+    this.perform(this.core.tick(now));
+    for (const asking of [...this.askings.values()]) {
+      this.tryRoute(asking);
+      this.performOrigin(asking.core.session, asking.core.tick(now));
+    }
+  }
+
+  private touch(): void {
+    for (const wake of [...this.touched]) {
+      this.touched.delete(wake);
+      wake();
+    }
+  }
+
+  private runs(): Serving {
+    if (this.serving === null) throw new BadCommand('this peer runs no units');
+    return this.serving;
+  }
+
+  private count(peer: string, frame: Frame, way: 'sent' | 'received'): void {
+    const counts = this.counted.get(peer) ?? { sent: 0, received: 0 };
+    if (frame.kind === 'BUNDLE') counts[way] += frame.sizes.length;
+    else if (frame.kind === 'STEP' || frame.kind === 'TOKEN') counts[way] += 1;
+    else return;
+    this.counted.set(peer, counts);
+  }
+
+  private unknown(frame: never): void {
+    void frame;
+  }
+
+  /** What people call a peer. */
+  private nameOf(peer: string): string {
+    const member = this.state.members.get(peer);
+    return member === undefined ? peer.slice(0, 8) : `${member.name} (${peer.slice(0, 8)})`;
+  }
+}

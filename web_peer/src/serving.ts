@@ -1,0 +1,113 @@
+/*
+ * The runs of units that this tab has loaded: fetching them, making their runtimes, handing steps to the workers (twin
+ * of peer/serving.py). Edge.
+ */
+
+import type { FetchProgress, Fetcher } from './fetch';
+import { blobsOf, type Manifest } from './manifest';
+import { type Run, runKey } from './mesh_state';
+import type { FreeSlot, NotRan, Ran, RunStep } from './pipeline';
+import { type Answer, type MemoryBytes, type Room, StageRuntime } from './runtime';
+import { reasonOf } from './session';
+
+export class Serving {
+  private readonly fetcher: Fetcher;
+  private readonly manifest: Manifest;
+  private readonly room: Room;
+  private readonly onResults: (results: readonly (Ran | NotRan)[]) => void;
+  private readonly onLost: (run: Run, text: string) => void;
+  private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
+
+  /** `onLost`: a worker or its GPU device is gone; its run is no longer loaded. */
+  constructor(
+    fetcher: Fetcher,
+    manifest: Manifest,
+    room: Room,
+    onResults: (results: readonly (Ran | NotRan)[]) => void,
+    onLost: (run: Run, text: string) => void,
+  ) {
+    this.fetcher = fetcher;
+    this.manifest = manifest;
+    this.room = room;
+    this.onResults = onResults;
+    this.onLost = onLost;
+  }
+
+  /** The runs that can serve, sorted. */
+  get runs(): readonly Run[] {
+    return [...this.runtimes.values()]
+      .map(({ run }) => run)
+      .sort((a, b) => a.first - b.first || a.stop - b.stop);
+  }
+
+  /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded. */
+  async load(run: Run, progress: (of: FetchProgress) => void, signal: AbortSignal): Promise<void> {
+    if (this.runtimes.has(runKey(run))) return;
+    const { first, stop } = run;
+    const blobs = await this.fetcher.blobs(blobsOf(this.manifest, first, stop), signal, progress);
+    signal.throwIfAborted();
+    const receiver = {
+      answers: (answers: readonly Answer[]) => this.onResults(answers.map(resultOf)),
+      lost: (text: string) => this.lost(run, text),
+    };
+    const { manifest, room } = this;
+    const runtime = await StageRuntime.load({ manifest, first, stop, blobs }, room, receiver, signal);
+    this.runtimes.set(runKey(run), { run, runtime });
+  }
+
+  /** Stops the run's worker and gives its memory back. */
+  unload(run: Run): void {
+    this.runtimes.get(runKey(run))?.runtime.close();
+    this.runtimes.delete(runKey(run));
+  }
+
+  /** Queues a step; a run that is not loaded refuses it at once. */
+  submit(step: RunStep): void {
+    const loaded = this.runtimes.get(runKey(step.run));
+    const { session, turn, position, tokens, hidden, last, mostRows } = step;
+    if (loaded === undefined) {
+      const text = `units ${step.run.first}-${step.run.stop - 1} are no longer loaded here`;
+      const refusal: NotRan = { session, turn, position, have: 0, reason: 'unknown_plan', text };
+      queueMicrotask(() => this.onResults([refusal]));
+      return;
+    }
+    const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
+    loaded.runtime.submit({ session, turn, position, tokens, hidden, last, pick, mostRows });
+  }
+
+  /** Frees the session's slot; what still waits of it is dropped. */
+  free({ run, session }: FreeSlot): void {
+    this.runtimes.get(runKey(run))?.runtime.release(session);
+  }
+
+  /** Bytes of weights and KV cache over all loaded runs. */
+  memoryBytes(): MemoryBytes {
+    const sum = { weights: 0, kv: 0, overhead: 0 };
+    for (const { runtime } of this.runtimes.values()) {
+      const part = runtime.memoryBytes();
+      sum.weights += part.weights;
+      sum.kv += part.kv;
+      sum.overhead += part.overhead;
+    }
+    return sum;
+  }
+
+  close(): void {
+    for (const { run } of [...this.runtimes.values()]) this.unload(run);
+  }
+
+  private lost(run: Run, text: string): void {
+    this.unload(run);
+    this.onLost(run, text);
+  }
+}
+
+function resultOf(answer: Answer): Ran | NotRan {
+  const { session, turn, position } = answer;
+  if (answer.kind === 'done') {
+    const { count, hidden, token } = answer;
+    return { session, turn, position, count, hidden, token };
+  }
+  const { have, reason, text } = answer;
+  return { session, turn, position, have, reason: reasonOf(reason), text };
+}
