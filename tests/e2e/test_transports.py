@@ -1,0 +1,53 @@
+"""A mesh answers over either transport engine, and over both at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from contextlib import AsyncExitStack
+
+import pytest
+
+from peer.asking import Delta, Settings
+from peer.chat_template import Message
+from peer.joining import Founding, found, join
+from peer.mesh import Mesh
+from peer.options import MeshOptions
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+from .conftest import CONTEXT, Models, options
+from .test_split import QUESTION
+
+fast = pytest.mark.skipif(
+    importlib.util.find_spec("aiolibdatachannel") is None,
+    reason="aiolibdatachannel (extra fast) needs CPython 3.12 or newer; .ci/run covers it with another interpreter",
+)
+
+
+@pytest.mark.parametrize(
+    ("founder", "joiner"),
+    [
+        ("aiortc", "aiortc"),
+        pytest.param("libdatachannel", "libdatachannel", marks=fast),
+        pytest.param("aiortc", "libdatachannel", marks=fast),
+    ],
+)
+async def test_three_stages_answer(models: Models, founder: str, joiner: str) -> None:
+    promise = Founding(models.ids["8bit"], MeshOptions(CONTEXT, 2, "latency", (20, 41)), ServerOptions())
+    async with AsyncExitStack() as stack:
+        key = identity_from_seed(os.urandom(32))
+        mesh = await stack.enter_async_context(
+            found(promise, options("f", transport=founder), models.store, key)
+        )
+        assert mesh.link is not None
+        for name in ("a", "b"):
+            entering = join(mesh.link.url(), options(name, transport=joiner), models.store, compute=True)
+            other: Mesh = await stack.enter_async_context(entering)
+        await mesh.until_serving(60)
+        text = ""
+        question = [Message("user", QUESTION)]
+        async for piece in other.conversation().chat(question, Settings(max_tokens=12)):
+            if isinstance(piece, Delta):
+                text += piece.text
+        assert "Paris" in text
