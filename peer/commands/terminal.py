@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.progress import (
@@ -22,8 +22,10 @@ from rich.progress import (
 )
 
 from peer.errors import Interrupted
-from peer.mesh import Phase, Report, silent
 from peer.options import INTERRUPTED
+
+if TYPE_CHECKING:  # not at run time: it brings the whole runtime along, which not every command needs
+    from peer.mesh import Phase, Report
 
 # Ctrl-C, an order to end, and a terminal that was closed (which Windows tells in other ways).
 ENDING_SIGNALS: Final = tuple(
@@ -53,7 +55,7 @@ def write(text: str) -> None:
 def reporting(*, quiet: bool = False) -> Iterator[Report]:
     """Shows phases of joining: a bar where there is a measure, a line otherwise; with `quiet` nothing."""
     if quiet:
-        yield silent
+        yield lambda _: None
         return
     columns = (
         TextColumn("{task.description}"),
