@@ -78,6 +78,8 @@ class Coordinator:
         if model is None:
             return None
         members = [m for _, m in sorted(self.state.members.items()) if m.compute and m.status == "measured"]
+        if not members:
+            return None  # nobody has measured yet; the founder will
         measured = {member.peer for member in members}
         key = repr((model, self._cuts, sorted(measured)))
         if key == self._planned_key:
@@ -102,7 +104,7 @@ class Coordinator:
         order = [peer for peer in self._joined if peer in here]
         wanted = len(borders) - 1
         if len(order) < wanted:
-            return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, {len(order)} are here")
+            return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, here: {len(order)}")
         profile = profiles(request)
         spans = zip(borders, borders[1:], order, strict=False)
         stages = tuple(make_stage(request, profile[peer], first, stop) for first, stop, peer in spans)
