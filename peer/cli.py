@@ -282,6 +282,13 @@ def _founder(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
     made.add_argument(
+        "--cert",
+        type=Path,
+        metavar="FILE",
+        help="certificate in PEM, for HTTPS: browsers of other machines need it",
+    )
+    made.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
+    made.add_argument(
         "--context", type=positive, help="tokens promised to each session [2048, or what the model can]"
     )
     made.add_argument("--sessions", type=positive, default=4, help="promised at the same time [%(default)s]")

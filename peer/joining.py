@@ -32,7 +32,13 @@ from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MemberJoined, ModelChosen
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
-from peer.signaling_client import ClientState, Credentials, SignalingClient, SignalingEvents
+from peer.signaling_client import (
+    ClientSettings,
+    ClientState,
+    Credentials,
+    SignalingClient,
+    SignalingEvents,
+)
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
 from planner.placement import plan
@@ -41,7 +47,7 @@ from signaling.errors import InviteRevoked, Replaced, SignalingError
 from signaling.invites import Grant, Role, make_revocation, parse_link
 from signaling.keys import Identity
 from signaling.presence import SignalKind
-from signaling.server import ServerOptions, serve
+from signaling.server import ServerOptions, own_certificate, serve
 
 FOUNDER_WAIT_S: Final = 10.0  # a link to a mesh whose founder is gone must say so soon
 SNAPSHOT_WAIT_S: Final = 10.0
@@ -150,7 +156,9 @@ async def found(
     async with serve(founding.server, store, plan_bytes) as server:
         report(Phase(f"listening on {server.url}", 0, 0))
         credentials = Credentials.founder(mesh_key, identity, options.name)
-        async with SignalingClient(server.url, credentials, door.events()) as client:
+        tls = founding.server.tls
+        settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
+        async with SignalingClient(server.url, credentials, door.events(), settings) as client:
             node = _node(door, client, options)
             mesh = door.mesh = Mesh(node, client, store, report)
             try:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import secrets
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -122,7 +123,7 @@ class SignalingEvents:
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """Times, and where time and chance come from."""
+    """Times, where time and chance come from, and whose certificate counts."""
 
     patience_s: float = 3.0  # how long the first join keeps trying while nobody answers
     backoff_s: float = 0.25
@@ -131,6 +132,7 @@ class ClientSettings:
     draw: Callable[[], float] = random.random
     token: Callable[[int], bytes] = secrets.token_bytes
     now_unix: Callable[[], float] = time.time
+    tls: ssl.SSLContext | None = None  # None: certificates that this system trusts
 
 
 def backoff_s(settings: ClientSettings, attempt: int) -> float:
@@ -237,7 +239,10 @@ class SignalingClient:
     async def __aenter__(self) -> SignalingClient:
         async with AsyncExitStack() as undo:
             timeout = aiohttp.ClientTimeout(total=None, connect=ANSWER_WITHIN_S)
-            self._http = await undo.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+            connector = aiohttp.TCPConnector(ssl=self._settings.tls or True)
+            self._http = await undo.enter_async_context(
+                aiohttp.ClientSession(timeout=timeout, connector=connector)
+            )
             await self._first_join()
             # Not a TaskGroup: what the block raises must reach its caller as it is, not wrapped in a group.
             self._run = asyncio.create_task(self._watched(), name="signaling")
@@ -345,6 +350,11 @@ class SignalingClient:
             raise ServerUnreachable(
                 f"{self.server} answers, but not as a signaling server (HTTP {error.status}): check the "
                 f"link's host"
+            ) from error
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise ServerUnreachable(
+                f"the certificate of {self.server} is not one that this machine trusts: the founder needs one "
+                f"by a known authority, or put its file into SSL_CERT_FILE here"
             ) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ServerUnreachable(

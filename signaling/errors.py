@@ -34,6 +34,7 @@ SignalingError
 │   └── TooSlow                the reader did not keep up
 ├── ServerError                the server cannot start or refuses a request
 │   ├── PortInUse
+│   ├── BadCertificate         the files of --cert and --key do not serve for HTTPS
 │   ├── OriginRefused
 │   ├── HostRefused
 │   ├── Replaced               the same key joined again on another socket
@@ -183,6 +184,10 @@ class ServerError(SignalingError):
 
 class PortInUse(ServerError):
     """Another process listens on this address and port."""
+
+
+class BadCertificate(ServerError):
+    """The files of --cert and --key do not serve for HTTPS."""
 
 
 class OriginRefused(ServerError):

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import secrets
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,9 @@ from pathlib import Path
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from planner.store import Store
+from signaling.app_files import add_app_routes
 from signaling.errors import (
+    BadCertificate,
     HostRefused,
     MalformedMessage,
     MessageTooLarge,
@@ -35,7 +38,6 @@ from signaling.guard import check_host, check_origin
 from signaling.limits import SocketMeter
 from signaling.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage, decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
-from signaling.page import PAGE, PAGE_HEADERS
 from signaling.planning import Planning, add_planning_route, plan_json
 from signaling.presence import NONCE_BYTES
 from signaling.room import (
@@ -65,6 +67,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
+class Tls:
+    """Files in PEM: the certificate with those that vouch for it, and its private key."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
 class ServerOptions:
     """Where to listen, for whom, and where to keep what must survive a restart."""
 
@@ -75,13 +85,15 @@ class ServerOptions:
     allow_hosts: frozenset[str] = frozenset()
     state_folder: Path | None = None
     behind_proxy: bool = False  # believe the last X-Forwarded-For
+    web_app: Path | None = None  # the built app; None: a plain page instead
+    tls: Tls | None = None  # None: plain HTTP
 
 
 @dataclass(frozen=True)
 class RunningServer:
     """A server that listens."""
 
-    url: str  # http://host:port, for links on this machine
+    url: str  # http(s)://host:port, for links on this machine
     host: str
     port: int
 
@@ -310,9 +322,6 @@ def create_app(
     server = SignalingServer(options)
     app = web.Application(middlewares=[server.guard], client_max_size=options.policy.limits.plan_bytes)
 
-    async def page(request: web.Request) -> web.Response:
-        return web.Response(text=PAGE, content_type="text/html", headers=PAGE_HEADERS)
-
     async def health(request: web.Request) -> web.Response:
         return web.json_response(
             {"ok": True, "rooms": server.hub.occupied(), "members": server.hub.members()}
@@ -321,7 +330,7 @@ def create_app(
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(body=server.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    app.router.add_get("/", page)
+    add_app_routes(app, options.web_app)
     app.router.add_get("/healthz", health)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/ws", server.handle, allow_head=False)
@@ -335,7 +344,8 @@ def create_app(
 async def serve(
     options: ServerOptions, store: Store | None = None, planning: Planning = plan_json
 ) -> AsyncIterator[RunningServer]:
-    """Listen until the block ends. PortInUse or ServerError when that cannot be."""
+    """Listen until the block ends. PortInUse, BadCertificate or ServerError when that cannot be."""
+    context = tls_context(options.tls) if options.tls is not None else None
     runner = web.AppRunner(
         create_app(options, store, planning),
         access_log=None,
@@ -344,16 +354,48 @@ async def serve(
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, options.host, options.port)
+        site = web.TCPSite(runner, options.host, options.port, ssl_context=context)
         try:
             await site.start()
         except OSError as error:
             raise _cannot_listen(options, error) from error
         host, port = runner.addresses[0][:2]
         shown = f"[{host}]" if ":" in host else host
-        yield RunningServer(f"http://{shown}:{port}", host, port)
+        scheme = "https" if context is not None else "http"
+        yield RunningServer(f"{scheme}://{shown}:{port}", host, port)
     finally:
         await runner.cleanup()
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """BadCertificate names the file and what is wrong with it."""
+    for path, option in ((tls.certificate, "--cert"), (tls.key, "--key")):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise BadCertificate(f"{option} {path}: {error.strerror or error}") from error
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise BadCertificate(
+            f"--cert {tls.certificate} and --key {tls.key} are no certificate and its private key in PEM "
+            f"without a password ({reason.replace('_', ' ').lower()})"
+        ) from error
+    return context
+
+
+def own_certificate(tls: Tls) -> ssl.SSLContext:
+    """For the program that listens with this certificate: it believes it, whoever signed it, under any name."""
+    context = ssl.create_default_context(cafile=tls.certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _no_password() -> bytes:
+    raise ValueError("the key asks for a password")
 
 
 def _cannot_listen(options: ServerOptions, error: OSError) -> ServerError:

@@ -27,9 +27,11 @@ from peer.names import named, names
 from peer.options import MeshOptions, PeerOptions, bytes_text
 from planner.manifest import decode_manifest
 from planner.store import Store
+from signaling.app_files import built_app
+from signaling.errors import BadCertificate
 from signaling.invites import Role, parse_link
 from signaling.keys import SEED_BYTES, identity_from_seed
-from signaling.server import ServerOptions
+from signaling.server import ServerOptions, Tls
 
 SETTLED_S = (
     1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
@@ -55,15 +57,26 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
             port=args.port,
             allow_hosts=frozenset(args.allow_host),
             state_folder=kept.signaling if kept is not None else None,
+            web_app=built_app(),
+            tls=tls_of(args),
         ),
-        public_url=public_address(args.public_url, args.host, args.port),
+        public_url=public_address(
+            args.public_url, args.host, args.port, "https" if args.cert is not None else "http"
+        ),
         invite_expires_s=args.expires,
         invite_uses=args.uses,
         invite_role=Role(args.role),
     )
 
 
-def public_address(public_url: str | None, host: str, port: int) -> str | None:
+def tls_of(args: argparse.Namespace) -> Tls | None:
+    """Raises BadCertificate when only one of --cert and --key was given."""
+    if (args.cert is None) != (args.key is None):
+        raise BadCertificate("HTTPS takes both: --cert FILE with the certificate and --key FILE with its key")
+    return None if args.cert is None else Tls(args.cert, args.key)
+
+
+def public_address(public_url: str | None, host: str, port: int, scheme: str = "http") -> str | None:
     """How links name this server; None: by the address it listens on. A server on every address is named by one."""
     if public_url is not None:
         return server_address(public_url)
@@ -71,7 +84,7 @@ def public_address(public_url: str | None, host: str, port: int) -> str | None:
         everywhere = ip_address(host).is_unspecified
     except ValueError:  # a name
         return None
-    return server_address(f"http://{_own_address()}:{port}") if everywhere and port else None
+    return server_address(f"{scheme}://{_own_address()}:{port}") if everywhere and port else None
 
 
 def _own_address() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import hashlib
 import json
 import threading
@@ -13,15 +14,20 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from planner.errors import PlannerError
 from planner.store import Store
-from signaling.errors import CorruptState, ServerError
+from signaling.app_files import policy
+from signaling.errors import BadCertificate, CorruptState, ServerError
 from signaling.invites import Admissions, make_revocation
 from signaling.limits import Limits
 from signaling.planning import Planning, plan_json
 from signaling.room import Policy
-from signaling.server import ServerOptions, serve
+from signaling.server import ServerOptions, Tls, own_certificate, serve
 from signaling.state import StateFolder, decode_admissions, encode_admissions
 
 BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
@@ -268,4 +274,105 @@ async def test_a_damaged_state_stops_the_start(kit: Any, tmp_path: Path) -> None
     (tmp_path / f"{kit.mesh.id}.json").write_text("{")
     with pytest.raises(CorruptState, match="delete it to forget it"):
         async with serve(ServerOptions(state_folder=tmp_path)):
+            pass
+
+
+@pytest.fixture
+def app_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "dist"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<!doctype html><title>the app</title>")
+    (folder / "assets" / "main-1a2b.js").write_text("export {};")
+    (folder / "assets" / "ort.wasm").write_bytes(b"\0asm")
+    (tmp_path / "secret").write_text("not for everyone")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    return folder
+
+
+async def test_built_app_is_served_isolated_and_alone(app_folder: Path) -> None:
+    async with site(ServerOptions(web_app=app_folder)) as http:
+        async with http.get("/") as page:
+            assert "the app" in await page.text()
+            assert page.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+            assert page.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+            assert page.headers["Cache-Control"] == "no-cache"
+            rules = page.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in rules
+            assert "script-src 'self' 'wasm-unsafe-eval';" in rules
+            assert f"ws://127.0.0.1:{page.url.port}" in rules
+        for path, kind in (("main-1a2b.js", "text/javascript"), ("ort.wasm", "application/wasm")):
+            async with http.get(f"/assets/{path}") as asset:
+                assert asset.content_type == kind
+                assert "immutable" in asset.headers["Cache-Control"]
+                assert asset.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+        for absent in ("/link", "/assets/", "/assets/other.js", "/../secret", "/%2e%2e/secret"):
+            async with http.get(absent) as response:
+                assert response.status == 404
+        (app_folder / "assets" / "ort.wasm").unlink()
+        async with http.get("/assets/ort.wasm") as gone:
+            assert gone.status == 404
+
+
+async def test_without_a_built_app_the_plain_page_stands(tmp_path: Path) -> None:
+    async with site(ServerOptions(web_app=tmp_path)) as http, http.get("/") as page:
+        assert "shoal join" in await page.text()
+
+
+@pytest.mark.parametrize(
+    ("host", "sockets"),
+    [("localhost:8765", True), ("[::1]:1", True), ("a;script-src *", False), ("a b", False), ("", False)],
+)
+def test_policy_takes_no_rules_from_a_request(host: str, sockets: bool) -> None:
+    rules = policy(host)
+    assert (f"ws://{host}" in rules) is sockets or not host
+    assert rules.count("script-src") == 1
+
+
+def _certificate(folder: Path) -> Tls:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shoal.example")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    tls = Tls(folder / "cert.pem", folder / "key.pem")
+    tls.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    tls.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return tls
+
+
+async def test_https(tmp_path: Path) -> None:
+    tls = _certificate(tmp_path)
+    async with serve(ServerOptions(tls=tls)) as server, aiohttp.ClientSession() as http:
+        assert server.url.startswith("https://127.0.0.1:")
+        async with http.get(f"{server.url}/healthz", ssl=own_certificate(tls)) as health:
+            assert (await health.json())["ok"] is True
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await http.get(f"{server.url}/healthz")
+
+
+@pytest.mark.parametrize("broken", ["absent", "no certificate", "another key"])
+async def test_https_says_which_file_is_wrong(tmp_path: Path, broken: str) -> None:
+    tls = _certificate(tmp_path)
+    match broken:
+        case "absent":
+            tls.key.unlink()
+        case "no certificate":
+            tls.certificate.write_text("hello")
+        case _:
+            (tmp_path / "other").mkdir()
+            tls = Tls(tls.certificate, _certificate(tmp_path / "other").key)
+    with pytest.raises(BadCertificate, match="--key"):
+        async with serve(ServerOptions(tls=tls)):
             pass
