@@ -40,7 +40,7 @@ ACTIONS = {
     "congestion": 5,
     "drop": 1,
     "tick": 2,
-    "leave": 0.4,
+    "leave": 0.6,
 }
 SAMPLINGS = (
     Sampling(),
@@ -69,6 +69,7 @@ def effect(item: StageEffect) -> dict[str, Any]:
                 "hidden": shown(item.hidden),
                 "last": item.last,
                 "pick": pick,
+                "prompt": item.prompt,
                 "most_rows": item.most_rows,
             }
 
@@ -210,6 +211,9 @@ def random_op(rng: random.Random, trace: Trace, opened: dict[bytes, Open]) -> No
         trace.note("tick", core.tick(now))
     else:
         trace.note("leave", core.leave())
+        if rng.random() < 0.5:
+            core.come_back()
+            trace.note("come_back", [])
 
 
 def traces() -> list[Trace]:

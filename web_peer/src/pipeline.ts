@@ -45,6 +45,7 @@ export interface RunStep {
   readonly count: number; // T
   readonly last: boolean;
   readonly pick: Pick | null;
+  readonly prompt: boolean; // the tokens were given, not sampled
   /** Of a decode batch: the first stage sends its sessions off in as many groups as there are stages. 0: no bound. */
   readonly mostRows: number;
 }
@@ -384,6 +385,7 @@ export class StageCore {
         count: frame.count,
         last,
         pick: seat.downstream === undefined && last ? pickOf(seat, frame.position + frame.count) : null,
+        prompt: frame.position < seat.opening.promptTokens - seat.opening.generated,
         mostRows: this.mostRows(seat),
       });
     }

@@ -298,8 +298,7 @@ export class OriginSession {
     this.cached = [];
     this.cachedPlan = plan;
     const ids = Int32Array.from(this.tokens);
-    for (let position = start; position < count; position += CHUNK_TOKENS) {
-      const stop = Math.min(position + CHUNK_TOKENS, count);
+    for (const { position, stop } of stepsOf(start, count, count - this.generated)) {
       effects.push(
         this.send(first, {
           kind: 'STEP',
@@ -367,6 +366,27 @@ export class OriginSession {
     this.phase = 'failed';
     return [...this.releases(told), { kind: 'broken', text, reason }];
   }
+}
+
+/**
+ * [position, stop) of the steps that send tokens `start` to `count`, of which the first `given` are the prompt.
+ *
+ * An answer that goes on elsewhere is replayed token by token, as it was made: attention adds up in another order
+ * for one token than for several, and only the same order gives the same bits.
+ */
+export function stepsOf(
+  start: number,
+  count: number,
+  given: number,
+): { readonly position: number; readonly stop: number }[] {
+  const steps: { position: number; stop: number }[] = [];
+  for (let position = start; position < given; position += CHUNK_TOKENS) {
+    steps.push({ position, stop: Math.min(position + CHUNK_TOKENS, given) });
+  }
+  for (let position = Math.max(start, given); position < count; position++) {
+    steps.push({ position, stop: position + 1 });
+  }
+  return steps;
 }
 
 /** Whether the tail must know the tokens so far: only then do they travel with OPEN. */

@@ -89,6 +89,9 @@ function perform(core: StageCore, op: Op): StageEffect[] {
       return [];
     case 'tick':
       return core.tick(now);
+    case 'come_back':
+      core.comeBack();
+      return [];
     case 'leave':
       return core.leave();
     default:
@@ -120,6 +123,7 @@ function effect(item: StageEffect): unknown {
                 [...item.pick.history],
                 item.pick.generated,
               ],
+        prompt: item.prompt,
         most_rows: item.mostRows,
       };
     default:
