@@ -4,6 +4,7 @@ import { Wllama } from '@wllama/wllama';
 import wllamaUrl from '@wllama/wllama/esm/wasm/wllama.wasm?url';
 
 import { blobsOf, decodeManifest } from '../src/manifest';
+import { abilities, candidate } from '../src/measure';
 import { type Answer, StageRuntime } from '../src/runtime';
 import { GREEDY } from '../src/sampling';
 
@@ -27,6 +28,8 @@ declare global {
   interface Window {
     openShoal(model: string, context: number, provider: 'wasm' | 'webgpu'): Promise<object>;
     openWllama(url: string, context: number): Promise<object>;
+    /** What `provider` reaches by the short measurement that joining makes. */
+    measureShoal(model: string, provider: 'wasm' | 'webgpu'): Promise<object>;
     round(prompt: Prompt, count: number): Promise<Round>;
   }
 }
@@ -38,10 +41,23 @@ window.round = (prompt, count) => {
   return side(prompt, count);
 };
 
+const fetched = async (path: string): Promise<Uint8Array<ArrayBuffer>> =>
+  new Uint8Array(await (await fetch(path)).arrayBuffer());
+
+window.measureShoal = async (model, provider) => {
+  const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
+  const found = await abilities();
+  const started = performance.now();
+  const times = await candidate(manifest, provider, found.threads, new AbortController().signal);
+  const table = (of: ReadonlyMap<string, number>): object => Object.fromEntries(of);
+  return {
+    ...{ ...times, decodeNs: table(times.decodeNs), prefillNs: table(times.prefillNs) },
+    ...{ batchNs: table(times.batchNs), tookMs: performance.now() - started, gpu: found.gpu },
+  };
+};
+
 window.openShoal = async (model, context, provider) => {
   const started = performance.now();
-  const fetched = async (path: string): Promise<Uint8Array> =>
-    new Uint8Array(await (await fetch(path)).arrayBuffer());
   const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
   const stop = manifest.units.length;
   const blobs = new Map<string, Uint8Array>();
