@@ -115,7 +115,7 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
           <strong>{mesh.model}</strong>
           <span class={`pill ${mesh.answers ? 'is-ready' : 'is-loading'}`}>
             <span class="status" aria-hidden="true" />
-            {mesh.answers ? `${here} here` : 'getting ready'}
+            {mesh.answers ? `${here} here` : isGettingReady(view) ? 'getting ready' : 'not answering now'}
           </span>
         </span>
       )}

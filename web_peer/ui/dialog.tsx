@@ -30,7 +30,9 @@ export function Dialog({ title, close, children }: Props) {
     >
       <div class="sheet-body">
         <header>
-          <h2>{title}</h2>
+          <h2 tabIndex={-1} autofocus>
+            {title}
+          </h2>
           <button type="button" class="quiet round" aria-label="Close" onClick={close}>
             <Icon name="close" />
           </button>

@@ -127,7 +127,7 @@ export function MeshPicture({ view, lit }: { view: View; lit: string }) {
         {picture.places.length <= 5 &&
           picture.lines.map((line) => {
             if (line.delay === '') return null;
-            const part = line.onRoute ? 0.5 : 0.64; // lines off the route cross those on it in the middle
+            const part = line.onRoute ? 0.5 : 0.74; // lines off the route cross those on it in the middle
             const x = line.from.x + (line.to.x - line.from.x) * part;
             const y = line.from.y + (line.to.y - line.from.y) * part;
             const width = line.delay.length * 5.4 + 10;

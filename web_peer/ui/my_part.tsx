@@ -70,24 +70,26 @@ export function MyPart({ view }: { view: View }) {
         <span class="status" aria-hidden="true" />
         {lendingText(part)}
       </p>
-      <dl class="facts-grid">
-        <div>
-          <dt>Tokens helped</dt>
-          <dd>{countText(part.tokensHelped)}</dd>
-        </div>
-        <div>
-          <dt>Speed</dt>
-          <dd>{part.tokensPerS > 0 ? rateText(part.tokensPerS) : '–'}</dd>
-        </div>
-        <div>
-          <dt>Holds</dt>
-          <dd>{runsText(part.holds, units) || 'nothing yet'}</dd>
-        </div>
-        <div>
-          <dt>Runs on</dt>
-          <dd>{part.runsOn || '–'}</dd>
-        </div>
-      </dl>
+      {lending.kind !== 'asks' && (
+        <dl class="facts-grid">
+          <div>
+            <dt>Tokens helped</dt>
+            <dd>{countText(part.tokensHelped)}</dd>
+          </div>
+          <div>
+            <dt>Speed</dt>
+            <dd>{part.tokensPerS > 0 ? rateText(part.tokensPerS) : '–'}</dd>
+          </div>
+          <div>
+            <dt>Holds</dt>
+            <dd>{runsText(part.holds, units) || 'nothing yet'}</dd>
+          </div>
+          <div>
+            <dt>Runs on</dt>
+            <dd>{part.runsOn || '–'}</dd>
+          </div>
+        </dl>
+      )}
       {lending.kind !== 'asks' && <Pledge view={view} />}
       <p class="stored">
         <span>

@@ -6,7 +6,8 @@ import type { Member, MeshView, Run } from './view';
 export const WIDTH = 360;
 export const HEIGHT = 244;
 const MIDDLE = { x: WIDTH / 2, y: 111 };
-const REACH = { x: 124, y: 74 };
+const REACH = 124;
+const MOST_REACH_UP = 101; // less the radius of a peer: all stay inside
 const MOST_LABELS = 9; // beyond, names would lie over each other
 
 export interface Place {
@@ -40,8 +41,8 @@ export function pictureOf(mesh: MeshView): Picture {
     const alone = count === 1;
     return {
       member,
-      x: alone ? MIDDLE.x : MIDDLE.x + REACH.x * Math.cos(turn),
-      y: alone ? MIDDLE.y : MIDDLE.y + REACH.y * Math.sin(turn) * (count === 2 ? 0 : 1),
+      x: alone ? MIDDLE.x : MIDDLE.x + REACH * Math.cos(turn),
+      y: alone ? MIDDLE.y : MIDDLE.y + (MOST_REACH_UP - radius) * Math.sin(turn) * (count === 2 ? 0 : 1),
       radius: member.lends ? radius : radius * 0.62,
       label: count <= MOST_LABELS,
     };

@@ -1,0 +1,404 @@
+/* Makes the page's `View` of a tab: what the mesh tells becomes plain values in signals, actions go back to the tab. */
+
+import { batch, computed, signal } from '@preact/signals';
+
+import { PieceCache } from '../src/cache';
+import { textOf } from '../src/engine';
+import type { JoinPhase, Lending as TabLending, Mesh } from '../src/mesh';
+import { EMPTY_STATE, holdersOf, type Member as StateMember, routeOf, serving } from '../src/mesh_state';
+import { Tab, type TabOptions } from '../src/tab';
+import { Asking } from './asking';
+import { keepPledge, keepSettings, keptPledge, keptSettings, type PledgeRange } from './kept_choices';
+import { meshView, namesOf, readable, runsOnText } from './members';
+import { allDone, began, firstSteps, progressed } from './steps';
+import { LEFT, phaseAfter } from './trouble';
+import type { Activity, AskSettings, JoinStep, Lending, MyPart, Notice, Phase, Stored, View } from './view';
+
+const LOOK_MS = 200; // how often what nobody announces is looked at: steps that ran, delays
+const BUSY_MS = 700; // after the last token, a member counts as answering
+const GONE_SHOWN_MS = 8000; // how long somebody who left stays in the picture
+const STORED_MS = 2000; // between looks at what is stored
+const CACHE_LIMIT_BYTES = 4e9;
+
+/** What this browser is, and how it computes. */
+export interface Device {
+  readonly name: string;
+  readonly pledge: PledgeRange;
+  readonly measure: TabOptions['measure'];
+}
+
+const NOTHING_STORED: Stored = { bytes: 0, where: 'may-go' };
+const NO_PART: MyPart = {
+  lending: { kind: 'starting' },
+  pledgeBytes: 0,
+  pledgeMostBytes: 0,
+  usedBytes: 0,
+  holds: [],
+  runsOn: '',
+  tokensHelped: 0,
+  tokensPerS: 0,
+  stored: NOTHING_STORED,
+};
+
+export class Bound {
+  readonly view: View;
+  private readonly device: Device;
+  private readonly phase = signal<Phase>({ kind: 'no-link', trouble: null });
+  private readonly steps = signal<readonly JoinStep[]>(firstSteps());
+  private readonly told = signal<readonly Notice[]>([]);
+  private readonly hidden = signal<ReadonlySet<string>>(new Set());
+  private readonly standing = signal<readonly Notice[]>([]);
+  private readonly mesh = signal(meshView(EMPTY_STATE, NOBODY));
+  private readonly activity = signal<Activity>({ route: [], tokens: 0 });
+  private readonly mine = signal<MyPart>(NO_PART);
+  private readonly settings = signal<AskSettings>(keptSettings());
+  private readonly link = signal('');
+  private readonly asking: Asking;
+  private tab: Tab | null = null;
+  private cache: PieceCache | null = null;
+  private stored: Stored = NOTHING_STORED;
+  private pledge: number;
+  private due = false;
+  private known = new Map<string, StateMember>(); // by peer id, to show who left
+  private left: { readonly member: StateMember; readonly at: number }[] = [];
+  private ranBefore = 0;
+  private lastTokenAt = 0;
+  private lastStep: { readonly step: string; readonly at: number } = { step: '', at: 0 };
+
+  constructor(device: Device) {
+    this.device = device;
+    this.pledge = keptPledge(device.pledge);
+    this.mine.value = this.myPart(null);
+    this.asking = new Asking({
+      mesh: () => this.tab?.mesh ?? null,
+      settings: () => this.settings.value,
+      readable: (text) => this.inWords(text),
+      name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
+      token: () => this.tokenCame(1),
+      over: () => this.look(),
+    });
+    this.view = {
+      phase: this.phase,
+      steps: this.steps,
+      notices: computed(() =>
+        [...this.standing.value, ...this.told.value].filter(({ id }) => !this.hidden.value.has(id)),
+      ),
+      mesh: this.mesh,
+      activity: this.activity,
+      mine: this.mine,
+      turns: this.asking.turns,
+      settings: this.settings,
+      link: this.link,
+      actions: {
+        open: (link) => void this.open(link),
+        retry: () => void this.retry(),
+        ask: (question) => this.asking.ask(question),
+        stop: () => this.asking.stop(),
+        regenerate: () => this.asking.again(),
+        clear: () => this.asking.clear(),
+        pause: () => this.tab?.pause(),
+        resume: () => this.tab?.resume(),
+        leave: () => void this.leave(),
+        setPledge: (bytes) => {
+          this.pledge = bytes;
+          keepPledge(bytes);
+          this.tab?.setPledge(bytes);
+          this.look();
+        },
+        deleteStored: () => void this.deleteStored(),
+        setSettings: (settings) => {
+          this.settings.value = settings;
+          keepSettings(settings);
+        },
+        dismiss: (id) => {
+          this.hidden.value = new Set([...this.hidden.value, id]);
+          this.told.value = this.told.value.filter((notice) => notice.id !== id);
+        },
+      },
+    };
+  }
+
+  /** Joins by `link`, or shows where to put one when it is empty. Follows the mesh until the page goes. */
+  start(link: string): void {
+    setInterval(() => this.lookAround(), LOOK_MS);
+    setInterval(() => void this.lookAtStored(), STORED_MS);
+    addEventListener('online', () => this.look());
+    addEventListener('offline', () => this.look());
+    if (link !== '') void this.open(link);
+  }
+
+  private async open(link: string): Promise<void> {
+    this.tab?.close();
+    this.asking.clear();
+    this.link.value = link;
+    this.steps.value = firstSteps();
+    this.phase.value = { kind: 'joining' };
+    this.cache ??= await PieceCache.open({
+      limitBytes: CACHE_LIMIT_BYTES,
+      now: () => Date.now(),
+      notice: (text) => this.tell(text),
+    });
+    const { name, measure } = this.device;
+    const tab = new Tab(
+      link,
+      { name, memoryBytes: this.pledge, lends: true, cache: this.cache, measure },
+      { changed: () => this.changed(), notice: (text) => this.tell(text) },
+    );
+    this.tab = tab;
+    await tab.start();
+    await this.lookAtStored();
+    this.look();
+  }
+
+  private async retry(): Promise<void> {
+    if (this.tab === null) return this.open(this.link.value);
+    this.steps.value = firstSteps();
+    await this.tab.retry();
+    this.look();
+    return undefined;
+  }
+
+  private async leave(): Promise<void> {
+    const { tab } = this;
+    if (tab?.state.kind === 'joining') {
+      tab.close();
+      this.tab = null;
+      this.phase.value = { kind: 'out', trouble: LEFT };
+      return;
+    }
+    await tab?.leave();
+    this.look();
+  }
+
+  private async deleteStored(): Promise<void> {
+    await this.cache?.clear();
+    await this.lookAtStored();
+    this.look();
+  }
+
+  private tell(text: string): void {
+    const words = this.inWords(text);
+    const notice: Notice = { id: words, tone: 'warn', text: words, act: null };
+    this.hidden.value = new Set([...this.hidden.value].filter((id) => id !== words));
+    this.told.value = [...this.told.value.filter(({ id }) => id !== words), notice].slice(-3);
+  }
+
+  private inWords(text: string): string {
+    const state = this.tab?.mesh?.node.state ?? EMPTY_STATE;
+    return readable(text, namesOf(state.members.values()), state.model?.units ?? 0);
+  }
+
+  // --- looking
+
+  /** Something changed: looks once, after everything that happens in the same moment. */
+  private changed(): void {
+    if (this.due) return;
+    this.due = true;
+    queueMicrotask(() => {
+      this.due = false;
+      this.look();
+    });
+  }
+
+  private look(): void {
+    const { tab } = this;
+    if (tab === null) return;
+    batch(() => {
+      const { mesh } = tab;
+      this.step(tab.phase, mesh);
+      this.phase.value = this.phaseNow(tab);
+      this.standing.value = standingNotices(tab);
+      this.mine.value = this.myPart(mesh);
+      if (mesh !== null) {
+        this.noteWhoLeft(mesh);
+        this.lookAtMesh(mesh);
+      }
+    });
+  }
+
+  private phaseNow(tab: Tab): Phase {
+    const { state } = tab;
+    switch (state.kind) {
+      case 'joining':
+        // A tab that changes its role is still in the mesh for whoever looks at it.
+        return this.phase.value.kind === 'in' ? this.phase.value : { kind: 'joining' };
+      case 'in':
+        return { kind: 'in' };
+      case 'out':
+        if (state.left) return { kind: 'out', trouble: LEFT };
+        return phaseAfter({
+          name: state.error instanceof Error ? state.error.name : '',
+          text: textOf(state.error),
+        });
+    }
+  }
+
+  private step(phase: JoinPhase, mesh: Mesh | null): void {
+    const now = performance.now();
+    const again = this.lastStep.step === phase.step;
+    const elapsedS = again ? (now - this.lastStep.at) / 1000 : 0;
+    let steps = began(this.steps.value, phase.step, this.inWords(phase.detail));
+    if (phase.total > 0) {
+      steps = progressed(steps, phase.step, phase.done, phase.total, elapsedS);
+      steps = steps.map((step) =>
+        step.name === phase.step && phase.perSecond > 0 ? { ...step, perSecond: phase.perSecond } : step,
+      );
+    }
+    if (mesh !== null && isReady(mesh, phase)) steps = allDone(steps);
+    this.lastStep = { step: phase.step, at: now };
+    this.steps.value = steps;
+  }
+
+  private noteWhoLeft(mesh: Mesh): void {
+    const now = performance.now();
+    const { members } = mesh.node.state;
+    if (members.size === 0) return; // coming back: the state is on its way
+    for (const [peer, member] of this.known) {
+      if (!members.has(peer) && peer !== mesh.node.me) this.left.push({ member, at: now });
+    }
+    this.left = this.left.filter(({ member, at }) => !members.has(member.peer) && now - at < GONE_SHOWN_MS);
+    this.known = new Map(members);
+  }
+
+  private lookAtMesh(mesh: Mesh): void {
+    const { node } = mesh;
+    if (node.state.model === null) return;
+    const plan = serving(node.state);
+    const isBusy = performance.now() - this.lastTokenAt < BUSY_MS || mesh.answering();
+    const rttS = new Map<string, number>();
+    for (const peer of node.dialer.connectedPeers()) rttS.set(peer, node.dialer.connection(peer)?.rttS ?? 0);
+    const seen = {
+      me: node.me,
+      coordinator: node.coordinator,
+      busy: new Set(isBusy && plan !== null ? routeOf(plan) : []),
+      rttS: rounded(rttS),
+      left: this.left.map(({ member }) => member),
+      online: navigator.onLine,
+    };
+    const next = meshView(node.state, seen);
+    if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
+  }
+
+  /** What nobody announces: steps of others' answers that ran here, delays, who has been gone long enough. */
+  private lookAround(): void {
+    const mesh = this.tab?.mesh ?? null;
+    if (mesh === null) return;
+    const ran = mesh.node.core.stepsRun;
+    if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore);
+    this.ranBefore = ran;
+    this.look();
+  }
+
+  private tokenCame(count: number): void {
+    const state = this.tab?.mesh?.node.state;
+    const plan = state === undefined ? null : serving(state);
+    this.lastTokenAt = performance.now();
+    this.activity.value = {
+      route: plan === null ? [] : routeOf(plan),
+      tokens: this.activity.value.tokens + count,
+    };
+  }
+
+  private async lookAtStored(): Promise<void> {
+    if (this.cache === null) return;
+    const { where, persisted, bytes } = await this.cache.usage();
+    const next: Stored = { bytes, where: where === 'memory' ? 'memory' : persisted ? 'kept' : 'may-go' };
+    if (next.bytes === this.stored.bytes && next.where === this.stored.where) return;
+    this.stored = next;
+    this.look();
+  }
+
+  private myPart(mesh: Mesh | null): MyPart {
+    const facts = mesh?.mine();
+    const next: MyPart = {
+      lending: mesh === null ? { kind: 'starting' } : lendingOf(mesh, this.tab),
+      pledgeBytes: this.pledge,
+      pledgeMostBytes: this.device.pledge.most,
+      usedBytes: (facts?.weightBytes ?? 0) + (facts?.kvBytes ?? 0),
+      holds: facts?.runs.map(({ first, stop }) => [first, stop] as const) ?? [],
+      runsOn: facts === undefined || facts.provider === '' ? '' : runsOnText(facts.provider, facts.threads),
+      tokensHelped: facts?.tokensHelped ?? 0,
+      tokensPerS: Math.round((facts?.tokensPerS ?? 0) * 10) / 10,
+      stored: this.stored,
+    };
+    const before = this.mine.value;
+    return JSON.stringify(before) === JSON.stringify(next) ? before : next;
+  }
+}
+
+const NOBODY = {
+  me: '',
+  coordinator: null,
+  busy: new Set<string>(),
+  rttS: new Map<string, number>(),
+  left: [],
+  online: true,
+};
+
+/** Delays that do not flicker: to a tenth of a millisecond below 10, to a whole one above. */
+function rounded(rttS: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
+  return new Map(
+    [...rttS].map(([peer, s]) => [peer, s < 0.01 ? Math.round(s * 1e4) / 1e4 : Math.round(s * 1e3) / 1e3]),
+  );
+}
+
+/** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
+function isReady(mesh: Mesh, phase: JoinPhase): boolean {
+  if (phase.step === 'ready' || mesh.lending.kind === 'asks') return true;
+  const { state, me } = mesh.node;
+  const wanted = [state.plan, state.proposed].flatMap((plan) =>
+    plan === null ? [] : (holdersOf(plan).get(me) ?? []),
+  );
+  const held = mesh.mine().runs;
+  const has = wanted.every((run) => held.some(({ first, stop }) => first === run.first && stop === run.stop));
+  return has && (wanted.length > 0 || (serving(state) !== null && state.proposed === null));
+}
+
+function lendingOf(mesh: Mesh, tab: Tab | null): Lending {
+  const { lending } = mesh;
+  switch (lending.kind) {
+    case 'lending':
+      return tab !== null && !isReady(mesh, tab.phase) ? { kind: 'starting' } : { kind: 'lending' };
+    case 'starting':
+      return { kind: 'starting' };
+    case 'paused':
+      return { kind: 'paused', why: lending.why === 'you paused it' ? '' : lending.why };
+    case 'asks':
+      return { kind: 'asks', why: asksText(lending, tab) };
+  }
+}
+
+function asksText(lending: Extract<TabLending, { kind: 'asks' }>, tab: Tab | null): string {
+  if (tab?.viewer === true) {
+    return 'Another tab of this browser lends already. This one asks, and takes over when the other closes.';
+  }
+  return readable(lending.why === '' ? 'this tab only asks' : lending.why, new Map(), 0);
+}
+
+function standingNotices(tab: Tab): readonly Notice[] {
+  const notices: Notice[] = [];
+  const note = (id: string, tone: Notice['tone'], text: string): void => {
+    notices.push({ id, tone, text, act: null });
+  };
+  const { mesh } = tab;
+  if (!navigator.onLine) {
+    note(
+      'offline',
+      'bad',
+      'This machine is offline. The mesh goes on without it; this tab comes back by itself.',
+    );
+  } else if (mesh?.client.state === 'lost') {
+    note(
+      'server',
+      'calm',
+      'The server that introduces people is away. Everyone who is here goes on; nobody new can join until it is back.',
+    );
+  }
+  if (tab.viewer && mesh !== null) {
+    note('viewer', 'calm', 'Another tab of this browser already computes. You can ask here all the same.');
+  }
+  if (mesh?.lending.kind === 'paused' && mesh.lending.why !== 'you paused it' && navigator.onLine) {
+    note('paused', 'calm', `This tab lends nothing for now: ${mesh.lending.why}.`);
+  }
+  return notices;
+}

@@ -1,0 +1,186 @@
+/* What the page shows of the mesh, from the state that every member has. Pure. */
+
+import {
+  holdersOf,
+  type Member as StateMember,
+  type MeshState,
+  routeOf,
+  type Run as StateRun,
+  serving,
+} from '../src/mesh_state';
+import type { LinkView, Member, MemberStatus, MeshView, Run } from './view';
+import { runText } from './words';
+
+const SHORT_CHARS = 4; // of a peer id, behind a name that two members have
+const PEER_ID = /\b[a-z2-7]{32}\b/g;
+const UNIT_RUN = /\bunits (\d+)-(\d+)/g;
+
+/** What this tab knows beyond the state. */
+export interface Seen {
+  readonly me: string;
+  readonly coordinator: string | null;
+  readonly busy: ReadonlySet<string>; // members an answer goes through now
+  readonly rttS: ReadonlyMap<string, number>; // of this tab's own connections
+  readonly left: readonly StateMember[]; // gone a moment ago
+  readonly online: boolean;
+}
+
+/** The name of every member, by peer id; no two are the same. */
+export function namesOf(members: Iterable<StateMember>): ReadonlyMap<string, string> {
+  const all = [...members];
+  const often = new Map<string, number>();
+  for (const { name } of all) often.set(name, (often.get(name) ?? 0) + 1);
+  return new Map(
+    all.map(({ peer, name }) => [
+      peer,
+      (often.get(name) ?? 0) > 1 ? `${name} (${peer.slice(0, SHORT_CHARS)})` : name,
+    ]),
+  );
+}
+
+/** `text` with names for peer ids, layers for units, and the form of a sentence. */
+export function readable(text: string, names: ReadonlyMap<string, string>, units: number): string {
+  const said = text
+    .trim()
+    .replace(PEER_ID, (id) => names.get(id) ?? id.slice(0, 2 * SHORT_CHARS))
+    .replace(UNIT_RUN, (whole, first: string, last: string) => {
+      const words = units > 0 ? runText([Number(first), Number(last) + 1], units) : '';
+      return words === '' ? whole : words;
+    });
+  if (said === '') return '';
+  const sentence = said.charAt(0).toUpperCase() + said.slice(1);
+  return /[.!?…]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
+export function meshView(state: MeshState, seen: Seen): MeshView {
+  const plan = serving(state);
+  const everyone = [...state.members.values(), ...seen.left];
+  const names = namesOf(everyone);
+  const units = state.model?.units ?? 0;
+  const route = plan === null ? [] : routeOf(plan);
+  const wanted = holdersOf(state.proposed ?? state.plan ?? NO_PLAN);
+  const gone = new Set(seen.left.map(({ peer }) => peer));
+  const members = everyone.map((member) =>
+    memberView(
+      member,
+      names.get(member.peer) ?? member.name,
+      wanted.get(member.peer) ?? [],
+      units,
+      gone,
+      seen,
+    ),
+  );
+  return {
+    model: modelName(state.model?.name ?? ''),
+    units,
+    context: state.model?.context ?? 0,
+    members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
+    links: linkViews(state, seen),
+    route,
+    answers: plan !== null && seen.online,
+    whyNot: whyNot(state, names, seen),
+  };
+}
+
+const NO_PLAN = { version: 0, stages: [], predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
+
+/** "SmolLM2-135M-Instruct" with room to breathe. */
+const modelName = (name: string): string => name.replaceAll(/[-_]+/g, ' ');
+
+function order(member: Member): number {
+  if (member.you) return -1;
+  const first = member.holds[0]?.[0] ?? member.coming[0]?.[0];
+  if (member.status === 'gone') return 3e6;
+  return first ?? (member.lends ? 1e6 : 2e6);
+}
+
+const runOf = ({ first, stop }: StateRun): Run => [first, stop];
+
+function memberView(
+  member: StateMember,
+  name: string,
+  wanted: readonly StateRun[],
+  units: number,
+  gone: ReadonlySet<string>,
+  seen: Seen,
+): Member {
+  const isGone = gone.has(member.peer);
+  const missing = wanted.filter(
+    (run) => !member.held.some((held) => held.first === run.first && held.stop === run.stop),
+  );
+  const { profile } = member;
+  return {
+    id: member.peer,
+    name,
+    you: member.peer === seen.me,
+    coordinates: member.peer === seen.coordinator,
+    lends: member.compute,
+    status: isGone ? 'gone' : statusOf(member, missing.length > 0, seen.busy.has(member.peer)),
+    doing: isGone ? '' : doingOf(member, missing, units),
+    holds: isGone ? [] : member.held.map(runOf),
+    coming: isGone ? [] : missing.map(runOf),
+    lentBytes: profile?.memoryBytes ?? 0,
+    runsOn: profile === null ? '' : runsOnText(profile.provider, profile.threads),
+  };
+}
+
+function statusOf(member: StateMember, waits: boolean, busy: boolean): MemberStatus {
+  if (!member.compute) return 'ready';
+  if (busy && member.held.length > 0) return 'busy';
+  const usable = member.status === 'measured' && (member.held.length > 0 || !waits);
+  return usable ? 'ready' : 'loading';
+}
+
+function doingOf(member: StateMember, missing: readonly StateRun[], units: number): string {
+  if (!member.compute) return '';
+  switch (member.status) {
+    case 'joining':
+      return 'measuring itself';
+    case 'leaving':
+      return member.held.length > 0 ? 'handing its part on' : 'lends nothing now';
+    case 'measured': {
+      const [run] = missing;
+      if (run === undefined || member.held.length > 0) return '';
+      return `fetching ${runText(runOf(run), units)}`;
+    }
+  }
+}
+
+export function runsOnText(provider: string, threads: number): string {
+  const on: Readonly<Record<string, string>> = {
+    wasm: 'WebAssembly',
+    webgpu: 'WebGPU',
+    cpu: 'CPU',
+    cuda: 'CUDA',
+  };
+  const name = on[provider] ?? provider;
+  return threads > 1 && provider !== 'webgpu' ? `${name}, ${threads} threads` : name;
+}
+
+function linkViews(state: MeshState, seen: Seen): readonly LinkView[] {
+  const delays = new Map<string, LinkView>();
+  const note = (a: string, b: string, delayMs: number): void => {
+    const [low, high] = a < b ? [a, b] : [b, a];
+    delays.set(`${low} ${high}`, { a: low, b: high, delayMs });
+  };
+  for (const { src, dst, rttUs } of state.links) note(src, dst, rttUs / 1000);
+  for (const [peer, rttS] of seen.rttS) {
+    if (rttS > 0 && state.members.has(peer)) note(seen.me, peer, rttS * 1000); // fresher than what was measured once
+  }
+  return [...delays.values()];
+}
+
+function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen): string {
+  if (!seen.online) return 'You are offline: questions can be sent when the network is back.';
+  if (serving(state) !== null) return '';
+  if (state.refused !== '') {
+    return readable(`the mesh cannot answer now: ${state.refused}`, names, state.model?.units ?? 0);
+  }
+  const loading = [...state.members.values()].filter(
+    ({ compute, status }) => compute && status === 'joining',
+  );
+  const who = loading.map(({ peer }) => (peer === seen.me ? 'you' : (names.get(peer) ?? ''))).join(', ');
+  return who === ''
+    ? 'The mesh is getting ready: its peers are loading the model.'
+    : `The mesh is getting ready: waiting for ${who}.`;
+}
