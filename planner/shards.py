@@ -12,7 +12,9 @@ hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
 
 Browsers have no files, so for them (providers "wasm" and "webgpu") the location is "<unit>/<tensor>", from 0 on,
 and the tab hands the bytes over when asked. On "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
-whatever form is stored: the tab unpacks it, because WebAssembly has no fast kernel for packed weights.
+whatever form is stored: the tab unpacks it, because WebAssembly has no fast kernel for packed weights. On
+"webgpu" a float32 matrix (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no
+product with a transposed one; packed weights are as stored.
 web_peer/src/shards.ts builds the same bytes.
 """
 
@@ -182,10 +184,15 @@ class _Graph:
         shape = (stop - first, *tensor.shape[1:])
         return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
 
-    def unpacked(self, name: str, unit: ManifestUnit, linear: str, rows: int, columns: int) -> str:
-        """The stored linear `linear` as a float32 matrix that whoever runs the graph makes."""
-        location = f"{unit.name}/{linear}.w"
-        return self._outside(name, "f32", (rows, columns), location, 0, 4 * rows * columns)
+    def made(self, name: str, unit: ManifestUnit, location: str, shape: tuple[int, int]) -> str:
+        """A float32 matrix that whoever runs the graph makes from what is stored."""
+        return self._outside(name, "f32", shape, f"{unit.name}/{location}", 0, 4 * shape[0] * shape[1])
+
+    def times(self, source: str, matrix: str, output: str) -> str:
+        """`source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs)."""
+        if self.placed == "packed":
+            return self.add("MatMul", [source, matrix], output)
+        return self.add("FusedMatMul", [source, matrix], output, domain=MICROSOFT, transB=1)
 
     def _outside(
         self, name: str, dtype: DType, shape: tuple[int, ...], location: str, offset: int, length: int
@@ -241,13 +248,7 @@ def _linear(
     whole = unit.tensor(f"{name}.w")
     if whole is not None or graph.placed == "wide":
         weight = _matrix(graph, unit, name, rows, columns)
-        product = graph.add(
-            "FusedMatMul",
-            [source, weight],
-            f"{output}.product" if bias else output,
-            domain=MICROSOFT,
-            transB=1,
-        )
+        product = graph.times(source, weight, f"{output}.product" if bias else output)
         return graph.add("Add", [product, bias], output) if bias else product
     scale = graph.external(f"{prefix}.scale", unit, _need(unit, f"{name}.scale", "f32", (rows, blocks)))
     bits, level, zero, rest = 8, ACCURACY_8BIT, "", None
@@ -276,8 +277,11 @@ def _linear(
     if rest is None:
         return product
     sums = _block_sums(graph, source, columns)
-    restful = graph.external(f"{prefix}.rest", unit, rest)
-    correction = graph.add("FusedMatMul", [sums, restful], f"{output}.rest", domain=MICROSOFT, transB=1)
+    if graph.placed == "packed":
+        restful = graph.made(f"{prefix}.rest", unit, f"{name}.rest.T", (blocks, rows))
+    else:
+        restful = graph.external(f"{prefix}.rest", unit, rest)
+    correction = graph.times(sums, restful, f"{output}.rest")
     return graph.add("Add", [product, correction], output)
 
 
@@ -285,7 +289,9 @@ def _matrix(graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: in
     """The linear's weights as one float32 matrix (rows, columns)."""
     prefix = f"{unit.name}.{name}"
     if graph.placed == "wide":
-        return graph.unpacked(f"{prefix}.w", unit, name, rows, columns)
+        return graph.made(f"{prefix}.w", unit, f"{name}.w", (rows, columns))
+    if graph.placed == "packed":
+        return graph.made(f"{prefix}.w", unit, f"{name}.w.T", (columns, rows))
     whole = unit.tensor(f"{name}.w")
     dtype: DType = "f16" if whole is not None and whole.dtype == "f16" else "f32"
     weight = graph.external(f"{prefix}.w", unit, _need(unit, f"{name}.w", dtype, (rows, columns)))

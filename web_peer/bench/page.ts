@@ -3,6 +3,8 @@
 import { Wllama } from '@wllama/wllama';
 import wllamaUrl from '@wllama/wllama/esm/wasm/wllama.wasm?url';
 
+import './numerics';
+
 import { blobsOf, decodeManifest } from '../src/manifest';
 import { abilities, candidate } from '../src/measure';
 import { type Answer, StageRuntime } from '../src/runtime';

@@ -3,7 +3,9 @@
  * handed over when the runtime asks. A tab builds them itself, so it needs nobody's word for what it runs.
  *
  * The location of weights is "<unit>/<tensor>". For "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
- * whatever form is stored (weights.ts unpacks it); for "webgpu" tensors come as they are stored.
+ * whatever form is stored (weights.ts unpacks it). For "webgpu" a float32 matrix (`.w`, `.rest`) is
+ * "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a transposed one; packed weights
+ * are as stored.
  */
 
 import { CannotServe } from './errors';
@@ -102,7 +104,7 @@ class Draft {
     return this.outside(name, tensor.dtype, tensor.shape, location, tensor.bytes);
   }
 
-  outside(
+  private outside(
     name: string,
     type: TensorType,
     shape: readonly number[],
@@ -111,6 +113,18 @@ class Draft {
   ): string {
     this.initializers.push({ name, type, shape, location, offset: 0, length });
     return name;
+  }
+
+  /** A float32 matrix that weights.ts makes from what is stored. */
+  made(name: string, unit: ManifestUnit, location: string, shape: readonly [number, number]): string {
+    return this.outside(name, 'f32', shape, `${unit.name}/${location}`, 4 * shape[0] * shape[1]);
+  }
+
+  /** `source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs). */
+  times(source: string, matrix: string, output: string): string {
+    return this.provider === 'webgpu'
+      ? this.add('MatMul', [source, matrix], output)
+      : this.add('FusedMatMul', [source, matrix], output, { transB: 1 }, MICROSOFT);
   }
 
   has(output: string): boolean {
@@ -168,29 +182,14 @@ function linear(
   const output = `${prefix}.out`;
   const whole = unit.tensors.find((tensor) => tensor.name === `${name}.w`);
   if (whole !== undefined || draft.provider === 'wasm') {
-    const weight = matrix(draft, unit, name, rows, columns, whole);
-    const target = bias ? `${output}.product` : output;
-    const product = draft.add('FusedMatMul', [source, weight], target, { transB: 1 }, MICROSOFT);
+    const weight =
+      draft.provider === 'wasm'
+        ? draft.made(`${prefix}.w`, unit, `${name}.w`, [rows, columns])
+        : draft.made(`${prefix}.w`, unit, `${name}.w.T`, [columns, rows]);
+    const product = draft.times(source, weight, bias ? `${output}.product` : output);
     return bias ? draft.add('Add', [product, bias], output) : product;
   }
   return packedLinear(draft, unit, name, rows, columns, source, bias);
-}
-
-function matrix(
-  draft: Draft,
-  unit: ManifestUnit,
-  name: string,
-  rows: number,
-  columns: number,
-  whole: StoredTensor | undefined,
-): string {
-  const prefix = `${unit.name}.${name}`;
-  if (draft.provider === 'wasm') {
-    return draft.outside(`${prefix}.w`, 'f32', [rows, columns], `${unit.name}/${name}.w`, 4 * rows * columns);
-  }
-  const dtype = whole?.dtype === 'f16' ? 'f16' : 'f32';
-  const weight = draft.external(`${prefix}.w`, unit, need(unit, `${name}.w`, dtype, [rows, columns]));
-  return dtype === 'f16' ? draft.add('Cast', [weight], `${prefix}.wide`, { to: 1 }) : weight;
 }
 
 function packedLinear(
@@ -209,26 +208,27 @@ function packedLinear(
   const bits = unit.tensors.some((tensor) => tensor.name === `${name}.q4`) ? 4 : 8;
   const packed = need(unit, `${name}.q${bits}`, 'u8', [rows, blocks, (BLOCK * bits) / 8]);
   let zero = '';
-  let rest: StoredTensor | null = null;
+  let hasRest = false;
   if (bits === 4) {
     const zeros = need(unit, `${name}.zero`, 'u8', [rows, Math.ceil(blocks / 2)]);
     zero = draft.external(`${prefix}.zero`, unit, zeros);
     if (unit.tensors.some((tensor) => tensor.name === `${name}.rest`)) {
-      rest = need(unit, `${name}.rest`, 'f32', [rows, blocks]);
+      need(unit, `${name}.rest`, 'f32', [rows, blocks]);
+      hasRest = true;
     }
   }
   const weight = draft.external(`${prefix}.q${bits}`, unit, packed);
   const product = draft.add(
     'MatMulNBits',
     [source, weight, scale, zero, '', bias],
-    rest === null ? output : `${output}.product`,
+    hasRest ? `${output}.product` : output,
     { K: columns, N: rows, bits, block_size: BLOCK, accuracy_level: ACCURACY_GPU },
     MICROSOFT,
   );
-  if (rest === null) return product;
+  if (!hasRest) return product;
   const sums = blockSums(draft, source, columns);
-  const restful = draft.external(`${prefix}.rest`, unit, rest);
-  const correction = draft.add('FusedMatMul', [sums, restful], `${output}.rest`, { transB: 1 }, MICROSOFT);
+  const restful = draft.made(`${prefix}.rest`, unit, `${name}.rest.T`, [blocks, rows]);
+  const correction = draft.times(sums, restful, `${output}.rest`);
   return draft.add('Add', [product, correction], output);
 }
 

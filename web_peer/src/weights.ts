@@ -19,34 +19,53 @@ export function columnsOf(a: Architecture, name: string): number {
   return name === 'o' ? a.heads * a.headSize : name === 'down' ? a.ffn : a.hidden;
 }
 
-/** The bytes behind location "<unit>/<tensor>" of a graph for `provider`. */
+/** The bytes behind location "<unit>/<tensor>" of a graph; see shards.ts for what is made on the way. */
 export function weightBytes(
   source: UnitBlob,
   tensorName: string,
   provider: Provider,
   a: Architecture,
 ): Uint8Array {
+  const matrix = /^(.*?)\.(w|rest)(\.T)?$/.exec(tensorName);
+  const [, linear = '', part, transposed] = matrix ?? [];
   const stored = source.unit.tensors.find((tensor) => tensor.name === tensorName);
-  const linear = provider === 'wasm' ? /^(.*)\.w$/.exec(tensorName)?.[1] : undefined;
-  if (linear === undefined) {
+  if (part === undefined || (provider === 'webgpu' && transposed === undefined)) {
     if (stored === undefined) throw new CannotServe(`unit ${source.unit.name} has no tensor ${tensorName}`);
     return bytesAt(source.blob, stored);
   }
-  const wide = unpacked(source, linear, columnsOf(a, linear));
-  return new Uint8Array(wide.buffer, wide.byteOffset, wide.byteLength);
+  const columns = columnsOf(a, linear);
+  const rest = source.unit.tensors.find((tensor) => tensor.name === `${linear}.rest`);
+  const wide =
+    part === 'rest' && rest !== undefined ? floatsAt(source.blob, rest) : unpacked(source, linear, columns);
+  const made = transposed === undefined ? wide : transpose(wide, part === 'rest' ? columns / BLOCK : columns);
+  return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
 }
 
 /** Bytes at each location of a unit, as graphs for `provider` name them. */
 export function locationsOf(unit: ManifestUnit, provider: Provider, a: Architecture): Map<string, number> {
   const found = new Map<string, number>();
   for (const tensor of unit.tensors) {
-    const linear = /^(.*)\.(q4|q8|w)$/.exec(tensor.name)?.[1];
-    if (provider === 'webgpu') found.set(tensor.name, tensor.bytes);
-    else if (linear !== undefined)
-      found.set(`${linear}.w`, 4 * (tensor.shape[0] ?? 0) * columnsOf(a, linear));
-    else if (!/\.(scale|zero|rest)$/.test(tensor.name)) found.set(tensor.name, tensor.bytes);
+    const [, linear = '', form] = /^(.*)\.(q4|q8|w|scale|zero|rest)$/.exec(tensor.name) ?? [];
+    const rows = tensor.shape[0] ?? 0;
+    if (form === undefined) found.set(tensor.name, tensor.bytes);
+    else if (provider === 'wasm') found.set(`${linear}.w`, 4 * rows * columnsOf(a, linear));
+    else if (form === 'w') found.set(`${linear}.w.T`, 4 * rows * columnsOf(a, linear));
+    else if (form === 'rest') found.set(`${linear}.rest.T`, tensor.bytes);
+    else found.set(tensor.name, tensor.bytes);
   }
   return found;
+}
+
+/** (rows, columns) -> (columns, rows). */
+function transpose(matrix: Float32Array, columns: number): Float32Array {
+  const rows = matrix.length / columns;
+  const made = new Float32Array(matrix.length);
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      made[column * rows + row] = matrix[row * columns + column] as number;
+    }
+  }
+  return made;
 }
 
 /** Linear `name` as float32 (N, `columns`): scale * (q - zero) + rest, or the widened halves. */

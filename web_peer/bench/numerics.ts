@@ -1,0 +1,60 @@
+/* Logits of a whole model on one provider, step by step over given tokens: what docs/numerics.md compares. */
+
+import type { Execution } from '../src/execution';
+import { WasmExecution } from '../src/execution_wasm';
+import { KvSlots } from '../src/kv_slots';
+import { blobsOf, decodeManifest } from '../src/manifest';
+import { makeGraphs, type Provider } from '../src/shards';
+
+const CONTEXT = 128;
+
+declare global {
+  interface Window {
+    /** Base64 of float32 (tokens.length - prompt + 1, vocab): after the prompt, then after each token more. */
+    logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
+  }
+}
+
+window.logits = async (model, provider, tokens, prompt) => {
+  const fetched = async (path: string): Promise<Uint8Array> =>
+    new Uint8Array(await (await fetch(path)).arrayBuffer());
+  const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
+  const stop = manifest.units.length;
+  const blobs = new Map<string, Uint8Array>();
+  for (const { sha256 } of blobsOf(manifest, 0, stop)) blobs.set(sha256, await fetched(`/blobs/${sha256}`));
+  const { architecture, units } = manifest;
+  const source = { architecture, units, graphs: makeGraphs(manifest, 0, stop, provider) };
+  const execution = await load(provider, source, blobs);
+  const { hidden: width, vocab } = architecture;
+  const slots = new KvSlots(1, CONTEXT);
+  slots.admit('0');
+  execution.ensure(slots, 1, CONTEXT);
+  const found = new Float32Array((tokens.length - prompt + 1) * vocab);
+  const given = execution.embed(Int32Array.from(tokens.slice(0, prompt)));
+  let hidden = (await execution.prompt(given, 0, 0)).slice(-width);
+  found.set(await execution.head(hidden));
+  for (let at = prompt; at < tokens.length; at++) {
+    const row = execution.embed(Int32Array.of(tokens[at] ?? 0));
+    hidden = (await execution.decode(row, { start: 0, stop: 1 }, [at])).slice();
+    found.set(await execution.head(hidden), (at - prompt + 1) * vocab);
+  }
+  execution.close();
+  return base64(new Uint8Array(found.buffer));
+};
+
+async function load(
+  provider: Provider,
+  source: Parameters<typeof WasmExecution.load>[0],
+  blobs: ReadonlyMap<string, Uint8Array>,
+): Promise<Execution> {
+  if (provider === 'wasm') return WasmExecution.load(source, blobs, 1, CONTEXT);
+  const { WebGpuExecution } = await import('../src/execution_webgpu');
+  return WebGpuExecution.load(source, blobs, CONTEXT, () => undefined);
+}
+
+function base64(bytes: Uint8Array): string {
+  let text = '';
+  for (let at = 0; at < bytes.length; at += 8192)
+    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(text);
+}
