@@ -1,0 +1,150 @@
+/*
+ * A tab without a page, for tests: `window.shoal` comes in, asks, and says how it stands, in plain values.
+ *
+ * Opened as /?lends=1&memory=…#<mesh>.<invite> it joins by itself.
+ */
+
+import { ASK_SETTINGS, tokensPerS } from '../../src/asking';
+import { PieceCache } from '../../src/cache';
+import { textOf } from '../../src/engine';
+import { samplingOf } from '../../src/sampling';
+import { Tab } from '../../src/tab';
+import { measureHere } from './measuring';
+
+interface Status {
+  readonly state: string;
+  readonly error: string;
+  readonly phase: string;
+  readonly lending: string;
+  readonly viewer: boolean;
+  readonly serving: boolean;
+  readonly me: string;
+  readonly runs: readonly (readonly [number, number])[];
+  readonly members: readonly { readonly name: string; readonly status: string }[];
+  readonly notices: readonly string[];
+  readonly provider: string;
+  readonly refused: string;
+  readonly longestBlockMs: number;
+  readonly tokensHelped: number;
+}
+
+interface Answer {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly why: string;
+  readonly tokensPerS: number;
+  readonly firstTokenS: number;
+}
+
+export interface Harness {
+  start(link: string, lends: boolean, memoryBytes: number): Promise<Status>;
+  status(): Status;
+  ask(question: string, maxTokens: number): Promise<Answer>;
+  complete(prompt: string, maxTokens: number): Promise<Answer>;
+  pause(): Promise<void>;
+  resume(): Promise<void>;
+  leave(): Promise<void>;
+}
+
+declare global {
+  interface Window {
+    shoal: Harness;
+  }
+}
+
+const notices: string[] = [];
+let tab: Tab | null = null;
+let longestBlockMs = 0;
+
+// Chromium reports tasks of more than 50 ms; Firefox does not, so gaps between timers stand in for them.
+let beat = performance.now();
+setInterval(() => {
+  const now = performance.now();
+  longestBlockMs = Math.max(longestBlockMs, now - beat - 10);
+  beat = now;
+}, 10);
+
+function status(): Status {
+  const mesh = tab?.mesh ?? null;
+  const state = mesh?.node.state;
+  const mine = mesh?.mine();
+  const plan = state?.plan ?? null;
+  return {
+    state: tab?.state.kind ?? 'none',
+    error: tab?.state.kind === 'out' ? `${nameOf(tab.state.error)}: ${textOf(tab.state.error)}` : '',
+    phase: tab?.phase.step ?? '',
+    lending: mesh?.lending.kind ?? '',
+    viewer: tab?.viewer ?? false,
+    serving:
+      plan !== null &&
+      plan.stages.every(({ primary, first, stop }) =>
+        state?.members.get(primary)?.held.some((run) => run.first === first && run.stop === stop),
+      ),
+    me: mesh?.node.me ?? '',
+    runs: (mine?.runs ?? []).map(({ first, stop }) => [first, stop] as const),
+    members: [...(state?.members.values() ?? [])].map((member) => ({
+      name: member.name,
+      status: member.status,
+    })),
+    notices,
+    provider: mine?.provider ?? '',
+    refused: state?.refused ?? '',
+    longestBlockMs,
+    tokensHelped: mine?.tokensHelped ?? 0,
+  };
+}
+
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : '';
+}
+
+async function answer(question: string, maxTokens: number, raw: boolean): Promise<Answer> {
+  const mesh = tab?.mesh;
+  if (mesh === null || mesh === undefined) throw new Error('not in a mesh');
+  const conversation = mesh.conversation();
+  const settings = { ...ASK_SETTINGS, sampling: samplingOf({}), maxTokens, ignoreEnd: raw };
+  const pieces = raw
+    ? conversation.complete(question, settings)
+    : conversation.chat([{ role: 'user', content: question }], settings);
+  let text = '';
+  const tokens: number[] = [];
+  longestBlockMs = 0;
+  try {
+    for await (const piece of pieces) {
+      if (piece.kind === 'delta') {
+        text += piece.text;
+        if (piece.token >= 0) tokens.push(piece.token);
+      } else {
+        const { why, firstTokenS } = piece;
+        return { text, tokens, why, tokensPerS: tokensPerS(piece), firstTokenS };
+      }
+    }
+  } finally {
+    conversation.close();
+  }
+  throw new Error('the answer had no end');
+}
+
+window.shoal = {
+  async start(link, lends, memoryBytes) {
+    const cache = await PieceCache.open({
+      limitBytes: 2 ** 31,
+      now: () => Date.now(),
+      notice: (text) => notices.push(text),
+    });
+    const name = navigator.userAgent.includes('Firefox') ? 'Firefox' : 'Chromium';
+    tab = new Tab(
+      link,
+      { name, memoryBytes, lends, cache, measure: measureHere },
+      { changed: () => undefined, notice: (text) => notices.push(text) },
+    );
+    await tab.start();
+    return status();
+  },
+  status,
+  ask: (question, maxTokens) => answer(question, maxTokens, false),
+  complete: (prompt, maxTokens) => answer(prompt, maxTokens, true),
+  pause: async () => tab?.pause(),
+  resume: async () => tab?.resume(),
+  leave: async () => tab?.leave(),
+};
