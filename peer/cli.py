@@ -14,6 +14,7 @@ from pathlib import Path
 from peer import VERSION
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.errors import Interrupted, PeerError
+from peer.names import plain_lines
 from peer.options import (
     BROKEN_PIPE,
     INTERRUPTED,
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.verbose:
             logging.exception("the command failed")
-        sys.stderr.write(f"shoal: {what_went_wrong(error)}\n")
+        sys.stderr.write(f"shoal: {plain_lines(what_went_wrong(error))}\n")
         return 1
 
 

@@ -27,11 +27,14 @@ from peer.mesh_state import (
     encode_command,
     encode_state,
 )
+from peer.names import plain
 from planner.errors import PlannerError
 from planner.placement import plan
 from planner.types import Infeasible
 
 MAX_MEMBER_NAME: Final = 64
+MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
+COMMANDS_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class Coordinating:
         self._changed = changed
         self._may_compute = may_compute
         self._followers: set[str] = set()
+        self._spent: dict[str, tuple[float, int]] = {}  # by peer: since when, how many reports
         self._planning: asyncio.Task[None] | None = None
         self.plan_seconds = 0.0
 
@@ -84,6 +88,7 @@ class Coordinating:
     def gone(self, peer: str, reason: str) -> None:
         """The connection to a member ended."""
         self._followers.discard(peer)
+        self._spent.pop(peer, None)
         if peer in self.state.members:
             self.submit(MemberLeft(peer, reason[:500]))
 
@@ -97,6 +102,8 @@ class Coordinating:
         name, compute, protocol = body.get("name"), body.get("compute"), body.get("protocol")
         if not isinstance(name, str) or not isinstance(compute, bool) or len(name) > MAX_MEMBER_NAME:
             raise BadCommand(f"join: expected a name of at most {MAX_MEMBER_NAME} characters, and compute")
+        if plain(name) != name:
+            raise BadCommand("join: expected a name without control characters; choose another with --name")
         if protocol != PROTOCOL_VERSION:
             raise NotAdmitted(
                 f"this mesh speaks protocol {PROTOCOL_VERSION}, not {protocol!r:.20}; update shoal"
@@ -116,16 +123,28 @@ class Coordinating:
         member = self.state.members.get(peer)
         if member is None:
             raise NotAdmitted("join first")
-        command: Command
+        self._spend(peer)
+        command: Command | None
         match method:
             case "measured" | "held":
-                command = decode_command(str(body.get("command", "")).encode())
-                expected = MemberMeasured if method == "measured" else UnitsHeld
-                if not isinstance(command, expected) or command.peer != peer or not member.compute:
+                said = decode_command(_bytes(body.get("command")))
+                if not isinstance(said, MemberMeasured if method == "measured" else UnitsHeld):
                     raise BadCommand(f"{method}: expected what this peer itself measured or holds")
+                command = self._core.told(peer, said)
             case _:
-                command = MemberLeaving(peer)
-        self.submit(command)
+                command = None if member.status == "leaving" else MemberLeaving(peer)
+        if command is not None:
+            self.submit(command)
+
+    def _spend(self, peer: str) -> None:
+        """Every command goes to every member: nobody may send them in floods. Raises BadCommand."""
+        now = time.monotonic()
+        since, count = self._spent.get(peer, (now, 0))
+        if now - since > COMMANDS_S:
+            since, count = now, 0
+        if count >= MAX_COMMANDS:
+            raise BadCommand(f"expected at most {MAX_COMMANDS} reports in {COMMANDS_S:.0f} s; slow down")
+        self._spent[peer] = (since, count + 1)
 
     def _publish(self, before: int, commands: list[Command]) -> None:
         term = self.state.term
@@ -153,6 +172,9 @@ class Coordinating:
                 result = await asyncio.to_thread(plan, wanted.request)
         except PlannerError as error:
             result = Infeasible(str(error))
+        except Exception as error:  # a defect, which must not end planning for good
+            log.exception("planning failed")
+            result = Infeasible(f"the planner failed: {type(error).__name__}")
         self.plan_seconds = time.perf_counter() - begun
         before = self.state.index
         commands = self._core.planned(wanted, result)
@@ -160,6 +182,12 @@ class Coordinating:
             self._publish(before, commands)
         self._planning = None
         self._plan_if_wanted()
+
+
+def _bytes(text: object) -> bytes:
+    if not isinstance(text, str):
+        raise BadCommand("expected the command as text")
+    return text.encode(errors="replace")
 
 
 def body_of(command: Command) -> dict[str, Any]:

@@ -7,29 +7,35 @@ the place of the list that `Coordinator` returns without any other change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peer.errors import BadCommand
 from peer.mesh_state import (
     Command,
+    LinkFacts,
+    Member,
     MemberLeaving,
     MemberLeft,
+    MemberMeasured,
     MeshState,
     PlanActivated,
     PlanProposed,
     PlanRecord,
     PlanRefused,
+    UnitsHeld,
     apply,
     plan_record,
     planner_link,
     planner_profile,
 )
-from planner.cost import evaluate, make_stage, profiles
+from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
 from planner.placement import replan_held
 from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
 
 WORTH_MOVING = 0.95  # a new plan replaces a working one only below this share of its predicted time
+SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it
+SLOWEST_BYTES_PER_S = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,40 @@ class Coordinator:
         self._cuts = cuts
         self._planned_key = ""
 
+    def told(self, sender: str, command: MemberMeasured | UnitsHeld) -> Command | None:
+        """What `sender` says of itself as it may enter the log; None when the log has it already.
+
+        Raises BadCommand. Whatever passes can be planned with, so that no member can stop the planner.
+        """
+        member = self.state.members.get(sender)
+        if member is None or command.peer != sender or not member.compute:
+            raise BadCommand("expected what a member that computes says of itself")
+        if isinstance(command, UnitsHeld):
+            most = len(self._units)
+            if len(command.held) > most or any(stop > most for _, stop in command.held):
+                raise BadCommand(f"held: expected runs of the model's {most} units")
+            return None if command.held == member.held else command
+        kinds = {unit.kind for unit in self._units}
+        profile = command.profile
+        for table in (profile.decode_ns, profile.prefill_ns, profile.batch_ns):
+            if not table.keys() <= kinds:
+                raise BadCommand(f"profile: expected times of {', '.join(sorted(kinds))} only")
+        links = tuple(link for link in command.links if self._usable(sender, link))
+        kept = replace(command, links=links)
+        try:
+            check_request(plan_request(apply(self.state, kept), self._units))
+        except RequestError as error:
+            raise BadCommand(f"profile: {error}") from None
+        return kept
+
+    def _usable(self, sender: str, link: LinkFacts) -> bool:
+        """Raises BadCommand for a link between others. One to a peer that left meanwhile is not worth an error."""
+        if sender not in (link.src, link.dst):
+            raise BadCommand("links: expected links of the peer that measured them")
+        others = {link.src, link.dst} - {sender}
+        fast = link.rtt_us <= SLOWEST_RTT_US and link.bytes_per_s >= SLOWEST_BYTES_PER_S
+        return bool(others) and others <= self.state.members.keys() and fast
+
     def submit(self, command: Command) -> list[Command]:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
@@ -77,23 +117,14 @@ class Coordinator:
         model = self.state.model
         if model is None:
             return None
-        members = [m for _, m in sorted(self.state.members.items()) if m.compute and m.status == "measured"]
-        if not members:
+        measured = [member.peer for member in ready_to_serve(self.state)]
+        if not measured:
             return None  # nobody has measured yet; the founder will
-        measured = {member.peer for member in members}
-        key = repr((model, self._cuts, sorted(measured)))
+        key = repr((model, self._cuts, measured))
         if key == self._planned_key:
             return None
         self._planned_key = key
-        request = PlanRequest(
-            units=self._units,
-            peers=tuple(planner_profile(member) for member in members),
-            links=tuple(planner_link(x) for x in self.state.links if x.src in measured and x.dst in measured),
-            context=model.context,
-            sessions=model.sessions,
-            objective=model.objective,
-        )
-        return Wanted(request, key)
+        return Wanted(plan_request(self.state, self._units), key)
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""
@@ -149,17 +180,8 @@ class Coordinator:
         state = self.state
         if state.plan is None or state.model is None or state.serving() is not None or self._cuts is not None:
             return None
-        members = [m for _, m in sorted(state.members.items()) if m.compute and m.status == "measured"]
-        here = {member.peer for member in members}
-        request = PlanRequest(
-            units=self._units,
-            peers=tuple(planner_profile(member) for member in members),
-            links=tuple(planner_link(x) for x in state.links if x.src in here and x.dst in here),
-            context=state.model.context,
-            sessions=state.model.sessions,
-            objective=state.model.objective,
-        )
-        plan = replan_held(request, {member.peer: member.held for member in members})
+        held = {peer: member.held for peer, member in state.members.items()}
+        plan = replan_held(plan_request(state, self._units), held)
         return None if plan is None else PlanProposed(plan_record(plan, state.last_version + 1))
 
     def _follow_up(self) -> Command | None:
@@ -175,6 +197,27 @@ class Coordinator:
         members = self.state.members
         self._joined = [peer for peer in self._joined if peer in members]
         self._joined += [peer for peer in members if peer not in self._joined]
+
+
+def ready_to_serve(state: MeshState) -> list[Member]:
+    """The members that a plan may use, by peer id."""
+    return [m for _, m in sorted(state.members.items()) if m.compute and m.status == "measured"]
+
+
+def plan_request(state: MeshState, units: Sequence[Unit]) -> PlanRequest:
+    """What the planner is asked in this state, once a model is chosen."""
+    model = state.model
+    assert model is not None
+    members = ready_to_serve(state)
+    here = {member.peer for member in members}
+    return PlanRequest(
+        units=tuple(units),
+        peers=tuple(planner_profile(member) for member in members),
+        links=tuple(planner_link(x) for x in state.links if x.src in here and x.dst in here),
+        context=model.context,
+        sessions=model.sessions,
+        objective=model.objective,
+    )
 
 
 def check_cuts(cuts: tuple[int, ...], units: int) -> None:

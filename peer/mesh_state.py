@@ -8,6 +8,7 @@ times in microseconds, so that Python and JavaScript spell every number alike.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, assert_never, cast
@@ -19,6 +20,7 @@ MemberStatus = Literal["joining", "measured", "leaving"]
 MICRO = 1_000_000
 MAX_TEXT = 512  # characters of a name, reason or sentence in a command
 MAX_ITEMS = 4096  # entries of a list or map in a command
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot: no entry could carry it
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +371,8 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise BadCommand(f"{where}: expected a string of at most {MAX_TEXT} characters")
+    if not isinstance(value, str) or len(value) > MAX_TEXT or _LONE_SURROGATE.search(value):
+        raise BadCommand(f"{where}: expected a string of at most {MAX_TEXT} characters of Unicode")
     return value
 
 

@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 from peer.errors import Interrupted
+from peer.names import plain_lines
 from peer.options import INTERRUPTED
 
 if TYPE_CHECKING:  # not at run time: it brings the whole runtime along, which not every command needs
@@ -38,7 +39,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def say(text: str) -> None:
     """A line of progress; standard output stays free for answers and data."""
-    err.print(text, markup=False, soft_wrap=not err.is_terminal)
+    err.print(plain_lines(text), markup=False, soft_wrap=not err.is_terminal)
 
 
 def whisper(_: str) -> None:
@@ -46,8 +47,8 @@ def whisper(_: str) -> None:
 
 
 def write(text: str) -> None:
-    """Part of an answer, at once."""
-    sys.stdout.write(text)
+    """Part of an answer, at once. A terminal gets no control characters: other peers pick the tokens."""
+    sys.stdout.write(plain_lines(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 

@@ -17,10 +17,11 @@ from rich.text import Text
 
 from peer.commands.asking import asker
 from peer.commands.terminal import either, interrupts, out
+from peer.coordinator import plan_request
 from peer.errors import BadCommand
 from peer.mesh import Mesh
-from peer.mesh_state import MeshState, planner_link, planner_profile
-from peer.names import named, names
+from peer.mesh_state import MeshState
+from peer.names import named, names, plain
 from peer.options import bytes_text
 from planner.codec import decode_request, encode_answer
 from planner.explain import explain
@@ -72,7 +73,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
             part["kv_bytes"] += stage.kv_bytes
             part["overhead_bytes"] = stage.overhead_bytes
     return {
-        "model": model.name if model else None,
+        "model": plain(model.name) if model else None,
         "model_id": model.model if model else None,
         "units": len(units),
         "context": model.context if model else 0,
@@ -150,7 +151,7 @@ def view(data: dict[str, Any]) -> Group:
         shown.add_column(heading, justify="left" if heading in ("stage", "units") else "right", no_wrap=True)
     for member in data["members"]:
         if member["compute"]:
-            shown.add_row(*_row(member))
+            shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
     asking = [member["name"] for member in data["members"] if not member["compute"] and not member["self"]]
     tail = [f"asking: {', '.join(asking)}"] if asking else []
     plan_data = data["plan"]
@@ -198,7 +199,7 @@ def holders(mesh: Mesh) -> Table:
     for stage in state.plan.stages if state.plan is not None else ():
         member = state.members[stage.primary]
         shown.add_row(
-            called[stage.primary],
+            Text(called[stage.primary]),
             units_text(request, stage.first, stage.stop),
             _mib(stage.weight_bytes),
             _mib(stage.kv_bytes),
@@ -239,18 +240,7 @@ async def _of_mesh(args: argparse.Namespace) -> PlanRequest:
 
 def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
     """What the coordinator asks the planner, rebuilt from the state every member has."""
-    model = state.model
-    assert model is not None
-    members = [m for _, m in sorted(state.members.items()) if m.compute and m.status == "measured"]
-    here = {member.peer for member in members}
-    return PlanRequest(
-        units=manifest.planner_units(),
-        peers=tuple(planner_profile(member) for member in members),
-        links=tuple(planner_link(x) for x in state.links if x.src in here and x.dst in here),
-        context=model.context,
-        sessions=model.sessions,
-        objective=model.objective,
-    )
+    return plan_request(state, manifest.planner_units())
 
 
 def with_names(
