@@ -76,8 +76,11 @@ export class PieceCache {
   static async open(settings: CacheSettings): Promise<PieceCache> {
     try {
       const shelf = await IndexedShelf.open();
-      const persisted = await askToPersist();
-      return new PieceCache(shelf, 'indexeddb', persisted, settings);
+      const cache = new PieceCache(shelf, 'indexeddb', false, settings);
+      void askToPersist().then((persisted) => {
+        cache.persisted = persisted; // not waited for: Firefox asks the person first
+      });
+      return cache;
     } catch {
       const cache = new PieceCache(new MemoryShelf(), 'memory', false, settings);
       cache.refused('This browser keeps nothing for this page (a private window?)');
