@@ -14,10 +14,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, assert_never, cast
 
 from peer.errors import BadCommand
-from planner.types import Link, Objective, PeerProfile, Plan, Stage, UnitKind
+from planner.types import Holding, Link, Objective, PeerProfile, Plan, Stage, UnitKind
 
 MemberStatus = Literal["joining", "measured", "leaving"]
 MICRO = 1_000_000
+_HOLDINGS: Mapping[str, Holding] = {
+    "wasm": "wide",
+    "webgpu": "packed",
+}  # of tabs; processes map their weights
 MAX_TEXT = 512  # characters of a name, reason or sentence in a command
 MAX_ITEMS = 4096  # entries of a list or map in a command
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot: no entry could carry it
@@ -285,6 +289,7 @@ def planner_profile(member: Member) -> PeerProfile:
         prefill_s=seconds(profile.prefill_ns),
         step_s=profile.step_ns / 1e9,
         batch_s=seconds(profile.batch_ns),
+        holding=_HOLDINGS.get(profile.provider, "mapped"),
     )
 
 

@@ -13,7 +13,18 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from planner.cost import check_request
 from planner.errors import RequestError
-from planner.types import Infeasible, Link, Objective, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
+from planner.types import (
+    Holding,
+    Infeasible,
+    Link,
+    Objective,
+    PeerProfile,
+    Plan,
+    PlanRequest,
+    Stage,
+    Unit,
+    UnitKind,
+)
 
 MAX_BYTES = 4 * 2**20  # 64 peers with all their links take 0.6 MiB
 MAX_UNITS = 320  # 159 blocks; the deepest llama-family model known has 126
@@ -134,6 +145,9 @@ class _Fields:
             _refuse(f"{self.where}.{name}", f"an integer from 0 to {most}", value)
         return value
 
+    def integer_or_none(self, name: str) -> int | None:
+        return None if self.raw[name] is None else self.integer(name)
+
     def number(self, name: str) -> float:
         return _number(f"{self.where}.{name}", self.raw[name])
 
@@ -178,6 +192,14 @@ def _objective(fields: _Fields) -> Objective:
     return "latency" if value == "latency" else "throughput"
 
 
+def _holding(fields: _Fields) -> Holding:
+    known: dict[object, Holding] = {holding: holding for holding in get_args(Holding)}
+    value = fields.raw["holding"]
+    if value not in known:
+        _refuse(f"{fields.where}.holding", " or ".join(get_args(Holding)), value)
+    return known[value]
+
+
 def _sentence(where: str, raw: object) -> str:
     return _text(where, raw, MAX_TEXT)
 
@@ -199,6 +221,8 @@ def _unit(where: str, raw: object) -> Unit:
         flops_per_token=fields.integer("flops_per_token"),
         kv_bytes_per_token=fields.integer("kv_bytes_per_token"),
         out_bytes_per_token=fields.integer("out_bytes_per_token"),
+        packed_bytes=fields.integer_or_none("packed_bytes"),
+        wide_bytes=fields.integer_or_none("wide_bytes"),
     )
 
 
@@ -212,6 +236,7 @@ def _peer(where: str, raw: object) -> PeerProfile:
         prefill_s=fields.times("prefill_s"),
         step_s=fields.number("step_s"),
         batch_s=fields.times("batch_s"),
+        holding=_holding(fields),
     )
 
 

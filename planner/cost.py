@@ -26,13 +26,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import get_args
 
 from planner.errors import RequestError
-from planner.types import Link, PeerProfile, PlanRequest, Stage, Unit, UnitKind
+from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit, UnitKind
 
 PICO = 10**12  # picoseconds in a second; fine enough that 1000 roundings stay under a nanosecond
 MAX_COHORTS = 16  # more cohorts than this in flight change a predicted rate by less than measurement does
 MAX_SECONDS = 1e6  # no single measured time is longer than this
+HOLDINGS: tuple[Holding, ...] = get_args(Holding)
+_COUNTS = (
+    *("weight_bytes", "flops_per_token", "kv_bytes_per_token", "out_bytes_per_token"),
+    *("packed_bytes", "wide_bytes"),
+)
 MAX_SUM = 2**58  # picoseconds or bytes a plan may add up to: 80 hours, 256 PiB; keeps 64-bit sums exact
 
 
@@ -84,16 +90,16 @@ def hop_ps(link: Link, row_bytes: int, rows: int) -> int:
     return picoseconds(link.rtt_s / 2) + picoseconds(link.overhead_s) + transfer_ps(link, row_bytes, rows)
 
 
-def unit_bytes(request: PlanRequest, unit: Unit) -> tuple[int, int]:
+def unit_bytes(request: PlanRequest, unit: Unit, holding: Holding = "mapped") -> tuple[int, int]:
     """(weights, KV of every promised session at full context) of one unit."""
-    return unit.weight_bytes, unit.kv_bytes_per_token * request.context * request.sessions
+    return unit.held_bytes(holding), unit.kv_bytes_per_token * request.context * request.sessions
 
 
 def stage_bytes(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> tuple[int, int, int]:
     """(weights, KV, overhead) that units [first, stop) take on `peer`; they fit when the sum is within its
     pledge.
     """
-    parts = [unit_bytes(request, unit) for unit in request.units[first:stop]]
+    parts = [unit_bytes(request, unit, peer.holding) for unit in request.units[first:stop]]
     return sum(w for w, _ in parts), sum(kv for _, kv in parts), peer.overhead_bytes
 
 
@@ -275,8 +281,8 @@ def check_request(request: PlanRequest) -> None:
     _check_once("peer", [peer.peer for peer in request.peers])
     _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
     for unit in request.units:
-        for field in ("weight_bytes", "flops_per_token", "kv_bytes_per_token", "out_bytes_per_token"):
-            if getattr(unit, field) < 0:
+        for field in _COUNTS:
+            if (getattr(unit, field) or 0) < 0:
                 raise RequestError(f"unit {unit.name}: expected {field} >= 0, got {getattr(unit, field)}")
     kinds = sorted({unit.kind for unit in request.units})
     for peer in request.peers:
@@ -319,7 +325,7 @@ def _check_seconds(where: str, value: float) -> None:
 
 
 def _check_sums(request: PlanRequest) -> None:
-    size = sum(sum(unit_bytes(request, unit)) for unit in request.units)
+    size = sum(max(sum(unit_bytes(request, unit, how)) for how in HOLDINGS) for unit in request.units)
     size += sum(peer.overhead_bytes for peer in request.peers)
     if size > MAX_SUM or any(peer.memory_bytes > MAX_SUM for peer in request.peers):
         raise RequestError(f"expected sizes that add up to at most {MAX_SUM} bytes")

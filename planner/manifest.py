@@ -91,6 +91,8 @@ class Manifest:
                 unit.flops_per_token,
                 unit.kv_bytes_per_token,
                 unit.out_bytes_per_token,
+                packed_bytes(unit),
+                wide_bytes(unit, self.architecture),
             )
             for unit in self.units
         )
@@ -98,6 +100,29 @@ class Manifest:
     def blobs(self, first: int, stop: int) -> tuple[BlobRef, ...]:
         """The blobs that units [first, stop) need, each once, in order."""
         return tuple({unit.blob.sha256: unit.blob for unit in self.units[first:stop]}.values())
+
+
+def packed_bytes(unit: ManifestUnit) -> int:
+    """What the unit's weights occupy in a tab with a GPU, which multiplies packed ones; an embedding lies in memory."""
+    return sum(
+        4 * math.prod(tensor.shape) if tensor.dtype == "f16" and unit.kind != "embed" else tensor.bytes
+        for tensor in unit.tensors
+    )
+
+
+def wide_bytes(unit: ManifestUnit, architecture: Architecture) -> int:
+    """The same in a tab that unpacks every linear to float32; an embedding stays as it is stored."""
+    if unit.kind == "embed":
+        return packed_bytes(unit)
+    columns = {"o": architecture.heads * architecture.head_size, "down": architecture.ffn}
+    total = 0
+    for tensor in unit.tensors:
+        linear, _, form = tensor.name.rpartition(".")
+        if linear and form in ("q4", "q8", "w"):
+            total += 4 * tensor.shape[0] * columns.get(linear, architecture.hidden)
+        elif form not in ("scale", "zero", "rest"):
+            total += tensor.bytes
+    return total
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

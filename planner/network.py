@@ -92,11 +92,14 @@ def only(net: Network, places: Sequence[int]) -> Network:
 def room(request: PlanRequest, peers: Sequence[str]) -> tuple[Ints, Ints]:
     """(need, pledged): bytes of units [p, q) on each peer, (N, L+1, L+1), and bytes pledged, (N,)."""
     known = cost.profiles(request)
-    sizes = np.array([0, *(sum(cost.unit_bytes(request, unit)) for unit in request.units)], dtype=np.int64)
-    prefix = np.cumsum(sizes)
+    of_holding = {
+        holding: np.cumsum([0, *(sum(cost.unit_bytes(request, unit, holding)) for unit in request.units)])
+        for holding in {known[peer].holding for peer in peers}
+    }
+    prefix = np.array([of_holding[known[peer].holding] for peer in peers], dtype=np.int64)
     overhead = np.array([known[peer].overhead_bytes for peer in peers], dtype=np.int64)
     pledged = np.array([known[peer].memory_bytes for peer in peers], dtype=np.int64)
-    return prefix[None, None, :] - prefix[None, :, None] + overhead[:, None, None], pledged
+    return prefix[:, None, :] - prefix[:, :, None] + overhead[:, None, None], pledged
 
 
 def build(request: PlanRequest, peers: Sequence[str], rows: int, allowed: Bools | None = None) -> Network:

@@ -12,6 +12,9 @@ from typing import Literal
 UnitKind = Literal["embed", "attn", "ffn", "head"]
 Objective = Literal["latency", "throughput"]
 WeightFormat = Literal["8bit", "4bit", "f32", "f16"]
+# How a peer keeps weights: a process packed, with the embedding on its disk; a tab with a GPU packed, the embedding in
+# memory; a tab without one as float32, because WebAssembly has no fast kernel for packed weights.
+Holding = Literal["mapped", "packed", "wide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,13 @@ class Unit:
     flops_per_token: int
     kv_bytes_per_token: int  # 0 except for attn
     out_bytes_per_token: int  # activation that crosses the border after this unit; head: one token id
+    packed_bytes: int | None = None  # as weight_bytes, in a tab with a GPU; None: the same
+    wide_bytes: int | None = None  # as weight_bytes, in a tab without one; None: the same
+
+    def held_bytes(self, holding: Holding) -> int:
+        """Weights in memory on a peer that keeps them this way."""
+        found = {"mapped": self.weight_bytes, "packed": self.packed_bytes, "wide": self.wide_bytes}[holding]
+        return self.weight_bytes if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class PeerProfile:
     prefill_s: Mapping[UnitKind, float]  # one unit, one prompt token, in a chunk
     step_s: float = 0.0  # fixed cost of one step on this peer, whatever the number of units
     batch_s: Mapping[UnitKind, float] = field(default_factory=dict)  # one more row in a decode batch
+    holding: Holding = "mapped"
 
 
 @dataclass(frozen=True, slots=True)

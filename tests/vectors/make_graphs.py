@@ -12,7 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.manifest import BlobRef, Manifest, ManifestUnit, decode_manifest, encode_manifest
+from planner.manifest import (
+    BlobRef,
+    Manifest,
+    ManifestUnit,
+    decode_manifest,
+    encode_manifest,
+    packed_bytes,
+    wide_bytes,
+)
 from planner.shards import make_graphs, rotary_tables
 from planner.store import Store
 from planner.types import WeightFormat
@@ -66,6 +74,14 @@ def _case(manifest: Manifest, store: Store) -> dict[str, Any]:
         "cos": _encoded(cos.tobytes()),
         "sin": _encoded(sin.tobytes()),
         "blobs": {sha256: _encoded(_read(store, ref)) for sha256, ref in blobs.items()},
+        "held": [
+            {
+                "unit": unit.name,
+                "wasm": wide_bytes(unit, manifest.architecture),
+                "webgpu": packed_bytes(unit),
+            }
+            for unit in manifest.units
+        ],
         "linears": [
             {"unit": unit.name, "name": linear, "w": hashlib.sha256(matrix.tobytes()).hexdigest()}
             for unit in manifest.units

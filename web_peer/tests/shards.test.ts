@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 
 import { decodeManifest } from '../src/manifest';
+import { heldBytes } from '../src/measure_units';
 import { makeGraphs, type Provider, rotaryTables } from '../src/shards';
 import { columnsOf, EmbeddingTable, locationsOf, unpacked, weightBytes } from '../src/weights';
 import vectors from '../../tests/vectors/graphs.json';
@@ -37,6 +38,12 @@ describe.each(vectors.cases)('$name', (vector) => {
   test.each(vector.linears)('float32 of $unit $name', ({ unit, name, w }) => {
     const wide = unpacked(source(unit), name, columnsOf(manifest.architecture, name));
     expect(sha256(floatBytes(wide))).toBe(w);
+  });
+
+  test.each(vector.held)('what $unit occupies, as the planner counts it', ({ unit, wasm, webgpu }) => {
+    const held = source(unit).unit;
+    expect(heldBytes(held, 'wasm', manifest.architecture)).toBe(wasm);
+    expect(heldBytes(held, 'webgpu', manifest.architecture)).toBe(webgpu);
   });
 
   test('rows of the embedding are those of its matrix', () => {
