@@ -74,7 +74,7 @@ export class Bound {
       settings: () => this.settings.value,
       readable: (text) => this.inWords(text),
       name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
-      token: () => this.tokenCame(1),
+      token: () => this.tokenCame(1, true),
       over: () => this.look(),
     });
     this.view = {
@@ -237,13 +237,14 @@ export class Bound {
     const now = performance.now();
     const again = this.lastStep.step === phase.step;
     const elapsedS = again ? (now - this.lastStep.at) / 1000 : 0;
-    let steps = began(this.steps.value, phase.step, this.inWords(phase.detail));
+    let steps = began(this.steps.value, phase.step, this.inWords(phase.detail).replace(/\.$/, ''));
     if (phase.total > 0) {
       steps = progressed(steps, phase.step, phase.done, phase.total, elapsedS);
       steps = steps.map((step) =>
         step.name === phase.step && phase.perSecond > 0 ? { ...step, perSecond: phase.perSecond } : step,
       );
     }
+    if (phase.total > 0 && phase.done >= phase.total) steps = began(steps, 'ready', 'Loading it into memory');
     if (mesh !== null && isReady(mesh, phase)) steps = allDone(steps);
     this.lastStep = { step: phase.step, at: now };
     this.steps.value = steps;
@@ -284,17 +285,20 @@ export class Bound {
     const mesh = this.tab?.mesh ?? null;
     if (mesh === null) return;
     const ran = mesh.node.core.stepsRun;
-    if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore);
+    if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore, false);
     this.ranBefore = ran;
     this.look();
   }
 
-  private tokenCame(count: number): void {
-    const state = this.tab?.mesh?.node.state;
-    const plan = state === undefined ? null : serving(state);
+  /** `own`: of an answer to this tab, which the last stage sends the token to. */
+  private tokenCame(count: number, own: boolean): void {
+    const node = this.tab?.mesh?.node;
+    const plan = node === undefined ? null : serving(node.state);
+    const route = plan === null ? [] : routeOf(plan);
+    const asks = own && node !== undefined && !route.includes(node.me) ? [node.me] : [];
     this.lastTokenAt = performance.now();
     this.activity.value = {
-      route: plan === null ? [] : routeOf(plan),
+      route: [...asks, ...route],
       tokens: this.activity.value.tokens + count,
     };
   }

@@ -80,8 +80,7 @@ function purified(html: string): string {
     ALLOWED_URI_REGEXP: SAFE_LINK,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
-    // Rules above put target and rel on links; nothing else may have them.
-    ADD_ATTR: ['target'],
+    ADD_URI_SAFE_ATTR: ['class', 'rel', 'start', 'target', 'title', 'type'], // only href leads anywhere
   });
 }
 

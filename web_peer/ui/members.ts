@@ -84,8 +84,9 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
 
 const NO_PLAN = { version: 0, stages: [], predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
 
-/** "SmolLM2-135M-Instruct" with room to breathe. */
-const modelName = (name: string): string => name.replaceAll(/[-_]+/g, ' ');
+/** "SmolLM2-135M-Instruct.Q4_1" without what its file was packed as, and with room to breathe. */
+const modelName = (name: string): string =>
+  name.replace(/[.-](?:I?Q\d\w*|B?F\d+)$/i, '').replaceAll(/[-_]+/g, ' ');
 
 function order(member: Member): number {
   if (member.you) return -1;

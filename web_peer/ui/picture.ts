@@ -85,7 +85,7 @@ export function arcPath(run: Run, units: number, radius: number): string {
   }
   const point = (share: number): string => {
     const angle = 2 * Math.PI * share;
-    return `${(radius * Math.sin(angle)).toFixed(2)} ${(-radius * Math.cos(angle)).toFixed(2)}`;
+    return `${(radius * Math.sin(angle)).toFixed(2)} ${(0 - radius * Math.cos(angle)).toFixed(2)}`;
   };
   return `M ${point(from)} A ${radius} ${radius} 0 ${to - from > 0.5 ? 1 : 0} 1 ${point(to)}`;
 }
