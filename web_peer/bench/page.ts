@@ -78,7 +78,7 @@ window.openShoal = async (model, context, provider) => {
   );
   const step = (tokens: readonly number[], position: number): Promise<Answer> => {
     const pick = { sampling: GREEDY, position: position + tokens.length, history: [], generated: 0 };
-    const settings = { session: '00', turn: 0, hidden: null, last: true, pick, mostRows: 0 };
+    const settings = { session: '00', turn: 0, hidden: null, last: true, pick, prompt: false, mostRows: 0 };
     runtime.submit({ ...settings, position, tokens: Int32Array.from(tokens) });
     return new Promise((resolve) => waiting.push(resolve));
   };

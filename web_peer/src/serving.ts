@@ -64,7 +64,7 @@ export class Serving {
   /** Queues a step; a run that is not loaded refuses it at once. */
   submit(step: RunStep): void {
     const loaded = this.runtimes.get(runKey(step.run));
-    const { session, turn, position, tokens, hidden, last, mostRows } = step;
+    const { session, turn, position, tokens, hidden, last, prompt, mostRows } = step;
     if (loaded === undefined) {
       const text = `units ${step.run.first}-${step.run.stop - 1} are no longer loaded here`;
       const refusal: NotRan = { session, turn, position, have: 0, reason: 'unknown_plan', text };
@@ -72,7 +72,7 @@ export class Serving {
       return;
     }
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
-    loaded.runtime.submit({ session, turn, position, tokens, hidden, last, pick, mostRows });
+    loaded.runtime.submit({ session, turn, position, tokens, hidden, last, pick, prompt, mostRows });
   }
 
   /** Frees the session's slot; what still waits of it is dropped. */

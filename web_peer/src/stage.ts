@@ -41,6 +41,10 @@ export interface Pick {
  * `last`: the last chunk of a prompt, or a decode step; only then does the head run, for the last token, and `pick`
  * is applied. `turn` is given back with the answer. A decode batch with this step has at most `mostRows` rows (0: no
  * bound), so that stages overlap.
+ *
+ * `prompt`: these tokens are given, not sampled, however few they are. Attention adds up in another order for a single
+ * token than for several, so a stream is repeated to the bit when its prompt is sent as prompt again, in any chunks,
+ * and its sampled tokens one by one.
  */
 export interface Step {
   readonly session: SessionId;
@@ -51,6 +55,7 @@ export interface Step {
   readonly last: boolean;
   readonly pick: Pick | null;
   readonly mostRows: number;
+  readonly prompt: boolean;
 }
 
 export interface Done {
@@ -429,9 +434,9 @@ function isFinite(values: Float32Array): boolean {
   return Number.isFinite(sum);
 }
 
-/** One token and its answer wanted: it may share a call. Tokens of a prompt go by themselves. */
+/** One token that was sampled: it may share a call. Tokens of a prompt go by themselves. */
 function isDecode(step: Step, width: number): boolean {
-  return step.last && tokensOf(step, width) === 1;
+  return !step.prompt && tokensOf(step, width) === 1;
 }
 
 function tokensOf({ tokens, hidden }: Step, width: number): number {
