@@ -23,7 +23,10 @@ from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
 LEASE_S = 600.0  # a session that nobody continues is freed after this
-MAX_PENDING_STEPS = 4096  # per session; a sender that ignores this is refused
+LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
+MAX_STEP_POSITIONS = 256  # eight chunks; more would hold up the sessions beside it
+MAX_PENDING_STEPS = 65536  # per session: an answer of that length can be replayed, a token to a step
+MAX_PENDING_BYTES = 256 * 1024 * 1024  # per session: a whole prompt that waits for a slow stage
 
 Run_ = tuple[int, int]  # units [first, stop)
 
@@ -92,6 +95,7 @@ class _Seat:
     touched: float
     in_flight: int = 0
     pending: deque[frames.Step] = field(default_factory=deque)
+    pending_bytes: int = 0
 
     @property
     def upstream(self) -> str:
@@ -106,6 +110,13 @@ class _Seat:
     @property
     def downstream(self) -> str | None:
         return None if self.is_tail else self.opening.route[self.opening.stage + 1]
+
+    def leans_on(self, peer: str) -> bool:
+        """Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back."""
+        route = self.opening.route
+        if self.opening.stage == 0 or self.is_tail:
+            return peer in (self.downstream, self.upstream, route[0], route[-1])
+        return peer in (self.downstream, self.upstream)
 
 
 class StageCore:
@@ -199,10 +210,10 @@ class StageCore:
         if seat is not None and frame.turn <= seat.opening.turn:
             return []  # an older turn that was overtaken
         if seat is not None and seat.run != run:
-            effects.append(FreeSlot(seat.run, frame.session))
+            effects += self._free(frame.session)
             seat = None
         if seat is None:
-            evicted = self._make_room(run, frame.session)
+            evicted = self._make_room(now, run, frame.session)
             if evicted is None:
                 text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
                 return [*effects, self._no(frame, Reason.NO_SLOT, text)]
@@ -225,11 +236,10 @@ class StageCore:
             return self._stop(
                 seat, Reason.BAD_STEP, "a first stage takes int32 tokens, later ones float32 activations"
             )
-        if len(seat.pending) >= MAX_PENDING_STEPS:
-            return self._stop(seat, Reason.BAD_STEP, f"more than {MAX_PENDING_STEPS} steps wait")
-        seat.touched = now
-        seat.pending.append(frame)
-        return self._feed(seat)
+        if frame.count > MAX_STEP_POSITIONS:
+            text = f"a step of at most {MAX_STEP_POSITIONS} positions was expected, got {frame.count}"
+            return self._stop(seat, Reason.BAD_STEP, text)
+        return self._queue(now, seat, frame)
 
     def token(self, now: float, sender: str, frame: Token) -> list[StageEffect]:
         """The tail's token starts the next decode step at the first stage."""
@@ -240,13 +250,10 @@ class StageCore:
             if sender == seat.opening.route[-1]:
                 seat.active = False
             return []
-        seat.touched = now
         ids = tensor_of(np.array([frame.token], dtype=np.int32))
         opening = seat.opening
-        seat.pending.append(
-            frames.Step(opening.session, opening.turn, opening.plan, frame.position, 1, 1, ids)
-        )
-        return self._feed(seat)
+        step = frames.Step(opening.session, opening.turn, opening.plan, frame.position, 1, 1, ids)
+        return self._queue(now, seat, step)
 
     def cancel(self, sender: str, frame: Cancel) -> list[StageEffect]:
         """The asker wants no more tokens; the cache stays for its next turn unless it says otherwise."""
@@ -312,12 +319,12 @@ class StageCore:
     # --- the world around
 
     def peer_gone(self, peer: str) -> list[StageEffect]:
-        """Frees the sessions of an asker that is gone; tells askers whose next stage is gone."""
+        """Frees the sessions of an asker that is gone; tells askers whose answer needs the peer that is."""
         effects: list[StageEffect] = []
         for session, seat in sorted(self._seats.items()):
             if seat.opening.origin == peer:
                 effects += self._free(session)
-            elif seat.active and peer in (seat.downstream, seat.upstream):
+            elif seat.active and seat.leans_on(peer):
                 seat.active = False
                 seat.pending.clear()
                 text = f"the connection to peer {peer} is gone"
@@ -347,12 +354,21 @@ class StageCore:
 
     # --- inner moves
 
+    def _queue(self, now: float, seat: _Seat, step: frames.Step) -> list[StageEffect]:
+        seat.pending_bytes += len(step.tensor.data)
+        if len(seat.pending) >= MAX_PENDING_STEPS or seat.pending_bytes > MAX_PENDING_BYTES:
+            return self._stop(seat, Reason.BAD_STEP, "too many steps wait")
+        seat.touched = now
+        seat.pending.append(step)
+        return self._feed(seat)
+
     def _feed(self, seat: _Seat) -> list[StageEffect]:
         effects: list[StageEffect] = []
         while seat.active and seat.pending and seat.in_flight < AHEAD_STEPS:
             if seat.downstream is not None and seat.downstream in self._full:
                 break
             frame = seat.pending.popleft()
+            seat.pending_bytes -= len(frame.tensor.data)
             seat.in_flight += 1
             last = bool(frame.last)
             finish = None
@@ -401,13 +417,17 @@ class StageCore:
         frame = Token(opening.session, opening.turn, position, token, int(finish))
         return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
 
-    def _make_room(self, run: Run_, session: bytes) -> list[StageEffect] | None:
+    def _make_room(self, now: float, run: Run_, session: bytes) -> list[StageEffect] | None:
         taken = [
             (seat.touched, key) for key, seat in self._seats.items() if seat.run == run and key != session
         ]
         if len(taken) < self._slots[run]:
             return []
-        idle = sorted((touched, key) for touched, key in taken if not self._seats[key].active)
+        idle = sorted(
+            (touched, key)
+            for touched, key in taken
+            if not self._seats[key].active or (now - touched > LEFT_S and not self._seats[key].in_flight)
+        )
         return self._free(idle[0][1]) if idle else None
 
     def _free(self, session: bytes) -> list[StageEffect]:

@@ -182,6 +182,8 @@ class OriginSession:
         self.tokens.append(frame.token)
         self._generated += 1
         emit = Emit(frame.token, frame.position)
+        if frame.finish == Finish.MORE and self._ask is not None and self._generated >= self._ask.max_tokens:
+            return [emit, *self.cancel("length")]  # a tail that does not count would go on for ever
         match Finish(frame.finish):
             case Finish.MORE:
                 return [emit]

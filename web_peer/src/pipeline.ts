@@ -23,7 +23,10 @@ import { floats, integers, tensorOf } from './tensors';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
-export const MAX_PENDING_STEPS = 4096; // per session; a sender that ignores this is refused
+const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
+const MAX_STEP_POSITIONS = 256; // eight chunks; more would hold up the sessions beside it
+const MAX_PENDING_STEPS = 65536; // per session: an answer of that length can be replayed, a token to a step
+const MAX_PENDING_BYTES = 256 * 1024 * 1024; // per session: a whole prompt that waits for a slow stage
 
 /** How the head's logits become the token for `position`: plain values, since the runtime is a worker. */
 export interface Pick {
@@ -101,6 +104,7 @@ interface Seat {
   touched: number;
   inFlight: number;
   pending: Step[];
+  pendingBytes: number;
 }
 
 /** All sessions on this peer's stages. One peer serves at most one stage of a route. */
@@ -201,11 +205,11 @@ export class StageCore {
     }
     if (seat !== undefined && frame.turn <= seat.opening.turn) return []; // an older turn that was overtaken
     if (seat !== undefined && !sameRun(seat.run, run)) {
-      effects.push({ kind: 'freeSlot', run: seat.run, session: frame.session });
+      effects.push(...this.free(frame.session));
       seat = undefined;
     }
     if (seat === undefined) {
-      const evicted = this.makeRoom(loaded, frame.session);
+      const evicted = this.makeRoom(now, loaded, frame.session);
       if (evicted === null) {
         const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
         return [...effects, no(frame, 'no_slot', text)];
@@ -225,6 +229,7 @@ export class StageCore {
       touched: now,
       inFlight: 0,
       pending: [],
+      pendingBytes: 0,
     });
     if (downstream !== undefined) {
       effects.push({ kind: 'send', peer: downstream, frame: { ...frame, stage: stage + 1 } });
@@ -240,12 +245,11 @@ export class StageCore {
     if ((frame.tensor.dtype === 'int32') !== (seat.opening.stage === 0)) {
       return this.stop(seat, 'bad_step', 'a first stage takes int32 tokens, later ones float32 activations');
     }
-    if (seat.pending.length >= MAX_PENDING_STEPS) {
-      return this.stop(seat, 'bad_step', `more than ${MAX_PENDING_STEPS} steps wait`);
+    if (frame.count > MAX_STEP_POSITIONS) {
+      const text = `a step of at most ${MAX_STEP_POSITIONS} positions was expected, got ${frame.count}`;
+      return this.stop(seat, 'bad_step', text);
     }
-    seat.touched = now;
-    seat.pending.push(frame);
-    return this.feed(seat);
+    return this.queue(now, seat, frame);
   }
 
   /** The tail's token starts the next decode step at the first stage. */
@@ -258,8 +262,7 @@ export class StageCore {
       seat.active = false;
       return [];
     }
-    seat.touched = now;
-    seat.pending.push({
+    return this.queue(now, seat, {
       kind: 'STEP',
       session: opening.session,
       turn: opening.turn,
@@ -269,7 +272,6 @@ export class StageCore {
       last: 1,
       tensor: tensorOf(Int32Array.of(frame.token), [1]),
     });
-    return this.feed(seat);
   }
 
   /** The asker wants no more tokens; the cache stays for its next turn unless it says otherwise. */
@@ -329,12 +331,12 @@ export class StageCore {
 
   // --- the world around
 
-  /** Frees the sessions of an asker that is gone; tells askers whose next stage is gone. */
+  /** Frees the sessions of an asker that is gone; tells askers whose answer needs the peer that is. */
   peerGone(peer: string): StageEffect[] {
     const effects: StageEffect[] = [];
     for (const [session, seat] of this.sorted()) {
       if (seat.opening.origin === peer) effects.push(...this.free(session));
-      else if (seat.active && (peer === seat.downstream || peer === seat.upstream)) {
+      else if (seat.active && leansOn(seat, peer)) {
         effects.push(...this.stop(seat, 'lost_neighbour', `the connection to peer ${peer} is gone`));
       }
     }
@@ -365,12 +367,23 @@ export class StageCore {
     return [...this.seats.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
   }
 
+  private queue(now: number, seat: Seat, step: Step): StageEffect[] {
+    seat.pendingBytes += step.tensor.data.byteLength;
+    if (seat.pending.length >= MAX_PENDING_STEPS || seat.pendingBytes > MAX_PENDING_BYTES) {
+      return this.stop(seat, 'bad_step', 'too many steps wait');
+    }
+    seat.touched = now;
+    seat.pending.push(step);
+    return this.feed(seat);
+  }
+
   private feed(seat: Seat): StageEffect[] {
     const effects: StageEffect[] = [];
     while (seat.active && seat.inFlight < AHEAD_STEPS) {
       if (seat.downstream !== undefined && this.full.has(seat.downstream)) break;
       const frame = seat.pending.shift();
       if (frame === undefined) break;
+      seat.pendingBytes -= frame.tensor.data.byteLength;
       seat.inFlight += 1;
       const last = frame.last === 1;
       const isFirst = seat.opening.stage === 0;
@@ -423,10 +436,12 @@ export class StageCore {
   }
 
   /** What frees a slot of these units, or null when every session on them is being answered. */
-  private makeRoom({ run, slots }: Loaded, session: SessionId): StageEffect[] | null {
+  private makeRoom(now: number, { run, slots }: Loaded, session: SessionId): StageEffect[] | null {
     const taken = this.sorted().filter(([key, seat]) => sameRun(seat.run, run) && key !== session);
     if (taken.length < slots) return [];
-    const [idlest] = taken.filter(([, seat]) => !seat.active).sort(([, a], [, b]) => a.touched - b.touched);
+    const left = (seat: Seat): boolean => now - seat.touched > LEFT_S && seat.inFlight === 0;
+    const idle = taken.filter(([, seat]) => !seat.active || left(seat));
+    const [idlest] = idle.sort(([, a], [, b]) => a.touched - b.touched);
     return idlest === undefined ? null : this.free(idlest[0]);
   }
 
@@ -446,6 +461,12 @@ export class StageCore {
   private refusal({ opening }: Seat, position: number, have: number, reason: Reason, text: string): Send {
     return no(opening, reason, text, position, have);
   }
+}
+
+/** Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back. */
+function leansOn({ opening: { route, stage }, upstream, downstream }: Seat, peer: string): boolean {
+  if (peer === upstream || peer === downstream) return true;
+  return (stage === 0 || downstream === undefined) && (peer === route[0] || peer === route.at(-1));
 }
 
 /** The token for `spec.position`, from the head's logits (vocabulary,). The runtime's worker calls it. */

@@ -177,6 +177,9 @@ export class OriginSession {
     this.tokens.push(frame.token);
     this.generated += 1;
     const emit: Emit = { kind: 'emit', token: frame.token, position: frame.position };
+    if (frame.finish === FINISH.more && this.ask !== null && this.generated >= this.ask.maxTokens) {
+      return [emit, ...this.cancel('length')]; // a tail that does not count would go on for ever
+    }
     switch (frame.finish) {
       case FINISH.endToken:
         return [emit, ...this.rest('end'), ...this.end('end')];
