@@ -21,6 +21,7 @@ from peer.mesh_state import (
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
+    MemberPaused,
     MeshState,
     UnitsHeld,
     decode_command,
@@ -33,6 +34,7 @@ from planner.placement import plan
 from planner.types import Infeasible
 
 MAX_MEMBER_NAME: Final = 64
+MAX_REASON: Final = 500
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
 COMMANDS_S: Final = 60.0
 
@@ -79,7 +81,7 @@ class Coordinating:
         match method:
             case "join":
                 return self._join(peer, body)
-            case "measured" | "held" | "leaving":
+            case "measured" | "held" | "paused" | "leaving":
                 self._from_member(peer, method, body)
                 return {}
             case _:
@@ -90,7 +92,7 @@ class Coordinating:
         self._followers.discard(peer)
         self._spent.pop(peer, None)
         if peer in self.state.members:
-            self.submit(MemberLeft(peer, reason[:500]))
+            self.submit(MemberLeft(peer, reason[:MAX_REASON]))
 
     async def close(self) -> None:
         """Ends a planner run under way."""
@@ -131,6 +133,8 @@ class Coordinating:
                 if not isinstance(said, MemberMeasured if method == "measured" else UnitsHeld):
                     raise BadCommand(f"{method}: expected what this peer itself measured or holds")
                 command = self._core.told(peer, said)
+            case "paused":
+                command = MemberPaused(peer, plain(str(body.get("why", "")))[:MAX_REASON])
             case _:
                 command = None if member.status == "leaving" else MemberLeaving(peer)
         if command is not None:

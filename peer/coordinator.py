@@ -17,6 +17,7 @@ from peer.mesh_state import (
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
+    MemberPaused,
     MeshState,
     PlanActivated,
     PlanProposed,
@@ -104,7 +105,10 @@ class Coordinator:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
         self._apply(command)
-        if isinstance(command, MemberLeaving | MemberLeft) and (quick := self._without_loading()) is not None:
+        if (
+            isinstance(command, MemberPaused | MemberLeaving | MemberLeft)
+            and (quick := self._without_loading()) is not None
+        ):
             log.append(quick)
             self._apply(quick)
         while (follow := self._follow_up()) is not None:
@@ -117,7 +121,8 @@ class Coordinator:
         model = self.state.model
         if model is None:
             return None
-        measured = [member.peer for member in ready_to_serve(self.state)]
+        ready = ready_to_serve(self.state)
+        measured = [(member.peer, member.profile.memory_bytes if member.profile else 0) for member in ready]
         if not measured:
             return None  # nobody has measured yet; the founder will
         key = repr((model, self._cuts, measured))

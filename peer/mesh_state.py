@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, assert_never, cast
+from typing import Any, Final, Literal, assert_never, cast
 
 from peer.errors import BadCommand
 from planner.types import Holding, Link, Objective, PeerProfile, Plan, Stage, UnitKind
 
-MemberStatus = Literal["joining", "measured", "leaving"]
+MemberStatus = Literal["joining", "measured", "paused", "leaving"]
+AWAY: Final[frozenset[MemberStatus]] = frozenset({"paused", "leaving"})  # no session may use such a member
 MICRO = 1_000_000
 _HOLDINGS: Mapping[str, Holding] = {
     "wasm": "wide",
@@ -154,6 +155,14 @@ class PlanRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberPaused:
+    """`peer` stays, but lends nothing until it measures again: a hidden tab, a low battery. `reason` is for people."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberLeaving:
     """A polite leave has begun: no new session may use this peer."""
 
@@ -174,6 +183,7 @@ Command = (
     | UnitsHeld
     | PlanActivated
     | PlanRefused
+    | MemberPaused
     | MemberLeaving
     | MemberLeft
 )
@@ -185,6 +195,7 @@ COMMANDS: tuple[type[Any], ...] = (
     UnitsHeld,
     PlanActivated,
     PlanRefused,
+    MemberPaused,
     MemberLeaving,
     MemberLeft,
 )
@@ -211,7 +222,7 @@ class MeshState:
         """Whether every primary of `plan` holds its units; standbys may still load."""
         return all(
             (member := self.members.get(stage.primary)) is not None
-            and member.status != "leaving"
+            and member.status not in AWAY
             and (stage.first, stage.stop) in member.held
             for stage in plan.stages
         )
@@ -242,6 +253,8 @@ def apply(state: MeshState, command: Command) -> MeshState:
             return replace(state, plan=state.proposed, proposed=None, refused="")
         case PlanRefused():
             return replace(state, proposed=None, refused=command.reason)
+        case MemberPaused():
+            return _paused(state, command.peer)
         case MemberLeaving():
             return _with_member(state, command.peer, status="leaving")
         case MemberLeft():
@@ -257,6 +270,13 @@ def _with_member(state: MeshState, peer: str, **changes: Any) -> MeshState:
     if member is None:
         return state
     return replace(state, members={**state.members, peer: replace(member, **changes)})
+
+
+def _paused(state: MeshState, peer: str) -> MeshState:
+    member = state.members.get(peer)
+    if member is None or member.status != "measured":
+        return state  # it lends nothing yet, or leaves anyway
+    return _with_member(state, peer, status="paused")
 
 
 def _measured(state: MeshState, command: MemberMeasured) -> MeshState:
@@ -377,7 +397,7 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT or _LONE_SURROGATE.search(value):
-        raise BadCommand(f"{where}: expected a string of at most {MAX_TEXT} characters of Unicode")
+        raise BadCommand(f"{where}: expected a string of at most {MAX_TEXT} characters")
     return value
 
 
@@ -448,7 +468,7 @@ def _field(kind: type[Any], name: str, value: Any, where: str) -> Any:
         case "objective":
             return _enum(value, ("latency", "throughput"), where)
         case "status":
-            return _enum(value, ("joining", "measured", "leaving"), where)
+            return _enum(value, ("joining", "measured", "paused", "leaving"), where)
         case "compute":
             return _bool(value, where)
         case "held":

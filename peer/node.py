@@ -41,7 +41,7 @@ from peer.frames import (
     Token,
 )
 from peer.links import Prober
-from peer.mesh_state import Command, MeshState, apply, decode_command, decode_state
+from peer.mesh_state import AWAY, Command, MeshState, apply, decode_command, decode_state
 from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
 from peer.serving import Serving
 from peer.session import Broken, Emit, Ended, FindRoute, OriginEffect, OriginSession, Phase, Send
@@ -202,7 +202,7 @@ class Node:
         for asking in list(self._askings.values()):
             for peer in asking.core.route:
                 member = self.state.members.get(peer)
-                if member is None or member.status == "leaving":
+                if member is None or member.status in AWAY:
                     why = f"peer {_name(self.state, peer)} left the mesh"
                     effects = asking.core.peer_gone(time.monotonic(), peer, why)
                     self.perform_origin(asking.core.session, effects)
@@ -329,7 +329,7 @@ class Node:
         self.state_changed()
 
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
-        if method in ("join", "measured", "held", "leaving"):
+        if method in ("join", "measured", "held", "paused", "leaving"):
             if self.coordinating is None:
                 raise NotAdmitted("this peer is not the coordinator")
             return self.coordinating.answer(peer, method, body)

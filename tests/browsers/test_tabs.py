@@ -8,10 +8,12 @@ import pytest
 
 from peer.asking import Delta, Settings
 from peer.mesh import Mesh
-from .conftest import Driver, Models, founded, launch
+
+from .conftest import WITHIN_S, Driver, Models, founded, launch
 
 PROMPT = "The capital of France is"
 TOKENS = 24
+ANSWER_TOKENS = 64
 
 
 async def tokens_of(mesh: Mesh, prompt: str, count: int) -> list[int]:
@@ -38,3 +40,45 @@ async def test_a_tab_asks_a_python_mesh(
         answer = await tab.run(f"shoal.complete({PROMPT!r}, {TOKENS})")
         assert answer["tokens"] == expected
         await made.close()
+
+
+@pytest.mark.parametrize(
+    ("browsers", "cuts"),
+    [(("chromium",), (31,)), (("firefox",), (31,)), (("chromium", "firefox"), (20, 41))],
+    ids=["python+chromium", "python+firefox", "python+chromium+firefox"],
+)
+async def test_tabs_compute_what_python_computes(
+    driver: Driver,
+    harness: Path,
+    models: Models,
+    tmp_path: Path,
+    browsers: tuple[str, ...],
+    cuts: tuple[int, ...],
+) -> None:
+    async with founded(models, harness, weights="f32", cuts=cuts) as mesh:
+        assert mesh.link is not None
+        opened = []
+        for browser in browsers:
+            made = await launch(driver, browser, tmp_path / browser)
+            opened.append(made)
+            tab = await made.tab(mesh.link.server)
+            status = await tab.join(mesh.link.url(), lends=True)
+            assert status["state"] == "in", status
+        await mesh.until_serving(WITHIN_S)
+        assert await tokens_of(mesh, PROMPT, ANSWER_TOKENS) == await alone(models, PROMPT, ANSWER_TOKENS)
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, {TOKENS})")
+        assert len(answer["tokens"]) == TOKENS
+        for made in opened:
+            await made.close()
+
+
+async def alone(models: Models, prompt: str, count: int) -> list[int]:
+    """The answer of one Python peer."""
+    if prompt not in _ALONE:
+        async with founded(models, models.store.root / "nowhere", weights="f32") as mesh:
+            await mesh.until_serving(WITHIN_S)
+            _ALONE[prompt] = await tokens_of(mesh, prompt, count)
+    return _ALONE[prompt]
+
+
+_ALONE: dict[str, list[int]] = {}

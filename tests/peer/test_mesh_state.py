@@ -17,6 +17,7 @@ from peer.mesh_state import (
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
+    MemberPaused,
     MeshState,
     ModelChosen,
     PlanActivated,
@@ -66,6 +67,7 @@ EXAMPLES: tuple[Command, ...] = (
     UnitsHeld("a", ((0, 3),)),
     PlanActivated(3),
     PlanRefused("needs 5 MiB more"),
+    MemberPaused("a", "the tab is hidden"),
     MemberLeaving("a"),
     MemberLeft("a", "lost"),
 )
@@ -297,3 +299,47 @@ def test_whatever_happens_followers_agree_and_versions_only_rise(seed: int) -> N
             assert all(mesh.core.state.members[peer].status == "measured" for peer in serving.route)
         versions.append(mesh.core.state.last_version)
     assert versions == sorted(versions)
+
+
+def test_a_paused_member_stays_and_comes_back_by_measuring() -> None:
+    profile = Profile(MIB, 0, {}, {}, {}, 0, "wasm", 1)
+    plan = PlanRecord(1, (PlanStage(0, 4, "a"),), 1, 1)
+    state = MeshState()
+    for command in (
+        ModelChosen("m", "toy", 4, 64, 1, "latency"),
+        MemberJoined("a", "tab", True),
+        MemberMeasured("a", profile, ()),
+        PlanProposed(plan),
+        UnitsHeld("a", ((0, 4),)),
+        PlanActivated(1),
+    ):
+        state = apply(state, command)
+    assert state.serving() == plan
+    paused = apply(state, MemberPaused("a", "the tab is hidden"))
+    assert paused.members["a"].status == "paused"
+    assert paused.members["a"].held == ((0, 4),)
+    assert paused.serving() is None
+    assert apply(paused, MemberMeasured("a", profile, ())).serving() == plan
+    leaving = apply(paused, MemberLeaving("a"))
+    assert apply(leaving, MemberPaused("a", "late")).members["a"].status == "leaving"
+
+
+def test_pause_and_another_pledge_call_for_new_plans() -> None:
+    coordinator = Coordinator("a", UNITS)
+    coordinator.submit(ModelChosen("m", "toy", len(UNITS), 64, 1, "latency"))
+    for peer in ("a", "b"):
+        coordinator.submit(MemberJoined(peer, peer, True))
+        coordinator.submit(MemberMeasured(peer, Profile(64 * MIB, 0, {}, {}, {}, 0, "cpu", 1), ()))
+
+    def asked() -> tuple[str, ...] | None:
+        wanted = coordinator.wanted()
+        return None if wanted is None else tuple(peer.peer for peer in wanted.request.peers)
+
+    assert asked() == ("a", "b")
+    assert asked() is None
+    coordinator.submit(MemberPaused("b", "the battery is low"))
+    assert asked() == ("a",)
+    coordinator.submit(MemberMeasured("b", Profile(64 * MIB, 0, {}, {}, {}, 0, "cpu", 1), ()))
+    assert asked() == ("a", "b")
+    coordinator.submit(MemberMeasured("b", Profile(32 * MIB, 0, {}, {}, {}, 0, "cpu", 1), ()))
+    assert asked() == ("a", "b")

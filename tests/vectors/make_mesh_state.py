@@ -16,6 +16,7 @@ from peer.mesh_state import (
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
+    MemberPaused,
     MeshState,
     ModelChosen,
     PlanActivated,
@@ -70,10 +71,11 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             UnitsHeld(peer, rng.choice((((0, 3),), ((0, 3), (3, 6)), ()))),
             PlanActivated(proposed if rng.random() < 0.8 else proposed + 1),
             PlanRefused("no peer has room for the head: 80 MB wanted"),
+            MemberPaused(peer, "the tab is hidden"),
             MemberLeaving(peer),
             MemberLeft(peer, "left"),
         ),
-        (1, 6, 5, 4, 8, 4, 1, 1, 1),
+        (1, 6, 5, 4, 8, 4, 1, 1, 1, 1),
     )[0]
 
 

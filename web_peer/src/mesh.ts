@@ -148,7 +148,7 @@ export class Mesh {
     };
   }
 
-  /** Stops lending but stays: the coordinator drains this tab, answers move elsewhere, memory is given back. */
+  /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
   async pause(why: string): Promise<void> {
     if (this.lending.kind !== 'lending' || this.holding === null) return;
     this.setLending({ kind: 'paused', why });

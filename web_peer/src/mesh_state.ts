@@ -24,7 +24,12 @@ import {
 } from './json_codec';
 
 export type Objective = 'latency' | 'throughput';
-export type MemberStatus = 'joining' | 'measured' | 'leaving';
+export type MemberStatus = 'joining' | 'measured' | 'paused' | 'leaving';
+
+/** No session may use a member of these. */
+export function isAway({ status }: Member): boolean {
+  return status === 'paused' || status === 'leaving';
+}
 
 /** Units [first, stop). */
 export interface Run {
@@ -155,6 +160,13 @@ export interface PlanRefused {
   readonly reason: string;
 }
 
+/** `peer` stays, but lends nothing until it measures again: a hidden tab, a low battery. `reason` is for people. */
+export interface MemberPaused {
+  readonly kind: 'MemberPaused';
+  readonly peer: string;
+  readonly reason: string;
+}
+
 /** A polite leave has begun: no new session may use this peer. */
 export interface MemberLeaving {
   readonly kind: 'MemberLeaving';
@@ -175,6 +187,7 @@ export type Command =
   | UnitsHeld
   | PlanActivated
   | PlanRefused
+  | MemberPaused
   | MemberLeaving
   | MemberLeft;
 
@@ -209,7 +222,7 @@ export const EMPTY_STATE: MeshState = {
 export function readyFor(state: MeshState, plan: PlanRecord): boolean {
   return plan.stages.every(({ primary, first, stop }) => {
     const member = state.members.get(primary);
-    if (member === undefined || member.status === 'leaving') return false;
+    if (member === undefined || isAway(member)) return false;
     return member.held.some((run) => run.first === first && run.stop === stop);
   });
 }
@@ -241,6 +254,11 @@ export function apply(before: MeshState, command: Command): MeshState {
       return { ...state, plan: state.proposed, proposed: null, refused: '' };
     case 'PlanRefused':
       return { ...state, proposed: null, refused: command.reason };
+    case 'MemberPaused': {
+      const member = state.members.get(command.peer);
+      // One that lends nothing yet, or leaves anyway, has nothing to pause.
+      return member?.status === 'measured' ? withMember(state, command.peer, { status: 'paused' }) : state;
+    }
     case 'MemberLeaving':
       return withMember(state, command.peer, { status: 'leaving' });
     case 'MemberLeft': {
@@ -312,7 +330,7 @@ const member = record<Member>('Member', {
   peer: text,
   name: text,
   compute: flag,
-  status: oneOf('joining', 'measured', 'leaving'),
+  status: oneOf('joining', 'measured', 'paused', 'leaving'),
   profile: maybe(profile),
   held: list(run),
 });
@@ -368,6 +386,7 @@ const COMMANDS: { readonly [K in Command['kind']]: Codec<Extract<Command, { kind
   UnitsHeld: record<UnitsHeld>('UnitsHeld', { peer: text, held: list(run) }, 'UnitsHeld'),
   PlanActivated: record<PlanActivated>('PlanActivated', { version: uint }, 'PlanActivated'),
   PlanRefused: record<PlanRefused>('PlanRefused', { reason: text }, 'PlanRefused'),
+  MemberPaused: record<MemberPaused>('MemberPaused', { peer: text, reason: text }, 'MemberPaused'),
   MemberLeaving: record<MemberLeaving>('MemberLeaving', { peer: text }, 'MemberLeaving'),
   MemberLeft: record<MemberLeft>('MemberLeft', { peer: text, reason: text }, 'MemberLeft'),
 };

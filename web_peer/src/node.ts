@@ -20,6 +20,7 @@ import {
   decodeState,
   EMPTY_STATE,
   encodeCommand,
+  isAway,
   type MeshState,
   serving,
 } from './mesh_state';
@@ -215,7 +216,7 @@ export class Node {
     for (const asking of [...this.askings.values()]) {
       for (const peer of asking.core.route) {
         const member = this.state.members.get(peer);
-        if (member !== undefined && member.status !== 'leaving') continue;
+        if (member !== undefined && !isAway(member)) continue;
         const why = `peer ${this.nameOf(peer)} left the mesh`;
         this.performOrigin(asking.core.session, asking.core.peerGone(nowS(), peer, why));
       }
