@@ -7,11 +7,11 @@
 
 import type { PieceCache } from './cache';
 import { textOf } from './engine';
+import { MeshError, NotAdmitted } from './errors';
 import { type KeptIdentity, keptIdentity, thrownAway } from './identity';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from './manifest';
-import { type JoinPhase, Mesh, phaseOf } from './mesh';
-import { MeshError, NotAdmitted } from './errors';
+import { type JoinPhase, type Mesh, phaseOf } from './mesh';
 
 const LOCK = 'shoal-lends';
 const HIDDEN_GRACE_MS = 20_000; // a glance at another tab is no reason to move units
@@ -139,13 +139,19 @@ export class Tab {
         const error = new MeshError(mesh.ended ?? 'the mesh ended');
         this.become({ kind: 'out', error, left: false });
       });
-      if (mesh.ended === null) this.become({ kind: 'in', mesh });
+      if (this.gone()) await mesh.leave('left while it came in');
+      else if (mesh.ended === null) this.become({ kind: 'in', mesh });
       else this.become({ kind: 'out', error: new MeshError(mesh.ended), left: false });
       this.settle();
     } catch (error) {
       this.release();
-      this.become({ kind: 'out', error, left: false });
+      if (!this.gone()) this.become({ kind: 'out', error, left: false });
     }
+  }
+
+  /** Whether the person left, or the page went, while this tab was coming in. */
+  private gone(): boolean {
+    return this.closed.signal.aborted || this.state.kind === 'out';
   }
 
   private become(state: TabState): void {

@@ -24,6 +24,7 @@ const CACHE_LIMIT_BYTES = 4e9;
 export interface Device {
   readonly name: string;
   readonly pledge: PledgeRange;
+  readonly wished: number | null; // memory to lend, by whoever opened the page
   readonly measure: TabOptions['measure'];
 }
 
@@ -67,7 +68,7 @@ export class Bound {
 
   constructor(device: Device) {
     this.device = device;
-    this.pledge = keptPledge(device.pledge);
+    this.pledge = device.wished ?? keptPledge(device.pledge);
     this.mine.value = this.myPart(null);
     this.asking = new Asking({
       mesh: () => this.tab?.mesh ?? null,

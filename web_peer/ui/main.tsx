@@ -3,6 +3,7 @@
 import { render } from 'preact';
 
 import { measure } from '../src/measure';
+import { wishesOf } from '../src/wishes';
 import { App } from './app';
 import { Bound } from './bind';
 import { pledgeRange } from './kept_choices';
@@ -42,13 +43,16 @@ function browserName(): string {
 const page = document.getElementById('page');
 if (page !== null) {
   applyLooks(document.documentElement);
+  const wishes = wishesOf(location.href);
+  const range = pledgeRange(isPhone, more.deviceMemory ?? null);
   const bound = new Bound({
-    name: browserName(),
-    pledge: pledgeRange(isPhone, more.deviceMemory ?? null),
+    name: wishes.name ?? browserName(),
+    pledge: range,
+    wished: wishes.memoryBytes,
     measure,
   });
   render(<App view={bound.view} />, page);
-  bound.start(location.hash.length > 1 ? location.href : '');
+  bound.start(location.hash.length > 1 ? wishes.link : '');
   // Another link pasted into the address bar of this tab.
   addEventListener('hashchange', () => location.reload());
 }
