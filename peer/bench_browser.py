@@ -13,7 +13,6 @@ import json
 import shutil
 import statistics
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,23 +32,14 @@ WEB_PEER: Final = Path(__file__).resolve().parent.parent / "web_peer"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVE_S: Final = 1200.0  # for all rounds; a slow machine takes minutes
 
+ANSWER_BYTES: Final = 256 << 20  # logits as base64 are long
+
 Figures = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the driver is told: the page, who runs on it, and the work of a round."""
-
-    executable: str
-    sides: dict[str, dict[str, Any]]
-    prompt: dict[str, Any]
-    tokens: int
-    rounds: int
 
 
 def bench_browser(args: argparse.Namespace) -> Figures:
     """`shoal bench browser`: uses args.store, args.model, args.rounds, args.tokens. Raises CannotServe."""
-    node, executable = _program("node"), _browser()
+    executable = browser_path()
     store = Store(args.store)
     model_id = find_or_import(store, args.model, "4bit")
     path = fetch_short_name(args.model, store.root) if args.model in SHORT_NAMES else Path(args.model)
@@ -61,8 +51,14 @@ def bench_browser(args: argparse.Namespace) -> Figures:
         "shoal": {"call": "openShoal", "args": [model_id, CONTEXT, "wasm"]},
         "wllama": {"call": "openWllama", "args": ["/model.gguf", CONTEXT]},
     }
-    order = Order(executable, sides, {"ids": ids, "text": text}, args.tokens, args.rounds)
-    found = asyncio.run(_drive(node, store, page, path, order))
+    order = {
+        "executable": executable,
+        "sides": sides,
+        "prompt": {"ids": ids, "text": text},
+        "tokens": args.tokens,
+        "rounds": args.rounds,
+    }
+    found = asyncio.run(drive(store, page, order, path))
     return summary(found, len(ids), args.tokens)
 
 
@@ -98,12 +94,13 @@ def build_page() -> Path:
     return WEB_PEER / "build" / "bench"
 
 
-async def _drive(node: str, store: Store, page: Path, gguf: Path, order: Order) -> Figures:
-    """Serves the page, the store and the GGUF on loopback while the driver runs."""
+async def drive(store: Store, page: Path, order: Figures, gguf: Path | None = None) -> Figures:
+    """Serves page, store and GGUF on loopback while web_peer/bench/drive.js carries out `order`. Raises CannotServe."""
 
-    async def model(_: web.Request) -> web.FileResponse:
-        return web.FileResponse(gguf)
+    async def model(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=404) if gguf is None else web.FileResponse(gguf)
 
+    node = _program("node")
     app = web.Application()
     app.router.add_get("/model.gguf", model)
     for prefix, folder in (
@@ -117,19 +114,12 @@ async def _drive(node: str, store: Store, page: Path, gguf: Path, order: Order) 
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        port = runner.addresses[0][1]
-        told = {
-            "url": f"http://127.0.0.1:{port}/bench/index.html",
-            "executable": order.executable,
-            "sides": order.sides,
-            "prompt": order.prompt,
-            "tokens": order.tokens,
-            "rounds": order.rounds,
-        }
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/bench/index.html"
         process = await asyncio.create_subprocess_exec(
             node,
             str(WEB_PEER / "bench" / "drive.js"),
-            json.dumps(told),
+            json.dumps({**order, "url": url}),
+            limit=ANSWER_BYTES,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -177,7 +167,8 @@ def _program(name: str) -> str:
     return found
 
 
-def _browser() -> str:
+def browser_path() -> str:
+    """An installed Chromium. Raises CannotServe."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         raise CannotServe(

@@ -15,6 +15,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_single import bench_single
 
             figures = bench_single(args)
+        case "browser":
+            from peer.bench_browser import bench_browser
+
+            figures = bench_browser(args)
         case _:
             from peer.bench_pipeline import bench_pipeline
 

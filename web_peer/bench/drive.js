@@ -24,26 +24,39 @@ const browser = await puppeteer.launch({
   protocolTimeout: 900_000,
 });
 try {
+  const answer = { browser: await browser.version() };
+  if (order.evaluate !== undefined) {
+    const page = await opened('page');
+    answer.value = await page.evaluate(callOf, order.evaluate.call, order.evaluate.args);
+  }
   const sides = {};
-  for (const [name, open] of Object.entries(order.sides)) {
-    const page = await browser.newPage();
-    page.on('pageerror', (error) => process.stderr.write(`${name}: ${error}\n`));
-    page.on('console', (message) => process.stderr.write(`${name}: ${message.text()}\n`));
-    await page.goto(order.url);
-    await page.waitForFunction('window.round !== undefined');
-    const opened = await page.evaluate((call, args) => globalThis[call](...args), open.call, open.args);
-    sides[name] = { page, opened, rounds: [] };
+  for (const [name, open] of Object.entries(order.sides ?? {})) {
+    const page = await opened(name);
+    sides[name] = { page, opened: await page.evaluate(callOf, open.call, open.args), rounds: [] };
   }
   // One after the other, so that a busy moment of the machine meets all; the first round warms up.
-  for (let round = 0; round <= order.rounds; round++) {
+  for (let round = 0; round <= (order.rounds ?? 0); round++) {
     for (const side of Object.values(sides)) {
       const found = await side.page.evaluate((p, n) => globalThis.round(p, n), order.prompt, order.tokens);
       if (round > 0) side.rounds.push(found);
     }
   }
-  const answer = { browser: await browser.version() };
   for (const [name, { opened, rounds }] of Object.entries(sides)) answer[name] = { opened, rounds };
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 } finally {
   await browser.close();
+}
+
+async function opened(name) {
+  const page = await browser.newPage();
+  page.on('pageerror', (error) => process.stderr.write(`${name}: ${error}\n`));
+  page.on('console', (message) => process.stderr.write(`${name}: ${message.text()}\n`));
+  await page.goto(order.url);
+  await page.waitForFunction('window.round !== undefined');
+  return page;
+}
+
+/** Runs in the page. */
+function callOf(call, args) {
+  return globalThis[call](...args);
 }

@@ -1,0 +1,143 @@
+"""How far providers are from each other: logits of one model over the same tokens, on CPU, WASM and WebGPU.
+
+`python -m tests.browsers.numerics GGUF` prints the tables of docs/numerics.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peer.bench_browser import browser_path, build_page, drive
+from peer.execution import Execution, Row
+from peer.kv_slots import KvSlots
+from planner.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
+from planner.importers.gguf import open_gguf
+from planner.manifest import decode_manifest
+from planner.shards import make_shard
+from planner.store import Store
+from planner.types import WeightFormat
+from planner.units import build_model
+
+Floats = npt.NDArray[np.float32]
+CONTEXT = 128
+PROMPT = (504, 3575, 282, 4649, 314)  # "The capital of France is"
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first `blocks` of a model, with its embedding and head: small enough for a GPU made of software."""
+
+    whole: SourceModel
+    blocks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.blocks} blocks of {self.whole.name}"
+
+    @property
+    def architecture(self) -> Architecture:
+        return replace(self.whole.architecture, blocks=self.blocks)
+
+    @property
+    def tokenizer(self) -> TokenizerSource:
+        return self.whole.tokenizer
+
+    def tensor(self, name: str) -> SourceTensor:
+        return self.whole.tensor(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one run from another over the same tokens: the largest of a logit, the steps whose best token agrees from
+    the start, and how many steps there were. `spread` is the standard deviation of the first run's logits.
+    """
+
+    largest: float
+    same: int
+    steps: int
+    spread: float
+
+
+def difference(one: Floats, other: Floats) -> Difference:
+    unequal = np.flatnonzero(one.argmax(axis=1) != other.argmax(axis=1))
+    return Difference(
+        largest=float(np.abs(one - other).max()),
+        same=int(unequal[0]) if len(unequal) else len(one),
+        steps=len(one),
+        spread=float(one.std()),
+    )
+
+
+def on_cpu(store: Store, model: str, steps: int) -> tuple[list[int], Floats]:
+    """Greedy tokens (the prompt first) and the logits (steps, vocab) that each came from."""
+    manifest = decode_manifest(store.manifest_bytes(model))
+    shard = make_shard(manifest, store, 0, len(manifest.units), "cpu")
+    execution = Execution(shard, threads=1, context=CONTEXT)
+    try:
+        slots = KvSlots(1, CONTEXT)
+        slots.admit(b"0")
+        execution.ensure(slots, 1, CONTEXT)
+        tokens, logits = list(PROMPT), []
+        hidden = execution.prompt(execution.embed(np.array(PROMPT, np.int64)), Row(0, 0))[-1:].copy()
+        while True:
+            logits.append(execution.head(hidden)[0].copy())
+            if len(logits) == steps:
+                return tokens, np.stack(logits)
+            tokens.append(int(logits[-1].argmax()))
+            row = execution.embed(np.array(tokens[-1:], np.int64))
+            hidden = execution.decode(row, range(1), [len(tokens) - 1]).copy()
+    finally:
+        execution.close()
+
+
+async def in_browser(store: Store, page: Path, model: str, provider: str, tokens: list[int]) -> Floats:
+    """Logits after the prompt and after each token more, as a tab computes them."""
+    order: dict[str, Any] = {
+        "executable": browser_path(),
+        "flags": list(SOFTWARE_GPU) if provider == "webgpu" else [],
+        "evaluate": {"call": "logits", "args": [model, provider, tokens, len(PROMPT)]},
+    }
+    found = await drive(store, page, order)
+    vocab = decode_manifest(store.manifest_bytes(model)).architecture.vocab
+    return np.frombuffer(base64.b64decode(found["value"]), np.float32).reshape(-1, vocab)
+
+
+async def table(gguf: Path) -> list[dict[str, Any]]:
+    """Every pair of providers: the whole model on CPU and WASM, two blocks of it on all three."""
+    rows: list[dict[str, Any]] = []
+    page, source = build_page(), open_gguf(gguf)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        formats: tuple[WeightFormat, ...] = ("f32", "8bit", "4bit")
+        for weights in formats:
+            for blocks, steps in ((source.architecture.blocks, 64), (2, 8)):
+                model = build_model(Cut(source, blocks), weights, store)
+                tokens, cpu = on_cpu(store, model, steps)
+                runs = {"CPU": cpu, "WASM": await in_browser(store, page, model, "wasm", tokens)}
+                if blocks == 2:
+                    runs["WebGPU"] = await in_browser(store, page, model, "webgpu", tokens)
+                names = list(runs)
+                for place, one in enumerate(names):
+                    for other in names[place + 1 :]:
+                        found = difference(runs[one], runs[other])
+                        rows.append(
+                            {"weights": weights, "blocks": blocks, "pair": f"{one} - {other}", "found": found}
+                        )
+    return rows
+
+
+if __name__ == "__main__":
+    for row in asyncio.run(table(Path(sys.argv[1]))):
+        found: Difference = row.pop("found")
+        sys.stdout.write(f"{json.dumps(row)} {found}\n")

@@ -1,0 +1,46 @@
+"""The tolerances of docs/numerics.md, on two blocks of the real model: CPU, WASM, and WebGPU by a software adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from peer.bench_browser import build_page
+from planner.importers.gguf import open_gguf
+from planner.store import Store
+from planner.types import WeightFormat
+from planner.units import build_model
+
+from .conftest import binary
+from .numerics import Cut, difference, in_browser, on_cpu
+
+BLOCKS = 2
+STEPS = 3
+EXACT = 1e-3  # logits whose standard deviation is 9; both sides multiply in float32
+ROUNDED = 1.0  # one side rounds activations to 8 bits
+
+
+@pytest.fixture(scope="module")
+def page(harness: Path) -> Path:
+    """The page with both runtimes; `harness` has seen that the packages are there."""
+    binary("chromium")
+    assert harness.is_dir()
+    return build_page()
+
+
+@pytest.mark.parametrize(
+    ("weights", "to_cpu"), [("f32", EXACT), ("8bit", ROUNDED), ("4bit", ROUNDED)], ids=["f32", "8bit", "4bit"]
+)
+async def test_providers_agree(
+    page: Path, smollm2_gguf: Path, tmp_path: Path, weights: WeightFormat, to_cpu: float
+) -> None:
+    store = Store(tmp_path)
+    model = build_model(Cut(open_gguf(smollm2_gguf), BLOCKS), weights, store)
+    tokens, cpu = on_cpu(store, model, STEPS)
+    wasm = await in_browser(store, page, model, "wasm", tokens)
+    webgpu = await in_browser(store, page, model, "webgpu", tokens)
+    assert difference(cpu, wasm).largest < to_cpu
+    assert difference(cpu, webgpu).largest < to_cpu
+    assert difference(wasm, webgpu).largest < EXACT
+    assert difference(wasm, webgpu).same == STEPS
