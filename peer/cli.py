@@ -20,6 +20,7 @@ from peer.options import (
     INTERRUPTED,
     PROVIDER_NAMES,
     TRANSPORTS,
+    browsers,
     cuts,
     port,
     positive,
@@ -124,6 +125,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.members import run_join
 
             return asyncio.run(run_join(args))
+        case "tabs":
+            from peer.commands.tabs import run_tabs
+
+            return asyncio.run(run_tabs(args))
         case "chat":
             from peer.commands.asking import chat
 
@@ -191,6 +196,23 @@ def parser() -> argparse.ArgumentParser:
     _peer(join)
     _state(join)
     join.add_argument("--quiet", action="store_true", help="print errors only")
+    tabs = command("tabs", "lend tabs of this machine's browsers to a mesh")
+    _link(tabs)
+    tabs.add_argument(
+        "--browsers",
+        type=browsers,
+        default=["chromium"],
+        metavar="LIST",
+        help="such as chromium,firefox [chromium]",
+    )
+    tabs.add_argument("--headless", action="store_true", help="without windows")
+    tabs.add_argument("--memory", type=size, help="each tab lends, such as 500MB [what the page lends]")
+    tabs.add_argument(
+        "--profiles",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the browsers' profiles here, weights included [thrown away]",
+    )
     for name, text in (("chat", "talk to the model of a mesh"), ("generate", "answer one prompt")):
         asking = command(name, text)
         _link(asking)
@@ -265,7 +287,10 @@ def _way(made: argparse.ArgumentParser) -> None:
 def _peer(made: argparse.ArgumentParser) -> None:
     _way(made)
     made.add_argument(
-        "--memory", type=size, default=default_pledge(), help="to lend, such as 2GiB [half of what is free]"
+        "--memory",
+        type=size,
+        default=default_pledge(),
+        help="to lend, such as 2GiB; 0: nothing [half of what is free]",
     )
     made.add_argument("--threads", type=positive, default=1, help="for the model [%(default)s]")
     made.add_argument(
@@ -356,7 +381,9 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "what", choices=("single", "pipeline"), help="one peer against llama.cpp, or split against unsplit"
+        "what",
+        choices=("single", "pipeline", "browser"),
+        help="one peer against llama.cpp, split against unsplit, or one tab against wllama",
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(

@@ -19,6 +19,7 @@ PeerError
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
+├── NoBrowser                a browser that is not installed here, or that ended by itself
 ├── Interrupted              Ctrl-C came before there was anything to stop politely
 ├── SamplingError            settings or logits that no token can be drawn from
 │   ├── BadSampling          a setting out of its range
@@ -105,6 +106,10 @@ class AnswerFailed(MeshError):
 
 class CannotServe(MeshError):
     """This peer cannot load or run what the plan gave it."""
+
+
+class NoBrowser(PeerError):
+    """A browser that is not installed here, or that ended by itself."""
 
 
 class StateUnusable(PeerError):

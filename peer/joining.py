@@ -27,7 +27,7 @@ from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away
 from peer.kept_mesh import KeptInvite
-from peer.measure import measure_units
+from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MemberJoined, ModelChosen
 from peer.node import Node
@@ -144,6 +144,8 @@ async def found(
 ) -> AsyncIterator[Mesh]:
     """Signaling server, founding peer and coordinator in this process. `mesh.link` invites others.
 
+    With `options.memory_bytes` 0 the founder lends nothing: it introduces, coordinates and asks.
+
     Raises PortInUse, NotInStore, CannotServe, BadCommand.
     """
     manifest = decode_manifest(store.manifest_bytes(founding.model_id))
@@ -179,10 +181,15 @@ async def found(
                         founding.mesh.objective,
                     )
                 )
-                node.coordinating.submit(MemberJoined(node.me, options.name, True))
-                report(Phase("measure this machine", 0, 0))
-                times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
-                mesh.compute(options, Fetcher(store, server.url))
+                lends = options.memory_bytes > 0
+                node.coordinating.submit(MemberJoined(node.me, options.name, lends))
+                times: UnitTimes | None = None
+                if lends:
+                    report(Phase("measure this machine", 0, 0))
+                    times = await asyncio.to_thread(
+                        measure_units, manifest, options.provider, options.threads
+                    )
+                    mesh.compute(options, Fetcher(store, server.url))
                 await _register_kept(client, founding.kept, mesh_key)
                 address = founding.public_url or server.url
                 if founding.shown is not None:
@@ -195,7 +202,8 @@ async def found(
                         founding.invite_expires_s,
                         founding.invite_uses,
                     )
-                node.coordinating.submit(await mesh.measured(options, times))
+                if times is not None:
+                    node.coordinating.submit(await mesh.measured(options, times))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():

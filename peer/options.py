@@ -14,6 +14,7 @@ INTERRUPTED = 130  # exit status after Ctrl-C, as shells expect
 BROKEN_PIPE = 141  # exit status when nobody reads standard output any more, as shells expect
 TRANSPORTS = ("auto", "aiortc", "libdatachannel")  # those of peer.engines, which takes long to import
 PROVIDER_NAMES = ("cpu", "cuda", "coreml", "dml", "openvino")  # those of peer.execution, likewise
+BROWSERS = ("chromium", "firefox")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
@@ -68,6 +69,14 @@ def span(text: str) -> int:
     if not 0 < seconds <= MAX_SPAN_S:
         raise argparse.ArgumentTypeError(f"expected a duration from 1s to 36500d, got {text!r}")
     return seconds
+
+
+def browsers(text: str) -> list[str]:
+    """The browsers of "chromium,firefox"; one named twice is opened twice. Raises ArgumentTypeError."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found or any(name not in BROWSERS for name in found):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(BROWSERS)}, with commas, got {text!r}")
+    return found
 
 
 def cuts(text: str) -> tuple[int, ...]:
