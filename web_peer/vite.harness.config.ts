@@ -4,6 +4,12 @@ import { defineConfig } from 'vite';
 export default defineConfig({
   root: 'tests/harness',
   base: './',
-  build: { outDir: '../../build/harness', emptyOutDir: true, target: 'es2023', assetsInlineLimit: 0, minify: false },
+  build: {
+    outDir: '../../build/harness',
+    emptyOutDir: true,
+    target: 'es2023',
+    assetsInlineLimit: 0,
+    minify: false,
+  },
   worker: { format: 'es' },
 });

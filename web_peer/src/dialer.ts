@@ -124,7 +124,7 @@ export class Dialer {
   /** Says goodbye to one peer. */
   async hangUp(peer: string, reason: string): Promise<void> {
     const line = this.lines.get(peer);
-    await Promise.all([line?.open, line?.attempt].map((connection) => connection?.close(reason)));
+    await Promise.all([line?.open?.close(reason), line?.attempt?.close(reason)]);
   }
 
   /** Says goodbye to everyone. */

@@ -277,7 +277,7 @@ export class Node {
       case 'CREDIT':
         return; // the connection's own
       default:
-        this.unknown(frame);
+        frame satisfies never;
     }
     this.touch();
   }
@@ -431,10 +431,6 @@ export class Node {
     else if (frame.kind === 'STEP' || frame.kind === 'TOKEN') counts[way] += 1;
     else return;
     this.counted.set(peer, counts);
-  }
-
-  private unknown(frame: never): void {
-    void frame;
   }
 
   /** What people call a peer. */

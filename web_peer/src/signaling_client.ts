@@ -162,7 +162,7 @@ export class SignalingClient {
     let socket: Socket | null = first;
     let attempt = 0;
     while (!this.ended.signal.aborted) {
-      let why: SignalingError | null = null;
+      let why: SignalingError;
       if (socket === null) {
         attempt += 1;
         await pause(backoffMs(attempt), this.ended.signal);

@@ -6,7 +6,6 @@ export interface JsonObject {
 }
 
 const MAX_DEPTH = 16; // a welcome has 4
-// eslint-disable-next-line no-control-regex -- JSON forbids control characters in text
 const TOKEN =
   /\s*(?:([{}[\],:])|("(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")|(-?(?:0|[1-9]\d*)(?![\d.eE]))|(true|false|null)(?!\w))/y;
 const END = /\s*$/y;
