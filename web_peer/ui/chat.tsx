@@ -208,7 +208,7 @@ function Empty({ view }: { view: View }) {
       <p>
         {mesh.answers
           ? `${lending === 1 ? 'One machine runs' : `${lending} machines run`} ${mesh.model} for everyone here. What you ask goes straight from one to the next, through no server.`
-          : `${mesh.model || 'The model'} is getting ready. You can already write your question.`}
+          : `${mesh.whyNot || 'The model is getting ready.'} You can already write your question.`}
       </p>
       <div class="starters">
         {STARTERS.map((text) => (

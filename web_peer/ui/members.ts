@@ -127,6 +127,7 @@ function memberView(
 
 function statusOf(member: StateMember, waits: boolean, busy: boolean): MemberStatus {
   if (!member.compute) return 'ready';
+  if (member.status === 'paused') return 'paused';
   if (busy && member.held.length > 0) return 'busy';
   const usable = member.status === 'measured' && (member.held.length > 0 || !waits);
   return usable ? 'ready' : 'loading';
@@ -137,6 +138,8 @@ function doingOf(member: StateMember, missing: readonly StateRun[], units: numbe
   switch (member.status) {
     case 'joining':
       return 'measuring itself';
+    case 'paused':
+      return 'lends nothing now';
     case 'leaving':
       return member.held.length > 0 ? 'handing its part on' : 'lends nothing now';
     case 'measured': {

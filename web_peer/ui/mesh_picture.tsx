@@ -87,9 +87,9 @@ function Peer({ place, units, lit }: { place: Place; units: number; lit: boolean
       <text class="letter" dy="0.35em">
         {firstLetter(member.name)}
       </text>
-      {place.label && (
+      {place.label !== '' && (
         <text class="name" y={radius + 17}>
-          {short(member.you ? 'you' : member.name)}
+          {place.label}
         </text>
       )}
     </g>
@@ -97,10 +97,6 @@ function Peer({ place, units, lit }: { place: Place; units: number; lit: boolean
 }
 
 const firstLetter = (name: string): string => Array.from(name)[0]?.toUpperCase() ?? '?';
-const short = (name: string): string => {
-  const letters = Array.from(name);
-  return letters.length > 14 ? `${letters.slice(0, 13).join('')}…` : name;
-};
 
 export function MeshPicture({ view, lit }: { view: View; lit: string }) {
   const mesh: MeshView = view.mesh.value;
@@ -149,6 +145,7 @@ export function MeshPicture({ view, lit }: { view: View; lit: string }) {
           <li class="is-ready">ready</li>
           <li class="is-loading">loading</li>
           <li class="is-busy">answering</li>
+          {mesh.members.some(({ status }) => status === 'paused') && <li class="is-paused">paused</li>}
           <li class="is-gone">gone</li>
         </ul>
       </figcaption>

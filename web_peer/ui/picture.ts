@@ -15,7 +15,7 @@ export interface Place {
   readonly x: number;
   readonly y: number;
   readonly radius: number;
-  readonly label: boolean;
+  readonly label: string; // "": no room for names
 }
 
 export interface Line {
@@ -44,7 +44,7 @@ export function pictureOf(mesh: MeshView): Picture {
       x: alone ? MIDDLE.x : MIDDLE.x + REACH * Math.cos(turn),
       y: alone ? MIDDLE.y : MIDDLE.y + (MOST_REACH_UP - radius) * Math.sin(turn) * (count === 2 ? 0 : 1),
       radius: member.lends ? radius : radius * 0.62,
-      label: count <= MOST_LABELS,
+      label: count > MOST_LABELS ? '' : shortened(member.you ? 'you' : member.name, count <= 4 ? 18 : 13),
     };
   });
   const byId = new Map(places.map((place) => [place.member.id, place]));
@@ -59,6 +59,11 @@ export function pictureOf(mesh: MeshView): Picture {
   for (const link of mesh.links) add(link.a, link.b, delayText(link.delayMs));
   for (const [a, b] of hopsOf(mesh.route)) add(a, b, '');
   return { places, lines: [...lines.values()], summary: summaryOf(mesh) };
+}
+
+function shortened(name: string, most: number): string {
+  const letters = Array.from(name);
+  return letters.length > most ? `${letters.slice(0, most - 1).join('')}…` : name;
 }
 
 /** The links an activation crosses for one token, the way back to the first stage last. */
@@ -90,7 +95,13 @@ export function arcPath(run: Run, units: number, radius: number): string {
   return `M ${point(from)} A ${radius} ${radius} 0 ${to - from > 0.5 ? 1 : 0} 1 ${point(to)}`;
 }
 
-export const STATUS_WORDS = { ready: 'ready', loading: 'loading', busy: 'answering', gone: 'gone' } as const;
+export const STATUS_WORDS = {
+  ready: 'ready',
+  loading: 'loading',
+  busy: 'answering',
+  paused: 'paused',
+  gone: 'gone',
+} as const;
 
 /** One sentence a member, as the list and screen readers say it. */
 export function memberText(member: Member, units: number): string {

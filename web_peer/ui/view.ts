@@ -48,7 +48,7 @@ export interface Notice {
 
 // --- the mesh
 
-export type MemberStatus = 'ready' | 'loading' | 'busy' | 'gone';
+export type MemberStatus = 'ready' | 'loading' | 'busy' | 'paused' | 'gone';
 
 export interface Member {
   readonly id: string;
@@ -123,7 +123,7 @@ export interface AnswerFacts {
 
 export type AnswerState =
   | { readonly kind: 'thinking' } // asked, no token yet
-  | { readonly kind: 'streaming' }
+  | { readonly kind: 'streaming'; readonly stalled: boolean } // stalled: no token for a while
   | { readonly kind: 'done'; readonly why: 'end' | 'length'; readonly facts: AnswerFacts }
   | { readonly kind: 'stopped'; readonly facts: AnswerFacts | null }
   | { readonly kind: 'failed'; readonly text: string };

@@ -254,9 +254,17 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   }),
   paused: scene({
     mine: mine({ kind: 'paused', why: '' }, { holds: [], usedBytes: 0 }),
-    mesh: withMembers([{ ...YOU, holds: [] }, { ...FOUNDER, holds: [[0, 41]] }, MIRA, PHONE], {
-      route: ['b', 'c'],
-    }),
+    mesh: withMembers(
+      [
+        { ...YOU, holds: [], status: 'paused', doing: 'lends nothing now' },
+        { ...FOUNDER, holds: [[0, 41]] },
+        MIRA,
+        PHONE,
+      ],
+      {
+        route: ['b', 'c'],
+      },
+    ),
     turns: [ANSWERED],
   }),
   battery: scene({
