@@ -13,6 +13,10 @@ VENV ?= .venv
 EXTRAS ?= fast,dev
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+NODE := cd web_peer && ./with_node.sh $(abspath $(VENV))
+PACKAGES := web_peer/node_modules/.package-lock.json
+APP := web_peer/dist/index.html
+APP_SOURCES := $(shell find web_peer/src web_peer/ui web_peer/public web_peer/index.html web_peer/vite.config.ts -type f)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench clean
@@ -20,7 +24,7 @@ STAMP := $(VENV)/.ready
 help:  ## list these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
 
-setup: $(STAMP)  ## make .venv with everything that Shoal and its checks need
+setup: $(STAMP) $(APP)  ## make .venv with everything that Shoal and its checks need, and the page of the tab
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { \
@@ -47,21 +51,38 @@ $(STAMP): pyproject.toml
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $(STAMP)
 
+$(PACKAGES): web_peer/package-lock.json | $(STAMP)
+	@echo "installing the packages of web_peer; the first time this takes a minute"
+	@$(NODE) npm ci --loglevel=error || { \
+		echo "npm could not install the packages of web_peer: is the npm registry within reach? make tries again" >&2; \
+		exit 1; \
+	}
+	@touch $@
+
+$(APP): $(PACKAGES) $(APP_SOURCES)
+	@echo "building the page of the tab into web_peer/dist"
+	@$(NODE) npm run --silent build -- --logLevel error
+	@touch $@
+
 demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
 	@if [ -t 0 ] && [ -z "$(ONCE)" ]; then exec $(RUN)/shoal demo; else exec $(RUN)/shoal demo --once; fi
 
-test: setup  ## every test
-	@$(RUN)/python -m pytest $(ARGS) || { \
+test: setup  ## every test (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
+	@failed=; \
+	if [ -z "$(ARGS)" ]; then ($(NODE) npm run --silent test) || failed=1; fi; \
+	PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')" $(RUN)/python -m pytest $(ARGS) || { \
 		status=$$?; \
 		test $$status -ne 5 || echo "pytest found no test to run: expected some under tests/" >&2; \
 		exit $$status; \
-	}
+	}; \
+	test -z "$$failed" || { echo "vitest failed, see above" >&2; exit 1; }
 
 check: setup  ## format, lint, types, import contracts
 	@failed=; \
 	for tool in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
 		echo "$$tool"; $(RUN)/$$tool || failed="$$failed  $$tool\n"; \
 	done; \
+	echo "tsc, eslint, prettier"; ($(NODE) npm run --silent check) || failed="$$failed  tsc, eslint or prettier\n"; \
 	if [ -n "$$failed" ]; then printf "not clean:\n$$failed" >&2; exit 1; fi
 
 bench: setup  ## the figures of docs/benchmarks.md
@@ -69,5 +90,6 @@ bench: setup  ## the figures of docs/benchmarks.md
 	$(RUN)/shoal bench pipeline
 
 clean:  ## remove what make and the tools made; the model store in the cache stays
-	rm -rf $(VENV) .venv-fast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-fast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist \
+		web_peer/node_modules web_peer/dist
 	find planner signaling peer tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
