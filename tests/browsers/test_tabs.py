@@ -14,6 +14,8 @@ from .conftest import WITHIN_S, Driver, Models, founded, launch
 PROMPT = "The capital of France is"
 TOKENS = 24
 ANSWER_TOKENS = 64
+MOST_BLOCKED_MS = 100  # of the page's thread, while it computes and shows an answer
+LEAVES_WITHIN_S = 5.0  # a closed tab says goodbye
 
 
 async def tokens_of(mesh: Mesh, prompt: str, count: int) -> list[int]:
@@ -66,8 +68,30 @@ async def test_tabs_compute_what_python_computes(
             assert status["state"] == "in", status
         await mesh.until_serving(WITHIN_S)
         assert await tokens_of(mesh, PROMPT, ANSWER_TOKENS) == await alone(models, PROMPT, ANSWER_TOKENS)
-        answer = await tab.run(f"shoal.complete({PROMPT!r}, {TOKENS})")
-        assert len(answer["tokens"]) == TOKENS
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
+        assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
+        status = await tab.status()
+        assert status["longestBlockMs"] < MOST_BLOCKED_MS
+        for made in opened:
+            await made.close()
+        await mesh.node.until(lambda state: len(state.members) == 1, LEAVES_WITHIN_S)
+
+
+async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Models, tmp_path: Path) -> None:
+    """Chromium and Firefox hold the model; the Python founder introduces and coordinates only."""
+    async with founded(models, harness, weights="f32", cuts=(31,), memory=0) as mesh:
+        assert mesh.link is not None
+        opened = []
+        for browser in ("chromium", "firefox"):
+            made = await launch(driver, browser, tmp_path / browser)
+            opened.append(made)
+            tab = await made.tab(mesh.link.server)
+            status = await tab.join(mesh.link.url(), lends=True)
+            assert status["state"] == "in", status
+        await mesh.until_serving(WITHIN_S)
+        assert len({stage.primary for stage in mesh.node.state.plan.stages} - {mesh.node.me}) == 2
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
+        assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
         for made in opened:
             await made.close()
 

@@ -116,7 +116,8 @@ export class Tab {
   private async comeIn(mine: boolean): Promise<void> {
     const { name, cache, memoryBytes, measure, lends } = this.options;
     const identity = (mesh: string): Promise<KeptIdentity> =>
-      this.viewer ? thrownAway() : keptIdentity(mesh, (text) => this.events.notice(text));
+      // One key, one tab: whoever only asks comes as somebody else, or it would put the tab that lends out.
+      mine ? keptIdentity(mesh, (text) => this.events.notice(text)) : thrownAway();
     const why = lends ? 'another tab of this browser lends already' : 'you chose to ask only';
     const options: JoinOptions = {
       name,

@@ -4,6 +4,8 @@
  * Opened as /?lends=1&memory=…#<mesh>.<invite> it joins by itself.
  */
 
+import { openDB } from 'idb';
+
 import { ASK_SETTINGS, tokensPerS } from '../../src/asking';
 import { PieceCache } from '../../src/cache';
 import { textOf } from '../../src/engine';
@@ -26,6 +28,7 @@ interface Status {
   readonly refused: string;
   readonly longestBlockMs: number;
   readonly tokensHelped: number;
+  readonly fetchedBytes: number; // over the network, of this page's life
 }
 
 interface Answer {
@@ -44,6 +47,10 @@ export interface Harness {
   pause(): Promise<void>;
   resume(): Promise<void>;
   leave(): Promise<void>;
+  /** Flips a bit of one kept piece; whether there was one. */
+  spoil(): Promise<boolean>;
+  /** Acts as a page of another protocol version from now on. */
+  version(number: number): void;
 }
 
 declare global {
@@ -91,7 +98,16 @@ function status(): Status {
     refused: state?.refused ?? '',
     longestBlockMs,
     tokensHelped: mine?.tokensHelped ?? 0,
+    fetchedBytes: fetchedBytes(),
   };
+}
+
+/** Weights that came over HTTP, by what the browser itself counted. */
+function fetchedBytes(): number {
+  const entries = performance.getEntriesByType('resource') as PerformanceResourceTiming[];
+  return entries
+    .filter(({ name }) => name.includes('/blobs/'))
+    .reduce((sum, { transferSize, encodedBodySize }) => sum + Math.max(transferSize, encodedBodySize), 0);
 }
 
 function nameOf(error: unknown): string {
@@ -147,4 +163,22 @@ window.shoal = {
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),
   leave: async () => tab?.leave(),
+  spoil: async () => {
+    const database = await openDB('shoal-pieces');
+    const keys = await database.getAllKeys('pieces');
+    const key = keys.at(-1);
+    if (key === undefined) return false;
+    const bytes = (await database.get('pieces', key)) as Uint8Array;
+    bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] ?? 0) ^ 1;
+    await database.put('pieces', bytes, key);
+    database.close();
+    return true;
+  },
+  version: (number) => {
+    const { stringify } = JSON;
+    JSON.stringify = ((value: unknown, ...rest: []) =>
+      typeof value === 'object' && value !== null && 'compute' in value && 'protocol' in value
+        ? stringify({ ...value, protocol: number }, ...rest)
+        : stringify(value, ...rest)) as typeof JSON.stringify;
+  },
 };

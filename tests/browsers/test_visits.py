@@ -1,0 +1,242 @@
+"""Coming back, second tabs, pauses, and everything that goes wrong on the way in: each shows a clear state, soon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from peer.asking import Settings
+from peer.mesh import Mesh
+from signaling.invites import InviteLink, parse_link
+from signaling.server import ServerOptions, serve
+
+from .conftest import WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
+
+CLEAR_WITHIN_S = 10.0
+PROMPT = "The capital of France is"
+
+
+class Relay:
+    """A way to the signaling server that can be cut, and mended."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._own_port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._own_port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._own_port)
+        self._own_port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, onward = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers |= {writer, onward}
+        await asyncio.gather(_pump(reader, onward), _pump(there, writer))
+        self._writers -= {writer, onward}
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def relayed(server: str) -> AsyncIterator[Relay]:
+    relay = Relay(int(server.rpartition(":")[2]))
+    await relay.start()
+    yield relay
+    await relay.stop()
+
+
+async def lend(made: Browser, mesh: Mesh, link: str | None = None) -> TabInBrowser:
+    assert mesh.link is not None
+    link = link or mesh.link.url()
+    tab = await made.tab(parse_link(link).server)
+    status = await tab.join(link, lends=True)
+    assert status["state"] == "in", status
+    await mesh.until_serving(WITHIN_S)
+    return tab
+
+
+async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        first = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(first, mesh)
+        begun = await tab.until("s.runs.length > 0")
+        assert begun["fetchedBytes"] > 10 << 20
+        me = begun["me"]
+        await first.close()
+        await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
+
+        second = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(second, mesh)
+        again = await tab.until("s.runs.length > 0")
+        assert again["me"] == me
+        assert again["fetchedBytes"] == 0
+        assert await tab.run("shoal.spoil()")
+        await second.close()
+        await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
+
+        third = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(third, mesh)
+        healed = await tab.until("s.runs.length > 0")
+        assert 0 < healed["fetchedBytes"] <= (4 << 20) + 65536
+        await third.close()
+
+
+async def test_a_second_tab_watches_and_takes_over(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        first = await lend(made, mesh)
+        me = (await first.status())["me"]
+        second = await made.tab(mesh.link.server if mesh.link else "")
+        status = await second.join(mesh.link.url() if mesh.link else "", lends=True)
+        assert (status["state"], status["viewer"], status["lending"]) == ("in", True, "asks")
+        answer = await second.run(f"shoal.complete({PROMPT!r}, 4)")
+        assert len(answer["tokens"]) == 4
+        await driver.call("closePage", page=first.page)
+        status = await second.until("s.lending === 'lending' && s.runs.length > 0")
+        assert (status["viewer"], status["me"]) == (False, me)
+        answer = await second.run(f"shoal.complete({PROMPT!r}, 4)")
+        assert len(answer["tokens"]) == 4
+        await made.close()
+
+
+async def test_a_paused_tab_stays_and_comes_back(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(made, mesh)
+        await tab.run("shoal.pause()")
+        status = await tab.until("s.lending === 'paused' && s.members.some(m => m.status === 'paused')")
+        assert status["state"] == "in"
+        assert mesh.node.state.serving() is None
+        await tab.run("shoal.resume()")
+        await mesh.until_serving(WITHIN_S)
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
+        assert len(answer["tokens"]) == 4
+        await made.close()
+
+
+async def test_closed_and_reloaded_tabs_end_answers_clearly(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    """The founder asks; the tab that computes goes in the middle. Then it comes back and the answer can be had."""
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(made, mesh)
+        for goes in ("reload", "kill"):
+            conversation = mesh.conversation()
+            pieces = conversation.complete(PROMPT, Settings(max_tokens=400, ignore_end=True))
+            await anext(pieces)
+            going = asyncio.create_task(
+                driver.call("reload", page=tab.page) if goes == "reload" else made.kill()
+            )
+            error = ""
+            try:
+                async with asyncio.timeout(15):
+                    async for _ in pieces:
+                        pass
+            except Exception as found:
+                error = f"{type(found).__name__}: {found}"
+            assert error.startswith("AnswerFailed"), error
+            conversation.close()
+            await going
+            if goes == "reload":
+                assert mesh.link is not None
+                status = await tab.join(mesh.link.url(), lends=True)
+                assert status["state"] == "in", status
+                await mesh.until_serving(WITHIN_S)
+
+
+async def test_links_that_lead_nowhere_say_so(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=None) as mesh:
+        assert mesh.link is not None
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        url = mesh.link.url()
+        gone = InviteLink(mesh.link.server, mesh.link.mesh, os.urandom(32)).url()
+        async with serve(ServerOptions(web_app=harness)) as empty:
+            cases = (
+                (url[:-1] + ("A" if url[-1] != "A" else "B"), "WrongLink", "copy it again"),
+                (gone, "UnknownInvite", ""),
+                (url.replace(mesh.link.server, empty.url), "UnknownInvite", ""),
+                (url.replace(mesh.link.server, "http://127.0.0.1:9"), "ServerUnreachable", "shoal serve"),
+            )
+            for link, name, text in cases:
+                tab = await made.tab(empty.url if empty.url in link else mesh.link.server)
+                async with asyncio.timeout(CLEAR_WITHIN_S):
+                    status = await tab.join(link, lends=False)
+                assert status["state"] == "out"
+                assert status["error"].startswith(name), status["error"]
+                assert text in status["error"]
+        tab = await made.tab(mesh.link.server)
+        await tab.run("shoal.version(99)")
+        async with asyncio.timeout(CLEAR_WITHIN_S):
+            status = await tab.join(url, lends=False)
+        assert status["error"].startswith("VersionMismatch"), status
+        assert "reload the page" in status["error"]
+        await made.close()
+
+
+async def test_a_mesh_that_ends_says_so(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    made = await launch(driver, "chromium", tmp_path / "profile")
+    async with founded(models, harness) as mesh:
+        assert mesh.link is not None
+        tab = await made.tab(mesh.link.server)
+        status = await tab.join(mesh.link.url(), lends=False)
+        assert status["state"] == "in", status
+    status = await tab.until("s.state === 'out'", CLEAR_WITHIN_S)
+    assert "the founder closed the mesh" in status["error"]
+    await made.close()
+
+
+async def test_without_signaling_a_running_mesh_answers_and_later_tabs_join(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        assert mesh.link is not None
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        async with relayed(mesh.link.server) as relay:
+            link = mesh.link.url().replace(mesh.link.server, relay.url)
+            tab = await lend(made, mesh, link)
+            other = await made.tab(relay.url)
+            later = await made.tab(relay.url)
+            await relay.stop()
+            answer = await tab.run(f"shoal.complete({PROMPT!r}, 8)")
+            assert len(answer["tokens"]) == 8
+            async with asyncio.timeout(CLEAR_WITHIN_S):
+                status = await other.join(link, lends=False)
+            assert status["error"].startswith("ServerUnreachable")
+            await relay.start()
+            status = await later.join(link, lends=False)
+            assert status["state"] == "in", status
+            answer = await later.run(f"shoal.complete({PROMPT!r}, 8)")
+            assert len(answer["tokens"]) == 8
+        await made.close()
