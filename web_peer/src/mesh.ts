@@ -13,9 +13,11 @@ import { toHex } from './fields';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
 import type { Manifest } from './manifest';
-import type { LinkFacts, Profile, Run } from './mesh_state';
+import { abilities, candidate } from './measure';
+import type { LinkFacts, ModelChosen, Profile, Run } from './mesh_state';
 import { Meter } from './meter';
 import type { Node } from './node';
+import type { Room } from './runtime_messages';
 import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
@@ -82,6 +84,7 @@ export class Mesh {
   ended: string | null = null; // why this membership is over
   private profile: Profile | null = null;
   private serving: Serving | null = null;
+  private gpuGone = false;
   private holding: Holding | null = null;
   private model: Text | null = null;
   private readonly open = new Set<Conversation>();
@@ -233,13 +236,7 @@ export class Mesh {
     const { manifest } = this;
     if (model === null || manifest === null) throw new NoPlan('the model is not known yet');
     this.profile = profile;
-    const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
-    const room = {
-      provider,
-      threads: profile.threads,
-      slots: model.sessions,
-      context: model.context,
-    } as const;
+    const room = roomOf(profile, model);
     this.serving = new Serving(
       fetcher,
       manifest,
@@ -341,9 +338,33 @@ export class Mesh {
   }
 
   private lost(run: Run, text: string): void {
-    this.events.notice(`units ${run.first}-${run.stop - 1} stopped: ${text}; loading them again`);
     this.node.perform(this.node.core.drop(run));
+    if (this.profile?.provider === 'webgpu') {
+      if (this.gpuGone) return; // under way for another run of the same device
+      this.gpuGone = true;
+      this.leaveGpu(text).catch((error: unknown) => {
+        this.events.notice(textOf(error));
+        void this.pause(textOf(error)).catch(() => undefined);
+      });
+      return;
+    }
+    this.events.notice(`units ${run.first}-${run.stop - 1} stopped: ${text}; loading them again`);
     this.holding?.lostRun();
+  }
+
+  /** The GPU device is gone: this tab goes on with WebAssembly, and the coordinator plans with what that takes. */
+  private async leaveGpu(text: string): Promise<void> {
+    const { manifest, profile, serving } = this;
+    const { model } = this.node.state;
+    if (manifest === null || profile === null || serving === null || model === null) return;
+    this.events.notice(`${text}; going on without it, slower`);
+    const { threads } = await abilities();
+    const times = await candidate(manifest, 'wasm', threads, this.signal);
+    this.profile = { ...times, memoryBytes: profile.memoryBytes };
+    const stopped = serving.changeRoom(roomOf(this.profile, model));
+    for (const run of stopped) this.node.perform(this.node.core.drop(run));
+    this.holding?.lostRun();
+    if (this.lending.kind === 'lending') await this.tellMeasured(this.profile);
   }
 
   private answer(method: string): Promise<Body> {
@@ -371,6 +392,12 @@ export class Mesh {
       rtt_us: Object.fromEntries(rtts),
     });
   }
+}
+
+/** How runtimes are sized: by what was measured here and what the mesh promises. */
+function roomOf(profile: Profile, model: ModelChosen): Room {
+  const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
+  return { provider, threads: profile.threads, slots: model.sessions, context: model.context };
 }
 
 function whole(body: Body, name: string): number {

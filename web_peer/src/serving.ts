@@ -13,7 +13,7 @@ import { reasonOf } from './session';
 export class Serving {
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
-  private readonly room: Room;
+  private room: Room;
   private readonly onResults: (results: readonly (Ran | NotRan)[]) => void;
   private readonly onLost: (run: Run, text: string) => void;
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
@@ -90,6 +90,14 @@ export class Serving {
       sum.overhead += part.overhead;
     }
     return sum;
+  }
+
+  /** What is loaded from now on runs in `room`; runs of another provider are stopped. Gives those. */
+  changeRoom(room: Room): readonly Run[] {
+    const stopped = room.provider === this.room.provider ? [] : this.runs;
+    this.room = room;
+    for (const run of stopped) this.unload(run);
+    return stopped;
   }
 
   close(): void {
