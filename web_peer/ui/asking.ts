@@ -15,12 +15,14 @@ import {
   isAnswering,
   messagesOf,
   NOTHING_ASKED,
+  stalled,
   stopped,
 } from './conversation';
 import { PerFrame } from './per_frame';
 import type { AnswerFacts, AskSettings, Turn } from './view';
 
 const PLAN_WAIT_S = 8; // a question that finds no plan says so soon, and can be asked again
+const STALLED_MS = 2500; // without a token; the person then reads that the mesh is being waited for
 const STOP_WITHIN_MS = 2000; // for the figures of a stopped answer; then it counts as stopped without them
 
 /** What the conversation needs of whoever holds the mesh. */
@@ -41,6 +43,7 @@ export class Asking {
   private conversation: Conversation | null = null;
   private of: Mesh | null = null;
   private waiting = '';
+  private lastTokenAt = 0;
   private stopping = new AbortController(); // of the answer under way
   private readonly frame: PerFrame;
 
@@ -70,6 +73,11 @@ export class Asking {
       this.frame.now();
       this.turns.value = stopped(this.turns.value, id, null);
     }, STOP_WITHIN_MS);
+  }
+
+  /** Looks whether the answer under way has come to a halt; called every now and then. */
+  look(): void {
+    if (performance.now() - this.lastTokenAt > STALLED_MS) this.turns.value = stalled(this.turns.value);
   }
 
   clear(): void {
@@ -126,6 +134,7 @@ export class Asking {
         if (piece.kind === 'finished') end = piece;
         else {
           this.waiting += piece.text;
+          this.lastTokenAt = performance.now();
           this.around.token();
           this.frame.touch();
         }

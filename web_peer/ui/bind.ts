@@ -288,6 +288,7 @@ export class Bound {
     const ran = mesh.node.core.stepsRun;
     if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore, false);
     this.ranBefore = ran;
+    this.asking.look();
     this.look();
   }
 

@@ -75,22 +75,29 @@ function TurnFoot({ turn, last, view }: { turn: Turn; last: boolean; view: View 
   );
 }
 
+function Waiting({ text }: { text: string }) {
+  return (
+    <p class="thinking">
+      <span class="dots" aria-hidden="true">
+        <i />
+        <i />
+        <i />
+      </span>
+      {text}
+    </p>
+  );
+}
+
 const TurnView = memo(
   ({ turn, last, view }: { turn: Turn; last: boolean; view: View }) => (
     <article class="turn" aria-label={`Question ${turn.question.slice(0, 60)}`}>
       <p class="question">{turn.question}</p>
       <div class="answer" aria-busy={turn.state.kind === 'thinking' || turn.state.kind === 'streaming'}>
-        {turn.state.kind === 'thinking' && (
-          <p class="thinking">
-            <span class="dots" aria-hidden="true">
-              <i />
-              <i />
-              <i />
-            </span>
-            The question goes through the mesh
-          </p>
-        )}
+        {turn.state.kind === 'thinking' && <Waiting text="The question goes through the mesh" />}
         {turn.answer !== '' && <AnswerText turn={turn} />}
+        {turn.state.kind === 'streaming' && turn.state.stalled && (
+          <Waiting text="No word for a moment; waiting for the mesh to go on" />
+        )}
         {turn.state.kind === 'failed' && (
           <div class="failed" role="alert">
             <p>{turn.state.text}</p>

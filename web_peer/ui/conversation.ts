@@ -27,8 +27,15 @@ export function came(turns: readonly Turn[], id: number, text: string): readonly
   return changed(turns, id, (turn) => ({
     ...turn,
     answer: turn.answer + text,
-    state: { kind: 'streaming' },
+    state: { kind: 'streaming', stalled: false },
   }));
+}
+
+/** No token came for a while. */
+export function stalled(turns: readonly Turn[]): readonly Turn[] {
+  const last = turns.at(-1);
+  if (last?.state.kind !== 'streaming' || last.state.stalled) return turns;
+  return [...turns.slice(0, -1), { ...last, state: { kind: 'streaming', stalled: true } }];
 }
 
 export function finished(

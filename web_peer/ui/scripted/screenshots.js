@@ -1,4 +1,3 @@
-/* global document, KeyboardEvent -- of the page */
 /*
  * Takes a picture of every state of the page, desktop and phone, light and dark.
  *

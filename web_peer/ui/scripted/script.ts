@@ -217,7 +217,12 @@ export const SCENES: Readonly<Record<string, Scene>> = {
           'Several computers each keep a few **layers** of the model and pass the work on, one to the next.',
         question: 'What is a shoal, in one line?',
       },
-      { id: 2, question: QUESTION, answer: ANSWER.slice(0, 420), state: { kind: 'streaming' } },
+      {
+        id: 2,
+        question: QUESTION,
+        answer: ANSWER.slice(0, 420),
+        state: { kind: 'streaming', stalled: false },
+      },
     ],
     streams: true,
   }),
