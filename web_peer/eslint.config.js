@@ -17,13 +17,21 @@ const PURE = [
   'heartbeat',
   'json_codec',
   'kv_slots',
+  'manifest',
   'mesh_state',
+  'meter',
+  'onnx',
   'pipeline',
   'sampling',
   'session',
+  'shards',
+  'signaling_errors',
   'stop_strings',
+  'strict_json',
   'tensors',
   'text',
+  'weights',
+  'wishes',
 ];
 
 const EFFECTS = [
