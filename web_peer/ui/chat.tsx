@@ -303,7 +303,7 @@ function Composer({ view }: { view: View }) {
           </button>
         )}
       </div>
-      <p class="hint" id="composer-hint">
+      <p class={answers ? 'hint' : 'hint is-why'} id="composer-hint">
         {answers || whyNot === ''
           ? 'A small model can be wrong. Enter sends, Shift Enter makes a new line.'
           : whyNot}

@@ -69,7 +69,9 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
       await page.waitForSelector('.page');
       if (sheet === 'help')
         await page.evaluate(() =>
-          document.dispatchEvent(new KeyboardEvent('keydown', { key: '?', bubbles: true })),
+          globalThis.document.dispatchEvent(
+            new globalThis.KeyboardEvent('keydown', { key: '?', bubbles: true }),
+          ),
         );
       else if (sheet === 'mesh' || sheet === 'part')
         await page.click(`.tabs button:nth-child(${sheet === 'mesh' ? 2 : 3})`).catch(() => undefined);
@@ -77,8 +79,8 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
         const code = PRESSED[sheet];
         await page.evaluate(
           (code) =>
-            document.dispatchEvent(
-              new KeyboardEvent('keydown', { key: 'x', code, altKey: true, bubbles: true }),
+            globalThis.document.dispatchEvent(
+              new globalThis.KeyboardEvent('keydown', { key: 'x', code, altKey: true, bubbles: true }),
             ),
           code,
         );
