@@ -18,7 +18,7 @@ from peer.mesh_state import PlanRecord
 from peer.names import named
 from peer.node import Node, Outcome
 from peer.sampling import Sampling
-from peer.session import Ask, Broken, Emit, Ended, OriginSession, room_for
+from peer.session import Ask, Broken, Emit, Ended, OriginSession, Phase, room_for
 from peer.text import StopStrings, Text
 
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
@@ -95,6 +95,10 @@ class Conversation:
             () if settings.ignore_end else self._text.end_tokens,
         )
         await self._connect(plan)
+        if not self._node.attached(self._core.session):
+            raise AnswerFailed("this conversation was closed; begin another one")
+        if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+            raise AnswerFailed("this conversation is being answered; stop that answer, or wait for its end")
         while not self._outcomes.empty():
             self._outcomes.get_nowait()
         session = self._core.session

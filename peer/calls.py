@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from peer.errors import BadCommand, ConnectionLost, MeshError, PeerError
 from peer.frames import MAX_TEXT_BYTES, Frame, Request, Response
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
+MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
 STATUS_OK, STATUS_REFUSED, STATUS_FAILED = 0, 1, 2
 
 Body = dict[str, Any]
@@ -32,6 +34,7 @@ class Calls:
         self._next_id = 0
         self._open: dict[tuple[str, int], asyncio.Future[Body]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: Counter[str] = Counter()  # by peer: how many of its requests
 
     async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
         """The other side's answer. Raises MeshError with its refusal, ConnectionLost, or TimeoutError."""
@@ -46,10 +49,18 @@ class Calls:
             self._open.pop(key, None)
 
     def requested(self, peer: str, frame: Request) -> None:
-        """Answers in a task of its own."""
+        """Answers in a task of its own. Raises BadCommand when the other side asks too much at once."""
+        if self._answering[peer] >= MAX_ANSWERING:
+            raise BadCommand(f"expected at most {MAX_ANSWERING} requests at once")
+        self._answering[peer] += 1
         task = asyncio.ensure_future(self._respond(peer, frame))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._answering -= Counter([peer])  # drops peers that come to nothing
+
+        task.add_done_callback(done)
 
     def responded(self, peer: str, frame: Response) -> None:
         """Wakes the caller; an answer to nothing is ignored."""
@@ -89,8 +100,8 @@ class Calls:
             )
         try:
             self._send(peer, response)
-        except ConnectionLost:
-            return
+        except PeerError as error:
+            log.info("no answer to %s: %s", peer[:8], error)
 
 
 def _object(data: bytes) -> Body:
@@ -104,4 +115,4 @@ def _object(data: bytes) -> Body:
 
 
 def _short(text: str) -> str:
-    return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
+    return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")

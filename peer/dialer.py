@@ -220,8 +220,9 @@ class Dialer:
             if not future.done():
                 future.set_result(connection)
         line.opened.clear()
-        if replaced is None:
-            self._events.connected(peer)
+        if replaced is not None:  # the other side lost it first: what was on its way there is lost
+            self._events.disconnected(peer, "replaced by a newer connection", False)
+        self._events.connected(peer)
         while line.waiting and line.open is connection:
             self._send(peer, line, connection, line.waiting.popleft())
 
@@ -234,6 +235,13 @@ class Dialer:
             self._events.disconnected(peer, reason, state is not ConnectionState.FAILED)
         elif line.attempt is connection:
             self._failed(peer, line, reason)
+        self._forget(peer, line)
+
+    def _forget(self, peer: str, line: _Line) -> None:
+        """Peers come and go: nothing is kept of one that nobody waits for."""
+        busy = line.open or line.attempt or line.waiting or line.opened
+        if not busy and self._lines.get(peer) is line:
+            del self._lines[peer]
 
     def _failed(self, peer: str, line: _Line, reason: str) -> None:
         line.attempt = None

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from peer.errors import ConnectFailed, ConnectionLost, MeshError, PeerError
+from peer.errors import ConnectFailed, ConnectionLost, PeerError
 from peer.fetch import Progress
 from peer.mesh_state import MeshState, PlanRecord
 from peer.pipeline import Run_, StageCore, StageEffect
@@ -18,6 +18,7 @@ from peer.serving import Serving
 from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
+REPORT_AGAIN_S: Final = 1.0  # after a report that did not arrive
 DRAIN_S: Final = 20.0  # how long answers may keep units loaded that no plan wants any more
 
 log = logging.getLogger(__name__)
@@ -88,11 +89,12 @@ class Holding:
             self._changed.clear()
             try:
                 await self._step()
-            except (MeshError, PlannerError) as error:
+            except (PeerError, PlannerError) as error:
                 log.error("cannot hold what the plan wants: %s", error)
                 self._failed(str(error))
-            except PeerError as error:
-                log.info("holding waits: %s", error)
+            except Exception as error:
+                log.exception("holding failed")
+                self._failed(f"a defect while loading units: {type(error).__name__}: {error}")
 
     async def _step(self) -> None:
         """One load or unload; asks to be called again while there is more to do."""
@@ -112,8 +114,12 @@ class Holding:
         await self._meet_neighbours()
         if self._reported != self._serving.runs:
             held = self._serving.runs
-            await self._report(held)
-            self._reported = held
+            try:
+                await self._report(held)
+                self._reported = held
+            except (PeerError, TimeoutError) as error:  # maybe it lost this peer, which then joins again
+                log.info("the coordinator did not take what is held here: %s", error)
+                asyncio.get_running_loop().call_later(REPORT_AGAIN_S, self._changed.set)
 
     def _wanted(self) -> list[Run_]:
         state = self._state()

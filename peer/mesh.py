@@ -24,7 +24,7 @@ from peer.holding import Holding
 from peer.measure import UnitTimes
 from peer.mesh_state import LinkFacts, MemberMeasured, Profile, UnitsHeld
 from peer.meter import Meter
-from peer.names import named
+from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pipeline import Run_
@@ -51,6 +51,12 @@ REJOIN_PAUSES_S: Final = (
 )  # between attempts to reach a lost coordinator
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
+MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
+MAX_SHOWN: Final = 128  # characters of what a member calls itself
+_COUNTS: Final = (
+    *("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes"),
+    *("sessions", "active", "steps", "tokens", "tokens_per_s_milli"),
+)
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
 
 log = logging.getLogger(__name__)
@@ -91,6 +97,7 @@ class Mesh:
         self._text: Text | None = None
         self._meter = Meter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rejoining: asyncio.Task[None] | None = None
         node.answer_more = self._answer
 
     # --- asking
@@ -124,7 +131,7 @@ class Mesh:
         async def ask(peer: str) -> None:
             try:
                 await self.node.dialer.dial(peer)
-                found[peer] = await self.node.calls.call(peer, "status", {}, 5.0)
+                found[peer] = checked_report(await self.node.calls.call(peer, "status", {}, 5.0))
             except (PeerError, TimeoutError) as error:
                 log.info("no status of %s: %s", peer[:8], error)
 
@@ -218,13 +225,12 @@ class Mesh:
                 await self.node.dialer.dial(peer)
                 there = await self.node.prober.measure(peer)
                 back = await self.node.calls.call(peer, "measure_link", {})
+                rtt_us, bytes_per_s = _whole(back, "rtt_us"), _whole(back, "bytes_per_s")
             except (PeerError, TimeoutError) as error:
                 log.info("no link to %s: %s", peer[:8], error)
                 continue
             links.append(LinkFacts(self.node.me, peer, round(there.rtt_s * 1e6), round(there.bytes_per_s), 0))
-            links.append(
-                LinkFacts(peer, self.node.me, _whole(back, "rtt_us"), _whole(back, "bytes_per_s"), 0)
-            )
+            links.append(LinkFacts(peer, self.node.me, rtt_us, bytes_per_s, 0))
         return MemberMeasured(self.node.me, profile_of(options, times), tuple(links))
 
     def watch_coordinator(self, rejoin: Callable[[], Any]) -> None:
@@ -239,7 +245,8 @@ class Mesh:
             if polite:
                 self.end("the founder closed the mesh: it is back when the founder serves it again")
                 return
-            self._start(self._rejoin(rejoin))
+            if self._rejoining is None or self._rejoining.done():
+                self._rejoining = self._start(self._rejoin(rejoin))
 
         self.node.on_gone.append(gone)
 
@@ -301,10 +308,17 @@ class Mesh:
             self.why_ended = why
             self.ended.set()
 
-    def _start(self, step: Any) -> None:
-        task = asyncio.ensure_future(step)
+    def _start(self, step: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(step)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of this member failed", exc_info=error)
+            self.end(f"a defect, please report it: {type(error).__name__}: {error}")
 
 
 def _whole(body: Body, name: str) -> int:
@@ -312,6 +326,20 @@ def _whole(body: Body, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
     return value
+
+
+def checked_report(body: Body) -> Body:
+    """A member's answer to `status`, of which only the known fields are kept. Raises BadCommand."""
+    runs, rtts = body.get("runs"), body.get("rtt_us")
+    if not isinstance(runs, list) or not isinstance(rtts, dict) or len(runs) + len(rtts) > MAX_REPORTED:
+        raise BadCommand(f"status: expected at most {MAX_REPORTED} runs and round trips")
+    spans = [dict(zip(("first", "stop"), run, strict=False)) for run in runs if isinstance(run, list)]
+    return {
+        **{name: plain(str(body.get(name, ""))[:MAX_SHOWN]) for name in ("name", "agent")},
+        **{name: _whole(body, name) for name in _COUNTS},
+        "runs": [[_whole(span, "first"), _whole(span, "stop")] for span in spans],
+        "rtt_us": {peer: _whole(rtts, peer) for peer in rtts},
+    }
 
 
 def text_of(store: Store, manifest: Manifest) -> Text:

@@ -17,7 +17,7 @@ from peer.calls import Body, Calls
 from peer.connection import Engine
 from peer.coordinating import Coordinating, body_of
 from peer.dialer import Dialer
-from peer.errors import BadCommand, ConnectionLost, NotAdmitted, PeerError, WrongChannel
+from peer.errors import BadCommand, ConnectionLost, FrameError, NotAdmitted, PeerError, WrongChannel
 from peer.frames import (
     Bundle,
     Bye,
@@ -44,9 +44,20 @@ from peer.links import Prober
 from peer.mesh_state import AWAY, Command, MeshState, apply, decode_command, decode_state
 from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
 from peer.serving import Serving
-from peer.session import Broken, Emit, Ended, FindRoute, OriginEffect, OriginSession, Phase, Send
+from peer.session import (
+    Broken,
+    Emit,
+    Ended,
+    FindRoute,
+    OriginEffect,
+    OriginSession,
+    Phase,
+    Reason,
+    Send,
+)
 from signaling.presence import SignalKind
 
+MAX_WHY: Final = 500  # characters of a refusal
 TICK_S: Final = 0.25  # deadlines of askers and leases of stages are looked at this often
 
 log = logging.getLogger(__name__)
@@ -84,6 +95,7 @@ class Node:
         self.on_state: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str, str, bool], None]] = []
         self._askings: dict[bytes, Asking] = {}
+        self._measuring: set[str] = set()  # peers whose link is measured for them now
         self._state_event = asyncio.Event()
         self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
         self._ticker: asyncio.Task[None] | None = None
@@ -93,21 +105,32 @@ class Node:
         self._ticker = asyncio.ensure_future(self._tick())
 
     async def close(self, reason: str) -> None:
-        """Says goodbye to everyone and stops."""
+        """Says goodbye to everyone and stops; answers under way end with an error."""
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
+        for asking in list(self._askings.values()):
+            for effect in asking.core.cancel(reason):
+                if isinstance(effect, Send):
+                    self._send_or_lose(effect.peer, effect.frame)
+                else:
+                    asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
         await self.calls.close()
         await self.dialer.close(reason)
 
     # --- sending
 
     def send(self, peer: str, frame: Frame) -> None:
-        """Hands a frame to a peer, which may be this one. Raises ConnectionLost."""
+        """Hands a frame to a peer, which may be this one. Raises ConnectionLost, and a FrameError for a wrong frame.
+
+        Only members are dialled: frames of others name askers and stages, and may name anybody.
+        """
         if peer == self.me:
             asyncio.get_running_loop().call_soon(self.frame, peer, frame)
-        else:
+        elif peer in self.state.members or self.dialer.connection(peer) is not None:
             self.dialer.send(peer, frame)
+        else:
+            raise ConnectionLost(f"peer {peer[:8]} is no member")
 
     def perform(self, effects: list[StageEffect]) -> None:
         """Does what a stage decided."""
@@ -138,7 +161,10 @@ class Node:
         for result in results:
             match result:
                 case Ran():
-                    effects += self.core.ran(time.monotonic(), result)
+                    try:
+                        effects += self.core.ran(time.monotonic(), result)
+                    except PeerError as error:  # it ends this session, and no other whose result came along
+                        effects += self.core.not_ran(_failed(result, error))
                 case NotRan():
                     effects += self.core.not_ran(result)
         self.perform(effects)
@@ -150,12 +176,15 @@ class Node:
         self._askings[core.session] = Asking(core, listener)
 
     def detach(self, session: bytes) -> None:
-        """Lets a session go; its slots are freed on every stage."""
-        asking = self._askings.pop(session, None)
+        """Lets a session go; its slots are freed on every stage, and its listener hears of the end."""
+        asking = self._askings.get(session)
         if asking is not None:
-            for effect in asking.core.release():
-                if isinstance(effect, Send):
-                    self._send_or_lose(effect.peer, effect.frame)
+            self.perform_origin(session, asking.core.release())
+            del self._askings[session]
+
+    def attached(self, session: bytes) -> bool:
+        """Whether `session` was taken in and not let go."""
+        return session in self._askings
 
     def perform_origin(self, session: bytes, effects: list[OriginEffect]) -> None:
         """Does what a session decided."""
@@ -302,6 +331,8 @@ class Node:
     def _send_or_lose(self, peer: str, frame: Frame) -> None:
         try:
             self.send(peer, frame)
+        except FrameError as error:  # this side's fault, which says nothing about the other peer
+            log.error("a frame for %s was not sent: %s", peer[:8], error)
         except PeerError as error:
             log.debug("not sent to %s: %s", peer[:8], error)
             asyncio.get_running_loop().call_soon(self.disconnected, peer, str(error), False)
@@ -315,6 +346,8 @@ class Node:
     def _entry(self, peer: str, frame: Entry) -> None:
         if peer != self.coordinator or frame.term < self.state.term:
             raise BadCommand("log entries come from the coordinator of the present term")
+        if self.state.index == 0:
+            return  # a snapshot that holds this entry is on its way
         if frame.index != self.state.index + 1:
             if frame.index <= self.state.index:
                 return
@@ -334,20 +367,38 @@ class Node:
                 raise NotAdmitted("this peer is not the coordinator")
             return self.coordinating.answer(peer, method, body)
         if method == "measure_link":
-            measured = await self.prober.measure(peer)
-            return {"rtt_us": round(measured.rtt_s * 1e6), "bytes_per_s": round(measured.bytes_per_s)}
+            return await self._measure_link(peer)
         if self.answer_more is None:
             raise BadCommand(f"unknown request {method[:40]!r}")
         return await self.answer_more(peer, method, body)
 
+    async def _measure_link(self, peer: str) -> Body:
+        if peer in self._measuring:
+            raise BadCommand("expected one measurement of a link at a time")
+        self._measuring.add(peer)
+        try:
+            measured = await self.prober.measure(peer)
+        finally:
+            self._measuring.discard(peer)
+        return {"rtt_us": round(measured.rtt_s * 1e6), "bytes_per_s": round(measured.bytes_per_s)}
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now = time.monotonic()
-            self.perform(self.core.tick(now))
-            for asking in list(self._askings.values()):
-                self._try_route(asking)
-                self.perform_origin(asking.core.session, asking.core.tick(now))
+            try:
+                self._look(time.monotonic())
+            except Exception:  # a defect in one session must not end the deadlines of all others
+                log.exception("looking at deadlines failed")
+
+    def _look(self, now: float) -> None:
+        self.perform(self.core.tick(now))
+        for asking in list(self._askings.values()):
+            self._try_route(asking)
+            self.perform_origin(asking.core.session, asking.core.tick(now))
+
+
+def _failed(result: Ran, error: PeerError) -> NotRan:
+    return NotRan(result.session, result.turn, result.position, 0, Reason.FAILED, str(error)[:MAX_WHY])
 
 
 def _name(state: MeshState, peer: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from peer.errors import CannotServe
@@ -69,8 +70,13 @@ class Serving:
         if run in self._runtimes:
             return
         await self._fetcher.blobs(self._manifest.blobs(*run), progress)
-        runtime = await asyncio.to_thread(self._make, run)
-        self._runtimes[run] = runtime
+        making = asyncio.ensure_future(asyncio.to_thread(self._make, run))
+        try:
+            self._runtimes[run] = await asyncio.shield(making)
+        except asyncio.CancelledError:  # this peer leaves; its worker must not stay behind
+            with suppress(CannotServe):
+                (await making).close()
+            raise
 
     async def unload(self, run: Run_) -> None:
         """Stops the run's worker and gives its memory back."""

@@ -13,11 +13,22 @@ import pytest
 from peer.errors import ContextOverflow
 from peer.frames import Cancel, Finish, Frame, Open, Refuse, Release, Step, Token
 from peer.mesh_state import PlanRecord, PlanStage
-from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
+from peer.pipeline import (
+    LEFT_S,
+    MAX_PENDING_STEPS,
+    MAX_STEP_POSITIONS,
+    FreeSlot,
+    NotRan,
+    Ran,
+    RunStep,
+    StageCore,
+    StageEffect,
+)
 from peer.sampling import Sampling
 from peer.session import (
     CHUNK_TOKENS,
     REROUTE_S,
+    STALL_S,
     Ask,
     Broken,
     Emit,
@@ -210,6 +221,7 @@ class World:
 
 
 GREEDY = Sampling()
+WIRE = tuple(GREEDY.to_wire())
 
 
 def asks(rng: random.Random, count: int) -> list[Ask]:
@@ -420,6 +432,76 @@ def test_a_lost_asker_frees_its_slots() -> None:
     for peer, core in world.cores.items():
         world.from_stage(peer, core.peer_gone("asker"))
         assert core.sessions() == 0
+
+
+def test_a_step_that_is_too_long_and_a_flood_of_tokens_end_that_turn_only() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = World(12, [plan]).cores["p0"]
+    for number in (1, 2, 3):
+        session = bytes([number]) * 16
+        core.open(0.0, "asker", Open(session, 1, 1, plan.route, 0, "asker", 0, 4, 4, WIRE, (), 0, ()))
+    long = tensor_of(np.zeros(MAX_STEP_POSITIONS + 1, dtype=np.int32))
+    (refused,) = core.step(0.0, "asker", Step(bytes([1]) * 16, 1, 1, 0, MAX_STEP_POSITIONS + 1, 1, long))
+    assert isinstance(refused, Send)
+    assert isinstance(refused.frame, Refuse)
+    assert refused.frame.reason == Reason.BAD_STEP
+    effects: list[StageEffect] = []
+    for _ in range(MAX_PENDING_STEPS + 10):
+        effects += core.token(0.0, "p1", Token(bytes([2]) * 16, 1, 9, 5, int(Finish.MORE)))
+    assert [type(effect) for effect in effects] == [RunStep, RunStep, Send]
+    assert core.active() == 1
+
+
+def test_a_slot_whose_asker_gave_up_goes_to_another() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = World(13, [plan], slots=1).cores["p0"]
+
+    def opened(origin: str, now: float) -> list[StageEffect]:
+        session = origin.encode().ljust(16)
+        return core.open(now, origin, Open(session, 1, 1, plan.route, 0, origin, 0, 1, 4, WIRE, (), 0, ()))
+
+    opened("hog", 0.0)
+    assert isinstance(opened("good", STALL_S)[0], Send), "the hog may still be waiting"
+    freed, passed_on = opened("good", LEFT_S + 1)
+    assert isinstance(freed, FreeSlot)
+    assert isinstance(passed_on, Send)
+    assert isinstance(passed_on.frame, Open)
+
+
+@pytest.mark.parametrize(("me", "gone"), [("p0", "p2"), ("p2", "p0"), ("p1", "p0"), ("p1", "p2")])
+def test_an_asker_hears_when_the_way_back_of_tokens_breaks(me: str, gone: str) -> None:
+    plan = plan_of(1, [2, 5], ["p0", "p1", "p2"])
+    core, stage = World(14, [plan]).cores[me], plan.route.index(me)
+    sender = plan.route[stage - 1] if stage else "asker"
+    core.open(0.0, sender, Open(b"x" * 16, 1, 1, plan.route, stage, "asker", 0, 1, 4, WIRE, (), 0, ()))
+    (effect,) = core.peer_gone(gone)
+    assert isinstance(effect, Send)
+    assert isinstance(effect.frame, Refuse)
+    assert effect.frame.reason == Reason.LOST_NEIGHBOUR
+
+
+def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = OriginSession(b"x" * 16, "asker")
+    core.begin(0.0, plan, Ask((1, 2), 3, GREEDY, ()))
+    for position in (2, 3):
+        assert len(core.token(0.0, "p1", Token(b"x" * 16, 1, position, 7, int(Finish.MORE)))) == 1
+    effects = core.token(0.0, "p1", Token(b"x" * 16, 1, 4, 7, int(Finish.MORE)))
+    assert [effect.peer for effect in effects if isinstance(effect, Send)] == ["p0", "p1"]
+    assert effects[-1] == Ended("length")
+    assert core.phase is Phase.DONE
+
+
+def test_a_long_answer_is_replayed_whole() -> None:
+    """One token to a step: thousands of steps wait at the first stage, which takes them all."""
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = World(15, [plan]).cores["p0"]
+    count = 6000
+    core.open(0.0, "asker", Open(b"x" * 16, 1, 1, plan.route, 0, "asker", 0, count, 4, WIRE, (), count, ()))
+    one = tensor_of(np.zeros(1, dtype=np.int32))
+    for position in range(count):
+        effects = core.step(0.0, "asker", Step(b"x" * 16, 1, 1, position, 1, int(position == count - 1), one))
+        assert not any(isinstance(effect, Send) for effect in effects)
 
 
 def test_penalties_travel_with_an_answer_that_moves() -> None:

@@ -1,0 +1,413 @@
+"""Members over real connections on loopback: hostile frames and requests end their sender's connection and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from peer.calls import MAX_ANSWERING
+from peer.coordinating import MAX_COMMANDS, Coordinating
+from peer.coordinator import Coordinator
+from peer.engines import EngineSettings, choose_engine
+from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
+from peer.frames import PROTOCOL_VERSION, Entry, Frame, Hello, Open, Refuse, Request, Snapshot, Token
+from peer.mesh import checked_report
+from peer.mesh_state import (
+    LinkFacts,
+    MemberJoined,
+    MemberMeasured,
+    MeshState,
+    ModelChosen,
+    PlanRecord,
+    PlanStage,
+    Profile,
+    UnitsHeld,
+    apply,
+    decode_state,
+    encode_command,
+    encode_state,
+)
+from peer.names import names, plain, plain_lines
+from peer.node import Node, Outcome
+from peer.sampling import Sampling
+from peer.session import Ask, Broken, Ended, OriginSession
+from planner.types import Unit
+from signaling.presence import SignalKind
+
+MIB = 1 << 20
+KINDS = {"embed": 1000, "attn": 2000, "ffn": 3000, "head": 4000}
+UNITS = (
+    Unit("embed", "embed", 0, 0, 0, 64),
+    Unit("attn.0", "attn", 10 * MIB, 0, 1024, 64),
+    Unit("ffn.0", "ffn", 20 * MIB, 0, 0, 64),
+    Unit("head", "head", 40 * MIB, 0, 0, 4),
+)
+MODEL = ModelChosen("a" * 64, "toy", len(UNITS), 128, 2, "latency")
+PROFILE = Profile(200 * MIB, 10 * MIB, KINDS, KINDS, KINDS, 500, "cpu", 1)
+WITHIN_S = 20.0
+
+
+class Town:
+    """Nodes that find each other without a server, and how often somebody was signalled who does not exist."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.strangers: list[str] = []
+        self.ids = 0
+
+    def add(self, name: str, *, beside: bool = False) -> Node:
+        """`beside`: another node of the same id, which only dials, as a program that was started twice."""
+        make = choose_engine("aiortc")
+
+        async def signal(kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
+            other = answerers.get(connection) or self.nodes.get(peer)
+            if other is None:
+                self.strangers.append(peer)
+                raise ConnectFailed(f"{peer} is not here")
+            answerers[connection] = node
+            asyncio.get_running_loop().call_soon(other.dialer.described, name, connection, kind, text)
+
+        def new_id() -> bytes:
+            self.ids += 1
+            return self.ids.to_bytes(16, "big")
+
+        answerers = self.__dict__.setdefault("answerers", {})
+        hello = Hello(PROTOCOL_VERSION, name, name, "test")
+        node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, new_id)
+        if not beside:
+            self.nodes[name] = node
+        node.start()
+        return node
+
+
+@asynccontextmanager
+async def town() -> AsyncIterator[Town]:
+    made = Town()
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(node.close("the test is over") for node in made.nodes.values()))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Looks again each time a real transport below may have moved something."""
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():  # noqa: ASYNC110 - no one event tells of all that the cases wait for
+            await asyncio.sleep(0.005)
+
+
+def coordinate(node: Node) -> Coordinating:
+    node.coordinating = Coordinating(
+        Coordinator(node.me, UNITS), node.send, node.state_changed, lambda peer: True
+    )
+    node.coordinator = node.me
+    node.coordinating.submit(MODEL)
+    node.coordinating.submit(MemberJoined(node.me, "founder", True))
+    return node.coordinating
+
+
+def state_of(*peers: str, plan: PlanRecord | None = None) -> MeshState:
+    state = apply(MeshState(term=1), MODEL)
+    for peer in peers:
+        state = apply(state, MemberJoined(peer, peer, True))
+    return replace(state, plan=plan)
+
+
+def opening(origin: str, number: int, **change: Any) -> Open:
+    sampling = tuple(Sampling().to_wire())
+    frame = Open(number.to_bytes(16, "big"), 1, 9, ("p",), 0, origin, 0, 1, 4, sampling, (), 0, ())
+    return replace(frame, **change)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_open_that_names_strangers_makes_nobody_dial_them() -> None:
+    async with town() as here:
+        node = here.add("p")
+        node.state = state_of("p")
+        for number in range(200):
+            node.frame("evil", opening(f"stranger {number}", number))
+        await asyncio.sleep(0)
+        assert here.strangers == []
+        assert node.dialer.connected_peers() == ()
+
+
+async def test_frames_to_a_peer_that_runs_nothing_are_refused_to_their_sender() -> None:
+    async with town() as here:
+        node, evil = here.add("p"), here.add("evil")
+        got: list[Frame] = []
+        evil.frame = lambda peer, frame: got.append(frame)  # type: ignore[method-assign]
+        await evil.dialer.dial("p")
+        evil.dialer.send("p", opening("evil", 1))
+        evil.dialer.send("p", Token(bytes(16), 1, 0, 5, 0))
+        evil.dialer.send("p", Refuse(bytes(16), 1, 0, 0, 0, 200, "\x1b[2J"))
+        await until(lambda: bool(got))
+        assert isinstance(got[0], Refuse)
+        assert "not served here" in got[0].message
+        assert node.core.sessions() == 0
+        assert evil.dialer.connected_peers() == ("p",)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Entry(1, 3, encode_command(MemberJoined("x", "x", True))),
+        Snapshot(9, 9, encode_state(state_of("evil"))),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+async def test_the_log_comes_from_the_coordinator_only(frame: Frame) -> None:
+    async with town() as here:
+        node, evil, good = here.add("p"), here.add("evil"), here.add("good")
+        node.state, node.coordinator = state_of("p"), "good"
+        await asyncio.gather(evil.dialer.dial("p"), good.dialer.dial("p"))
+        ended: list[str] = []
+        evil.on_gone.append(lambda peer, reason, polite: ended.append(reason))
+        evil.dialer.send("p", frame)
+        await until(lambda: bool(ended))
+        assert "BadCommand" in ended[0]
+        assert node.dialer.connected_peers() == ("good",)
+        assert node.state == state_of("p")
+
+
+async def test_a_flood_of_requests_ends_that_connection_only() -> None:
+    async with town() as here:
+        node, evil, good = here.add("p"), here.add("evil"), here.add("good")
+        never = asyncio.Event()
+
+        async def slow(peer: str, method: str, body: dict[str, Any]) -> dict[str, Any]:
+            if peer == "evil":
+                await never.wait()
+            return {"fine": True}
+
+        node.answer_more = slow
+        await asyncio.gather(evil.dialer.dial("p"), good.dialer.dial("p"))
+        for number in range(MAX_ANSWERING + 1):
+            evil.dialer.send("p", Request(number, "status", b"{}"))
+        await until(lambda: node.dialer.connected_peers() == ("good",))
+        assert await good.calls.call("p", "status", {}) == {"fine": True}
+
+
+async def test_one_measurement_of_a_link_at_a_time() -> None:
+    async with town() as here:
+        here.add("p")
+        evil = here.add("evil")
+        await evil.dialer.dial("p")
+        asked = [evil.calls.call("p", "measure_link", {}) for _ in range(5)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(answer, dict) for answer in answers) == 1
+        assert sum(isinstance(answer, MeshError) for answer in answers) == 4
+
+
+async def test_entries_that_overtake_the_snapshot_are_in_it() -> None:
+    async with town() as here:
+        node = here.add("p")
+        node.coordinator = "c"
+        node.frame("c", Entry(1, 7, encode_command(MemberJoined("x", "x", True))))
+        assert node.state.index == 0
+        node.frame("c", Snapshot(1, 3, encode_state(state_of("p", "c"))))
+        assert node.state.index == 3
+        with pytest.raises(BadCommand, match="entry 4"):
+            node.frame("c", Entry(1, 9, encode_command(MemberJoined("x", "x", True))))
+
+
+# --- the coordinator -------------------------------------------------------------------------------------------------
+
+
+def measured(**change: Any) -> dict[str, str]:
+    profile = replace(PROFILE, **change)
+    return {"command": encode_command(MemberMeasured("evil", profile, ())).decode()}
+
+
+def linked(*links: LinkFacts) -> dict[str, str]:
+    return {"command": encode_command(MemberMeasured("evil", PROFILE, links)).decode()}
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "word"),
+    [
+        ("join", {"name": "\ud800", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
+        ("join", {"name": "\x1b]0;you\x07", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
+        ("join", {"name": "x" * 65, "compute": True, "protocol": PROTOCOL_VERSION}, "64"),
+        ("join", {"name": 7, "compute": True, "protocol": PROTOCOL_VERSION}, "name"),
+        ("join", {"name": "x", "compute": 1, "protocol": PROTOCOL_VERSION}, "compute"),
+        ("measured", {"command": 7}, "text"),
+        ("measured", {"command": "\ud800"}, "JSON"),
+        ("measured", {"command": json.dumps({"kind": "MemberJoined"})}, "fields"),
+        ("measured", measured(provider="\\ud800"), "string"),
+        ("measured", measured(decode_ns={"attn": 1}), "missing"),
+        ("measured", measured(batch_ns={f"{number}" * 50: 1 for number in range(1000)}), "only"),
+        ("measured", measured(decode_ns=dict.fromkeys(KINDS, 2**53 - 1)), "seconds|times"),
+        ("measured", measured(memory_bytes=2**53 - 1, overhead_bytes=2**53 - 1), ""),
+        ("measured", linked(LinkFacts("p", "good", 1, 1, 1)), "links"),
+        ("held", {"command": encode_command(UnitsHeld("evil", ((0, 2**53 - 1),))).decode()}, "runs"),
+        ("held", {"command": encode_command(UnitsHeld("evil", ((0, 1),) * 9)).decode()}, "runs"),
+        ("held", {"command": encode_command(UnitsHeld("good", ((0, 1),))).decode()}, "itself|says"),
+        ("paused", {"why": "\ud800\x1b[2J" * 1000}, ""),
+        ("surprise", {}, "unknown"),
+    ],
+)
+async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
+    method: str, body: dict[str, Any], word: str
+) -> None:
+    async with town() as here:
+        node = here.add("p")
+        coordinating = coordinate(node)
+        coordinating.submit(MemberMeasured("p", PROFILE, ()))
+        coordinating.submit(MemberJoined("evil", "evil", True))
+        coordinating.submit(MemberJoined("good", "good", True))
+        text = json.dumps(body).replace(
+            "\\\\\\\\ud800", "\\\\ud800"
+        )  # as a lone surrogate inside the command
+        asked = json.loads(text)
+        if word:
+            with pytest.raises(BadCommand, match=word):
+                coordinating.answer("evil", method, asked)
+        else:
+            coordinating.answer("evil", method, asked)
+        assert decode_state(encode_state(node.state)) == node.state  # whoever joins now gets a snapshot
+        both = (LinkFacts("good", "p", 500, 10**8, 0), LinkFacts("p", "good", 500, 10**8, 0))
+        absurd = LinkFacts("good", "evil", 2**53 - 1, 0, 0)
+        said = MemberMeasured("good", PROFILE, (*both, absurd, LinkFacts("good", "gone", 1, 1, 1)))
+        coordinating.answer("good", "measured", {"command": encode_command(said).decode()})
+        assert set(both) <= set(node.state.links)
+        assert absurd not in node.state.links
+        await until(lambda: node.state.proposed is not None or node.state.plan is not None)
+        coordinating.gone("evil", "lost")
+        await coordinating.close()
+
+
+async def test_reports_in_floods_are_refused_and_repeated_ones_tell_nobody() -> None:
+    async with town() as here:
+        node = here.add("p")
+        coordinating = coordinate(node)
+        for peer in ("evil", "good"):
+            coordinating.submit(MemberJoined(peer, peer, True))
+        before = node.state.index
+        held = {"command": encode_command(UnitsHeld("evil", ())).decode()}
+        for _ in range(MAX_COMMANDS):
+            coordinating.answer("evil", "held", held)
+        assert node.state.index == before
+        with pytest.raises(BadCommand, match="slow down"):
+            coordinating.answer("evil", "held", held)
+        coordinating.answer("good", "leaving", {})
+        coordinating.answer("good", "leaving", {})
+        assert node.state.index == before + 1
+
+
+# --- sessions and connections ----------------------------------------------------------------------------------------
+
+
+def asked(node: Node) -> tuple[OriginSession, list[Outcome]]:
+    """A session that waits for the answer of a peer that never answers."""
+    core, heard = OriginSession(bytes(16), node.me), list[Outcome]()
+    node.attach(core, heard.append)
+    plan = PlanRecord(1, (PlanStage(0, 4, "far"),), 0, 0)
+    node.perform_origin(core.session, core.begin(0.0, plan, Ask((1, 2), 5, Sampling(), ())))
+    return core, heard
+
+
+async def test_whoever_listens_hears_the_end_however_it_comes() -> None:
+    async with town() as here:
+        node = here.add("p")
+        core, heard = asked(node)
+        node.detach(core.session)
+        assert heard == [Ended("cancelled")]
+        assert not node.attached(core.session)
+        core, heard = asked(node)
+        await node.close("left")
+        assert [type(outcome) for outcome in heard] == [Broken]
+
+
+async def test_a_newer_connection_tells_that_the_older_one_is_gone() -> None:
+    async with town() as here:
+        node, first = here.add("p"), here.add("q")
+        await first.dialer.dial("p")
+        await until(lambda: node.dialer.connected_peers() == ("q",))
+        gone: list[str] = []
+        node.on_gone.append(lambda peer, reason, polite: gone.append(f"{peer}: {reason}"))
+        second = here.add("q", beside=True)
+        await second.dialer.dial("p")
+        await until(lambda: bool(gone))
+        assert gone == ["q: replaced by a newer connection"]
+        assert node.dialer.connected_peers() == ("q",)
+        await second.close("left")
+
+
+async def test_two_that_dial_each_other_at_once_have_one_connection() -> None:
+    async with town() as here:
+        a, b = here.add("a"), here.add("b")
+        gone: list[str] = []
+        for node in (a, b):
+            node.on_gone.append(lambda peer, reason, polite: gone.append(reason))
+        await asyncio.gather(a.dialer.dial("b"), b.dialer.dial("a"))
+        assert a.dialer.connected_peers() == ("b",)
+        assert b.dialer.connected_peers() == ("a",)
+        assert gone == []
+
+
+async def test_nothing_is_kept_of_peers_that_came_and_went() -> None:
+    async with town() as here:
+        node = here.add("p")
+        tasks = len(asyncio.all_tasks())
+        for number in range(8):
+            guest = here.add(f"guest {number}")
+            await guest.dialer.dial("p")
+            await until(lambda: bool(node.dialer.connected_peers()))
+            await guest.close("left")
+            await until(lambda: not node.dialer.connected_peers())
+            del here.nodes[f"guest {number}"]
+        with pytest.raises(ConnectFailed):
+            await node.dialer.dial("nobody")
+        with pytest.raises(ConnectionLost, match="no member"):
+            node.send("nobody", Token(bytes(16), 1, 0, 5, 0))
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+        assert not node.dialer._lines
+        assert not node.dialer._by_id
+
+
+# --- what people see -------------------------------------------------------------------------------------------------
+
+
+def test_names_and_texts_of_others_move_no_cursor() -> None:
+    state = state_of("a", "b")
+    state = apply(state, MemberJoined("a", "\x1b[31mroot\x07\r\n\u202e", True))
+    assert names(state.members)["a"] == "\ufffd[31mroot\ufffd\ufffd\ufffd\ufffd"
+    assert plain("Zoë's 笔记本 👩‍💻") == "Zoë's 笔记本 👩‍💻"
+    assert plain_lines("a\tb\nc\x1b]0;x\x07\x9b") == "a\tb\nc\ufffd]0;x\ufffd\ufffd"
+
+
+GOOD_REPORT: dict[str, Any] = {
+    **dict.fromkeys(("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes", "sessions", "active"), 1),
+    "steps": 1,
+    "tokens": 2,
+    "tokens_per_s_milli": 3,
+    "runs": [[0, 2]],
+    "rtt_us": {"a": 5},
+    "name": "a",
+    "agent": "shoal",
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"runs": 5},
+        {"runs": [[1]]},
+        {"runs": [["a", "b"]]},
+        {"rtt_us": []},
+        {"rtt_us": {"a": "b"}},
+        {"tokens": -1},
+    ],
+)
+def test_a_status_of_the_wrong_shape_is_no_status(change: dict[str, Any]) -> None:
+    assert checked_report({**GOOD_REPORT, "more": "x"}) == GOOD_REPORT
+    with pytest.raises(BadCommand):
+        checked_report({**GOOD_REPORT, **change})
