@@ -89,6 +89,12 @@ export class Conversation {
 
   /** Answers a prompt of token ids. Returning early stops the answer on every stage. */
   async *tokens(prompt: readonly number[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    if (!this.node.attached(this.core.session)) {
+      throw new AnswerFailed('this conversation was closed; begin another one');
+    }
+    if (this.answering()) {
+      throw new AnswerFailed('this conversation is being answered; stop that answer, or wait for its end');
+    }
     const begun = nowS();
     const plan = await this.plan(settings.planWaitS);
     const { model } = this.node.state;

@@ -5,6 +5,7 @@ import { BadCommand, ConnectionLost, MeshError, NotAdmitted, PeerError } from '.
 import type { Frame, Request, Response } from './frames';
 
 const CALL_TIMEOUT_S = 9; // the other side answers control questions from its event loop, never from a model run
+const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
 const STATUS = { ok: 0, refused: 1, failed: 2 } as const;
 
 export type Body = Readonly<Record<string, unknown>>;
@@ -19,6 +20,7 @@ interface Waiting {
 /** `send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part. */
 export class Calls {
   private nextId = 0;
+  private readonly answering = new Map<string, number>(); // by peer: how many of its requests
   private readonly open = new Map<number, Waiting>();
   private readonly send: (peer: string, frame: Frame) => void;
   private readonly answer: (peer: string, method: string, body: Body) => Promise<Body>;
@@ -48,9 +50,16 @@ export class Calls {
     }
   }
 
-  /** Answers when the answer is there. */
+  /** Answers when the answer is there. Raises BadCommand when the other side asks too much at once. */
   requested(peer: string, frame: Request): void {
-    void this.respond(peer, frame);
+    const under = this.answering.get(peer) ?? 0;
+    if (under >= MAX_ANSWERING) throw new BadCommand(`expected at most ${MAX_ANSWERING} requests at once`);
+    this.answering.set(peer, under + 1);
+    void this.respond(peer, frame).finally(() => {
+      const left = (this.answering.get(peer) ?? 1) - 1;
+      if (left > 0) this.answering.set(peer, left);
+      else this.answering.delete(peer);
+    });
   }
 
   /** Wakes the caller; an answer to nothing is ignored. */

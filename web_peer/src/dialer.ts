@@ -242,7 +242,9 @@ export class Dialer {
     line.open = connection;
     if (replaced !== null) void replaced.close('replaced by a newer connection');
     for (const waiter of line.opened.splice(0)) waiter.resolve(connection);
-    if (replaced === null) this.events.connected(peer);
+    // Replaced: the other side lost it first, and what was on its way there is lost.
+    if (replaced !== null) this.events.disconnected(peer, 'replaced by a newer connection', false);
+    this.events.connected(peer);
     for (const frame of line.waiting.splice(0)) {
       if (line.open === connection) this.put(peer, line, connection, frame);
     }
@@ -256,6 +258,14 @@ export class Dialer {
       line.full = false;
       this.events.disconnected(peer, reason, state !== 'failed');
     } else if (line.attempt === connection) this.failed(peer, line, reason);
+    this.forget(peer, line);
+  }
+
+  /** Peers come and go: nothing is kept of one that nobody waits for. */
+  private forget(peer: string, line: Line): void {
+    const busy =
+      line.open !== null || line.attempt !== null || line.waiting.length > 0 || line.opened.length > 0;
+    if (!busy && this.lines.get(peer) === line) this.lines.delete(peer);
   }
 
   private failed(peer: string, line: Line, reason: string): void {

@@ -4,7 +4,7 @@
  */
 
 import { textOf } from './engine';
-import { CannotServe, ConnectFailed, ConnectionLost, MeshError } from './errors';
+import { ConnectFailed, ConnectionLost, PeerError } from './errors';
 import type { FetchProgress } from './fetch';
 import { type PlanRecord, routeOf, type Run, runKey, serving } from './mesh_state';
 import type { Node } from './node';
@@ -14,6 +14,7 @@ import type { Serving } from './serving';
 const REMEMBERED_PLANS = 4; // sessions may open over a plan that was replaced a moment ago
 const DRAIN_MS = 20_000; // how long answers may keep units loaded that no plan wants any more
 const LOOK_MS = 250;
+const REPORT_AGAIN_MS = 1000; // after a report that did not arrive
 
 export interface HoldingEvents {
   /** Bytes of a run that are here, of all it needs; with all of them the worker loads the run. */
@@ -106,8 +107,7 @@ export class Holding {
         await this.step();
       } catch (error) {
         if (this.over()) return;
-        if (error instanceof CannotServe || error instanceof MeshError) this.events.failed(error.message);
-        else if (!(error instanceof ConnectionLost)) this.events.failed(textOf(error));
+        this.events.failed(textOf(error));
       }
     }
   }
@@ -139,7 +139,13 @@ export class Holding {
     const held = this.serving.runs;
     const key = held.map(runKey).join(' ');
     if (this.reported !== key) {
-      await this.report(held);
+      try {
+        await this.report(held);
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error;
+        setTimeout(() => this.look(), REPORT_AGAIN_MS); // the coordinator may not know this peer yet, or any more
+        return;
+      }
       this.reported = key;
       this.events.reported(held);
     }

@@ -90,6 +90,7 @@ export class Mesh {
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
+  private rejoining = false;
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
 
@@ -312,7 +313,14 @@ export class Mesh {
       } else if (reason.includes(OLDER_BUILD)) {
         this.end('this page is older than the mesh: reload it');
       } else if (polite) this.end(`the founder closed the mesh (${reason})`);
-      else void this.rejoin(enter);
+      else if (!this.rejoining) {
+        this.rejoining = true;
+        this.rejoin(enter)
+          .catch((error: unknown) => this.end(`a defect, please report it: ${textOf(error)}`))
+          .finally(() => {
+            this.rejoining = false;
+          });
+      }
     });
   }
 

@@ -9,7 +9,7 @@ import { nowS } from './connection';
 import { Dialer, type SendSignal } from './dialer';
 import type { Engine } from './connection';
 import { textOf } from './engine';
-import { BadCommand, ConnectionLost, PeerError, WrongChannel } from './errors';
+import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from './errors';
 import type { Frame, Hello, SessionId } from './frames';
 import type { Base64 } from './keys';
 import { Prober } from './links';
@@ -79,21 +79,36 @@ export class Node {
     this.ticker = setInterval(() => this.tick(), TICK_MS);
   }
 
-  /** Says goodbye to everyone and stops. */
+  /** Says goodbye to everyone and stops; answers under way end with an error. */
   async close(reason: string): Promise<void> {
     if (this.ticker !== null) clearInterval(this.ticker);
+    for (const { core, listener } of this.askings.values()) {
+      for (const effect of core.cancel(reason)) {
+        if (effect.kind === 'send') this.sendOrLose(effect.peer, effect.frame);
+        else
+          listener({
+            kind: 'broken',
+            text: `this tab is no longer in the mesh: ${reason}`,
+            reason: 'leaving',
+          });
+      }
+    }
     await this.dialer.close(reason);
   }
 
   // --- sending
 
-  /** Hands a frame to a peer, which may be this one. Raises ConnectionLost. */
+  /**
+   * Hands a frame to a peer, which may be this one. Raises ConnectionLost, and a FrameError for a wrong frame.
+   *
+   * Only members are dialled: frames of others name askers and stages, and may name anybody.
+   */
   send(peer: string, frame: Frame): void {
     if (peer === this.me) queueMicrotask(() => this.ownFrame(frame));
-    else {
+    else if (this.state.members.has(peer) || this.dialer.connection(peer) !== null) {
       this.dialer.send(peer, frame);
       this.count(peer, frame, 'sent');
-    }
+    } else throw new ConnectionLost(`peer ${peer} is no member of this mesh`);
   }
 
   /** Does what a stage decided. */
@@ -129,10 +144,22 @@ export class Node {
   results(results: readonly (Ran | NotRan)[]): void {
     const effects: StageEffect[] = [];
     for (const result of results) {
-      effects.push(...('reason' in result ? this.core.notRan(result) : this.core.ran(nowS(), result)));
+      effects.push(...this.resultOf(result));
     }
     this.perform(effects);
     this.touch();
+  }
+
+  private resultOf(result: Ran | NotRan): StageEffect[] {
+    if ('reason' in result) return this.core.notRan(result);
+    try {
+      return this.core.ran(nowS(), result);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      const { session, turn, position } = result;
+      // It ends this session, and no other whose result came along.
+      return this.core.notRan({ session, turn, position, have: 0, reason: 'failed', text: error.message });
+    }
   }
 
   // --- asking
@@ -142,13 +169,16 @@ export class Node {
     this.askings.set(core.session, { core, listener });
   }
 
-  /** Lets a session go; its slots are freed on every stage. */
+  /** Lets a session go; its slots are freed on every stage, and its listener hears of the end. */
   detach(session: SessionId): void {
     const asking = this.askings.get(session);
+    if (asking !== undefined) this.performOrigin(session, asking.core.release());
     this.askings.delete(session);
-    for (const effect of asking?.core.release() ?? []) {
-      if (effect.kind === 'send') this.sendOrLose(effect.peer, effect.frame);
-    }
+  }
+
+  /** Whether `session` was taken in and not let go. */
+  attached(session: SessionId): boolean {
+    return this.askings.has(session);
   }
 
   /** Does what a session decided. */
@@ -364,8 +394,10 @@ export class Node {
     try {
       this.send(peer, frame);
     } catch (error) {
-      if (!(error instanceof PeerError)) throw error;
-      queueMicrotask(() => this.disconnected(peer, textOf(error), false));
+      if (error instanceof FrameError)
+        reportError(error); // this side's fault, which says nothing about the other
+      else if (!(error instanceof PeerError)) throw error;
+      else queueMicrotask(() => this.disconnected(peer, textOf(error), false));
     }
   }
 
@@ -380,6 +412,7 @@ export class Node {
     if (peer !== this.coordinator || term < this.state.term) {
       throw new BadCommand('log entries come from the coordinator of the present term');
     }
+    if (this.state.index === 0) return; // a snapshot that holds this entry is on its way
     if (index <= this.state.index) return;
     if (index !== this.state.index + 1) {
       throw new BadCommand(`expected log entry ${this.state.index + 1}, got ${index}`);
