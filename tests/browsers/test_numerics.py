@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from peer.bench_browser import build_page
+from peer.bench_browser import browser_path, build_page, drive
 from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.types import WeightFormat
 from planner.units import build_model
 
 from .conftest import binary
-from .numerics import Cut, difference, in_browser, on_cpu
+from .numerics import SOFTWARE_GPU, Cut, difference, in_browser, on_cpu
 
 BLOCKS = 2
 STEPS = 3
@@ -44,3 +44,16 @@ async def test_providers_agree(
     assert difference(cpu, webgpu).largest < to_cpu
     assert difference(wasm, webgpu).largest < EXACT
     assert difference(wasm, webgpu).same == STEPS
+
+
+async def test_a_lost_gpu_is_noticed(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    model = build_model(Cut(open_gguf(smollm2_gguf), 1), "8bit", store)
+    order = {
+        "executable": browser_path(),
+        "flags": list(SOFTWARE_GPU),
+        "evaluate": {"call": "untilLost", "args": [model]},
+        "crashGpuAt": "loaded",
+    }
+    found = await drive(store, page, order)
+    assert "the GPU device is gone" in found["value"]

@@ -27,6 +27,11 @@ try {
   const answer = { browser: await browser.version() };
   if (order.evaluate !== undefined) {
     const page = await opened('page');
+    if (order.crashGpuAt !== undefined) {
+      page.on('console', (message) => {
+        if (message.text() === order.crashGpuAt) void crashGpu();
+      });
+    }
     answer.value = await page.evaluate(callOf, order.evaluate.call, order.evaluate.args);
   }
   const sides = {};
@@ -54,6 +59,12 @@ async function opened(name) {
   await page.goto(order.url);
   await page.waitForFunction('window.round !== undefined');
   return page;
+}
+
+/** Ends the browser's GPU process, and with it every device. */
+async function crashGpu() {
+  const session = await browser.target().createCDPSession();
+  await session.send('Browser.crashGpuProcess').catch(() => undefined);
 }
 
 /** Runs in the page. */

@@ -4,6 +4,7 @@ import type { Execution } from '../src/execution';
 import { WasmExecution } from '../src/execution_wasm';
 import { KvSlots } from '../src/kv_slots';
 import { blobsOf, decodeManifest } from '../src/manifest';
+import { type Load, StageRuntime } from '../src/runtime';
 import { makeGraphs, type Provider } from '../src/shards';
 
 const CONTEXT = 128;
@@ -12,16 +13,33 @@ declare global {
   interface Window {
     /** Base64 of float32 (tokens.length - prompt + 1, vocab): after the prompt, then after each token more. */
     logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
+    /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
+    untilLost(model: string): Promise<string>;
   }
 }
 
-window.logits = async (model, provider, tokens, prompt) => {
+async function whole(model: string): Promise<Load> {
   const fetched = async (path: string): Promise<Uint8Array> =>
     new Uint8Array(await (await fetch(path)).arrayBuffer());
   const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
   const stop = manifest.units.length;
   const blobs = new Map<string, Uint8Array>();
   for (const { sha256 } of blobsOf(manifest, 0, stop)) blobs.set(sha256, await fetched(`/blobs/${sha256}`));
+  return { manifest, first: 0, stop, blobs };
+}
+
+window.untilLost = async (model) => {
+  const load = await whole(model);
+  return new Promise((resolve, reject) => {
+    const room = { provider: 'webgpu', threads: 1, slots: 1, context: CONTEXT } as const;
+    const receiver = { answers: () => undefined, lost: resolve };
+    // eslint-disable-next-line no-console -- what the driver waits for
+    StageRuntime.load(load, room, receiver).then(() => console.log('loaded'), reject);
+  });
+};
+
+window.logits = async (model, provider, tokens, prompt) => {
+  const { manifest, stop, blobs } = await whole(model);
   const { architecture, units } = manifest;
   const source = { architecture, units, graphs: makeGraphs(manifest, 0, stop, provider) };
   const execution = await load(provider, source, blobs);
