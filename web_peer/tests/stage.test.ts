@@ -1,0 +1,296 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+
+import type { Execution } from '../src/execution';
+import type { KvSlots, Move, Span } from '../src/kv_slots';
+import type { Architecture } from '../src/manifest';
+import { GREEDY } from '../src/sampling';
+import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../src/stage';
+
+const WIDTH = 4;
+const VOCAB = 16;
+const architecture = { hidden: WIDTH, vocab: VOCAB, context: 512 } as Architecture;
+const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
+/** Adds one to every activation; the logits' best token is what the first activation of a row rounds to. */
+class AddsOne implements Execution {
+  readonly provider = 'wasm';
+  readonly weightBytes = 0;
+  readonly kvBytes = 0;
+  readonly overheadBytes = 0;
+  readonly calls: string[] = [];
+  result = 1; // what is added
+  broken = false;
+  during: (() => void) | null = null;
+  readonly hasEmbed: boolean;
+  readonly hasHead: boolean;
+
+  constructor(hasEmbed: boolean, hasHead: boolean) {
+    this.hasEmbed = hasEmbed;
+    this.hasHead = hasHead;
+  }
+
+  ensure(_slots: KvSlots, rows: number, positions: number): void {
+    this.calls.push(`room ${rows} ${positions}`);
+  }
+
+  move({ source, target, length }: Move): void {
+    this.calls.push(`move ${source} ${target} ${length}`);
+  }
+
+  embed(tokens: Int32Array): Float32Array {
+    return Float32Array.from(
+      { length: tokens.length * WIDTH },
+      (_, at) => tokens[Math.floor(at / WIDTH)] ?? 0,
+    );
+  }
+
+  async decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array> {
+    this.calls.push(`decode ${span.start}-${span.stop} [${lengths.join(' ')}]`);
+    return this.run(hidden);
+  }
+
+  async prompt(hidden: Float32Array, row: number, length: number): Promise<Float32Array> {
+    this.calls.push(`prompt ${row} ${length}+${hidden.length / WIDTH}`);
+    return this.run(hidden);
+  }
+
+  head(hidden: Float32Array): Promise<Float32Array> {
+    const logits = new Float32Array((hidden.length / WIDTH) * VOCAB);
+    for (let row = 0; row < hidden.length / WIDTH; row++)
+      logits[row * VOCAB + (hidden[row * WIDTH] ?? 0)] = 1;
+    return Promise.resolve(logits);
+  }
+
+  close(): void {
+    this.calls.push('close');
+  }
+
+  private async run(hidden: Float32Array): Promise<Float32Array> {
+    await tick();
+    this.during?.();
+    if (this.broken) throw new Error('out of memory');
+    return hidden.map((value) => value + this.result);
+  }
+}
+
+let execution: AddsOne;
+let stage: Stage;
+
+function make(hasEmbed: boolean, hasHead: boolean, slots = 3, context = 200): void {
+  execution = new AddsOne(hasEmbed, hasHead);
+  stage = new Stage(execution, architecture, { slots, context });
+}
+
+function step(session: string, position: number, count: number, more: Partial<Step> = {}): Step {
+  const input = execution.hasEmbed
+    ? { tokens: new Int32Array(count).fill(3), hidden: null }
+    : { tokens: null, hidden: new Float32Array(count * WIDTH).fill(3) };
+  const pick = execution.hasHead
+    ? { sampling: GREEDY, position: position + count, history: [], generated: 0 }
+    : null;
+  return { session, turn: 7, position, last: true, pick, mostRows: 0, prompt: false, ...input, ...more };
+}
+
+async function all(): Promise<Answer[]> {
+  const answers: Answer[] = [];
+  while (stage.busy) answers.push(...(await stage.turn()));
+  return answers;
+}
+
+async function run(...steps: Step[]): Promise<Answer[]> {
+  for (const one of steps) stage.submit(one);
+  return all();
+}
+
+const ran = (): string[] => execution.calls.filter((call) => /^(decode|prompt)/.test(call));
+
+describe('a middle stage', () => {
+  beforeEach(() => make(false, false));
+
+  test('answers with activations, the turn and what is cached', async () => {
+    const [answer] = await run(step('a', 0, 5, { last: false }));
+    expect(answer).toMatchObject({ kind: 'done', session: 'a', turn: 7, position: 0, count: 5, token: null });
+    expect(answer?.kind === 'done' && [...(answer.hidden ?? [])]).toEqual(Array(5 * WIDTH).fill(4));
+    expect(stage.lengths()).toEqual(new Map([['a', 5]]));
+  });
+
+  test('batches decodes of different sessions in one call', async () => {
+    await run(step('a', 0, 5), step('b', 0, 3), step('c', 0, 2));
+    execution.calls.length = 0;
+    const answers = await run(step('a', 5, 1), step('b', 3, 1), step('c', 2, 1));
+    expect(ran()).toEqual(['decode 0-3 [5 3 2]']);
+    expect(answers.map((answer) => answer.session)).toEqual(['a', 'b', 'c']);
+  });
+
+  test('an idle row rides along with its own length', async () => {
+    await run(step('a', 0, 5), step('b', 0, 3), step('c', 0, 2));
+    execution.calls.length = 0;
+    await run(step('a', 5, 1), step('c', 2, 1));
+    expect(ran()).toEqual(['decode 0-3 [5 3 2]']);
+    expect(stage.lengths().get('b')).toBe(3);
+  });
+
+  test('a batch holds as few rows as its steps ask for', async () => {
+    await run(step('a', 0, 2), step('b', 0, 2));
+    execution.calls.length = 0;
+    await run(step('a', 2, 1, { mostRows: 1 }), step('b', 2, 1, { mostRows: 1 }));
+    expect(ran()).toEqual(['decode 0-1 [2]', 'decode 1-2 [2]']);
+  });
+
+  test('pieces of prompts take turns, and decodes pass between them', async () => {
+    await run(step('c', 0, 2));
+    execution.calls.length = 0;
+    stage.submit(step('a', 0, PIECE_TOKENS + 6));
+    stage.submit(step('b', 0, PIECE_TOKENS + 1));
+    await stage.turn();
+    stage.submit(step('c', 2, 1));
+    await all();
+    expect(ran()).toEqual([
+      `prompt 1 0+${PIECE_TOKENS}`,
+      'decode 0-1 [2]',
+      `prompt 2 0+${PIECE_TOKENS}`,
+      `prompt 1 ${PIECE_TOKENS}+6`,
+      `prompt 2 ${PIECE_TOKENS}+1`,
+    ]);
+  });
+
+  test('steps of one session run in order, whatever their kind', async () => {
+    const answers = await run(step('a', 0, 3), step('a', 3, 1), step('a', 4, 1));
+    expect(answers.map((answer) => answer.kind)).toEqual(['done', 'done', 'done']);
+    expect(stage.lengths().get('a')).toBe(5);
+  });
+
+  test('a step before the cached end goes back', async () => {
+    await run(step('a', 0, 10));
+    const [answer] = await run(step('a', 4, 1));
+    expect(answer?.kind).toBe('done');
+    expect(stage.lengths().get('a')).toBe(5);
+  });
+
+  test.each([
+    { name: 'a gap', bad: (): Step => step('a', 4, 1), reason: REFUSALS.missingPosition, have: 3 },
+    {
+      name: 'a negative position',
+      bad: (): Step => step('a', -1, 1),
+      reason: REFUSALS.missingPosition,
+      have: 3,
+    },
+    {
+      name: 'past the context',
+      bad: (): Step => step('a', 3, 198),
+      reason: REFUSALS.contextOverflow,
+      have: 3,
+    },
+    {
+      name: 'NaN',
+      bad: (): Step => step('a', 3, 1, { hidden: new Float32Array(WIDTH).fill(NaN) }),
+      reason: REFUSALS.notFiniteInput,
+      have: 3,
+    },
+    {
+      name: 'infinity',
+      bad: (): Step => step('a', 3, 1, { hidden: Float32Array.of(0, Infinity, -Infinity, 0) }),
+      reason: REFUSALS.notFiniteInput,
+      have: 3,
+    },
+    {
+      name: 'another width',
+      bad: (): Step => step('a', 3, 1, { hidden: new Float32Array(WIDTH + 1) }),
+      reason: REFUSALS.failed,
+      have: 3,
+    },
+    { name: 'nothing', bad: (): Step => step('a', 3, 0), reason: REFUSALS.failed, have: 3 },
+  ])('refuses $name and keeps what is cached', async ({ bad, reason, have }) => {
+    await run(step('a', 0, 3));
+    const [answer] = await run(bad());
+    expect(answer).toMatchObject({ kind: 'refused', session: 'a', turn: 7, reason, have });
+    expect(stage.lengths().get('a')).toBe(have);
+  });
+
+  test('refuses a session too many until one is released', async () => {
+    await run(step('a', 0, 2), step('b', 0, 2), step('c', 0, 2));
+    expect(await run(step('d', 0, 2))).toMatchObject([{ kind: 'refused', reason: REFUSALS.noSlot }]);
+    stage.release('a');
+    expect(await run(step('d', 0, 2))).toMatchObject([{ kind: 'done' }]);
+    expect(execution.calls).toContain('move 2 0 2');
+  });
+
+  test('a result that is not finite is refused, and its positions are not kept', async () => {
+    await run(step('a', 0, 3));
+    execution.result = NaN;
+    const answers = await run(step('a', 3, 1), step('b', 0, 5));
+    expect(answers.map((answer) => answer.kind === 'refused' && answer.reason)).toEqual([5, 5]);
+    expect(stage.lengths().get('a')).toBe(3);
+  });
+
+  test('a call that fails refuses its steps and leaves the others be', async () => {
+    await run(step('a', 0, 3), step('b', 0, 3));
+    execution.broken = true;
+    expect(await run(step('a', 3, 1))).toMatchObject([
+      {
+        kind: 'refused',
+        reason: REFUSALS.failed,
+        have: 3,
+        text: expect.stringContaining('out of memory') as string,
+      },
+    ]);
+    execution.broken = false;
+    expect(await run(step('a', 3, 1))).toMatchObject([{ kind: 'done' }]);
+  });
+
+  test('truncation waits for the steps before it', async () => {
+    stage.submit(step('a', 0, 10));
+    stage.truncate('a', 4);
+    stage.submit(step('a', 4, 1));
+    const answers = await all();
+    expect(answers.map((answer) => answer.kind)).toEqual(['done', 'done']);
+    expect(stage.lengths().get('a')).toBe(5);
+  });
+
+  test('a release in mid-call drops the answer and frees the slot afterwards', async () => {
+    await run(step('a', 0, 3), step('b', 0, 3));
+    execution.during = () => {
+      execution.during = null;
+      stage.release('a');
+      stage.submit(step('a', 0, 2)); // the same session again, from its beginning
+    };
+    const answers = await run(step('a', 3, 1), step('b', 3, 1));
+    expect(answers.map(({ session, position, kind }) => `${session} ${position} ${kind}`)).toEqual([
+      'b 3 done',
+      'a 0 done',
+    ]);
+    expect(stage.lengths()).toEqual(
+      new Map([
+        ['b', 4],
+        ['a', 2],
+      ]),
+    );
+  });
+
+  test('a release in the middle of a prompt ends it', async () => {
+    stage.submit(step('a', 0, 3 * PIECE_TOKENS));
+    await stage.turn();
+    stage.release('a');
+    expect(await all()).toEqual([]);
+    expect(stage.lengths()).toEqual(new Map());
+  });
+});
+
+describe('a whole model', () => {
+  beforeEach(() => make(true, true));
+
+  test('the head runs for the last token and the pick is its token', async () => {
+    const [answer] = await run(step('a', 0, 5));
+    expect(answer).toMatchObject({ kind: 'done', count: 5, hidden: null, token: 4 });
+    expect(await run(step('a', 5, 1))).toMatchObject([{ token: 4 }]);
+  });
+
+  test('a chunk that is not the last one draws nothing', async () => {
+    expect(await run(step('a', 0, 5, { last: false, pick: null }))).toMatchObject([{ token: null }]);
+  });
+
+  test.each([[-1], [VOCAB]])('token %s is refused', async (token) => {
+    const [answer] = await run(step('a', 0, 1, { tokens: Int32Array.of(token) }));
+    expect(answer).toMatchObject({ kind: 'refused', reason: REFUSALS.failed });
+  });
+});
