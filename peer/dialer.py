@@ -184,9 +184,9 @@ class Dialer:
         except (PeerError, SignalingError) as error:
             log.info("no connection to %s: %s", peer[:8], error)
             line = self._line(peer)
-            await connection.close("setting up failed")
             if line.attempt is connection:
-                self._failed(peer, line, str(error))
+                self._failed(peer, line, str(error))  # before its end, which would give a poorer reason
+            await connection.close("setting up failed")
 
     def _start(self, step: Awaitable[None]) -> None:
         task = asyncio.ensure_future(step)

@@ -15,6 +15,8 @@ import { type Ask, distinct, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
 
+const CONNECT_WITHIN_S = 8; // to every stage of a route
+const REDIAL_S = 0.5;
 const PLAN_WAIT_S = 120; // peers may still be fetching weights; the mesh state says why meanwhile
 
 /** How to answer. `maxTokens` null: as many as the context has room for. */
@@ -206,11 +208,19 @@ export class Conversation {
   /** Connects to every stage at once, so that a token or a refusal finds its way from any of them. */
   private async connect(plan: PlanRecord): Promise<void> {
     const others = distinct(routeOf(plan)).filter((peer) => peer !== this.node.me);
-    try {
-      await Promise.all(others.map((peer) => this.node.dialer.dial(peer)));
-    } catch (error) {
-      if (!(error instanceof PeerError)) throw error;
-      throw new ConnectFailed(`cannot reach every stage of the mesh: ${error.message}`);
+    const deadline = nowS() + CONNECT_WITHIN_S;
+    for (;;) {
+      try {
+        await Promise.all(others.map((peer) => this.node.dialer.dial(peer)));
+        return;
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error;
+        if (nowS() + REDIAL_S > deadline) {
+          throw new ConnectFailed(`cannot reach every stage of the mesh: ${error.message}`);
+        }
+        // A stage whose way to the signaling server broke is back there within seconds.
+        await new Promise((resolve) => setTimeout(resolve, REDIAL_S * 1000));
+      }
     }
   }
 }

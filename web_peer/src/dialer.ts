@@ -209,9 +209,8 @@ export class Dialer {
       await step;
     } catch (error) {
       const line = this.line(peer);
-      const stands = line.attempt === connection;
+      if (line.attempt === connection) this.failed(peer, line, textOf(error));
       await connection.close('setting up failed');
-      if (stands && line.attempt === connection) this.failed(peer, line, textOf(error));
     }
   }
 

@@ -39,7 +39,7 @@ import { fromWire, isFinal, isMessageError, SignalingError, signalingError } fro
 const ANSWER_WITHIN_MS = 8000; // for the server to take a connection or a join: nothing hangs longer than 10 s
 const PATIENCE_MS = 3000; // how long the first join keeps trying while nobody answers
 const BACKOFF_MS = 250;
-const BACKOFF_MOST_MS = 15_000;
+const BACKOFF_MOST_MS = 4000; // a person watches: shorter than Python's
 const STEADY_MS = 30_000; // a join that lasted this long starts the backoff anew
 const MAX_BROKEN = 100; // messages on one socket that are none, before the client leaves it
 
