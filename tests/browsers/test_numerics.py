@@ -46,6 +46,16 @@ async def test_providers_agree(
     assert difference(wasm, webgpu).same == STEPS
 
 
+async def test_no_result_in_a_tab_depends_on_crowd_or_chunks(
+    page: Path, smollm2_gguf: Path, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    model = build_model(Cut(open_gguf(smollm2_gguf), BLOCKS), "8bit", store)
+    order = {"executable": browser_path(), "evaluate": {"call": "unequal", "args": [model, "wasm"]}}
+    found = await drive(store, page, order)
+    assert found["value"] == {"batch": 0, "chunks": 0}
+
+
 async def test_a_lost_gpu_is_noticed(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
     model = build_model(Cut(open_gguf(smollm2_gguf), 1), "8bit", store)

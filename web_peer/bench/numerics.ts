@@ -13,6 +13,8 @@ declare global {
   interface Window {
     /** Base64 of float32 (tokens.length - prompt + 1, vocab): after the prompt, then after each token more. */
     logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
+    /** How many values differ by a bit between sessions alone and in a batch, and between a prompt whole and cut. */
+    unequal(model: string, provider: Provider): Promise<{ batch: number; chunks: number }>;
     /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
     untilLost(model: string): Promise<string>;
   }
@@ -26,6 +28,46 @@ async function whole(model: string): Promise<Load> {
   const blobs = new Map<string, Uint8Array>();
   for (const { sha256 } of blobsOf(manifest, 0, stop)) blobs.set(sha256, await fetched(`/blobs/${sha256}`));
   return { manifest, first: 0, stop, blobs };
+}
+
+window.unequal = async (model, provider) => {
+  const { manifest, stop, blobs } = await whole(model);
+  const { architecture, units } = manifest;
+  const graphs = makeGraphs(manifest, 0, stop, provider);
+  const execution = await load(provider, { architecture, units, graphs }, blobs);
+  const { hidden: width } = architecture;
+  const rows = 4;
+  const slots = new KvSlots(rows + 1, CONTEXT);
+  for (let row = 0; row <= rows; row++) slots.admit(String(row));
+  execution.ensure(slots, rows + 1, CONTEXT);
+  const given = execution.embed(Int32Array.from({ length: 40 }, (_, at) => 100 + 7 * at));
+  const lengths = [3, 17, 40, 8];
+  for (const [row, length] of lengths.entries())
+    await execution.prompt(given.slice(0, length * width), row, 0);
+  const tokens = execution.embed(Int32Array.of(11, 22, 33, 44));
+  const together = (await execution.decode(tokens, { start: 0, stop: rows }, lengths)).slice();
+  const logits = (await execution.head(together)).slice();
+  let batch = 0;
+  for (const [row, length] of lengths.entries()) {
+    const one = tokens.slice(row * width, (row + 1) * width);
+    const alone = (await execution.decode(one, { start: row, stop: row + 1 }, [length])).slice();
+    batch += different(alone, together.subarray(row * width, (row + 1) * width));
+    const vocab = architecture.vocab;
+    batch += different(await execution.head(alone), logits.subarray(row * vocab, (row + 1) * vocab));
+  }
+  const uncut = (await execution.prompt(given, rows, 0)).slice();
+  let chunks = 0;
+  for (let at = 0, size = 1; at < 40; at += size, size = (size % 13) + 4) {
+    const piece = given.slice(at * width, (at + size) * width);
+    const made = await execution.prompt(piece, rows, at);
+    chunks += different(made, uncut.subarray(at * width, at * width + made.length));
+  }
+  execution.close();
+  return { batch, chunks };
+};
+
+function different(one: Float32Array, other: Float32Array): number {
+  return one.reduce((count, value, at) => count + Number(value !== other[at]), 0);
 }
 
 window.untilLost = async (model) => {
