@@ -131,7 +131,10 @@ class TunedDtls(RTCDtlsTransport):
         pair = self._transport._connection._nominated.get(1)
         if self._state is not State.CONNECTED or pair is None or self._ssl is None:
             raise ConnectionError("not connected")
-        self._ssl.send(packet)
+        try:
+            self._ssl.send(packet)
+        except SSL.Error as error:  # shut down, which the state tells a moment later
+            raise ConnectionError(f"not connected ({error!r})") from error
         pair.protocol.transport.sendto(self._ssl.bio_read(_DATAGRAM_BYTES), pair.remote_addr)
 
 
@@ -181,6 +184,10 @@ class TunedSctp(RTCSctpTransport):
             self._flushing = False
 
     async def _transmit(self) -> None:
+        with contextlib.suppress(ConnectionError):  # nobody waits for the tasks that resend
+            await self._transmit_due()
+
+    async def _transmit_due(self) -> None:
         if self._resending or self._fast_recovery_exit is not None or self._forward_tsn_chunk is not None:
             await super()._transmit()
             self._resending = any(chunk._retransmit for chunk in self._sent_queue)

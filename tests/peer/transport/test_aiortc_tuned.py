@@ -39,6 +39,19 @@ async def test_the_installed_aiortc_has_all_that_is_used(mesh: Mesh) -> None:
     assert sctp._cwnd >= WINDOW_PACKETS * rtcsctptransport.USERDATA_MAX_LENGTH
 
 
+async def test_what_is_sent_after_the_end_disturbs_nobody(mesh: Mesh) -> None:
+    a, _ = await mesh.pair()
+    sctp = sctp_of(a)
+    dtls = sctp.transport
+    assert isinstance(dtls, TunedDtls)
+    assert dtls._ssl is not None
+    dtls._ssl.shutdown()
+    with pytest.raises(ConnectionError, match="shutdown"):
+        dtls.send_packet(b"late")
+    a.connection.send(Token(SESSION, 1, 0, 5, 0))
+    await sctp._transmit()  # as a timer would, in a task that nobody waits for
+
+
 async def test_another_aiortc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(RTCSctpTransport, "_transmit")
     connection = RTCPeerConnection()
