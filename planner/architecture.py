@@ -40,7 +40,9 @@ class Architecture:
     rope_base: float
     rope_dims: int  # leading dimensions of each head that rotate; head_size for all of these families
     rope_scaling: RopeScaling | None
-    rope_factors: tuple[float, ...] | None  # per-frequency divisors shipped by GGUF (rope_freqs.weight), length rope_dims/2
+    rope_factors: (
+        tuple[float, ...] | None
+    )  # divisors per frequency (GGUF's rope_freqs.weight), rope_dims/2 of them
     qkv_bias: bool
     qk_norm: bool
     tied_embedding: bool
