@@ -91,7 +91,7 @@ export class Bound {
       settings: this.settings,
       link: this.link,
       actions: {
-        open: (link) => void this.open(link),
+        open: (link) => this.goTo(link),
         retry: () => void this.retry(),
         ask: (question) => this.asking.ask(question),
         stop: () => this.asking.stop(),
@@ -128,6 +128,18 @@ export class Bound {
     if (link !== '') void this.open(link);
   }
 
+  /** A link that a person typed: of another server, that server's page opens it. */
+  private goTo(link: string): void {
+    const url = URL.parse(link);
+    const isWeb = url?.protocol === 'https:' || url?.protocol === 'http:';
+    if (url !== null && isWeb && url.origin !== location.origin) {
+      location.assign(url);
+      return;
+    }
+    if (url !== null && isWeb) history.replaceState(null, '', url);
+    void this.open(link);
+  }
+
   private async open(link: string): Promise<void> {
     this.tab?.close();
     this.asking.clear();
@@ -147,6 +159,7 @@ export class Bound {
     );
     this.tab = tab;
     await tab.start();
+    if (this.tab !== tab) await tab.leave(); // cancelled meanwhile
     await this.lookAtStored();
     this.look();
   }
