@@ -246,6 +246,14 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--peers", type=positive, default=3, help="how many peers [%(default)s]")
     demo.add_argument("--port", type=port, default=0, help="of the signaling server [any free one]")
     demo.add_argument("--threads", type=positive, default=1, help="of each peer [%(default)s]")
+    demo.add_argument(
+        "--browsers",
+        type=browsers,
+        default=[],
+        metavar="LIST",
+        help="tabs of these among the peers, such as chromium,firefox [none]",
+    )
+    demo.add_argument("--headless", action="store_true", help="the browsers without windows")
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
     return top

@@ -34,3 +34,12 @@ def test_generate_refuses_a_wrong_link_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_cross_browser_says_how_it_is_called_and_what_is_missing() -> None:
+    done = run("cross_browser.py")
+    assert done.returncode == 2
+    assert "python examples/cross_browser.py" in done.stderr
+    done = run("cross_browser.py", "0" * 64)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1

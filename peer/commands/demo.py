@@ -1,4 +1,6 @@
-"""`shoal demo`: a mesh of three peers on this machine answers a question, then takes yours."""
+"""`shoal demo`: a mesh of three peers on this machine, tabs of browsers among them if asked, answers a question, then
+takes yours.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from peer.chat_template import Message
 from peer.commands.asking import converse, stream, summary
 from peer.commands.members import follow
 from peer.commands.models import find_or_import
+from peer.commands.tabs import numbered
 from peer.commands.terminal import Interrupts, interrupts, out, say, write
 from peer.commands.watching import holders
 from peer.errors import CannotServe, NoPlan
@@ -24,8 +27,10 @@ from peer.joining import Founding, found
 from peer.measure import measure_units
 from peer.mesh import Mesh, text_of
 from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
+from peer.tabs import TabOptions, open_tab
 from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
+from signaling.app_files import built_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
@@ -34,6 +39,7 @@ CONTEXT, SESSIONS = 2048, 4
 ANSWER_TOKENS = 120
 SERVE_WITHIN_S = 120.0
 STOP_WITHIN_S = 10.0
+TAB_BYTES = 1_500_000_000  # as much as a page lends at most
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -55,14 +61,19 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         with ctrl.cancelling():
             times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
             needed = needed_bytes(manifest, context)
-            share = pledge(needed, times.overhead_bytes, args.peers)
+            peers = max(args.peers, 1 + len(args.browsers))
+            share = pledge(needed, times.overhead_bytes, peers)
             say(
                 f"{manifest.name} needs {bytes_text(needed)} for weights and the memory of {SESSIONS} conversations; "
-                f"{args.peers} peers share it"
+                f"{peers} peers share it"
             )
             options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
+            # A tab needs more memory for the same units: even shares make sure that each has a part to show.
+            cuts = even_cuts(len(manifest.units), peers) if args.browsers else None
             promise = Founding(
-                model_id, MeshOptions(context, SESSIONS, "latency", None), ServerOptions(port=args.port)
+                model_id,
+                MeshOptions(context, SESSIONS, "latency", cuts),
+                ServerOptions(port=args.port, web_app=built_app()),
             )
             key = identity_from_seed(os.urandom(SEED_BYTES))
             mesh = await stack.enter_async_context(found(promise, options, store, key))
@@ -70,14 +81,16 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             link = mesh.link.url()
             processes = [
                 await stack.enter_async_context(joined(args, link, f"peer {number}", share, ctrl))
-                for number in range(1, args.peers)
+                for number in range(1, peers - len(args.browsers))
             ]
+            waited = [f"peer {number}" for number in range(1, len(processes) + 1)]
+            for browser, label in zip(args.browsers, numbered(args.browsers), strict=True):
+                wishes = TabOptions(args.headless, TAB_BYTES, label)
+                tab = await stack.enter_async_context(open_tab(browser, link, wishes))
+                processes.append(tab.process)
+                waited.append(label)
             if processes:
-                others = (
-                    " and ".join(f"peer {n}" for n in range(1, args.peers))
-                    if args.peers < 4
-                    else "the others"
-                )
+                others = " and ".join(waited) if len(waited) < 3 else "the others"
                 say(f"the founder waits for {others}, each in a process of its own")
             await _serving(mesh, processes)
             out.print(holders(mesh))
@@ -92,6 +105,11 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         follow(mesh, say, from_now=True)
         await converse(mesh, Settings(), "", ctrl)
     return 0
+
+
+def even_cuts(units: int, peers: int) -> tuple[int, ...]:
+    """Borders that give each of `peers` about the same number of units."""
+    return tuple(units * place // peers for place in range(1, peers))
 
 
 def needed_bytes(manifest: Manifest, context: int) -> int:

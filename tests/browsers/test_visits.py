@@ -23,6 +23,7 @@ class Relay:
     """A way to the signaling server that can be cut, and mended."""
 
     def __init__(self, port: int) -> None:
+        self.pause_s = 0.0  # after each 64 KiB of an answer
         self._port = port
         self._own_port = 0
         self._server: asyncio.Server | None = None
@@ -46,15 +47,16 @@ class Relay:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, onward = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers |= {writer, onward}
-        await asyncio.gather(_pump(reader, onward), _pump(there, writer))
+        await asyncio.gather(_pump(reader, onward), _pump(there, writer, self.pause_s))
         self._writers -= {writer, onward}
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float = 0.0) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(1 << 16):
             writer.write(data)
             await writer.drain()
+            await asyncio.sleep(pause_s)
     writer.close()
 
 
@@ -102,6 +104,36 @@ async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
         healed = await tab.until("s.runs.length > 0")
         assert 0 < healed["fetchedBytes"] <= (4 << 20) + 65536
         await third.close()
+
+
+async def test_a_download_that_was_cut_off_goes_on_where_it_was(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        assert mesh.link is not None
+        async with relayed(mesh.link.server) as relay:
+            link = mesh.link.url().replace(mesh.link.server, relay.url)
+            first = await launch(driver, "chromium", tmp_path / "profile")
+            tab = await first.tab(relay.url)
+            relay.pause_s = 0.01  # some 6 MB a second and connection
+            status = await tab.join(link, lends=True)
+            assert status["state"] == "in", status
+            begun = await tab.until("s.fetchedBytes > 20e6")
+            assert begun["runs"] == []
+            await first.kill()
+            relay.pause_s = 0.0
+            second = await launch(driver, "chromium", tmp_path / "profile")
+            tab = await second.tab(relay.url)
+            status = await tab.join(link, lends=True)
+            assert status["state"] == "in", status
+            ready = await tab.until("s.runs.length > 0")
+            plan = mesh.node.state.plan or mesh.node.state.proposed
+            assert plan is not None
+            assert mesh.manifest is not None
+            whole = sum(blob.bytes for blob in mesh.manifest.blobs(31, 62))
+            kept = whole - ready["fetchedBytes"]
+            assert kept > 15e6, (whole, ready)
+            await second.close()
 
 
 async def test_a_second_tab_watches_and_takes_over(
