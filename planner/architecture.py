@@ -74,7 +74,7 @@ class BlockQuantized:
 
 
 class SourceTensor(Protocol):
-    """One weight, (rows=outputs, columns=inputs) for matrices, (n,) for vectors; rows already in half-split rotary order."""
+    """One weight: (rows=outputs, columns=inputs), or (n,) for vectors; rows already in half-split rotary order."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
