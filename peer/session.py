@@ -33,6 +33,7 @@ CHUNK_TOKENS = (
 )
 REROUTE_S = 1.5  # how long to wait for a serving route: an asker must hear of a loss within 2 s
 STALL_S = 60.0  # no token for this long ends the session with an error
+SLOW_TOKENS_PER_S = 10  # of a prompt: the slowest mesh that is waited for beyond that
 MAX_REROUTES = 8  # per turn; bounds the work a flapping mesh can cause
 
 
@@ -154,6 +155,7 @@ class OriginSession:
         self._bad_peers: frozenset[str] = frozenset()
         self._reroutes = 0
         self._deadline = 0.0
+        self._patience_s = STALL_S
         self._trouble = ""
 
     @property
@@ -178,6 +180,7 @@ class OriginSession:
         if sender != self.route[-1] or frame.position != len(self.tokens):
             return []
         self.phase = Phase.DECODE
+        self._patience_s = STALL_S
         self._deadline = now + STALL_S
         self.tokens.append(frame.token)
         self._generated += 1
@@ -248,7 +251,7 @@ class OriginSession:
                     f"{self._trouble}; no other peers hold its part right now, ask again soon", None
                 )
             case Phase.PREFILL | Phase.DECODE if now >= self._deadline:
-                text = f"no token came for {STALL_S:.0f} s; the mesh may be overloaded, ask again"
+                text = f"no token came for {self._patience_s:.0f} s; the mesh may be overloaded, ask again"
                 return self._fail(text, None)
             case _:
                 return []
@@ -279,7 +282,8 @@ class OriginSession:
         self.start = start
         self.turn += 1
         self.phase = Phase.PREFILL
-        self._deadline = now + STALL_S
+        self._patience_s = STALL_S + (len(self.tokens) - start) // SLOW_TOKENS_PER_S
+        self._deadline = now + self._patience_s
         sampling = self._ask.sampling
         count = len(self.tokens)
         first = plan.route[0]

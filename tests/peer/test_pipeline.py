@@ -492,6 +492,16 @@ def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None
     assert core.phase is Phase.DONE
 
 
+def test_a_long_prompt_is_waited_for() -> None:
+    plan = plan_of(1, [4], ["p0", "p1"])
+    core = OriginSession(b"x" * 16, "asker")
+    core.begin(0.0, plan, Ask((1,) * 5000, 3, GREEDY, ()))
+    assert core.tick(STALL_S + 499) == []
+    (*_, broken) = core.tick(STALL_S + 500)
+    assert isinstance(broken, Broken)
+    assert "560 s" in broken.text
+
+
 def test_a_long_answer_is_replayed_whole() -> None:
     """One token to a step: thousands of steps wait at the first stage, which takes them all."""
     plan = plan_of(1, [4], ["p0", "p1"])

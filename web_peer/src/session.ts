@@ -31,6 +31,7 @@ import { tensorOf } from './tensors';
 export const CHUNK_TOKENS = 32; // prompt tokens a step carries: small enough that stages overlap (docs/benchmarks.md)
 export const REROUTE_S = 1.5; // how long to wait for a serving route: an asker must hear of a loss within 2 s
 export const STALL_S = 60; // no token for this long ends the session with an error
+const SLOW_TOKENS_PER_S = 10; // of a prompt: the slowest mesh that is waited for beyond that
 export const MAX_REROUTES = 8; // per turn; bounds the work a flapping mesh can cause
 
 /** Why a stage refused, and its number in REFUSE frames. */
@@ -144,6 +145,7 @@ export class OriginSession {
   private badPeers: ReadonlySet<string> = new Set();
   private reroutes = 0;
   private deadline = 0;
+  private patienceS = STALL_S;
   private trouble = '';
 
   constructor(session: SessionId, me: string) {
@@ -173,6 +175,7 @@ export class OriginSession {
     if (!this.answering() || frame.turn !== this.turn) return [];
     if (sender !== this.route.at(-1) || frame.position !== this.tokens.length) return [];
     this.phase = 'decode';
+    this.patienceS = STALL_S;
     this.deadline = now + STALL_S;
     this.tokens.push(frame.token);
     this.generated += 1;
@@ -240,7 +243,7 @@ export class OriginSession {
         return this.fail(`${this.trouble}; no other peers hold its part right now, ask again soon`);
       case 'prefill':
       case 'decode':
-        return this.fail(`no token came for ${STALL_S} s; the mesh may be overloaded, ask again`);
+        return this.fail(`no token came for ${this.patienceS} s; the mesh may be overloaded, ask again`);
       case 'idle':
       case 'done':
       case 'failed':
@@ -280,7 +283,8 @@ export class OriginSession {
     this.start = start;
     this.turn += 1;
     this.phase = 'prefill';
-    this.deadline = now + STALL_S;
+    this.patienceS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);
+    this.deadline = now + this.patienceS;
     const opening: Open = {
       kind: 'OPEN',
       session: this.session,
