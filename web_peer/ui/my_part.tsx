@@ -92,9 +92,13 @@ export function MyPart({ view }: { view: View }) {
       )}
       {lending.kind !== 'asks' && <Pledge view={view} />}
       <p class="stored">
-        <span>
-          <strong>{bytesText(part.stored.bytes)}</strong> of weights {STORED_WORDS[part.stored.where]}
-        </span>
+        {part.stored.bytes === 0 ? (
+          <span>No weights are stored here</span>
+        ) : (
+          <span>
+            <strong>{bytesText(part.stored.bytes)}</strong> of weights {STORED_WORDS[part.stored.where]}
+          </span>
+        )}
         {part.stored.bytes > 0 && part.stored.where !== 'memory' && (
           <button type="button" class="link" onClick={() => (asking.value = 'delete')}>
             Delete
