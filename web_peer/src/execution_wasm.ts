@@ -62,7 +62,7 @@ export class WasmExecution implements Execution {
     });
   }
 
-  /** `blobs` are those of the source's units; only the embedding's is kept. */
+  /** `blobs` are those of the source's units, and are given up: only the embedding's is kept. */
   static async load(
     source: ShardSource,
     blobs: Blobs,
@@ -228,6 +228,7 @@ interface Loaded {
 async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blobs): Promise<Loaded> {
   const { architecture, graphs, units } = source;
   let bytes = 0;
+  const unpacked: Uint8Array[] = []; // one at most: onnxruntime has copied it by the time it asks for the next
   for (const unit of units) {
     if (unit.kind === 'embed') continue;
     const held = { unit, blob: blobOf(blobs, unit.blob) };
@@ -235,7 +236,12 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
       bytes += size;
       module.mount(`${unit.name}/${tensor}`, {
         byteLength: size,
-        subarray: (begin, end) => weightBytes(held, tensor, 'wasm', architecture).subarray(begin, end),
+        subarray: (begin, end) => {
+          unpacked.splice(0).forEach(giveBack);
+          const found = weightBytes(held, tensor, 'wasm', architecture);
+          if (found.buffer !== held.blob.buffer) unpacked.push(found);
+          return found.subarray(begin, end);
+        },
       });
     }
   }
@@ -245,7 +251,16 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
     return { body, head, bytes };
   } finally {
     module.unmountAll();
+    unpacked.forEach(giveBack);
+    const embedded = units.find((unit) => unit.kind === 'embed')?.blob.sha256;
+    for (const [sha256, blob] of blobs) if (sha256 !== embedded) giveBack(blob);
   }
+}
+
+/** Frees an array's memory at once: the collector lets hundreds of megabytes pile up before it looks. */
+function giveBack(array: Uint8Array): void {
+  const buffer = array.buffer as ArrayBufferLike & { transfer?: (length: number) => ArrayBuffer };
+  if (buffer.byteLength > 0) buffer.transfer?.(0); // browsers before 2024 wait for the collector
 }
 
 /** Per KV name an array float32 (rows, kvHeads, capacity, headSize) in the module's memory. */
