@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from peer.bench_mixed import mixed_tok_s
 from peer.bench_single import CONTEXT, QUESTION, SYSTEM
 from peer.chat_template import Message
 from peer.commands.models import find_or_import
@@ -59,11 +60,14 @@ def bench_browser(args: argparse.Namespace) -> Figures:
         "rounds": args.rounds,
     }
     found = asyncio.run(drive(store, page, order, path))
-    return summary(found, len(ids), args.tokens)
+    mixed = asyncio.run(mixed_tok_s(store, model_id, ids, args.tokens, args.rounds))
+    return summary(found, mixed, len(ids), args.tokens)
 
 
-def summary(found: Figures, prompt_tokens: int, tokens: int) -> Figures:
-    """Medians of both sides and their ratios, from what the driver printed."""
+def summary(found: Figures, mixed: float, prompt_tokens: int, tokens: int) -> Figures:
+    """Medians of both sides and their ratios, from what the driver printed. The slower part of the mixed mesh is the
+    tab, which alone decodes `decode_tok_s`.
+    """
     figures: Figures = {"prompt_tokens": prompt_tokens, "tokens": tokens}
     for kind in ("decode", "prefill"):
         here, there = (
@@ -72,11 +76,15 @@ def summary(found: Figures, prompt_tokens: int, tokens: int) -> Figures:
         figures[f"{kind}_vs_wllama"] = round(here / there, 3)
         figures[f"{kind}_tok_s"] = round(here, 1)
         figures[f"{kind}_wllama_tok_s"] = round(there, 1)
-    figures["mixed_vs_slower_part"] = None
+    figures["mixed_tok_s"] = round(mixed, 1)
+    figures["mixed_vs_slower_part"] = round(mixed / figures["decode_tok_s"], 3)
     figures["memory_bytes"] = found["shoal"]["opened"]["memory"]
     figures["versions"] = {"browser": found["browser"], **_versions()}
     figures["rounds"] = {
-        side: [{kind: round(one[kind], 1) for kind in ("decode", "prefill")} for one in found[side]["rounds"]]
+        side: [
+            {**{kind: round(one[kind], 1) for kind in ("decode", "prefill")}, "tokens": one["found"]}
+            for one in found[side]["rounds"]
+        ]
         for side in ("shoal", "wllama")
     }
     return figures
