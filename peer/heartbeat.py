@@ -14,7 +14,7 @@ class HeartbeatTimes:
 
     interval_s: float = 1.0
     suspect_s: float = 3.0
-    lost_s: float = 10.0
+    lost_s: float = 7.0  # a person must see within 10 s what became of an answer
 
 
 class Verdict(Enum):

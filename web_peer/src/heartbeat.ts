@@ -11,7 +11,7 @@ export interface HeartbeatTimes {
   readonly lostS: number;
 }
 
-export const HEARTBEAT_TIMES: HeartbeatTimes = { intervalS: 1, suspectS: 3, lostS: 10 };
+export const HEARTBEAT_TIMES: HeartbeatTimes = { intervalS: 1, suspectS: 3, lostS: 7 };
 
 /** What a beat says about the other peer. */
 export type Verdict = 'alive' | 'suspect' | 'lost';
