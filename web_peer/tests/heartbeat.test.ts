@@ -12,8 +12,8 @@ it('silence grows from alive to lost', () => {
   const verdicts = seconds(1, 12).map((second) => beats.beat(second).verdict);
   expect(verdicts).toEqual([
     ...Array<string>(2).fill('alive'),
-    ...Array<string>(7).fill('suspect'),
-    ...Array<string>(2).fill('lost'),
+    ...Array<string>(4).fill('suspect'),
+    ...Array<string>(5).fill('lost'),
   ]);
 });
 
