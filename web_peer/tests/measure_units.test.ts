@@ -1,0 +1,65 @@
+import { expect, test } from 'vitest';
+
+import type { Execution, ShardSource } from '../src/execution';
+import { decodeManifest } from '../src/manifest';
+import { measureUnits } from '../src/measure_units';
+import vectors from '../../tests/vectors/graphs.json';
+
+/** Times as its clock says: a millisecond per unit for one row, two for four, thirty-two for a piece of a prompt. */
+class Clocked implements Execution {
+  readonly provider = 'wasm';
+  readonly hasEmbed = false;
+  readonly hasHead = false;
+  readonly weightBytes = 0;
+  readonly kvBytes = 0;
+  readonly overheadBytes = 1000;
+  private readonly units: number;
+  private readonly spend: (ms: number) => void;
+
+  constructor(source: ShardSource, spend: (ms: number) => void) {
+    this.units = source.units.length;
+    this.spend = spend;
+  }
+
+  ensure(): void {
+    return;
+  }
+  move(): void {
+    return;
+  }
+  embed(): Float32Array {
+    return new Float32Array();
+  }
+  decode(hidden: Float32Array, span: { start: number; stop: number }): Promise<Float32Array> {
+    this.spend(this.units * (span.stop - span.start > 1 ? 2 : 1));
+    return Promise.resolve(hidden);
+  }
+  prompt(hidden: Float32Array): Promise<Float32Array> {
+    this.spend(this.units * 32);
+    return Promise.resolve(hidden);
+  }
+  head(): Promise<Float32Array> {
+    return Promise.reject(new Error('a head is not loaded: its time follows from its size'));
+  }
+  close(): void {
+    return;
+  }
+}
+
+test.each(vectors.cases)('times per unit of $name', async ({ manifest: encoded }) => {
+  let clock = 0;
+  const manifest = decodeManifest(new TextEncoder().encode(encoded));
+  const load = (source: ShardSource, blobs: ReadonlyMap<string, Uint8Array>): Promise<Execution> => {
+    expect(blobs.size).toBe(source.units.length);
+    return Promise.resolve(new Clocked(source, (ms) => (clock += ms)));
+  };
+  const { kinds, overheadBytes } = await measureUnits(manifest, 'wasm', load, () => clock);
+  for (const kind of ['attn', 'ffn'] as const) {
+    expect(kinds[kind].decodeS).toBeCloseTo(1e-3, 9);
+    expect(kinds[kind].prefillS).toBeCloseTo(0.5e-3, 9);
+    expect(kinds[kind].batchS).toBeCloseTo(1e-3 / 3, 9);
+  }
+  expect(kinds.head.decodeS).toBeGreaterThan(0);
+  expect(kinds.head.prefillS).toBe(0);
+  expect(overheadBytes).toBeGreaterThan(1000);
+});
