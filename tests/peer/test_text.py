@@ -114,7 +114,9 @@ def test_a_stream_equals_the_whole(family: str, words: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=150, deadline=None)
-@given(st.text())
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="▁"))
+)  # SentencePiece cannot tell its mark from a space
 def test_any_text_comes_back_from_a_stream(family: str, words: str) -> None:
     text = text_of(family)
     tokens = text.encode(words)
