@@ -34,6 +34,10 @@ MAX_SAMPLING: Final = 32
 MAX_END_TOKENS: Final = 64
 MAX_HISTORY: Final = 256 * 1024  # tokens; above any context length in use
 MAX_PROBE_BYTES: Final = 1024 * 1024
+MAX_RANGE_BYTES: Final = (
+    256 * 1024
+)  # of a piece of weights in one frame: an activation behind it waits no longer
+HASH_BYTES: Final = 32
 MAX_BUNDLE_FRAMES: Final = 64
 MAX_BUNDLE_BYTES: Final = 1024 * 1024
 
@@ -58,7 +62,7 @@ MAX_FRAME_BYTES: Final[dict[Channel, int]] = {
 
 
 class Kind(IntEnum):
-    """Kind numbers. 48 (PIECE_REQUEST) and 49 (PIECE) are reserved for weights between peers."""
+    """Kind numbers."""
 
     HELLO = 1
     PING = 2
@@ -79,6 +83,8 @@ class Kind(IntEnum):
     PROBE = 38
     PROBE_ACK = 39
     BUNDLE = 40
+    PIECE_REQUEST = 48
+    PIECE = 49
 
 
 class Finish(IntEnum):
@@ -271,6 +277,25 @@ class Bundle:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PieceRequest:
+    """Asks for `count` bytes from `offset` on of the piece of weights with this SHA-256."""
+
+    id: int
+    sha256: bytes
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The answer to a PIECE_REQUEST. status 0: `body` is what was asked for; 1: it is not here."""
+
+    id: int
+    status: int
+    body: bytes
+
+
 Frame = (
     Hello
     | Ping
@@ -291,6 +316,8 @@ Frame = (
     | Probe
     | ProbeAck
     | Bundle
+    | PieceRequest
+    | Piece
 )
 
 
@@ -320,6 +347,8 @@ _UINT: Final = integer(0, MAX_INT)
 _NAME: Final = text(MAX_NAME_BYTES)
 _TEXT: Final = text(MAX_TEXT_BYTES)
 _SESSION: Final = Field(f"{SESSION_BYTES} bytes", lambda v: type(v) is bytes and len(v) == SESSION_BYTES)
+
+_HASH: Final = Field(f"{HASH_BYTES} bytes", lambda v: type(v) is bytes and len(v) == HASH_BYTES)
 
 
 def _layout(
@@ -407,6 +436,8 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         payload=Payload.BODY,
         max_payload_bytes=MAX_BUNDLE_BYTES,
     ),
+    _layout(Kind.PIECE_REQUEST, _DATA, PieceRequest, (_UINT, _HASH, _UINT, integer(1, MAX_RANGE_BYTES))),
+    _layout(Kind.PIECE, _DATA, Piece, (_UINT, _FLAG), Payload.BODY, MAX_RANGE_BYTES),
 )
 _BY_TYPE: Final[dict[type[Any], Layout]] = {layout.frame: layout for layout in LAYOUTS}
 _BY_KIND: Final[dict[int, Layout]] = {int(layout.kind): layout for layout in LAYOUTS}
@@ -442,6 +473,7 @@ def encode(frame: Frame) -> bytes:
             | Snapshot(body=body)
             | Probe(body=body)
             | Bundle(body=body)
+            | Piece(body=body)
         ):
             payload = body
         case _:

@@ -164,7 +164,7 @@ async def found(
             node = _node(door, client, options)
             mesh = door.mesh = Mesh(node, client, store, report)
             try:
-                mesh.manifest = manifest
+                mesh.know(manifest)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinator = Coordinator(node.me, units, founding.mesh.cuts)
                 node.coordinating = Coordinating(
@@ -243,7 +243,7 @@ async def join(
             assert model is not None
             manifest = await fetcher.manifest(model.model)
             await fetcher.blobs([manifest.tokenizer])
-            mesh.manifest = manifest
+            mesh.know(manifest)
 
             async def rejoin() -> None:
                 await _enter(node, client, options, compute)

@@ -27,6 +27,7 @@ from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
+from peer.pieces import Pieces
 from peer.pipeline import Run_
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
@@ -160,6 +161,8 @@ class Mesh:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.node.pieces is not None:
+            await self.node.pieces.close()
         await self.node.close(reason)
         if self.holding is not None:
             await self.holding.close()
@@ -186,6 +189,11 @@ class Mesh:
         self.node.coordinating.set_cuts(cuts)
 
     # --- inner moves
+
+    def know(self, manifest: Manifest) -> None:
+        """The model is known: this peer can ask, and give others pieces of weights that it has."""
+        self.manifest = manifest
+        self.node.pieces = Pieces(self.store, manifest, self.node.dialer.connection)
 
     def compute(self, options: PeerOptions, fetcher: Fetcher) -> None:
         """Begins to hold what plans give this peer."""

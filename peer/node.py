@@ -28,6 +28,8 @@ from peer.frames import (
     Frame,
     Hello,
     Open,
+    Piece,
+    PieceRequest,
     Ping,
     Pong,
     Probe,
@@ -42,6 +44,7 @@ from peer.frames import (
 )
 from peer.links import Prober
 from peer.mesh_state import AWAY, Command, MeshState, apply, decode_command, decode_state
+from peer.pieces import ABSENT, Pieces
 from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
 from peer.serving import Serving
 from peer.session import (
@@ -87,6 +90,7 @@ class Node:
         self.core = StageCore(hello.peer)
         self.serving: Serving | None = None  # None: this peer only asks
         self.coordinating: Coordinating | None = None
+        self.pieces: Pieces | None = None  # None: the model is not known yet
         self.coordinator: str | None = None
         self.answer_more: Callable[[str, str, Body], Awaitable[Body]] | None = None
         self.dialer = Dialer(hello, engine, signal, self, new_id)
@@ -270,6 +274,13 @@ class Node:
                 self.prober.probed(peer, frame)
             case ProbeAck():
                 self.prober.acknowledged(peer, frame)
+            case PieceRequest():
+                if self.pieces is not None:
+                    self.pieces.requested(peer, frame)
+                else:
+                    self.send(peer, Piece(frame.id, ABSENT, b""))
+            case Piece():
+                return  # this peer gives, and asks the store
             case Hello() | Ping() | Pong() | Bye() | ByeAck() | Credit():
                 return  # the connection's own
             case _:

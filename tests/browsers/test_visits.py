@@ -136,6 +136,36 @@ async def test_a_download_that_was_cut_off_goes_on_where_it_was(
             await second.close()
 
 
+async def test_pieces_come_from_peers_and_wrong_ones_are_found_out(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        assert mesh.link is not None
+        giver = mesh.node.pieces
+        assert giver is not None
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        async with relayed(mesh.link.server) as relay:
+            tab = await lend(made, mesh, mesh.link.url().replace(mesh.link.server, relay.url))
+            before = giver.given_bytes  # the head's blob is the embedding's, which the founder holds
+            await relay.stop()
+            mesh.set_cuts((27,))  # four units move from the founder to the tab, which cannot reach the store
+            await tab.until("s.runs.length === 1 && s.runs[0][0] === 27")
+            assert giver.given_bytes > before + (4 << 20)
+            answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
+            assert len(answer["tokens"]) == 4
+
+            await relay.start()
+            read = giver._read
+            giver._read = lambda frame: bytes(len(read(frame)))  # type: ignore[method-assign]
+            mesh.set_cuts((20,))
+            status = await tab.until("s.runs.length === 1 && s.runs[0][0] === 20")
+            assert any("wrong bytes" in notice for notice in status["notices"]), status["notices"]
+            await mesh.until_serving(WITHIN_S)
+            answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
+            assert len(answer["tokens"]) == 4
+        await made.close()
+
+
 async def test_a_second_tab_watches_and_takes_over(
     driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ from peer.frames import (
     Frame,
     Hello,
     Open,
+    Piece,
+    PieceRequest,
     Ping,
     Pong,
     Probe,
@@ -76,6 +78,9 @@ FRAMES: tuple[Frame, ...] = (
     ProbeAck(1, 64),
     Bundle((3, 1), b"abcd"),
     Bundle((), b""),
+    PieceRequest(3, bytes(range(32)), 2**22 - 9, 9),
+    Piece(3, 0, b"weights"),
+    Piece(2**40, 1, b""),
 )
 
 
@@ -121,7 +126,7 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("a nest of arrays", Channel.CONTROL, framed("91" * 2000)),
     ("an array that claims 2^32-1 items", Channel.CONTROL, framed("92 02 dd ffffffff")),
     ("kind 0", Channel.CONTROL, framed("9100")),
-    ("a reserved kind", Channel.DATA, framed("9131")),
+    ("a kind of nobody", Channel.DATA, framed("913f")),
     ("a kind that is true", Channel.CONTROL, framed("92c300")),
     ("a kind that is text", Channel.CONTROL, framed("92a13200")),
     ("TOKEN on control", Channel.CONTROL, encode(Token(SESSION, 1, 1, 1, 0))),
@@ -142,6 +147,8 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("credit for control", Channel.CONTROL, framed("93060100")),
     ("a session of 15 bytes", Channel.DATA, framed("9225c40f" + "00" * 15)),
     ("a session as text", Channel.DATA, framed("9225b0" + "61" * 16)),
+    ("a range of no bytes", Channel.DATA, framed("9530" + "01" + "c420" + "00" * 32 + "0000")),
+    ("a hash of 31 bytes", Channel.DATA, framed("9530" + "01" + "c41f" + "00" * 31 + "0001")),
     ("finish 3", Channel.DATA, framed("9622" + SESSION_HEX + "01010103")),
     ("history of 6 bytes", Channel.DATA, framed(OPEN + "00a0000000909000", "00" * 6)),
     ("a negative token in history", Channel.DATA, framed(OPEN + "00a0000000909000", "ff" * 4)),

@@ -27,6 +27,8 @@ export const MAX_SAMPLING = 32;
 export const MAX_END_TOKENS = 64;
 export const MAX_HISTORY = 256 * 1024; // tokens; above any context length in use
 export const MAX_PROBE_BYTES = 1024 * 1024;
+export const MAX_RANGE_BYTES = 256 * 1024; // of a piece of weights in one frame: an activation behind it waits no longer
+const HASH_BYTES = 32;
 export const MAX_BUNDLE_FRAMES = 64;
 export const MAX_BUNDLE_BYTES = 1024 * 1024;
 export const MAX_TOKEN = 2 ** 31 - 1;
@@ -206,6 +208,23 @@ export interface Probe {
   readonly body: Uint8Array;
 }
 
+/** Asks for `count` bytes from `offset` on of the piece of weights with this SHA-256, in hex. */
+export interface PieceRequest {
+  readonly kind: 'PIECE_REQUEST';
+  readonly id: number;
+  readonly sha256: string;
+  readonly offset: number;
+  readonly count: number;
+}
+
+/** The answer to a PIECE_REQUEST. status 0: `body` is what was asked for; 1: it is not here. */
+export interface Piece {
+  readonly kind: 'PIECE';
+  readonly id: number;
+  readonly status: number;
+  readonly body: Uint8Array;
+}
+
 export interface ProbeAck {
   readonly kind: 'PROBE_ACK';
   readonly nonce: number;
@@ -242,6 +261,8 @@ export type Frame =
   | Release
   | Probe
   | ProbeAck
+  | PieceRequest
+  | Piece
   | Bundle;
 
 export type Kind = Frame['kind'];
@@ -286,7 +307,6 @@ function layout<K extends Kind>(
   return { kind, number, channel, fields: Object.entries<Field>(fields), payload, maxPayloadBytes };
 }
 
-/** Numbers 48 (PIECE_REQUEST) and 49 (PIECE) are reserved for weights between peers. */
 const LAYOUTS: readonly Layout[] = [
   layout(1, 'control', 'HELLO', { protocol: UINT, peer: NAME, name: NAME, agent: NAME }),
   layout(2, 'control', 'PING', { nonce: UINT }),
@@ -358,6 +378,13 @@ const LAYOUTS: readonly Layout[] = [
   layout(38, 'data', 'PROBE', { nonce: UINT }, 'body', MAX_PROBE_BYTES),
   layout(39, 'data', 'PROBE_ACK', { nonce: UINT, receivedBytes: UINT }),
   layout(40, 'data', 'BUNDLE', { sizes: integers(MAX_BUNDLE_FRAMES, 1) }, 'body', MAX_BUNDLE_BYTES),
+  layout(48, 'data', 'PIECE_REQUEST', {
+    id: UINT,
+    sha256: id(HASH_BYTES),
+    offset: UINT,
+    count: integer(1, MAX_RANGE_BYTES),
+  }),
+  layout(49, 'data', 'PIECE', { id: UINT, status: FLAG }, 'body', MAX_RANGE_BYTES),
 ];
 const BY_KIND: ReadonlyMap<Kind, Layout> = new Map(LAYOUTS.map((each) => [each.kind, each]));
 const BY_NUMBER: ReadonlyMap<unknown, Layout> = new Map(LAYOUTS.map((each) => [each.number, each]));
@@ -396,6 +423,7 @@ export function encode(frame: Frame): Uint8Array {
     case 'SNAPSHOT':
     case 'PROBE':
     case 'BUNDLE':
+    case 'PIECE':
       payload = frame.body;
       break;
     default:

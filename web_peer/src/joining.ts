@@ -10,14 +10,15 @@
 import { PieceCache } from './cache';
 import { RtcEngine, textOf } from './engine';
 import { ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
-import { Fetcher, HttpStore } from './fetch';
+import { Fetcher, HttpStore, type PieceSource } from './fetch';
 import { PROTOCOL_VERSION } from './frames';
 import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
-import type { Manifest } from './manifest';
+import { type BlobRef, blobsOf, type Manifest } from './manifest';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
 import { EMPTY_STATE, type Profile } from './mesh_state';
 import { Node } from './node';
+import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
 import { Text } from './text';
@@ -107,9 +108,15 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   await enterAgain();
   const { model } = node.state;
   if (model === null) throw new NotAdmitted('the founder let this peer in but serves no model');
-  const store = new HttpStore(mesh.link.server);
+  const store = new Store(mesh.link.server);
+  const pieces = new Pieces(
+    (peer, frame) => node.send(peer, frame),
+    (peer) => node.dialer.connection(peer),
+    (sha256) => options.cache.read(sha256),
+  );
+  node.pieces = pieces;
   const fetcher = new Fetcher(options.cache, {
-    sources: () => [store],
+    sources: () => sourcesOf(mesh, pieces, store),
     manifestFrom: (id, signal) => store.manifest(id, signal),
     now: () => performance.now(),
     wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
@@ -128,6 +135,52 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
   await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
+}
+
+/** The store of the link's server, which remembers whether it was away when it was asked last. */
+class Store implements PieceSource {
+  away = false;
+  readonly name: string;
+  private readonly http: HttpStore;
+
+  constructor(server: string) {
+    this.http = new HttpStore(server);
+    this.name = this.http.name;
+  }
+
+  manifest(model: string, signal: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+    return this.http.manifest(model, signal);
+  }
+
+  async piece(ref: BlobRef, index: number, signal: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+    try {
+      const bytes = await this.http.piece(ref, index, signal);
+      this.away = false;
+      return bytes;
+    } catch (error) {
+      this.away = true;
+      throw error;
+    }
+  }
+}
+
+/** Those who hold a unit have its pieces. The store, which has all, is asked last: it is one for everybody. */
+function sourcesOf({ node, manifest }: Mesh, pieces: Pieces, store: Store): readonly PieceSource[] {
+  const peers = node.dialer.connectedPeers().flatMap((peer) => {
+    const runs = node.state.members.get(peer)?.held ?? [];
+    if (runs.length === 0 || manifest === null) return [];
+    const blobs = new Set(
+      runs.flatMap(({ first, stop }) => blobsOf(manifest, first, stop).map(({ sha256 }) => sha256)),
+    );
+    return [
+      pieces.source(
+        peer,
+        ({ sha256 }) => blobs.has(sha256),
+        () => store.away,
+      ),
+    ];
+  });
+  return [...peers, store];
 }
 
 function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending | null {

@@ -24,6 +24,7 @@ import {
   type MeshState,
   serving,
 } from './mesh_state';
+import type { Pieces } from './pieces';
 import { type NotRan, type Ran, StageCore, type StageEffect } from './pipeline';
 import type { Serving } from './serving';
 import type { Broken, Emit, Ended, OriginEffect, OriginSession } from './session';
@@ -50,6 +51,7 @@ export class Node {
   state: MeshState = EMPTY_STATE;
   readonly core: StageCore;
   serving: Serving | null = null; // null: this peer only asks
+  pieces: Pieces | null = null; // null: the model is not known yet
   coordinator: string | null = null;
   answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
   readonly dialer: Dialer;
@@ -299,6 +301,13 @@ export class Node {
       case 'PROBE_ACK':
         this.prober.acknowledged(peer, frame);
         break;
+      case 'PIECE_REQUEST':
+        if (this.pieces !== null) this.pieces.requested(peer, frame);
+        else this.send(peer, { kind: 'PIECE', id: frame.id, status: 1, body: new Uint8Array() });
+        break;
+      case 'PIECE':
+        this.pieces?.came(peer, frame);
+        break;
       case 'HELLO':
       case 'PING':
       case 'PONG':
@@ -320,6 +329,7 @@ export class Node {
   disconnected(peer: string, reason: string, polite: boolean): void {
     this.calls.gone(peer, reason);
     this.prober.gone(peer);
+    this.pieces?.gone(peer);
     this.perform(this.core.peerGone(peer));
     const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
     for (const asking of [...this.askings.values()]) {

@@ -1,0 +1,86 @@
+"""Pieces for other peers: what is asked for and here, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peer.connection import Connection
+from peer.errors import BadCommand
+from peer.frames import Frame, Piece, PieceRequest
+from peer.pieces import MAX_WAITING, Pieces
+from planner.manifest import Manifest
+from planner.store import PIECE_BYTES, BlobRef, Store
+
+BYTES = bytes(range(256)) * 20_000  # two pieces
+
+
+@dataclass
+class Line:
+    """Stands for the connection: keeps what was sent."""
+
+    sent: list[Frame] = field(default_factory=list)
+    bell: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, frame: Frame) -> None:
+        self.sent.append(frame)
+        self.bell.set()
+
+    async def drained(self) -> None:
+        return
+
+    async def answers(self, count: int) -> list[Piece]:
+        async with asyncio.timeout(5):
+            while len(self.sent) < count:
+                self.bell.clear()
+                await self.bell.wait()
+        return [frame for frame in self.sent if isinstance(frame, Piece)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def shelf(store: Store, line: Line | None) -> tuple[Pieces, BlobRef]:
+    blob = store.put_blob([BYTES])
+    absent = BlobRef("0" * 64, 4, ("1" * 64,))
+    manifest: Any = SimpleNamespace(blobs=lambda *_: (blob, absent), units=(), tokenizer=blob)
+    return Pieces(store, cast(Manifest, manifest), lambda _: cast(Connection, line)), blob
+
+
+async def test_ranges_of_pieces(store: Store) -> None:
+    line = Line()
+    pieces, blob = shelf(store, line)
+    second = bytes.fromhex(blob.pieces[1])
+    last = len(BYTES) - PIECE_BYTES
+    asked = (
+        (PieceRequest(1, bytes.fromhex(blob.pieces[0]), 5, 10), BYTES[5:15]),
+        (PieceRequest(2, second, 0, 1000), BYTES[PIECE_BYTES : PIECE_BYTES + 1000]),
+        (PieceRequest(3, second, last - 3, 1000), BYTES[-3:]),
+        (PieceRequest(4, second, last, 1), b""),
+        (PieceRequest(5, bytes(32), 0, 1), b""),
+        (PieceRequest(6, bytes.fromhex("1" * 64), 0, 1), b""),  # of a blob that is not in the store
+    )
+    for request, _ in asked:
+        pieces.requested("b", request)
+    answers = await line.answers(len(asked))
+    assert answers == [Piece(request.id, 0 if body else 1, body) for request, body in asked]
+    assert pieces.given_bytes == sum(len(body) for _, body in asked)
+    await pieces.close()
+
+
+async def test_floods_are_refused_and_a_lost_connection_ends_it(store: Store) -> None:
+    pieces, blob = shelf(store, None)
+    request = PieceRequest(1, bytes.fromhex(blob.pieces[0]), 0, 1)
+    for _ in range(MAX_WAITING):
+        pieces.requested("b", request)
+    with pytest.raises(BadCommand, match="16 open requests"):
+        pieces.requested("b", request)
+    await pieces.close()
+    assert pieces.given_bytes == 0
