@@ -36,7 +36,7 @@ type Side = (prompt: Prompt, count: number) => Promise<Round>;
 
 declare global {
   interface Window {
-    openShoal(model: string, context: number, provider: 'wasm' | 'webgpu'): Promise<object>;
+    openShoal(model: string, context: number, provider: 'wasm' | 'webgpu', threads?: number): Promise<object>;
     openWllama(url: string, context: number): Promise<object>;
     /** What `provider` reaches by the short measurement that joining makes. */
     measureShoal(model: string, provider: 'wasm' | 'webgpu'): Promise<object>;
@@ -66,7 +66,7 @@ window.measureShoal = async (model, provider) => {
   };
 };
 
-window.openShoal = async (model, context, provider) => {
+window.openShoal = async (model, context, provider, threads = 1) => {
   const started = performance.now();
   const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
   const stop = manifest.units.length;
@@ -76,7 +76,7 @@ window.openShoal = async (model, context, provider) => {
   const waiting: ((answer: Answer) => void)[] = [];
   const runtime = await StageRuntime.load(
     { manifest, first: 0, stop, blobs },
-    { provider, threads: 1, slots: 1, context },
+    { provider, threads, slots: 1, context },
     {
       answers: (answers) => answers.forEach((answer) => waiting.shift()?.(answer)),
       lost: (text) => {

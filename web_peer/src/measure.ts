@@ -42,13 +42,18 @@ async function hasAdapter(): Promise<boolean> {
 /** Measures each candidate, one after the other, and picks the one that decodes faster. Raises CannotServe. */
 export async function measure(manifest: Manifest, signal: AbortSignal): Promise<Times> {
   const found = await abilities();
-  const candidates: readonly Provider[] = found.gpu ? ['wasm', 'webgpu'] : ['wasm'];
+  const candidates: { readonly provider: Provider; readonly threads: number }[] = [
+    { provider: 'wasm', threads: 1 },
+  ];
+  // Threads that wait for a busy core lose more than they gain, so they are measured, too.
+  if (found.threads > 1) candidates.push({ provider: 'wasm', threads: found.threads });
+  if (found.gpu) candidates.push({ provider: 'webgpu', threads: 1 });
   let best: Times | null = null;
   const troubles: string[] = [];
-  for (const provider of candidates) {
+  for (const { provider, threads } of candidates) {
     signal.throwIfAborted();
     try {
-      const times = await candidate(manifest, provider, found.threads, signal);
+      const times = await candidate(manifest, provider, threads, signal);
       if (best === null || blockNs(times) < blockNs(best)) best = times;
     } catch (error) {
       signal.throwIfAborted();
