@@ -23,8 +23,7 @@ from peer.bench_single import CONTEXT, QUESTION, SYSTEM
 from peer.chat_template import Message
 from peer.commands.models import find_or_import
 from peer.errors import CannotServe
-from peer.text import Text
-from planner.architecture import TokenizerSource
+from peer.mesh import text_of
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
 from planner.manifest import decode_manifest
 from planner.store import Store
@@ -148,14 +147,7 @@ async def drive(store: Store, page: Path, order: Figures, gguf: Path | None = No
 def _prompt(store: Store, model_id: str) -> tuple[list[int], str]:
     """The benchmark's question as token ids and as the text they stand for."""
     manifest = decode_manifest(store.manifest_bytes(model_id))
-    source = TokenizerSource(
-        store.blob_path(manifest.tokenizer.sha256).read_bytes(),
-        manifest.chat_template,
-        manifest.bos_token,
-        manifest.end_tokens,
-        manifest.add_bos,
-    )
-    text = Text(source)
+    text = text_of(store, manifest)
     messages = [Message("system", SYSTEM), Message("user", QUESTION)]
     return text.encode_chat(messages), text.render_chat(messages)
 
