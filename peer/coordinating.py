@@ -81,6 +81,11 @@ class Coordinating:
         match method:
             case "join":
                 return self._join(peer, body)
+            case "drain":
+                self._spend(peer)
+                self._core.drain(peer)
+                self._plan_if_wanted()
+                return {}
             case "measured" | "held" | "paused" | "leaving":
                 self._from_member(peer, method, body)
                 return {}

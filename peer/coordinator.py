@@ -59,6 +59,16 @@ class Coordinator:
         self._cuts = cuts  # unit borders fixed by hand; stages go to peers in the order they joined
         self._planned_key = ""
         self._joined: list[str] = []  # order of joining, for hand-made cuts
+        self._draining: set[str] = set()  # members that would rather not serve, until they measure again
+        self._needed = False  # no plan exists without those
+
+    def drain(self, peer: str) -> None:
+        """`peer` would rather not serve: it is left out of plans as long as there is one without it."""
+        member = self.state.members.get(peer)
+        if member is None or not member.compute:
+            raise BadCommand("expected a member that computes")
+        self._draining.add(peer)
+        self._needed = False
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
         """Fixes the borders by hand, or with None hands them back to the planner. Raises BadCommand on bad borders."""
@@ -105,6 +115,9 @@ class Coordinator:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
         self._apply(command)
+        if isinstance(command, MemberMeasured | MemberPaused | MemberLeaving | MemberLeft):
+            self._draining.discard(command.peer)
+            self._needed = False
         if (
             isinstance(command, MemberPaused | MemberLeaving | MemberLeft)
             and (quick := self._without_loading()) is not None
@@ -121,7 +134,11 @@ class Coordinator:
         model = self.state.model
         if model is None:
             return None
-        ready = ready_to_serve(self.state)
+        spared = frozenset() if self._needed else frozenset(self._draining)
+        ready = [member for member in ready_to_serve(self.state) if member.peer not in spared]
+        if not ready and spared:
+            self._needed = True
+            return self.wanted()
         measured = [(member.peer, member.profile.memory_bytes if member.profile else 0) for member in ready]
         if not measured:
             return None  # nobody has measured yet; the founder will
@@ -129,7 +146,7 @@ class Coordinator:
         if key == self._planned_key:
             return None
         self._planned_key = key
-        return Wanted(plan_request(self.state, self._units), key)
+        return Wanted(plan_request(self.state, self._units, spared), key)
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""
@@ -156,6 +173,10 @@ class Coordinator:
     def planned(self, wanted: Wanted, result: Plan | Infeasible) -> list[Command]:
         """What a planner run leads to: a proposal, a refusal, or nothing when the present plan is as good."""
         if wanted.key != self._planned_key:
+            return []
+        if isinstance(result, Infeasible) and self._draining and not self._needed:
+            self._needed = True  # they serve on; looked at again when somebody comes
+            self._planned_key = ""
             return []
         if isinstance(result, Infeasible):
             serving = self.state.serving() is not None
@@ -209,11 +230,13 @@ def ready_to_serve(state: MeshState) -> list[Member]:
     return [m for _, m in sorted(state.members.items()) if m.compute and m.status == "measured"]
 
 
-def plan_request(state: MeshState, units: Sequence[Unit]) -> PlanRequest:
+def plan_request(
+    state: MeshState, units: Sequence[Unit], without: frozenset[str] = frozenset()
+) -> PlanRequest:
     """What the planner is asked in this state, once a model is chosen."""
     model = state.model
     assert model is not None
-    members = ready_to_serve(state)
+    members = [member for member in ready_to_serve(state) if member.peer not in without]
     here = {member.peer for member in members}
     return PlanRequest(
         units=tuple(units),

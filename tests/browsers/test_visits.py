@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -81,26 +82,40 @@ async def lend(made: Browser, mesh: Mesh, link: str | None = None) -> TabInBrows
 async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
     driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:
-    async with founded(models, harness, cuts=(31,)) as mesh:
+    async with (
+        founded(models, harness, cuts=(31,)) as mesh,
+        relayed(mesh.link.server if mesh.link else "") as relay,
+    ):
+        assert mesh.link is not None
+        assert mesh.node.pieces is not None
+        relay.pause_s = 0.05  # some 5 MB a second, as networks at home
+        link = mesh.link.url().replace(mesh.link.server, relay.url)
         first = await launch(driver, "chromium", tmp_path / "profile")
-        tab = await lend(first, mesh)
+        start = time.monotonic()
+        tab = await lend(first, mesh, link)
         begun = await tab.until("s.runs.length > 0")
+        first_s = time.monotonic() - start
         assert begun["fetchedBytes"] > 10 << 20
         me = begun["me"]
         await first.close()
         await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
 
+        given = mesh.node.pieces.given_bytes
         second = await launch(driver, "chromium", tmp_path / "profile")
-        tab = await lend(second, mesh)
+        start = time.monotonic()
+        tab = await lend(second, mesh, link)
         again = await tab.until("s.runs.length > 0")
+        second_s = time.monotonic() - start
         assert again["me"] == me
         assert again["fetchedBytes"] == 0
+        assert mesh.node.pieces.given_bytes == given
+        assert second_s < first_s / 3, (first_s, second_s)
         assert await tab.run("shoal.spoil()")
         await second.close()
         await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
 
         third = await launch(driver, "chromium", tmp_path / "profile")
-        tab = await lend(third, mesh)
+        tab = await lend(third, mesh, link)
         healed = await tab.until("s.runs.length > 0")
         assert 0 < healed["fetchedBytes"] <= (4 << 20) + 65536
         await third.close()
@@ -200,6 +215,27 @@ async def test_a_paused_tab_stays_and_comes_back(
         await mesh.until_serving(WITHIN_S)
         answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
         assert len(answer["tokens"]) == 4
+        await made.close()
+
+
+async def test_a_hidden_tab_serves_on_only_while_nobody_else_can(
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
+) -> None:
+    async with founded(models, harness, cuts=(31,)) as mesh:
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(made, mesh)
+        await tab.run("shoal.hide(true)")
+        status = await tab.until("s.lending === 'paused'")
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
+        assert len(answer["tokens"]) == 4  # its units are nowhere else
+        mesh.set_cuts(())  # now the founder alone would do
+        status = await tab.until("s.runs.length === 0")
+        assert status["lending"] == "paused"
+        answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
+        assert len(answer["tokens"]) == 4
+        mesh.set_cuts((31,))
+        await tab.run("shoal.hide(false)")
+        await tab.until("s.lending === 'lending' && s.runs.length > 0")
         await made.close()
 
 

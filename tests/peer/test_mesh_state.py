@@ -343,3 +343,41 @@ def test_pause_and_another_pledge_call_for_new_plans() -> None:
     assert asked() == ("a", "b")
     coordinator.submit(MemberMeasured("b", Profile(32 * MIB, 0, {}, {}, {}, 0, "cpu", 1), ()))
     assert asked() == ("a", "b")
+
+
+def test_a_draining_member_serves_on_only_while_nobody_else_can() -> None:
+    coordinator = Coordinator("a", UNITS)
+    coordinator.submit(ModelChosen("m", "toy", len(UNITS), 64, 1, "latency"))
+
+    def comes(peer: str) -> None:
+        if peer not in coordinator.state.members:
+            coordinator.submit(MemberJoined(peer, peer, True))
+        coordinator.submit(MemberMeasured(peer, profile(1000), ()))
+
+    def asked() -> tuple[str, ...] | None:
+        wanted = coordinator.wanted()
+        if wanted is None:
+            return None
+        peers = tuple(peer.peer for peer in wanted.request.peers)
+        enough = len(peers) >= 2
+        result = plan(wanted.request) if enough else Infeasible("one is too few here")
+        coordinator.planned(wanted, result)
+        return peers
+
+    comes("a")
+    comes("b")
+    assert asked() == ("a", "b")
+    coordinator.drain("b")
+    assert asked() == ("a",)  # no plan without it
+    assert asked() == ("a", "b")  # so it serves on
+    assert asked() is None
+    comes("c")
+    assert asked() == ("a", "c")
+    assert asked() is None
+    coordinator.drain("a")
+    coordinator.drain("c")
+    assert asked() == ("a", "b", "c")  # all of them drain
+    comes("b")
+    assert asked() == ("b",)
+    with pytest.raises(BadCommand, match="computes"):
+        coordinator.drain("x")

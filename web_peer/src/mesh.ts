@@ -154,13 +154,21 @@ export class Mesh {
 
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
   async pause(why: string): Promise<void> {
-    if (this.lending.kind !== 'lending' || this.holding === null) return;
+    if (this.holding === null || this.holding.leaving) return;
     this.setLending({ kind: 'paused', why });
     this.holding.leaving = true;
     await this.node.tellCoordinatorWith('paused', { why });
     this.node.perform(this.node.core.leave());
     await Promise.race([this.node.idle(), new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS))]);
     this.holding.look();
+  }
+
+  /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
+  async drain(why: string): Promise<void> {
+    if (this.holding?.leaving === true) await this.resume();
+    if (this.lending.kind !== 'lending') return;
+    this.setLending({ kind: 'paused', why });
+    await this.node.tellCoordinatorWith('drain', {});
   }
 
   /** Lends again: the coordinator plans with this tab once more. */

@@ -438,7 +438,7 @@ export class Node {
   }
 
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
-    if (['join', 'measured', 'held', 'leaving', 'paused'].includes(method)) throw notCoordinator();
+    if (['join', 'measured', 'held', 'leaving', 'drain', 'paused'].includes(method)) throw notCoordinator();
     if (method === 'measure_link') {
       const { rttS, bytesPerS } = await this.prober.measure(peer);
       return { rtt_us: Math.round(rttS * 1e6), bytes_per_s: Math.round(bytesPerS) };

@@ -16,6 +16,10 @@ import { type JoinPhase, type Mesh, phaseOf } from './mesh';
 const LOCK = 'shoal-lends';
 const HIDDEN_GRACE_MS = 20_000; // a glance at another tab is no reason to move units
 const BATTERY_LOW = 0.2;
+const ASKED = 'you paused it';
+const FROZEN = 'the browser froze the tab';
+const OFFLINE = 'the network is gone';
+const HARD: ReadonlySet<string> = new Set([ASKED, FROZEN, OFFLINE]); // the others drain: it serves if nobody else can
 const TAKE_OVER_LOOK_MS = 500;
 
 export type TabState =
@@ -30,6 +34,7 @@ export interface TabOptions {
   readonly lends: boolean; // false: only asks
   readonly cache: PieceCache;
   readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
+  readonly hiddenGraceMs?: number; // how long it may be hidden before it says so
 }
 
 export interface TabEvents {
@@ -74,7 +79,7 @@ export class Tab {
 
   /** Stops lending until `resume`, as the person wishes. */
   pause(): void {
-    this.because('you paused it', true);
+    this.because(ASKED, true);
   }
 
   resume(): void {
@@ -217,6 +222,7 @@ export class Tab {
   private watchSurroundings(): void {
     const { signal } = this.closed;
     const options = { signal };
+    const grace = this.options.hiddenGraceMs ?? HIDDEN_GRACE_MS;
     let hidden: ReturnType<typeof setTimeout> | undefined;
     document.addEventListener(
       'visibilitychange',
@@ -224,14 +230,14 @@ export class Tab {
         clearTimeout(hidden);
         const text = 'the tab is hidden';
         if (document.visibilityState === 'visible') this.because(text, false);
-        else hidden = setTimeout(() => this.because(text, true), HIDDEN_GRACE_MS);
+        else hidden = setTimeout(() => this.because(text, true), grace);
       },
       options,
     );
-    document.addEventListener('freeze', () => this.because('the browser froze the tab', true), options);
-    document.addEventListener('resume', () => this.because('the browser froze the tab', false), options);
-    window.addEventListener('offline', () => this.because('the network is gone', true), options);
-    window.addEventListener('online', () => this.because('the network is gone', false), options);
+    document.addEventListener('freeze', () => this.because(FROZEN, true), options);
+    document.addEventListener('resume', () => this.because(FROZEN, false), options);
+    window.addEventListener('offline', () => this.because(OFFLINE, true), options);
+    window.addEventListener('online', () => this.because(OFFLINE, false), options);
     window.addEventListener('pagehide', () => this.close(), options);
     void this.watchBattery(signal);
   }
@@ -264,8 +270,10 @@ export class Tab {
     this.pausing = this.pausing.then(async () => {
       const { mesh } = this;
       const [why] = this.reasons;
+      const hard = [...this.reasons].find((reason) => HARD.has(reason));
       try {
-        if (why !== undefined) await mesh?.pause(why);
+        if (hard !== undefined) await mesh?.pause(hard);
+        else if (why !== undefined) await mesh?.drain(why);
         else await mesh?.resume();
       } catch (error) {
         if (!(error instanceof NotAdmitted)) this.events.notice(textOf(error));

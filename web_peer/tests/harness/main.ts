@@ -47,6 +47,8 @@ export interface Harness {
   pause(): Promise<void>;
   resume(): Promise<void>;
   leave(): Promise<void>;
+  /** As if the person looked at another tab, or came back. */
+  hide(hidden: boolean): void;
   /** Flips a bit of one kept piece; whether there was one. */
   spoil(): Promise<boolean>;
   /** Acts as a page of another protocol version from now on. */
@@ -151,7 +153,7 @@ window.shoal = {
     const name = navigator.userAgent.includes('Firefox') ? 'Firefox' : 'Chromium';
     tab = new Tab(
       link,
-      { name, memoryBytes, lends, cache, measure: measureHere },
+      { name, memoryBytes, lends, cache, measure: measureHere, hiddenGraceMs: 200 },
       { changed: () => undefined, notice: (text) => notices.push(text) },
     );
     await tab.start();
@@ -163,6 +165,14 @@ window.shoal = {
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),
   leave: async () => tab?.leave(),
+  hide: (hidden) => {
+    // Headless pages are never hidden.
+    Object.defineProperty(document, 'visibilityState', {
+      configurable: true,
+      get: () => (hidden ? 'hidden' : 'visible'),
+    });
+    document.dispatchEvent(new Event('visibilitychange'));
+  },
   spoil: async () => {
     const database = await openDB('shoal-pieces');
     const keys = await database.getAllKeys('pieces');
