@@ -1,9 +1,14 @@
-"""Decides what a header field of a frame may hold, and how a wrong one is shown."""
+"""Decides what the header of a frame may hold, and how a wrong field is shown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgpack
+
+from peer.errors import TruncatedFrame, WrongField
+
+_MAX_HEADER_ITEMS: Final = 1024  # per msgpack array: bounds what the decoder allocates
 MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold exactly
 
 
@@ -51,3 +56,22 @@ def shown(value: object) -> str:
             return f"{type(value).__name__} of length {len(value)}"
         case _:
             return type(value).__name__
+
+
+def unpacked(header: bytes) -> tuple[Any, ...]:
+    """The items of a frame's header. Raises TruncatedFrame or WrongField; nothing nested or long is built."""
+    try:
+        values = msgpack.unpackb(
+            header, use_list=False, raw=False, max_array_len=_MAX_HEADER_ITEMS, max_map_len=0, max_ext_len=0
+        )
+    except (ValueError, msgpack.UnpackException) as error:
+        if "incomplete" in str(error) or not header:
+            raise TruncatedFrame(
+                f"expected a whole msgpack header, it ends after {len(header)} bytes"
+            ) from None
+        raise WrongField(
+            f"expected a msgpack array as header, got other bytes ({type(error).__name__}: {str(error)[:80]})"
+        ) from None
+    if type(values) is not tuple or not values:
+        raise WrongField(f"expected a msgpack array of kind and fields as header, got {shown(values)}")
+    return values

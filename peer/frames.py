@@ -21,7 +21,7 @@ from peer.errors import (
     WrongChannel,
     WrongField,
 )
-from peer.fields import MAX_INT, Field, integer, integers, shown, text, texts
+from peer.fields import MAX_INT, Field, integer, integers, shown, text, texts, unpacked
 from peer.tensors import MAX_TENSOR_BYTES, Tensor, tensor_from_wire
 
 PROTOCOL_VERSION: Final = 1
@@ -44,7 +44,6 @@ MAX_BUNDLE_BYTES: Final = 1024 * 1024
 MAX_CONTROL_FRAME_BYTES: Final = 1024 * 1024
 MAX_DATA_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 16 * 1024  # bounds what a nest of arrays can make the msgpack decoder allocate
-_MAX_HEADER_ITEMS: Final = 1024  # per msgpack array, for the same reason
 _HEADER_LENGTH_BYTES: Final = 4
 
 
@@ -492,7 +491,7 @@ def sessions_of(frame: Frame) -> tuple[bytes, ...]:
             found: set[bytes] = set()
             start = 0
             for size in sizes:
-                first = _unpack(_header_of(body[start : start + size]))[1:2]
+                first = unpacked(_header_of(body[start : start + size]))[1:2]
                 found.add(first[0] if first and _SESSION.fits(first[0]) else b"")
                 start += size
             return tuple(sorted(found))
@@ -505,7 +504,7 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
     header = _header_of(data)
     header_bytes = len(header)
     header_end = _HEADER_LENGTH_BYTES + header_bytes
-    kind, *values = _unpack(header)
+    kind, *values = unpacked(header)
     layout = _BY_KIND.get(kind) if type(kind) is int else None
     if layout is None:
         raise UnknownKind(f"expected a frame kind of protocol {PROTOCOL_VERSION}, got {shown(kind)}")
@@ -553,24 +552,6 @@ def _header_of(data: bytes) -> bytes:
             f"expected a header of {header_bytes} bytes, got {len(data) - _HEADER_LENGTH_BYTES}"
         )
     return data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + header_bytes]
-
-
-def _unpack(header: bytes) -> tuple[Any, ...]:
-    try:
-        values = msgpack.unpackb(
-            header, use_list=False, raw=False, max_array_len=_MAX_HEADER_ITEMS, max_map_len=0, max_ext_len=0
-        )
-    except (ValueError, msgpack.UnpackException) as error:
-        if "incomplete" in str(error) or not header:
-            raise TruncatedFrame(
-                f"expected a whole msgpack header, it ends after {len(header)} bytes"
-            ) from None
-        raise WrongField(
-            f"expected a msgpack array as header, got other bytes ({type(error).__name__}: {str(error)[:80]})"
-        ) from None
-    if type(values) is not tuple or not values:
-        raise WrongField(f"expected a msgpack array of kind and fields as header, got {shown(values)}")
-    return values
 
 
 def _check_version(layout: Layout, values: list[Any]) -> None:
