@@ -19,7 +19,7 @@ PeerError
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
-├── NoBrowser                a browser that is not installed here, or that ended by itself
+├── NoBrowser                a browser or its page that is not there, or a browser that ended by itself
 ├── Interrupted              Ctrl-C came before there was anything to stop politely
 ├── SamplingError            settings or logits that no token can be drawn from
 │   ├── BadSampling          a setting out of its range
@@ -109,7 +109,7 @@ class CannotServe(MeshError):
 
 
 class NoBrowser(PeerError):
-    """A browser that is not installed here, or that ended by itself."""
+    """A browser or its page that is not there, or a browser that ended by itself."""
 
 
 class StateUnusable(PeerError):

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import aiohttp
+
 from peer.errors import NoBrowser
 from signaling.invites import parse_link
 
 CLOSE_WITHIN_S: Final = 10.0
+PAGE_WITHIN_S: Final = 8.0
 _NAMES: Final = {
     "chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge"),
     "firefox": ("firefox", "firefox-esr"),
@@ -86,6 +89,19 @@ def find_browser(browser: str) -> Path:
         f"no {browser} is installed here (looked for {', '.join(_NAMES.get(browser, (browser,)))}): install it, "
         f"or choose others with --browsers"
     )
+
+
+async def check_page(link: str) -> None:
+    """Raises NoBrowser when the link's server has no page that a browser could join with, or does not answer."""
+    server = parse_link(link).server
+    try:
+        timeout = aiohttp.ClientTimeout(total=PAGE_WITHIN_S)
+        async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{server}/") as page:
+            built = "Cross-Origin-Opener-Policy" in page.headers
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise NoBrowser(f"{server} does not answer, so no tab can join there: check the link") from error
+    if not built:
+        raise NoBrowser(f"{server} has no page for browsers: its founder builds it once with `make setup`")
 
 
 def tab_address(link: str, options: TabOptions) -> str:

@@ -54,6 +54,8 @@ def demo(args: argparse.Namespace) -> int:
 async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
     context = min(CONTEXT, manifest.architecture.context)
+    if args.browsers and built_app() is None:
+        raise CannotServe("the page for browsers is not built: run `make setup` once")
     say("measuring this machine")
     text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from peer.commands.terminal import either, interrupts, say
 from peer.errors import NoBrowser
-from peer.tabs import TabOptions, find_browser, open_tab
+from peer.tabs import TabOptions, check_page, find_browser, open_tab
 
 
 async def run_tabs(args: argparse.Namespace) -> int:
@@ -18,6 +18,7 @@ async def run_tabs(args: argparse.Namespace) -> int:
     labels = numbered(args.browsers)
     for browser in dict.fromkeys(args.browsers):
         find_browser(browser)
+    await check_page(args.link)
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())
         ended = asyncio.Event()

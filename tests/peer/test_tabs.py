@@ -13,10 +13,11 @@ from peer import tabs
 from peer.commands.tabs import numbered, profile_of
 from peer.errors import NoBrowser
 from peer.options import browsers
-from peer.tabs import TabOptions, find_browser, open_tab, tab_address
+from peer.tabs import TabOptions, check_page, find_browser, open_tab, tab_address
 from signaling.errors import WrongLink
 from signaling.invites import InviteLink
 from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions, serve
 
 LINK = InviteLink("http://127.0.0.1:8765", identity_from_seed(b"m" * 32).id, b"i" * 32).url()
 
@@ -74,3 +75,14 @@ async def test_a_tab_is_opened_and_leaves_nothing(
         assert (profile / "user.js").exists() is (browser == "firefox")
     assert tab.process.returncode is not None
     assert not folder.exists()
+
+
+async def test_a_server_without_the_page_is_told_apart(tmp_path: Path) -> None:
+    async with serve(ServerOptions()) as plain:
+        with pytest.raises(NoBrowser, match="make setup"):
+            await check_page(LINK.replace("http://127.0.0.1:8765", plain.url))
+    with pytest.raises(NoBrowser, match="does not answer"):
+        await check_page(LINK.replace("http://127.0.0.1:8765", plain.url))
+    (tmp_path / "index.html").write_text("the page")
+    async with serve(ServerOptions(web_app=tmp_path)) as server:
+        await check_page(LINK.replace("http://127.0.0.1:8765", server.url))
