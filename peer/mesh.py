@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,27 +29,17 @@ from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
 from peer.pipeline import Run_
+from peer.returning import Away, Returning
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
 from planner.store import Store
-from signaling.errors import SignalingError
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
 
 LEAVE_WITHIN_S: Final = 3.0  # a polite leave waits this long for answers to move elsewhere
-REJOIN_PAUSES_S: Final = (
-    0.25,
-    0.5,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-    8.0,
-    8.0,
-)  # between attempts to reach a lost coordinator
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
 MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
@@ -98,7 +88,8 @@ class Mesh:
         self._text: Text | None = None
         self._meter = Meter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._rejoining: asyncio.Task[None] | None = None
+        self._returning: Returning | None = None
+        self.on_away: list[Callable[[], None]] = []  # `away` changed
         node.answer_more = self._answer
 
     # --- asking
@@ -241,7 +232,17 @@ class Mesh:
             links.append(LinkFacts(peer, self.node.me, rtt_us, bytes_per_s, 0))
         return MemberMeasured(self.node.me, profile_of(options, times), tuple(links))
 
-    def watch_coordinator(self, rejoin: Callable[[], Any]) -> None:
+    @property
+    def away(self) -> Away | None:
+        """Set from the moment the coordinator is lost until this peer is back with it, or gave up."""
+        return self._returning.away if self._returning is not None else None
+
+    def try_now(self) -> None:
+        """Looks for a lost coordinator at once instead of after the next pause."""
+        if self._returning is not None:
+            self._returning.try_now()
+
+    def watch_coordinator(self, rejoin: Callable[[], Awaitable[None]]) -> None:
         """Comes back to a coordinator that was lost; ends when it closed the mesh."""
 
         def gone(peer: str, reason: str, polite: bool) -> None:
@@ -253,23 +254,30 @@ class Mesh:
             if polite:
                 self.end("the founder closed the mesh: it is back when the founder serves it again")
                 return
-            if self._rejoining is None or self._rejoining.done():
-                self._rejoining = self._start(self._rejoin(rejoin))
+            if self._returning is None:
+                self._returning = Returning(rejoin, self._away_changed)
+                self._start(self._come_back(self._returning, peer))
 
         self.node.on_gone.append(gone)
 
-    async def _rejoin(self, rejoin: Callable[[], Any]) -> None:
-        for pause in REJOIN_PAUSES_S:
-            await asyncio.sleep(pause)
-            try:
-                await rejoin()
-            except (PeerError, SignalingError, TimeoutError) as error:
-                log.info("the coordinator is still away: %s", error)
-                continue
-            if self.holding is not None:
-                self.holding.forget_report()
-            return
-        self.end("the coordinator did not come back; ask for a new link when the founder is online again")
+    async def _come_back(self, returning: Returning, coordinator: str) -> None:
+        state = self.node.state
+        member, plan = state.members.get(coordinator), state.serving()
+        try:
+            back = await returning.search(
+                plain(member.name) if member is not None else "",
+                plan is not None and coordinator in plan.route,
+            )
+        finally:
+            self._returning = None
+        if not back:
+            self.end("the coordinator did not come back; ask for a new link when the founder is online again")
+        elif self.holding is not None:
+            self.holding.forget_report()
+
+    def _away_changed(self) -> None:
+        for listener in self.on_away:
+            listener()
 
     async def _report_held(self, runs: tuple[Run_, ...]) -> None:
         await self.node.tell_coordinator("held", UnitsHeld(self.node.me, runs))

@@ -17,6 +17,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message
+from peer.commands.members import follow_coordinator
 from peer.commands.terminal import Interrupts, either, interrupts, say, write
 from peer.errors import (
     AnswerFailed,
@@ -127,6 +128,7 @@ async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
             say(
                 f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
             )
+            follow_coordinator(mesh, say)
             await converse(mesh, chosen, args.system, ctrl)
     return 0
 

@@ -232,9 +232,19 @@ def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -
             loop.call_later(SETTLED_S, no_plan, state.refused)
 
     mesh.node.on_state.append(look)
+    follow_coordinator(mesh, tell)
     told = not from_now
     look()
     told = True
+
+
+def follow_coordinator(mesh: Mesh, tell: Callable[[str], None]) -> None:
+    """Says at once when the coordinator is lost, before each try to find it, and when it is back."""
+
+    def look() -> None:
+        tell(str(mesh.away) if mesh.away is not None else "the coordinator is back")
+
+    mesh.on_away.append(look)
 
 
 def plan_line(state: MeshState, plan: PlanRecord) -> str:
