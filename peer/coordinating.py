@@ -17,6 +17,7 @@ from peer.errors import BadCommand, NotAdmitted, PeerError
 from peer.frames import PROTOCOL_VERSION, Entry, Frame, Snapshot
 from peer.mesh_state import (
     Command,
+    MemberDraining,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
@@ -24,6 +25,7 @@ from peer.mesh_state import (
     MemberPaused,
     MeshState,
     UnitsHeld,
+    apply,
     decode_command,
     encode_command,
     encode_state,
@@ -81,12 +83,7 @@ class Coordinating:
         match method:
             case "join":
                 return self._join(peer, body)
-            case "drain":
-                self._spend(peer)
-                self._core.drain(peer)
-                self._plan_if_wanted()
-                return {}
-            case "measured" | "held" | "paused" | "leaving":
+            case "measured" | "held" | "drain" | "paused" | "leaving":
                 self._from_member(peer, method, body)
                 return {}
             case _:
@@ -138,8 +135,11 @@ class Coordinating:
                 if not isinstance(said, MemberMeasured if method == "measured" else UnitsHeld):
                     raise BadCommand(f"{method}: expected what this peer itself measured or holds")
                 command = self._core.told(peer, said)
-            case "paused":
-                command = MemberPaused(peer, plain(str(body.get("why", "")))[:MAX_REASON])
+            case "drain" | "paused":
+                lends_less = MemberDraining if method == "drain" else MemberPaused
+                command = lends_less(peer, plain(str(body.get("why", "")))[:MAX_REASON])
+                if apply(self.state, command).members == self.state.members:
+                    command = None  # it lends nothing anyway, or said so before
             case _:
                 command = None if member.status == "leaving" else MemberLeaving(peer)
         if command is not None:

@@ -14,6 +14,7 @@ from peer.mesh_state import (
     Command,
     LinkFacts,
     Member,
+    MemberDraining,
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
@@ -59,16 +60,7 @@ class Coordinator:
         self._cuts = cuts  # unit borders fixed by hand; stages go to peers in the order they joined
         self._planned_key = ""
         self._joined: list[str] = []  # order of joining, for hand-made cuts
-        self._draining: set[str] = set()  # members that would rather not serve, until they measure again
-        self._needed = False  # no plan exists without those
-
-    def drain(self, peer: str) -> None:
-        """`peer` would rather not serve: it is left out of plans as long as there is one without it."""
-        member = self.state.members.get(peer)
-        if member is None or not member.compute:
-            raise BadCommand("expected a member that computes")
-        self._draining.add(peer)
-        self._needed = False
+        self._needed = False  # no plan exists without the members that drain
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
         """Fixes the borders by hand, or with None hands them back to the planner. Raises BadCommand on bad borders."""
@@ -115,8 +107,7 @@ class Coordinator:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
         self._apply(command)
-        if isinstance(command, MemberMeasured | MemberPaused | MemberLeaving | MemberLeft):
-            self._draining.discard(command.peer)
+        if isinstance(command, MemberMeasured | MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
             self._needed = False
         if (
             isinstance(command, MemberPaused | MemberLeaving | MemberLeft)
@@ -134,15 +125,14 @@ class Coordinator:
         model = self.state.model
         if model is None:
             return None
-        spared = frozenset() if self._needed else frozenset(self._draining)
+        spared = frozenset() if self._needed else self._draining()
         ready = [member for member in ready_to_serve(self.state) if member.peer not in spared]
         if not ready and spared:
             self._needed = True
             return self.wanted()
-        measured = [(member.peer, member.profile.memory_bytes if member.profile else 0) for member in ready]
-        if not measured:
+        if not ready:
             return None  # nobody has measured yet; the founder will
-        key = repr((model, self._cuts, measured))
+        key = repr((model, self._cuts, [(member.peer, member.profile) for member in ready]))
         if key == self._planned_key:
             return None
         self._planned_key = key
@@ -174,7 +164,7 @@ class Coordinator:
         """What a planner run leads to: a proposal, a refusal, or nothing when the present plan is as good."""
         if wanted.key != self._planned_key:
             return []
-        if isinstance(result, Infeasible) and self._draining and not self._needed:
+        if isinstance(result, Infeasible) and self._draining() and not self._needed:
             self._needed = True  # they serve on; looked at again when somebody comes
             self._planned_key = ""
             return []
@@ -210,6 +200,9 @@ class Coordinator:
         plan = replan_held(plan_request(state, self._units), held)
         return None if plan is None else PlanProposed(plan_record(plan, state.last_version + 1))
 
+    def _draining(self) -> frozenset[str]:
+        return frozenset(peer for peer, member in self.state.members.items() if member.status == "draining")
+
     def _follow_up(self) -> Command | None:
         proposed = self.state.proposed
         if proposed is None:
@@ -226,8 +219,8 @@ class Coordinator:
 
 
 def ready_to_serve(state: MeshState) -> list[Member]:
-    """The members that a plan may use, by peer id."""
-    return [m for _, m in sorted(state.members.items()) if m.compute and m.status == "measured"]
+    """The members that a plan may use, by peer id; those that drain only where there is none without them."""
+    return [m for _, m in sorted(state.members.items()) if m.compute and m.status in ("measured", "draining")]
 
 
 def plan_request(

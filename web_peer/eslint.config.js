@@ -18,6 +18,7 @@ const PURE = [
   'json_codec',
   'kv_slots',
   'manifest',
+  'mesh_commands',
   'mesh_state',
   'meter',
   'onnx',

@@ -88,6 +88,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
                 "self": peer == mesh.node.me,
                 "compute": member.compute,
                 "status": member.status,
+                "reason": plain(member.reason),
                 "stage": _stage_of(state, peer),
                 "planned": planned.get(peer),
                 "hop_us": _hop_us(state, peer, reports.get(peer)),
@@ -153,7 +154,8 @@ def view(data: dict[str, Any]) -> Group:
         if member["compute"]:
             shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
     asking = [member["name"] for member in data["members"] if not member["compute"] and not member["self"]]
-    tail = [f"asking: {', '.join(asking)}"] if asking else []
+    tail = [f"{member['name']} {_less(member)}" for member in data["members"] if member["reason"]]
+    tail += [f"asking: {', '.join(asking)}"] if asking else []
     plan_data = data["plan"]
     if plan_data is not None:
         rate = plan_data["predicted_tokens_per_s"]
@@ -162,6 +164,12 @@ def view(data: dict[str, Any]) -> Group:
             f"conversation, {rate:.0f} tokens/s for all"
         )
     return Group(*map(Text, lines), shown, *map(Text, tail))
+
+
+def _less(member: dict[str, Any]) -> str:
+    """How a member that lends less than it could stands, and why."""
+    how = "serves only while nobody else can" if member["status"] == "draining" else f"is {member['status']}"
+    return f"{how}: {member['reason']}"
 
 
 def _row(member: dict[str, Any]) -> tuple[str, ...]:

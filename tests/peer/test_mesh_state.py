@@ -13,6 +13,7 @@ from peer.mesh_state import (
     COMMANDS,
     Command,
     LinkFacts,
+    MemberDraining,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
@@ -67,6 +68,7 @@ EXAMPLES: tuple[Command, ...] = (
     UnitsHeld("a", ((0, 3),)),
     PlanActivated(3),
     PlanRefused("needs 5 MiB more"),
+    MemberDraining("a", "the tab is hidden"),
     MemberPaused("a", "the tab is hidden"),
     MemberLeaving("a"),
     MemberLeft("a", "lost"),
@@ -324,6 +326,29 @@ def test_a_paused_member_stays_and_comes_back_by_measuring() -> None:
     assert apply(leaving, MemberPaused("a", "late")).members["a"].status == "leaving"
 
 
+def test_who_lends_less_says_why_until_it_measures_again() -> None:
+    profile = Profile(MIB, 0, {}, {}, {}, 0, "wasm", 1)
+    joined = apply(MeshState(), MemberJoined("a", "tab", True))
+    back = MemberMeasured("a", profile, ())
+    measured = apply(joined, back)
+    drains, pauses = MemberDraining("a", "the battery is low"), MemberPaused("a", "the network is gone")
+    for state, command, status in (
+        (joined, drains, "joining"),
+        (joined, pauses, "joining"),
+        (measured, drains, "draining"),
+        (apply(measured, drains), MemberDraining("a", "the tab is hidden"), "draining"),
+        (apply(measured, drains), pauses, "paused"),
+        (apply(measured, pauses), MemberPaused("a", "its tab is frozen"), "paused"),
+        (apply(measured, pauses), drains, "paused"),
+        (apply(measured, MemberLeaving("a")), drains, "leaving"),
+    ):
+        member = apply(state, command).members["a"]
+        changed = member != state.members["a"]
+        assert (member.status, member.reason) == (status, command.reason if changed else member.reason)
+        again = apply(apply(state, command), back).members["a"]
+        assert (again.status, again.reason) == ("leaving" if status == "leaving" else "measured", "")
+
+
 def test_pause_and_another_pledge_call_for_new_plans() -> None:
     coordinator = Coordinator("a", UNITS)
     coordinator.submit(ModelChosen("m", "toy", len(UNITS), 64, 1, "latency"))
@@ -367,17 +392,15 @@ def test_a_draining_member_serves_on_only_while_nobody_else_can() -> None:
     comes("a")
     comes("b")
     assert asked() == ("a", "b")
-    coordinator.drain("b")
+    coordinator.submit(MemberDraining("b", "the tab is hidden"))
     assert asked() == ("a",)  # no plan without it
     assert asked() == ("a", "b")  # so it serves on
     assert asked() is None
     comes("c")
     assert asked() == ("a", "c")
     assert asked() is None
-    coordinator.drain("a")
-    coordinator.drain("c")
+    coordinator.submit(MemberDraining("a", "the battery is low"))
+    coordinator.submit(MemberDraining("c", "the battery is low"))
     assert asked() == ("a", "b", "c")  # all of them drain
     comes("b")
     assert asked() == ("b",)
-    with pytest.raises(BadCommand, match="computes"):
-        coordinator.drain("x")

@@ -12,6 +12,7 @@ from peer.errors import BadCommand
 from peer.mesh_state import (
     Command,
     LinkFacts,
+    MemberDraining,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
@@ -71,11 +72,12 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             UnitsHeld(peer, rng.choice((((0, 3),), ((0, 3), (3, 6)), ()))),
             PlanActivated(proposed if rng.random() < 0.8 else proposed + 1),
             PlanRefused("no peer has room for the head: 80 MB wanted"),
-            MemberPaused(peer, "the tab is hidden"),
+            MemberDraining(peer, rng.choice(("the tab is hidden", "the battery is low"))),
+            MemberPaused(peer, "the network is gone"),
             MemberLeaving(peer),
             MemberLeft(peer, "left"),
         ),
-        (1, 6, 5, 4, 8, 4, 1, 1, 1, 1),
+        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1),
     )[0]
 
 
@@ -101,6 +103,10 @@ def traces() -> list[dict[str, Any]]:
 
 
 PLAN = '{"predicted_rate_milli":1,"predicted_token_us":2,"stages":[],"version":1,"why":[]}'
+HALF_KEY = (
+    '{"batch_ns":{"\\ud83d":1},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
+    '"step_ns":1,"threads":1}'
+)
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("good", '{"kind":"PlanActivated","version":1}'),
     ("good, with spaces and another order", ' {"version": 1, "kind": "PlanActivated"} '),
@@ -129,6 +135,11 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("null for a number", '{"kind":"PlanActivated","version":null}'),
     ("not a number", '{"kind":"PlanActivated","version":NaN}'),
     ("a text too long", '{"kind":"MemberLeaving","peer":"' + "x" * 513 + '"}'),
+    ("good, a surrogate pair", '{"kind":"MemberLeaving","peer":"\\ud83d\\ude00"}'),
+    ("half of a surrogate pair", '{"kind":"MemberLeaving","peer":"\\ud83d"}'),
+    ("the other half of one", '{"kind":"MemberDraining","peer":"a","reason":"x\\ude00"}'),
+    ("halves in the wrong order", '{"kind":"MemberLeaving","peer":"\\ude00\\ud83d"}'),
+    ("half of a pair as a key", '{"kind":"MemberMeasured","peer":"a","links":[],"profile":' + HALF_KEY + "}"),
     ("a number for a text", '{"kind":"MemberLeaving","peer":1}'),
     ("a run that ends before it begins", '{"kind":"UnitsHeld","peer":"a","held":[[3,3]]}'),
     ("a run of three", '{"kind":"UnitsHeld","peer":"a","held":[[1,2,3]]}'),

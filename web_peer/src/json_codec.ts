@@ -7,6 +7,7 @@ import { BadCommand } from './errors';
 
 const MAX_TEXT = 512; // characters of a name, reason or sentence
 const MAX_ITEMS = 4096; // entries of a list or map
+const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot: no entry could carry it
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
@@ -18,7 +19,9 @@ export interface Codec<T> {
 
 export const text: Codec<string> = {
   decode(value, where) {
-    if (typeof value !== 'string' || (value.length > MAX_TEXT && Array.from(value).length > MAX_TEXT)) {
+    const short =
+      typeof value === 'string' && (value.length <= MAX_TEXT || Array.from(value).length <= MAX_TEXT);
+    if (!short || LONE_SURROGATE.test(value)) {
       throw new BadCommand(`${where}: expected a string of at most ${MAX_TEXT} characters`);
     }
     return value;

@@ -166,9 +166,10 @@ export class Mesh {
   /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
   async drain(why: string): Promise<void> {
     if (this.holding?.leaving === true) await this.resume();
-    if (this.lending.kind !== 'lending') return;
+    const { lending } = this;
+    if (lending.kind !== 'lending' && (lending.kind !== 'paused' || lending.why === why)) return;
     this.setLending({ kind: 'paused', why });
-    await this.node.tellCoordinatorWith('drain', {});
+    await this.node.tellCoordinatorWith('drain', { why });
   }
 
   /** Lends again: the coordinator plans with this tab once more. */

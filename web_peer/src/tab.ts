@@ -16,7 +16,7 @@ import { type JoinPhase, type Mesh, phaseOf } from './mesh';
 const LOCK = 'shoal-lends';
 const HIDDEN_GRACE_MS = 20_000; // a glance at another tab is no reason to move units
 const BATTERY_LOW = 0.2;
-const ASKED = 'you paused it';
+export const ASKED = 'paused by hand';
 const FROZEN = 'the browser froze the tab';
 const OFFLINE = 'the network is gone';
 const HARD: ReadonlySet<string> = new Set([ASKED, FROZEN, OFFLINE]); // the others drain: it serves if nobody else can

@@ -143,7 +143,16 @@ const FOUNDER = 'b'.repeat(32);
 const GUEST = 'c'.repeat(32);
 
 function member(peer: string, more: Partial<StateMember> = {}): StateMember {
-  return { peer, name: 'tab', compute: true, status: 'measured', profile: null, held: [], ...more };
+  return {
+    peer,
+    name: 'tab',
+    compute: true,
+    status: 'measured',
+    profile: null,
+    held: [],
+    reason: '',
+    ...more,
+  };
 }
 function plan(...stages: readonly (readonly [string, number, number])[]): PlanRecord {
   return {
@@ -205,6 +214,16 @@ describe('the mesh as shown', () => {
       state([member(ME), member(FOUNDER, { status: 'joining' })], { proposed: plan([ME, 0, 8]) }),
       { ...SEEN, left: [member(GUEST)] },
     );
+    const less = [
+      member(ME, { status: 'draining', reason: 'the tab is hidden', held: [{ first: 0, stop: 8 }] }),
+      member(FOUNDER, { status: 'draining', reason: 'the battery is low' }),
+      member(GUEST, { status: 'paused', reason: 'the network is gone' }),
+    ];
+    expect(meshView(state(less), SEEN).members).toMatchObject([
+      { id: ME, status: 'ready', doing: 'serves while nobody else can: the tab is hidden' },
+      { id: FOUNDER, status: 'paused', doing: 'lends nothing now: the battery is low' },
+      { id: GUEST, status: 'paused', doing: 'lends nothing now: the network is gone' },
+    ]);
     expect(loading.members).toMatchObject([
       { id: ME, status: 'loading', doing: 'fetching the whole model', coming: [[0, 8]] },
       { id: FOUNDER, status: 'loading', doing: 'measuring itself' },

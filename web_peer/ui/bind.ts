@@ -6,7 +6,7 @@ import { PieceCache } from '../src/cache';
 import { textOf } from '../src/engine';
 import type { JoinPhase, Lending as TabLending, Mesh } from '../src/mesh';
 import { EMPTY_STATE, holdersOf, type Member as StateMember, routeOf, serving } from '../src/mesh_state';
-import { Tab, type TabOptions } from '../src/tab';
+import { ASKED, Tab, type TabOptions } from '../src/tab';
 import { Asking } from './asking';
 import { keepPledge, keepSettings, keptPledge, keptSettings, type PledgeRange } from './kept_choices';
 import { meshView, namesOf, readable, runsOnText } from './members';
@@ -381,7 +381,7 @@ function lendingOf(mesh: Mesh, tab: Tab | null): Lending {
     case 'starting':
       return { kind: 'starting' };
     case 'paused':
-      return { kind: 'paused', why: lending.why === 'you paused it' ? '' : lending.why };
+      return { kind: 'paused', why: lending.why === ASKED ? '' : lending.why };
     case 'asks':
       return { kind: 'asks', why: asksText(lending, tab) };
   }
@@ -416,8 +416,10 @@ function standingNotices(tab: Tab): readonly Notice[] {
   if (tab.viewer && mesh !== null) {
     note('viewer', 'calm', 'Another tab of this browser already computes. You can ask here all the same.');
   }
-  if (mesh?.lending.kind === 'paused' && mesh.lending.why !== 'you paused it' && navigator.onLine) {
-    note('paused', 'calm', `This tab lends nothing for now: ${mesh.lending.why}.`);
+  if (mesh?.lending.kind === 'paused' && mesh.lending.why !== ASKED && navigator.onLine) {
+    const how =
+      mesh.mine().runs.length > 0 ? 'serves on only while nobody else can' : 'lends nothing for now';
+    note('paused', 'calm', `This tab ${how}: ${mesh.lending.why}.`);
   }
   return notices;
 }

@@ -8,6 +8,8 @@ import {
   type Run as StateRun,
   serving,
 } from '../src/mesh_state';
+import { delaysAmong, factsOf, standbysOf } from './member_card';
+import type { Report } from './reports';
 import type { LinkView, Member, MemberStatus, MeshView, Run } from './view';
 import { runText } from './words';
 
@@ -21,6 +23,8 @@ export interface Seen {
   readonly coordinator: string | null;
   readonly busy: ReadonlySet<string>; // members an answer goes through now
   readonly rttS: ReadonlyMap<string, number>; // of this tab's own connections
+  readonly reports: ReadonlyMap<string, Report>; // what others say of themselves
+  readonly stepsPerS: ReadonlyMap<string, number>; // of whoever works now
   readonly left: readonly StateMember[]; // gone a moment ago
   readonly online: boolean;
 }
@@ -60,16 +64,21 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
   const route = plan === null ? [] : routeOf(plan);
   const wanted = holdersOf(state.proposed ?? state.plan ?? NO_PLAN);
   const gone = new Set(seen.left.map(({ peer }) => peer));
-  const members = everyone.map((member) =>
-    memberView(
-      member,
-      names.get(member.peer) ?? member.name,
-      wanted.get(member.peer) ?? [],
+  const members = everyone.map((member) => {
+    const { peer, profile } = member;
+    const standsBy = gone.has(peer) ? [] : standbysOf(state.plan, member, names);
+    const view = memberView(member, names.get(peer) ?? member.name, wanted.get(peer) ?? [], units, gone, seen);
+    const facts = factsOf({
+      standsBy,
+      report: seen.reports.get(peer) ?? null,
+      stepsPerS: seen.stepsPerS.get(peer) ?? 0,
+      delayMs: (seen.rttS.get(peer) ?? 0) * 1000,
+      lentBytes: profile?.memoryBytes ?? 0,
+      runsOn: view.runsOn,
       units,
-      gone,
-      seen,
-    ),
-  );
+    });
+    return { ...view, standsBy, facts: view.status === 'gone' ? [] : facts };
+  });
   return {
     model: modelName(state.model?.name ?? ''),
     units,
@@ -120,6 +129,8 @@ function memberView(
     doing: isGone ? '' : doingOf(member, missing, units),
     holds: isGone ? [] : member.held.map(runOf),
     coming: isGone ? [] : missing.map(runOf),
+    standsBy: [],
+    facts: [],
     lentBytes: profile?.memoryBytes ?? 0,
     runsOn: profile === null ? '' : runsOnText(profile.provider, profile.threads),
   };
@@ -127,9 +138,11 @@ function memberView(
 
 function statusOf(member: StateMember, waits: boolean, busy: boolean): MemberStatus {
   if (!member.compute) return 'ready';
-  if (member.status === 'paused') return 'paused';
+  if (member.status === 'paused' || (member.status === 'draining' && member.held.length === 0))
+    return 'paused';
   if (busy && member.held.length > 0) return 'busy';
-  const usable = member.status === 'measured' && (member.held.length > 0 || !waits);
+  const lends = member.status === 'measured' || member.status === 'draining';
+  const usable = lends && (member.held.length > 0 || !waits);
   return usable ? 'ready' : 'loading';
 }
 
@@ -138,8 +151,12 @@ function doingOf(member: StateMember, missing: readonly StateRun[], units: numbe
   switch (member.status) {
     case 'joining':
       return 'measuring itself';
-    case 'paused':
-      return 'lends nothing now';
+    case 'draining':
+    case 'paused': {
+      const serves = member.status === 'draining' && member.held.length > 0;
+      const how = serves ? 'serves while nobody else can' : 'lends nothing now';
+      return member.reason === '' ? how : `${how}: ${member.reason}`;
+    }
     case 'leaving':
       return member.held.length > 0 ? 'handing its part on' : 'lends nothing now';
     case 'measured': {
@@ -168,6 +185,7 @@ function linkViews(state: MeshState, seen: Seen): readonly LinkView[] {
     delays.set(`${low} ${high}`, { a: low, b: high, delayMs });
   };
   for (const { src, dst, rttUs } of state.links) note(src, dst, rttUs / 1000);
+  for (const [a, b, ms] of delaysAmong(state, seen.reports)) note(a, b, steady(ms / 1000) * 1000);
   for (const [peer, rttS] of seen.rttS) {
     if (rttS > 0 && state.members.has(peer)) note(seen.me, peer, rttS * 1000); // fresher than what was measured once
   }
