@@ -14,18 +14,17 @@ import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
 import type { Manifest } from './manifest';
 import { abilities, candidate } from './measure';
-import type { LinkFacts, ModelChosen, Profile, Run } from './mesh_state';
+import { type LinkFacts, type ModelChosen, type Profile, routeOf, type Run, serving } from './mesh_state';
 import { Meter } from './meter';
 import type { Node } from './node';
+import { type Away, Returning } from './returning';
 import type { Room } from './runtime_messages';
 import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
-import { SignalingError } from './signaling_errors';
 import type { Text } from './text';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
-const REJOIN_PAUSES_S = [0.25, 0.5, 1, 2, 4, 8, 8, 8]; // between attempts to reach a lost coordinator
 const METER_MS = 500;
 const SESSION_BYTES = 16;
 const WITHDRAWN = 'the invite this peer came with was withdrawn';
@@ -90,7 +89,7 @@ export class Mesh {
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
-  private rejoining = false;
+  private returning: Returning | null = null;
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
 
@@ -322,32 +321,43 @@ export class Mesh {
       } else if (reason.includes(OLDER_BUILD)) {
         this.end('this page is older than the mesh: reload it');
       } else if (polite) this.end(`the founder closed the mesh (${reason})`);
-      else if (!this.rejoining) {
-        this.rejoining = true;
-        this.rejoin(enter)
+      else if (this.returning === null) {
+        this.returning = new Returning(
+          () => this.enterAgain(enter),
+          () => this.events.changed(),
+        );
+        this.comeBack(this.returning, peer)
           .catch((error: unknown) => this.end(`a defect, please report it: ${textOf(error)}`))
           .finally(() => {
-            this.rejoining = false;
+            this.returning = null;
+            this.events.changed();
           });
       }
     });
   }
 
-  private async rejoin(enter: () => Promise<void>): Promise<void> {
-    for (const pauseS of REJOIN_PAUSES_S) {
-      await new Promise((resolve) => setTimeout(resolve, pauseS * 1000));
-      if (this.ended !== null) return;
-      try {
-        await enter();
-        if (this.profile !== null && this.lending.kind === 'lending') await this.tellMeasured(this.profile);
-      } catch (error) {
-        if (error instanceof PeerError || error instanceof SignalingError) continue;
-        throw error;
-      }
-      this.holding?.forgetReport();
-      return;
-    }
-    this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+  /** Set from the moment the coordinator is lost until this peer is back with it, or gave up. */
+  get away(): Away | null {
+    return this.returning?.away ?? null;
+  }
+
+  /** Looks for a lost coordinator at once instead of after the next pause. */
+  tryNow(): void {
+    this.returning?.tryNow();
+  }
+
+  private async comeBack(returning: Returning, coordinator: string): Promise<void> {
+    const { state } = this.node;
+    const plan = serving(state);
+    const needed = plan !== null && routeOf(plan).includes(coordinator);
+    const back = await returning.search(state.members.get(coordinator)?.name ?? '', needed, this.signal);
+    if (back) this.holding?.forgetReport();
+    else this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+  }
+
+  private async enterAgain(enter: () => Promise<void>): Promise<void> {
+    await enter();
+    if (this.profile !== null && this.lending.kind === 'lending') await this.tellMeasured(this.profile);
   }
 
   private async reportHeld(runs: readonly Run[]): Promise<void> {
