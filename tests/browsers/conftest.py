@@ -69,6 +69,18 @@ def harness() -> Path:
     return WEB_PEER / "build" / "harness"
 
 
+@pytest.fixture(scope="session")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app, built from the sources as they are."""
+    vite = WEB_PEER / "node_modules" / ".bin" / "vite"
+    if not vite.exists():
+        pytest.fail("web_peer/node_modules is not there: run `make setup`, or set SHOAL_TEST_BROWSERS=none")
+    folder = tmp_path_factory.mktemp("app")
+    command = [str(vite), "build", "--outDir", str(folder), "--emptyOutDir", "--logLevel", "error"]
+    subprocess.run(command, cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL)
+    return folder
+
+
 class Driver:
     """The Node process: `await driver.call("launch", ...)`."""
 

@@ -2,83 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from .conftest import WEB_PEER, WITHIN_S, Driver, Models, TabInBrowser, founded, launch
+from .conftest import WITHIN_S, Driver, Models, founded, launch
+from .page import SHOWN_WITHIN_S, Page
 
 CUTS = (31,)  # two stages: the tab has to compute
 MOST_BLOCKED_MS = 100  # of the page's thread while an answer streams and this tab computes
-SHOWN_WITHIN_S = 10.0  # a state that a person waits for
 WATCH = (
     "globalThis.blockedMs = []; new PerformanceObserver((list) => list.getEntries().forEach("
     "(task) => blockedMs.push(task.duration))).observe({ type: 'longtask' })"
 )
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
-
-
-@pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The app, built from the sources as they are."""
-    vite = WEB_PEER / "node_modules" / ".bin" / "vite"
-    if not vite.exists():
-        pytest.fail("web_peer/node_modules is not there: run `make setup`, or set SHOAL_TEST_BROWSERS=none")
-    folder = tmp_path_factory.mktemp("app")
-    command = [str(vite), "build", "--outDir", str(folder), "--emptyOutDir", "--logLevel", "error"]
-    subprocess.run(command, cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL)
-    return folder
-
-
-class Page:
-    """One tab with the page, as a person sees it."""
-
-    def __init__(self, tab: TabInBrowser) -> None:
-        self.tab = tab
-
-    async def run(self, expression: str) -> Any:
-        return await self.tab.run(expression)
-
-    async def text(self) -> str:
-        shown: str = await self.run("document.body.innerText")
-        return shown
-
-    async def until(self, what: str, within_s: float = WITHIN_S) -> None:
-        """Waits until the expression `what` is true."""
-        try:
-            async with asyncio.timeout(within_s):
-                while True:
-                    if await self.run(f"Boolean({what})"):
-                        return
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            pytest.fail(f"{what} did not come about within {within_s} s; the page says: {await self.text()}")
-
-    async def until_says(self, words: str, within_s: float = SHOWN_WITHIN_S) -> None:
-        await self.until(f"document.body.innerText.includes({json.dumps(words)})", within_s)
-
-    async def ask(self, question: str) -> None:
-        """Types into the field and presses Enter."""
-        await self.until("document.querySelector('.composer textarea')")
-        await self.run(
-            "(() => { const field = document.querySelector('.composer textarea'); field.focus();"
-            f"document.execCommand('insertText', false, {json.dumps(question)}); }})()"
-        )
-        await self.until("!document.querySelector('button[type=submit]').disabled")
-        await self.run(
-            "document.querySelector('.composer textarea').dispatchEvent("
-            "new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }))"
-        )
-
-    async def press(self, label: str) -> None:
-        await self.run(
-            "[...document.querySelectorAll('button')]"
-            f".find((button) => button.innerText.trim() === {json.dumps(label)}).click()"
-        )
 
 
 async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models, tmp_path: Path) -> None:

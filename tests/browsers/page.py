@@ -1,0 +1,60 @@
+"""One tab with the page, as a person sees and uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import WITHIN_S, TabInBrowser
+
+SHOWN_WITHIN_S = 10.0  # a state that a person waits for
+
+
+class Page:
+    """One tab with the page, as a person sees it."""
+
+    def __init__(self, tab: TabInBrowser) -> None:
+        self.tab = tab
+
+    async def run(self, expression: str) -> Any:
+        return await self.tab.run(expression)
+
+    async def text(self) -> str:
+        shown: str = await self.run("document.body.innerText")
+        return shown
+
+    async def until(self, what: str, within_s: float = WITHIN_S) -> None:
+        """Waits until the expression `what` is true."""
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    if await self.run(f"Boolean({what})"):
+                        return
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(f"{what} did not come about within {within_s} s; the page says: {await self.text()}")
+
+    async def until_says(self, words: str, within_s: float = SHOWN_WITHIN_S) -> None:
+        await self.until(f"document.body.innerText.includes({json.dumps(words)})", within_s)
+
+    async def ask(self, question: str) -> None:
+        """Types into the field and presses Enter."""
+        await self.until("document.querySelector('.composer textarea')")
+        await self.run(
+            "(() => { const field = document.querySelector('.composer textarea'); field.focus();"
+            f"document.execCommand('insertText', false, {json.dumps(question)}); }})()"
+        )
+        await self.until("!document.querySelector('button[type=submit]').disabled")
+        await self.run(
+            "document.querySelector('.composer textarea').dispatchEvent("
+            "new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }))"
+        )
+
+    async def press(self, label: str) -> None:
+        await self.run(
+            "[...document.querySelectorAll('button')]"
+            f".find((button) => button.innerText.trim() === {json.dumps(label)}).click()"
+        )
