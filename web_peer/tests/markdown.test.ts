@@ -20,7 +20,7 @@ const ELEMENTS = new Set(
     ' ',
   ),
 );
-const ATTRIBUTES = new Set(['href', 'class', 'start', 'rel', 'target', 'type', 'title']);
+const ATTRIBUTES = new Set(['href', 'class', 'start', 'rel', 'target', 'type', 'title', 'tabindex']);
 
 /** Fails when anything in `box` could run, load, or lead somewhere by itself. */
 function expectHarmless(box: HTMLElement): void {

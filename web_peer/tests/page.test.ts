@@ -183,8 +183,11 @@ const SEEN: Seen = {
   coordinator: FOUNDER,
   busy: new Set(),
   rttS: new Map(),
+  reports: new Map(),
+  stepsPerS: new Map(),
   left: [],
   online: true,
+  lost: false,
 };
 
 describe('the mesh as shown', () => {
@@ -231,6 +234,25 @@ describe('the mesh as shown', () => {
     ]);
     expect(loading.answers).toBe(false);
     expect(loading.whyNot).toContain('waiting for tab (bbbb)');
+  });
+
+  it('tells who stands by, and whether it could take over', () => {
+    const spare = member(GUEST, { name: 'Ada', held: [] });
+    const stages = plan([FOUNDER, 0, 4], [ME, 4, 8]);
+    const backed = { ...stages, stages: stages.stages.map((stage) => ({ ...stage, standbys: [GUEST] })) };
+    const members = [...held.slice(1), { ...spare, held: [{ first: 0, stop: 4 }] }];
+    const shown = meshView(state(members, { plan: backed }), SEEN).members.find(({ id }) => id === GUEST);
+    expect(shown?.standsBy).toEqual([
+      { run: [0, 4], of: 'tab (bbbb)', ready: true },
+      { run: [4, 8], of: 'tab (aaaa)', ready: false },
+    ]);
+    expect(shown?.facts.slice(0, 2)).toMatchObject([
+      { label: 'Stands by for', tone: 'good' },
+      { label: 'Stands by for', value: 'half of layer 2, layer 3, head of tab (aaaa): still loading' },
+    ]);
+    expect(shown === undefined ? '' : memberText(shown, 8)).toBe(
+      'stands by for tab (bbbb) · loading to stand by for tab (aaaa)',
+    );
   });
 
   it('says why no question can be answered', () => {

@@ -104,12 +104,15 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
   const mesh = view.mesh.value;
   const inMesh = view.phase.value.kind === 'in';
   const here = mesh.members.filter((member) => member.status !== 'gone').length;
+  const brand = (
+    <>
+      <Mark />
+      <span class="word">Shoal</span>
+    </>
+  );
   return (
     <header class="top">
-      <span class="brand">
-        <Mark />
-        Shoal
-      </span>
+      {inMesh ? <h1 class="brand">{brand}</h1> : <span class="brand">{brand}</span>}
       {inMesh && (
         <span class="model">
           <strong>{mesh.model}</strong>
@@ -206,12 +209,12 @@ function Inside({ view, tab }: { view: View; tab: Tab }) {
         <Notices view={view} />
         <Conversation view={view} />
       </div>
-      <aside class="side" aria-label="The mesh">
-        <div class="for-mesh">
+      <div class="side">
+        <section class="for-mesh" aria-label="The mesh">
           <h2 class="visually-hidden">Picture of the mesh</h2>
           <MeshPicture view={view} lit={lit.value} />
           <People view={view} lit={lit} />
-        </div>
+        </section>
         <div class="for-part">
           {joining && (
             <section class="joining" aria-label="Joining">
@@ -221,7 +224,7 @@ function Inside({ view, tab }: { view: View; tab: Tab }) {
           )}
           <MyPart view={view} />
         </div>
-      </aside>
+      </div>
     </main>
   );
 }

@@ -3,15 +3,19 @@
 import { batch, computed, signal } from '@preact/signals';
 
 import { PieceCache } from '../src/cache';
+import { nowS } from '../src/connection';
 import { textOf } from '../src/engine';
 import type { JoinPhase, Lending as TabLending, Mesh } from '../src/mesh';
 import { EMPTY_STATE, holdersOf, type Member as StateMember, routeOf, serving } from '../src/mesh_state';
+import { awayText } from '../src/returning';
 import { ASKED, Tab, type TabOptions } from '../src/tab';
 import { Asking } from './asking';
 import { keepPledge, keepSettings, keptPledge, keptSettings, type PledgeRange } from './kept_choices';
-import { meshView, namesOf, readable, runsOnText } from './members';
+import { meshView, namesOf, readable, runsOnText, steady } from './members';
+import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
 import { LEFT, phaseAfter } from './trouble';
+import { Watching } from './watching';
 import type { Activity, AskSettings, JoinStep, Lending, MyPart, Notice, Phase, Stored, View } from './view';
 
 const LOOK_MS = 200; // how often what nobody announces is looked at: steps that ran, delays
@@ -62,7 +66,9 @@ export class Bound {
   private due = false;
   private known = new Map<string, StateMember>(); // by peer id, to show who left
   private left: { readonly member: StateMember; readonly at: number }[] = [];
+  private watching = new Watching();
   private ranBefore = 0;
+  private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
   private lastStep: { readonly step: string; readonly at: number } = { step: '', at: 0 };
 
@@ -279,16 +285,31 @@ export class Bound {
     const { node } = mesh;
     if (node.state.model === null) return;
     const plan = serving(node.state);
-    const isBusy = performance.now() - this.lastTokenAt < BUSY_MS || mesh.answering();
+    const { reports } = this.watching;
+    const now = nowS();
+    const route = plan === null ? [] : routeOf(plan);
+    const busy = new Set(reports.working(now));
+    const answers = performance.now() - this.lastTokenAt < BUSY_MS || mesh.answering();
+    // A token crosses every stage: who sees one at work knows that all are.
+    if (answers || route.some((peer) => busy.has(peer))) route.forEach((peer) => busy.add(peer));
     const rttS = new Map<string, number>();
-    for (const peer of node.dialer.connectedPeers()) rttS.set(peer, node.dialer.connection(peer)?.rttS ?? 0);
+    for (const peer of node.dialer.connectedPeers()) {
+      rttS.set(peer, steady(node.dialer.connection(peer)?.rttS ?? 0));
+    }
+    const mine = mesh.mine();
     const seen = {
       me: node.me,
       coordinator: node.coordinator,
-      busy: new Set(isBusy && plan !== null ? routeOf(plan) : []),
-      rttS: rounded(rttS),
+      busy,
+      rttS,
+      reports: new Map([...reports.all(), [node.me, ownReport(mesh)]]),
+      stepsPerS: new Map([
+        ...[...busy].map((peer) => [peer, tenths(reports.stepsPerS(peer, now))] as const),
+        [node.me, busy.has(node.me) ? tenths(mine.tokensPerS) : 0] as const,
+      ]),
       left: this.left.map(({ member }) => member),
       online: navigator.onLine,
+      lost: mesh.away?.needed ?? false,
     };
     const next = meshView(node.state, seen);
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
@@ -298,11 +319,27 @@ export class Bound {
   private lookAround(): void {
     const mesh = this.tab?.mesh ?? null;
     if (mesh === null) return;
+    this.watching.look(mesh, performance.now());
     const ran = mesh.node.core.stepsRun;
     if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore, false);
+    else this.lookElsewhere(mesh);
     this.ranBefore = ran;
     this.asking.look();
     this.look();
+  }
+
+  /** Tokens of answers that neither ask here nor cross this tab, as the peers they cross report them. */
+  private lookElsewhere(mesh: Mesh): void {
+    const plan = serving(mesh.node.state);
+    if (plan === null || performance.now() - this.lastTokenAt < BUSY_MS) return;
+    const route = routeOf(plan);
+    const now = nowS();
+    const perS = Math.max(0, ...route.map((peer) => this.watching.reports.stepsPerS(peer, now)));
+    this.elsewhere = perS === 0 ? 0 : this.elsewhere + (perS * LOOK_MS) / 1000;
+    const whole = Math.floor(this.elsewhere);
+    if (whole === 0) return;
+    this.elsewhere -= whole;
+    this.activity.value = { route, tokens: this.activity.value.tokens + whole };
   }
 
   /** `own`: of an answer to this tab, which the last stage sends the token to. */
@@ -337,7 +374,7 @@ export class Bound {
       holds: facts?.runs.map(({ first, stop }) => [first, stop] as const) ?? [],
       runsOn: facts === undefined || facts.provider === '' ? '' : runsOnText(facts.provider, facts.threads),
       tokensHelped: facts?.tokensHelped ?? 0,
-      tokensPerS: Math.round((facts?.tokensPerS ?? 0) * 10) / 10,
+      tokensPerS: tenths(facts?.tokensPerS ?? 0),
       stored: this.stored,
     };
     const before = this.mine.value;
@@ -350,15 +387,28 @@ const NOBODY = {
   coordinator: null,
   busy: new Set<string>(),
   rttS: new Map<string, number>(),
+  reports: new Map<string, Report>(),
+  stepsPerS: new Map<string, number>(),
   left: [],
   online: true,
+  lost: false,
 };
 
-/** Delays that do not flicker: to a tenth of a millisecond below 10, to a whole one above. */
-function rounded(rttS: ReadonlyMap<string, number>): ReadonlyMap<string, number> {
-  return new Map(
-    [...rttS].map(([peer, s]) => [peer, s < 0.01 ? Math.round(s * 1e4) / 1e4 : Math.round(s * 1e3) / 1e3]),
-  );
+const tenths = (value: number): number => Math.round(value * 10) / 10;
+
+/** What this tab would say of itself. */
+function ownReport(mesh: Mesh): Report {
+  const { core } = mesh.node;
+  const mine = mesh.mine();
+  return {
+    steps: mine.tokensHelped,
+    active: core.active(),
+    sessions: mine.runs.length > 0 ? core.sessions() : 0,
+    tokensPerS: mine.tokensPerS,
+    weightBytes: mine.weightBytes,
+    kvBytes: mine.kvBytes,
+    rttS: new Map(),
+  };
 }
 
 /** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
@@ -396,16 +446,20 @@ function asksText(lending: Extract<TabLending, { kind: 'asks' }>, tab: Tab | nul
 
 function standingNotices(tab: Tab): readonly Notice[] {
   const notices: Notice[] = [];
-  const note = (id: string, tone: Notice['tone'], text: string): void => {
-    notices.push({ id, tone, text, act: null });
+  const note = (id: string, tone: Notice['tone'], text: string, act: Notice['act'] = null): void => {
+    notices.push({ id, tone, text, act });
   };
   const { mesh } = tab;
+  const away = mesh?.away ?? null;
   if (!navigator.onLine) {
     note(
       'offline',
       'bad',
       'This machine is offline. The mesh goes on without it; this tab comes back by itself.',
     );
+  } else if (away !== null) {
+    const act = { label: 'Try now', run: () => mesh?.tryNow() };
+    note('coordinator', 'bad', readable(awayText(away), new Map(), 0), act);
   } else if (mesh?.client.state === 'lost') {
     note(
       'server',

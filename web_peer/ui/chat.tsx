@@ -9,6 +9,7 @@ import { copyText, CopyButton } from './copying';
 import { Icon, Mark } from './icons';
 import { isGettingReady, JoiningSteps } from './joining_card';
 import { type Block, GrowingMarkdown } from './markdown';
+import { sayable, spoken } from './spoken';
 import type { AnswerFacts, Turn, View } from './view';
 import { rateText } from './words';
 
@@ -124,9 +125,8 @@ function Announcer({ view }: { view: View }) {
   if (turn !== undefined) {
     if (said.current.id !== turn.id) said.current = { id: turn.id, to: 0 };
     const rest = turn.answer.slice(said.current.to);
-    const streaming = turn.state.kind === 'streaming';
-    const cut = streaming ? Math.max(rest.lastIndexOf('. '), rest.lastIndexOf('\n')) + 1 : rest.length;
-    saying = rest.slice(0, cut);
+    const cut = sayable(rest, turn.state.kind !== 'streaming');
+    saying = spoken(rest.slice(0, cut));
     said.current.to += cut;
     if (turn.state.kind === 'thinking') saying = 'Waiting for the answer.';
     if (turn.state.kind === 'stopped') saying += ' Answer stopped.';
@@ -179,7 +179,15 @@ export function Conversation({ view }: { view: View }) {
 
   return (
     <section class="conversation" aria-label="Conversation">
-      <div class="turns" ref={scroller} onScroll={look} onClick={copyCode} tabIndex={-1}>
+      <div
+        class="turns"
+        ref={scroller}
+        onScroll={look}
+        onClick={copyCode}
+        tabIndex={0}
+        role="group"
+        aria-label="Questions and answers"
+      >
         {turns.length === 0 && <Empty view={view} />}
         {turns.map((turn, at) => (
           <TurnView key={turn.id} turn={turn} last={at === turns.length - 1} view={view} />

@@ -14,7 +14,7 @@ const TAGS = [
   ...['p', 'br', 'hr', 'h3', 'h4', 'h5', 'h6', 'blockquote', 'ul', 'ol', 'li', 'strong', 'em', 's'],
   ...['code', 'pre', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'div', 'span', 'button'],
 ];
-const ATTRIBUTES = ['href', 'class', 'start', 'rel', 'target', 'type', 'title'];
+const ATTRIBUTES = ['href', 'class', 'start', 'rel', 'target', 'type', 'title', 'tabindex'];
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 const LANGUAGE = /^[\w+#.-]{1,24}$/;
 
@@ -39,7 +39,7 @@ const code: Rule = (tokens, at) => {
   return (
     `<div class="code"><div class="code-bar"><span>${shown}</span>` +
     `<button type="button" class="copy-code">Copy code</button></div>` +
-    `<pre><code>${escapeHtml(token?.content ?? '')}</code></pre></div>\n`
+    `<pre tabindex="0"><code>${escapeHtml(token?.content ?? '')}</code></pre></div>\n`
   );
 };
 const aligned: Rule = (tokens, at) => {
@@ -55,7 +55,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   code_block: code,
   th_open: aligned,
   td_open: aligned,
-  table_open: () => '<div class="table"><table>\n',
+  table_open: () => '<div class="table" tabindex="0"><table>\n',
   table_close: () => '</table></div>\n',
   image: (tokens, at) => {
     const token = tokens[at];
@@ -80,7 +80,7 @@ function purified(html: string): string {
     ALLOWED_URI_REGEXP: SAFE_LINK,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
-    ADD_URI_SAFE_ATTR: ['class', 'rel', 'start', 'target', 'title', 'type'], // only href leads anywhere
+    ADD_URI_SAFE_ATTR: ['class', 'rel', 'start', 'tabindex', 'target', 'title', 'type'], // only href leads anywhere
   });
 }
 

@@ -27,6 +27,7 @@ export interface Seen {
   readonly stepsPerS: ReadonlyMap<string, number>; // of whoever works now
   readonly left: readonly StateMember[]; // gone a moment ago
   readonly online: boolean;
+  readonly lost: boolean; // the coordinator is gone and its part of the model with it
 }
 
 /** The name of every member, by peer id; no two are the same. */
@@ -67,7 +68,14 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
   const members = everyone.map((member) => {
     const { peer, profile } = member;
     const standsBy = gone.has(peer) ? [] : standbysOf(state.plan, member, names);
-    const view = memberView(member, names.get(peer) ?? member.name, wanted.get(peer) ?? [], units, gone, seen);
+    const view = memberView(
+      member,
+      names.get(peer) ?? member.name,
+      wanted.get(peer) ?? [],
+      units,
+      gone,
+      seen,
+    );
     const facts = factsOf({
       standsBy,
       report: seen.reports.get(peer) ?? null,
@@ -86,7 +94,7 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
     links: linkViews(state, seen),
     route,
-    answers: plan !== null && seen.online,
+    answers: plan !== null && seen.online && !seen.lost,
     whyNot: whyNot(state, names, seen),
   };
 }
@@ -167,6 +175,11 @@ function doingOf(member: StateMember, missing: readonly StateRun[], units: numbe
   }
 }
 
+/** A delay that does not flicker, in seconds: to a tenth of a millisecond below 10, to a whole one above. */
+export function steady(s: number): number {
+  return s < 0.01 ? Math.round(s * 1e4) / 1e4 : Math.round(s * 1e3) / 1e3;
+}
+
 export function runsOnText(provider: string, threads: number): string {
   const on: Readonly<Record<string, string>> = {
     wasm: 'WebAssembly',
@@ -194,6 +207,8 @@ function linkViews(state: MeshState, seen: Seen): readonly LinkView[] {
 
 function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen): string {
   if (!seen.online) return 'You are offline: questions can be sent when the network is back.';
+  if (seen.lost)
+    return 'The coordinator is gone, and its part of the model with it: no answer until it is back.';
   if (serving(state) !== null) return '';
   if (state.refused !== '') {
     return readable(`the mesh cannot answer now: ${state.refused}`, names, state.model?.units ?? 0);

@@ -3,7 +3,17 @@
 import { useSignalEffect } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 
-import { arcPath, HEIGHT, hopsOf, memberText, pictureOf, type Picture, type Place, WIDTH } from './picture';
+import {
+  arcPath,
+  HEIGHT,
+  hopsOf,
+  memberText,
+  pictureOf,
+  type Picture,
+  type Place,
+  sameRun,
+  WIDTH,
+} from './picture';
 import type { MeshView, View } from './view';
 
 const HOP_MS = 420; // of a dot on one link: slow enough to follow; not the real delay, which the label says
@@ -81,9 +91,10 @@ function Peer({ place, units, lit }: { place: Place; units: number; lit: boolean
       {member.coming.map((run) => (
         <path key={`coming ${run[0]}`} class="arc coming" d={arcPath(run, units, ring)} />
       ))}
-      {member.holds.map((run) => (
-        <path key={run[0]} class="arc" d={arcPath(run, units, ring)} />
-      ))}
+      {member.holds.map((run) => {
+        const spare = member.standsBy.some((standby) => sameRun(standby.run, run));
+        return <path key={run[0]} class={spare ? 'arc spare' : 'arc'} d={arcPath(run, units, ring)} />;
+      })}
       <text class="letter" dy="0.35em">
         {firstLetter(member.name)}
       </text>
@@ -145,6 +156,7 @@ export function MeshPicture({ view, lit }: { view: View; lit: string }) {
           <li class="is-ready">ready</li>
           <li class="is-loading">loading</li>
           <li class="is-busy">answering</li>
+          {mesh.members.some(({ standsBy }) => standsBy.length > 0) && <li class="is-standby">stands by</li>}
           {mesh.members.some(({ status }) => status === 'paused') && <li class="is-paused">paused</li>}
           <li class="is-gone">gone</li>
         </ul>

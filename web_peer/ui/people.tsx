@@ -1,10 +1,45 @@
-/* Who is here, as a list: the picture in words. */
+/* Who is here, as a list: the picture in words. Each opens to a card with all that is known of the peer. */
 
 import type { Signal } from '@preact/signals';
 
 import { memberText, STATUS_WORDS } from './picture';
-import type { View } from './view';
+import type { Member, View } from './view';
 import { bytesText } from './words';
+
+function Line({ member, units }: { member: Member; units: number }) {
+  return (
+    <>
+      <span class="status" title={STATUS_WORDS[member.status]} aria-hidden="true" />
+      <span class="who">
+        <span class="name">{member.name}</span>
+        {member.you && <span class="tag">you</span>}
+        {member.coordinates && (
+          <span class="tag" title="Plans who runs what">
+            coordinator
+          </span>
+        )}
+        <span class="visually-hidden">, {STATUS_WORDS[member.status]}, </span>
+        <span class="does">{memberText(member, units)}</span>
+      </span>
+      <span class="with" title="Memory lent">
+        {member.lends && member.lentBytes > 0 && bytesText(member.lentBytes)}
+      </span>
+    </>
+  );
+}
+
+function Card({ member }: { member: Member }) {
+  return (
+    <dl class="card-facts">
+      {member.facts.map(({ label, value, tone }, at) => (
+        <div key={at} class={`is-${tone}`}>
+          <dt>{label}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
 
 export function People({ view, lit }: { view: View; lit: Signal<string> }) {
   const mesh = view.mesh.value;
@@ -21,25 +56,21 @@ export function People({ view, lit }: { view: View; lit: Signal<string> }) {
             class={`is-${member.status}`}
             onPointerEnter={() => (lit.value = member.id)}
             onPointerLeave={() => (lit.value = '')}
+            onFocusIn={() => (lit.value = member.id)}
+            onFocusOut={() => (lit.value = '')}
           >
-            <span class="status" title={STATUS_WORDS[member.status]} aria-hidden="true" />
-            <span class="who">
-              <span class="name">{member.name}</span>
-              {member.you && <span class="tag">you</span>}
-              {member.coordinates && (
-                <span class="tag" title="Plans who runs what">
-                  coordinator
-                </span>
-              )}
-              <span class="visually-hidden">{STATUS_WORDS[member.status]}</span>
-              <span class="does">
-                {memberText(member, mesh.units)}
-                {member.runsOn !== '' && ` · ${member.runsOn}`}
-              </span>
-            </span>
-            <span class="with" title="Memory lent">
-              {member.lends && member.lentBytes > 0 && bytesText(member.lentBytes)}
-            </span>
+            {member.facts.length > 0 ? (
+              <details>
+                <summary>
+                  <Line member={member} units={mesh.units} />
+                </summary>
+                <Card member={member} />
+              </details>
+            ) : (
+              <p class="line-of">
+                <Line member={member} units={mesh.units} />
+              </p>
+            )}
           </li>
         ))}
       </ul>

@@ -1,7 +1,7 @@
 /* Where each peer stands in the picture of the mesh, which lines join them, and what is said of it. Pure. */
 
 import { delayText, runsText } from './words';
-import type { Member, MeshView, Run } from './view';
+import type { Member, MeshView, Run, Standby } from './view';
 
 export const WIDTH = 360;
 export const HEIGHT = 244;
@@ -44,7 +44,7 @@ export function pictureOf(mesh: MeshView): Picture {
       x: alone ? MIDDLE.x : MIDDLE.x + REACH * Math.cos(turn),
       y: alone ? MIDDLE.y : MIDDLE.y + (MOST_REACH_UP - radius) * Math.sin(turn) * (count === 2 ? 0 : 1),
       radius: member.lends ? radius : radius * 0.62,
-      label: count > MOST_LABELS ? '' : shortened(member.you ? 'you' : member.name, count <= 4 ? 18 : 13),
+      label: count > MOST_LABELS ? '' : shortened(member.you ? 'you' : member.name, count <= 7 ? 18 : 13),
     };
   });
   const byId = new Map(places.map((place) => [place.member.id, place]));
@@ -54,6 +54,7 @@ export function pictureOf(mesh: MeshView): Picture {
     const [from, to] = [byId.get(a), byId.get(b)];
     const key = pairKey(a, b);
     if (from === undefined || to === undefined || a === b || lines.has(key)) return;
+    if (from.member.status === 'gone' || to.member.status === 'gone') return;
     lines.set(key, { key, from, to, delay, onRoute: hops.has(key) });
   };
   for (const link of mesh.links) add(link.a, link.b, delayText(link.delayMs));
@@ -105,12 +106,23 @@ export const STATUS_WORDS = {
 
 /** One sentence a member, as the list and screen readers say it. */
 export function memberText(member: Member, units: number): string {
-  if (!member.lends) return member.status === 'gone' ? 'left' : 'asks only';
-  const held = runsText(member.holds, units);
-  if (member.doing !== '') return member.doing;
   if (member.status === 'gone') return 'left';
-  if (held !== '') return held;
+  if (!member.lends) return 'asks only';
+  const parts = [runsText(runsOf(member), units), ...member.standsBy.map(standbyText), member.doing];
+  const said = parts.filter((part) => part !== '').join(' · ');
+  if (said !== '') return said;
   return member.status === 'ready' ? 'spare, holds nothing yet' : STATUS_WORDS[member.status];
+}
+
+/** What a member runs: all that it holds and does not merely stand by for. */
+export function runsOf({ holds, standsBy }: Member): readonly Run[] {
+  return holds.filter((run) => !standsBy.some((one) => sameRun(one.run, run)));
+}
+
+export const sameRun = (a: Run, b: Run): boolean => a[0] === b[0] && a[1] === b[1];
+
+function standbyText({ of, ready }: Standby): string {
+  return `${ready ? 'stands by' : 'loading to stand by'}${of === '' ? '' : ` for ${of}`}`;
 }
 
 function summaryOf(mesh: MeshView): string {

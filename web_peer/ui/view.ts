@@ -50,6 +50,20 @@ export interface Notice {
 
 export type MemberStatus = 'ready' | 'loading' | 'busy' | 'paused' | 'gone';
 
+/** A part of the model that a peer holds besides whoever runs it; "of" is that one's name. */
+export interface Standby {
+  readonly run: Run;
+  readonly of: string;
+  readonly ready: boolean;
+}
+
+/** One line of a peer's card. */
+export interface Fact {
+  readonly label: string;
+  readonly value: string;
+  readonly tone: 'plain' | 'good' | 'warn';
+}
+
 export interface Member {
   readonly id: string;
   readonly name: string; // no two members have the same
@@ -60,6 +74,8 @@ export interface Member {
   readonly doing: string; // for people: "measuring itself", "fetching 3 of 9 blocks"; "" when there is nothing to say
   readonly holds: readonly Run[];
   readonly coming: readonly Run[]; // given by a plan, not here yet
+  readonly standsBy: readonly Standby[];
+  readonly facts: readonly Fact[]; // the rest that is known of it, for its card
   readonly lentBytes: number;
   readonly runsOn: string; // "WebGPU", "CPU, 2 threads"; "" unknown
 }

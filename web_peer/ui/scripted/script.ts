@@ -1,6 +1,17 @@
 /* Made-up meshes and conversations that show every state of the page. For development and screenshots only. */
 
-import type { AskSettings, JoinStep, Lending, Member, MeshView, MyPart, Notice, Phase, Turn } from '../view';
+import type {
+  AskSettings,
+  Fact,
+  JoinStep,
+  Lending,
+  Member,
+  MeshView,
+  MyPart,
+  Notice,
+  Phase,
+  Turn,
+} from '../view';
 
 export interface Scene {
   readonly phase: Phase;
@@ -28,23 +39,67 @@ const member = (id: string, name: string, more: Partial<Member>): Member => ({
   doing: '',
   holds: [],
   coming: [],
+  standsBy: [],
+  facts: [],
   lentBytes: 1_000_000_000,
   runsOn: 'WebAssembly',
   ...more,
 });
 
+const fact = (label: string, value: string, tone: Fact['tone'] = 'plain'): Fact => ({ label, value, tone });
+const facts = (runsOn: string, memory: string, helped: string, delay: string, ...first: Fact[]): Fact[] => [
+  ...first,
+  fact('Runs on', runsOn),
+  fact('Memory', memory),
+  fact('Tokens helped', helped),
+  fact('Now', 'rests'),
+  ...(delay === '' ? [] : [fact('From you', delay)]),
+];
+
 const YOU = member('a', 'Chromium on Linux', {
   you: true,
+  facts: facts('WebAssembly, 4 threads', '268 MB in use of 1 GB', '12,480', ''),
   holds: [[19, 41]],
   runsOn: 'WebAssembly, 4 threads',
 });
 const FOUNDER = member('b', 'studio', {
   coordinates: true,
+  facts: facts('CPU, 8 threads', '312 MB in use of 4 GB', '31,902', '1.4 ms'),
   holds: [[0, 19]],
   lentBytes: 4_000_000_000,
   runsOn: 'CPU, 8 threads',
 });
-const MIRA = member('c', 'Mira’s laptop', { holds: [[41, 62]], runsOn: 'WebGPU', lentBytes: 800_000_000 });
+const MIRA = member('c', 'Mira’s laptop', {
+  holds: [[41, 62]],
+  facts: facts('WebGPU', '251 MB in use of 800 MB', '12,480', '22 ms'),
+  runsOn: 'WebGPU',
+  lentBytes: 800_000_000,
+});
+const DESK = member('f', 'desk in the hall', {
+  holds: [[19, 41]],
+  standsBy: [{ run: [19, 41], of: 'Chromium on Linux', ready: true }],
+  facts: facts(
+    'CPU, 4 threads',
+    '240 MB in use of 2 GB',
+    '8,114',
+    '3.1 ms',
+    fact('Stands by for', 'layers 10–20 of Chromium on Linux: ready', 'good'),
+  ),
+  lentBytes: 2_000_000_000,
+});
+const TOWER = member('g', 'Firefox on Windows', {
+  status: 'loading',
+  coming: [[0, 19]],
+  standsBy: [{ run: [0, 19], of: 'studio', ready: false }],
+  facts: facts(
+    'WebAssembly',
+    '1 GB',
+    '0',
+    '18 ms',
+    fact('Stands by for', 'embedding, layers 1–9 of studio: still loading', 'warn'),
+  ),
+});
+const ADA = member('h', 'Ada', { lends: false, lentBytes: 0, runsOn: '' });
 const PHONE = member('d', 'Tom’s phone', { lends: false, lentBytes: 0, runsOn: '' });
 const MEMBERS = [YOU, FOUNDER, MIRA, PHONE];
 
@@ -338,18 +393,45 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     },
     turns: [ANSWERED],
   }),
-  crowd: scene({
+  alone: scene({
     mesh: withMembers(
       [
-        YOU,
-        FOUNDER,
-        MIRA,
-        member('f', 'desk in the hall', { holds: [[19, 41]] }),
-        member('g', 'Firefox on Windows', { status: 'loading', coming: [[0, 19]] }),
-        PHONE,
-        member('h', 'Ada', { lends: false, lentBytes: 0, runsOn: '' }),
+        {
+          ...YOU,
+          coordinates: true,
+          holds: [[0, 62]],
+          facts: facts('WebAssembly, 4 threads', '412 MB in use of 1 GB', '0', ''),
+        },
       ],
+      { route: ['a'], links: [] },
+    ),
+    mine: { ...MINE, holds: [[0, 62]], tokensHelped: 0 },
+  }),
+  crowd: scene({
+    mesh: withMembers([YOU, FOUNDER, MIRA, DESK, TOWER, PHONE, ADA], {
+      links: [
+        ...READY.links,
+        { a: 'f', b: 'b', delayMs: 2.2 },
+        { a: 'a', b: 'f', delayMs: 3.1 },
+        { a: 'a', b: 'g', delayMs: 18 },
+        { a: 'b', b: 'g', delayMs: 19 },
+        { a: 'b', b: 'h', delayMs: 35 },
+      ],
+    }),
+    turns: [ANSWERED],
+  }),
+  elsewhere: scene({
+    mesh: withMembers(
+      [YOU, FOUNDER, MIRA, DESK].map((one) => ({ ...one, status: 'busy' as const })),
       {},
+    ),
+    streams: true,
+    answer: '',
+  }),
+  'gone-peer': scene({
+    mesh: withMembers(
+      [YOU, FOUNDER, { ...DESK, standsBy: [] }, { ...MIRA, status: 'gone', holds: [], facts: [] }, PHONE],
+      { route: ['b', 'a', 'f'] },
     ),
     turns: [ANSWERED],
   }),
