@@ -1,0 +1,65 @@
+"""A founder that is killed: the page and a Python member say so within 10 s, and what can be done about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from peer.joining import join
+from peer.options import PeerOptions
+
+from .conftest import WITHIN_S, Driver, Models, launch
+from .page import SHOWN_WITHIN_S, Page
+
+
+@asynccontextmanager
+async def founder_process(models: Models, web_app: Path) -> AsyncIterator[tuple[int, str]]:
+    """Its process id, and the link."""
+    command = (str(Path(__file__).with_name("founder_process.py")), models.store.root, models.ids["8bit"])
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *map(str, (*command, web_app)), stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            link = (await process.stdout.readline()).decode().strip()
+        yield process.pid, link
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_a_killed_founder_is_said_at_once_and_looked_for(
+    driver: Driver, app: Path, models: Models, tmp_path: Path
+) -> None:
+    asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+    async with founder_process(models, app) as (pid, link), join(link, asks, models.store) as mesh:
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        page = Page(await made.tab(link))
+        await page.until("document.querySelector('.pill.is-ready')")
+        lost = asyncio.Event()
+        mesh.on_away.append(lost.set)
+        killed = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(SHOWN_WITHIN_S):
+            await lost.wait()
+        assert mesh.away is not None
+        assert "no answer without it" in str(mesh.away)
+        await page.until_says("looking for it again (try", killed + SHOWN_WITHIN_S - time.monotonic())
+        await page.until_says("not answering now")
+        await page.until_says("try 5 of 8")
+        await page.press("Try now")  # instead of after 4 s
+        await page.until_says("try 6 of 8", 3.0)
+        await page.press("Leave")
+        await page.until("document.querySelector('.sure')")
+        await page.press("Leave")  # yes, really
+        await page.until_says("You left the mesh")
+        await made.close()
