@@ -135,7 +135,7 @@ def apply(state: MeshState, command: Command) -> MeshState:
         case MemberDraining():
             return _lends_less(state, command, "draining", of=("measured", "draining"))
         case MemberPaused():
-            return _lends_less(state, command, "paused", of=("measured", "draining", "paused"))
+            return _lends_less(state, command, "paused", of=("joining", "measured", "draining", "paused"))
         case MemberLeaving():
             return _with_member(state, command.peer, status="leaving", reason="")
         case MemberLeft():
@@ -160,8 +160,8 @@ def _lends_less(
     of: tuple[MemberStatus, ...],
 ) -> MeshState:
     member = state.members.get(command.peer)
-    if member is None or member.status not in of:
-        return state  # it lends nothing yet, or leaves anyway
+    if member is None or not member.compute or member.status not in of:
+        return state  # it lends nothing anyway
     return _with_member(state, command.peer, status=status, reason=command.reason)
 
 

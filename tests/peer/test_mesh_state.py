@@ -334,7 +334,8 @@ def test_who_lends_less_says_why_until_it_measures_again() -> None:
     drains, pauses = MemberDraining("a", "the battery is low"), MemberPaused("a", "the network is gone")
     for state, command, status in (
         (joined, drains, "joining"),
-        (joined, pauses, "joining"),
+        (joined, pauses, "paused"),
+        (apply(MeshState(), MemberJoined("a", "asks", False)), pauses, "joining"),
         (measured, drains, "draining"),
         (apply(measured, drains), MemberDraining("a", "the tab is hidden"), "draining"),
         (apply(measured, drains), pauses, "paused"),

@@ -81,25 +81,55 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
     )[0]
 
 
+def lends_less(rng: random.Random) -> list[Command]:
+    """Every way into draining and pausing, and out again."""
+    back = MemberMeasured("pa", some_profile(rng), ())
+    drains, pauses = MemberDraining("pa", "the battery is low"), MemberPaused("pa", "the network is gone")
+    asks = (MemberJoined("10", "asks", False), MemberDraining("10", "no"), MemberPaused("10", "no"))
+    return [
+        *asks,
+        *(MemberJoined("pa", "tab", True), drains, pauses, back, drains, replace(drains, reason="hidden")),
+        *(
+            pauses,
+            replace(pauses, reason="frozen"),
+            drains,
+            back,
+            pauses,
+            MemberLeaving("pa"),
+            drains,
+            pauses,
+        ),
+        *(back, MemberLeft("pa", "left"), drains, pauses),
+    ]
+
+
 def traces() -> list[dict[str, Any]]:
-    made = []
+    made = [traced("who lends less", 0, lends_less(random.Random(SEED)))]
     for number in range(TRACES):
         rng = random.Random(SEED + number)
         state = MeshState(term=number)
-        ops = []
+        commands = []
         for _ in range(OPS):
-            command = some_command(rng, state)
-            state = apply(state, command)
-            serving = state.serving()
-            ops.append(
-                {
-                    "command": encode_command(command).decode(),
-                    "state": encode_state(state).decode(),
-                    "serving": None if serving is None else serving.version,
-                }
-            )
-        made.append({"name": f"random log of seed {SEED + number}", "term": number, "ops": ops})
+            commands.append(some_command(rng, state))
+            state = apply(state, commands[-1])
+        made.append(traced(f"random log of seed {SEED + number}", number, commands))
     return made
+
+
+def traced(name: str, term: int, commands: list[Command]) -> dict[str, Any]:
+    state = MeshState(term=term)
+    ops = []
+    for command in commands:
+        state = apply(state, command)
+        serving = state.serving()
+        ops.append(
+            {
+                "command": encode_command(command).decode(),
+                "state": encode_state(state).decode(),
+                "serving": None if serving is None else serving.version,
+            }
+        )
+    return {"name": name, "term": term, "ops": ops}
 
 
 PLAN = '{"predicted_rate_milli":1,"predicted_token_us":2,"stages":[],"version":1,"why":[]}'

@@ -18,7 +18,8 @@
  * │   ├── NoPlan               the peers that are here cannot serve the model
  * │   ├── ContextOverflow      prompt and answer exceed the promised context
  * │   ├── AnswerFailed         an answer broke off, and why
- * │   └── CannotServe          this peer cannot load or run what the plan gave it
+ * │   ├── CannotServe          this peer cannot load or run what the plan gave it
+ * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
  * ├── SamplingError            settings or logits that no token can be drawn from
  * │   ├── BadSampling          a setting out of its range
  * │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
@@ -88,6 +89,9 @@ export class AnswerFailed extends MeshError {
 }
 export class CannotServe extends MeshError {
   override readonly name = 'CannotServe';
+}
+export class DeviceLost extends MeshError {
+  override readonly name = 'DeviceLost';
 }
 
 export class SamplingError extends PeerError {

@@ -6,6 +6,7 @@
 import * as ort from 'onnxruntime-web/webgpu';
 import wasmUrl from 'onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm?url';
 
+import { DeviceLost } from './errors';
 import type { Blobs, Execution, ShardSource } from './execution';
 import { blobOf, cacheNames, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
@@ -18,6 +19,8 @@ const COPY_SRC = 4;
 const COPY_DST = 8;
 const STORAGE = 128;
 
+const LOSS_KNOWN_MS = 1000; // between a call that breaks off and the word that its device is gone
+
 export class WebGpuExecution implements Execution {
   readonly provider = 'webgpu';
   readonly overheadBytes = 0; // the device tells nobody
@@ -27,6 +30,8 @@ export class WebGpuExecution implements Execution {
   private readonly sessions: Sessions;
   private readonly rotary: Readonly<Record<'cos' | 'sin', ort.Tensor>>;
   private readonly cache: KvBuffers;
+  private gone: DeviceLost | null = null;
+  private readonly running = new Set<(error: DeviceLost) => void>(); // how to end the calls under way
 
   private constructor(
     source: ShardSource,
@@ -45,6 +50,10 @@ export class WebGpuExecution implements Execution {
     this.sessions = sessions;
     this.weightBytes = sessions.bytes + (this.table?.bytes ?? 0);
     this.cache = new KvBuffers(device, cacheNames(units), architecture);
+    void goneOf(device).then((error) => {
+      this.gone = error;
+      for (const end of this.running) end(error);
+    });
     const tables = rotaryTables(architecture, context + 1);
     const shape = [context + 1, architecture.ropeDims / 2];
     this.rotary = {
@@ -64,10 +73,7 @@ export class WebGpuExecution implements Execution {
     ort.env.wasm.numThreads = 1;
     const sessions = await loadSessions(source, blobs);
     const device = await ort.env.webgpu.device;
-    device.lost.then(
-      (info) => lost(`the GPU device is gone: ${info.message || info.reason}`),
-      (error: unknown) => lost(String(error)),
-    );
+    void goneOf(device).then(({ message }) => lost(message));
     return new WebGpuExecution(source, blobs, context, sessions, device);
   }
 
@@ -115,7 +121,9 @@ export class WebGpuExecution implements Execution {
   async head(hidden: Float32Array): Promise<Float32Array> {
     if (this.sessions.head === null) throw new Error('this shard has no head');
     const shape = [hidden.length / this.architecture.hidden, this.architecture.hidden];
-    const found = await this.sessions.head.run({ hidden: new ort.Tensor('float32', hidden, shape) });
+    const found = await this.orLost(
+      this.sessions.head.run({ hidden: new ort.Tensor('float32', hidden, shape) }),
+    );
     return floatsOf(found['logits']);
   }
 
@@ -138,9 +146,39 @@ export class WebGpuExecution implements Execution {
       feeds[name] = tensor;
       fetches[`${name}.out`] = tensor;
     }
-    const found = await this.sessions.body.run(feeds, fetches);
+    const found = await this.orLost(this.sessions.body.run(feeds, fetches));
     return floatsOf(found['hidden.out']);
   }
+
+  /** What `run` gives. Raises DeviceLost when the device is gone, however the call took that, even if it hangs. */
+  private orLost<T>(run: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (this.gone !== null) {
+        reject(this.gone);
+        return;
+      }
+      this.running.add(reject);
+      run.then(
+        (result) => {
+          this.running.delete(reject);
+          resolve(result);
+        },
+        (error: unknown) => {
+          setTimeout(() => {
+            this.running.delete(reject);
+            reject(error instanceof Error ? error : new Error(String(error)));
+          }, LOSS_KNOWN_MS);
+        },
+      );
+    });
+  }
+}
+
+function goneOf(device: GPUDevice): Promise<DeviceLost> {
+  return device.lost.then(
+    (info) => new DeviceLost(`the GPU device is gone: ${info.message || info.reason}`),
+    (error: unknown) => new DeviceLost(String(error)),
+  );
 }
 
 function floatsOf(tensor: ort.Tensor | undefined): Float32Array {

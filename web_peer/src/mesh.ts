@@ -27,6 +27,7 @@ export const AGENT = 'shoal/0.1.0 (browser)';
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
 const METER_MS = 500;
 const SESSION_BYTES = 16;
+const GPU_LOST = 'its GPU device is lost; it measures without';
 const WITHDRAWN = 'the invite this peer came with was withdrawn';
 const OLDER_BUILD = 'this build is older';
 
@@ -50,7 +51,7 @@ export function phaseOf(step: JoinStep, detail = ''): JoinPhase {
 export type Lending =
   | { readonly kind: 'starting' }
   | { readonly kind: 'lending' }
-  | { readonly kind: 'paused'; readonly why: string }
+  | { readonly kind: 'paused'; readonly why: string; readonly serves: boolean } // `serves`: only while nobody else can
   | { readonly kind: 'asks'; readonly why: string };
 
 /** What a mesh tells its owner: look again, a step of joining, one sentence for the person. */
@@ -83,7 +84,8 @@ export class Mesh {
   ended: string | null = null; // why this membership is over
   private profile: Profile | null = null;
   private serving: Serving | null = null;
-  private gpuGone = false;
+  private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
+  private going = false; // this membership ends
   private holding: Holding | null = null;
   private model: Text | null = null;
   private readonly open = new Set<Conversation>();
@@ -153,39 +155,59 @@ export class Mesh {
 
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
   async pause(why: string): Promise<void> {
-    if (this.holding === null || this.holding.leaving) return;
-    this.setLending({ kind: 'paused', why });
-    this.holding.leaving = true;
-    await this.node.tellCoordinatorWith('paused', { why });
+    const { holding, lending } = this;
+    if (holding === null || this.going) return;
+    if (lending.kind === 'paused' && !lending.serves && lending.why === why) return;
+    this.setLending({ kind: 'paused', why, serves: false });
+    holding.leaving = true;
+    // Said before anything is awaited: a page that is frozen now gets no further.
+    const told = this.node.tellCoordinatorWith('paused', { why });
     this.node.perform(this.node.core.leave());
+    await told;
     await Promise.race([this.node.idle(), new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS))]);
-    this.holding.look();
+    holding.look();
   }
 
   /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
   async drain(why: string): Promise<void> {
-    if (this.holding?.leaving === true) await this.resume();
     const { lending } = this;
-    if (lending.kind !== 'lending' && (lending.kind !== 'paused' || lending.why === why)) return;
-    this.setLending({ kind: 'paused', why });
-    await this.node.tellCoordinatorWith('drain', { why });
+    if (this.holding === null || this.going || (lending.kind !== 'lending' && lending.kind !== 'paused'))
+      return;
+    if (lending.kind === 'paused' && lending.serves && lending.why === why) return;
+    this.setLending({ kind: 'paused', why, serves: true });
+    if (this.holding.leaving) await this.lendAgain();
+    else await this.node.tellCoordinatorWith('drain', { why });
   }
 
   /** Lends again: the coordinator plans with this tab once more. */
   async resume(): Promise<void> {
-    if (this.lending.kind !== 'paused' || this.holding === null || this.profile === null) return;
+    if (this.lending.kind !== 'paused' || this.holding === null || this.going) return;
+    this.setLending({ kind: 'lending' });
+    await this.lendAgain();
+  }
+
+  private async lendAgain(): Promise<void> {
+    if (this.holding === null || this.gpu === 'lost') return; // said when it is measured anew
     this.node.core.comeBack();
     this.holding.leaving = false;
-    this.setLending({ kind: 'lending' });
-    await this.tellMeasured(this.profile);
+    await this.tellStanding();
     this.holding.look();
+  }
+
+  /** What the coordinator should know of a peer that lends at all. */
+  private async tellStanding(): Promise<void> {
+    const { lending, profile } = this;
+    if (profile === null || this.holding === null || this.going) return;
+    if (this.gpu !== 'lost' && !this.holding.leaving) await this.tellMeasured(profile);
+    if (lending.kind !== 'paused') return;
+    await this.node.tellCoordinatorWith(lending.serves ? 'drain' : 'paused', { why: lending.why });
   }
 
   /** Promises another amount of memory; the coordinator plans anew. */
   async setPledge(bytes: number): Promise<void> {
     if (this.profile === null || this.profile.memoryBytes === bytes) return;
     this.profile = { ...this.profile, memoryBytes: bytes };
-    if (this.lending.kind === 'lending') await this.tellMeasured(this.profile);
+    await this.tellStanding();
     this.events.changed();
   }
 
@@ -193,6 +215,7 @@ export class Mesh {
 
   /** Tells the coordinator, lets running answers move elsewhere, then says goodbye. */
   async leave(reason = 'left'): Promise<void> {
+    this.going = true;
     if (this.holding !== null) this.holding.leaving = true;
     const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
     const polite = async (): Promise<void> => {
@@ -267,8 +290,7 @@ export class Mesh {
         this.events.changed();
       },
       failed: (text) => {
-        this.events.notice(text);
-        void this.pause(text).catch(() => undefined);
+        this.cannotLend(text);
       },
     });
     this.holding.start();
@@ -357,7 +379,7 @@ export class Mesh {
 
   private async enterAgain(enter: () => Promise<void>): Promise<void> {
     await enter();
-    if (this.profile !== null && this.lending.kind === 'lending') await this.tellMeasured(this.profile);
+    await this.tellStanding();
   }
 
   private async reportHeld(runs: readonly Run[]): Promise<void> {
@@ -367,31 +389,50 @@ export class Mesh {
   private lost(run: Run, text: string): void {
     this.node.perform(this.node.core.drop(run));
     if (this.profile?.provider === 'webgpu') {
-      if (this.gpuGone) return; // under way for another run of the same device
-      this.gpuGone = true;
-      this.leaveGpu(text).catch((error: unknown) => {
-        this.events.notice(textOf(error));
-        void this.pause(textOf(error)).catch(() => undefined);
-      });
+      this.gpuLost(text);
       return;
     }
     this.events.notice(`units ${run.first}-${run.stop - 1} stopped: ${text}; loading them again`);
     this.holding?.lostRun();
   }
 
-  /** The GPU device is gone: this tab goes on with WebAssembly, and the coordinator plans with what that takes. */
-  private async leaveGpu(text: string): Promise<void> {
-    const { manifest, profile, serving } = this;
-    const { model } = this.node.state;
-    if (manifest === null || profile === null || serving === null || model === null) return;
+  private cannotLend(text: string): void {
+    this.events.notice(text);
+    void this.pause(text).catch(() => undefined);
+  }
+
+  private gpuLost(text: string): void {
+    if (this.gpu !== 'fine') return; // under way for another run of the same device
+    this.gpu = 'lost';
     this.events.notice(`${text}; going on without it, slower`);
+    this.leaveGpu().catch((error: unknown) => {
+      this.gpu = 'left';
+      this.cannotLend(textOf(error));
+    });
+  }
+
+  /**
+   * The GPU device is gone: this tab goes on with WebAssembly. Until that is measured it holds nothing, and the
+   * coordinator, which knows at once, plans without it; then with what WebAssembly takes.
+   */
+  private async leaveGpu(): Promise<void> {
+    const { holding, manifest, profile, serving, node } = this;
+    const { model } = node.state;
+    if (holding === null || manifest === null || profile === null || serving === null || model === null)
+      return;
+    holding.leaving = true;
+    const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
+    for (const run of serving.changeRoom(asWasm)) node.perform(node.core.drop(run));
+    holding.lostRun();
+    await node.tellCoordinatorWith('paused', { why: GPU_LOST }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
+    });
     const { threads } = await abilities();
     const times = await candidate(manifest, 'wasm', threads, this.signal);
-    this.profile = { ...times, memoryBytes: profile.memoryBytes };
-    const stopped = serving.changeRoom(roomOf(this.profile, model));
-    for (const run of stopped) this.node.perform(this.node.core.drop(run));
-    this.holding?.lostRun();
-    if (this.lending.kind === 'lending') await this.tellMeasured(this.profile);
+    this.profile = { ...times, memoryBytes: this.profile?.memoryBytes ?? profile.memoryBytes };
+    serving.changeRoom(roomOf(this.profile, model));
+    this.gpu = 'left';
+    if (this.lending.kind !== 'paused' || this.lending.serves) await this.lendAgain();
   }
 
   private answer(method: string): Promise<Body> {

@@ -107,7 +107,7 @@ export function apply(before: MeshState, command: Command): MeshState {
     case 'MemberDraining':
       return lendsLess(state, command, 'draining', ['measured', 'draining']);
     case 'MemberPaused':
-      return lendsLess(state, command, 'paused', ['measured', 'draining', 'paused']);
+      return lendsLess(state, command, 'paused', ['joining', 'measured', 'draining', 'paused']);
     case 'MemberLeaving':
       return withMember(state, command.peer, { status: 'leaving', reason: '' });
     case 'MemberLeft': {
@@ -133,7 +133,7 @@ function lendsLess(
   of: readonly MemberStatus[],
 ): MeshState {
   const member = state.members.get(peer);
-  if (member === undefined || !of.includes(member.status)) return state; // it lends nothing yet, or leaves anyway
+  if (member?.compute !== true || !of.includes(member.status)) return state; // it lends nothing anyway
   return withMember(state, peer, { status, reason });
 }
 

@@ -30,13 +30,14 @@ export class StageRuntime {
   private readonly worker: Worker;
   private memory: MemoryBytes;
   private known: ReadonlyMap<SessionId, number> = new Map();
+  private over = false; // closed, or lost, which is said once
 
   private constructor(worker: Worker, room: Room, memory: MemoryBytes, receiver: Receiver) {
     this.worker = worker;
     this.room = room;
     this.memory = memory;
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.take(data, receiver);
-    worker.onerror = (event) => receiver.lost(event.message || 'the worker broke off');
+    worker.onerror = (event) => this.lost(event.message || 'the worker broke off', receiver);
   }
 
   /** Raises CannotServe when the shard does not load; `signal` ends the worker. */
@@ -92,10 +93,18 @@ export class StageRuntime {
 
   /** Ends the worker, which gives its memory back; waiting steps are dropped. */
   close(): void {
+    this.over = true;
     this.worker.terminate();
   }
 
+  private lost(text: string, receiver: Receiver): void {
+    if (this.over) return;
+    this.over = true;
+    receiver.lost(text);
+  }
+
   private take(message: FromWorker, receiver: Receiver): void {
+    if (this.over) return;
     switch (message.kind) {
       case 'answers':
         this.known = message.lengths;
@@ -104,7 +113,7 @@ export class StageRuntime {
         return;
       case 'lost':
       case 'failed':
-        receiver.lost(message.text);
+        this.lost(message.text, receiver);
         return;
       case 'loaded':
         return;

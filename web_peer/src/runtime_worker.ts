@@ -1,5 +1,6 @@
 /* The worker that computes: loads one shard, then runs what the page submits. Edge. */
 
+import { DeviceLost } from './errors';
 import type { Blobs, Execution, ShardSource } from './execution';
 import { WasmExecution } from './execution_wasm';
 import type { FromWorker, MemoryBytes, Room, ToWorker } from './runtime_messages';
@@ -31,7 +32,7 @@ port.onmessage = ({ data }) => {
     default:
       data satisfies never;
   }
-  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: String(error) }));
+  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: textOf(error) }));
 };
 
 async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
@@ -75,6 +76,10 @@ function breathe(): Promise<void> {
 
 function memoryOf(of: Execution): MemoryBytes {
   return { weights: of.weightBytes, kv: of.kvBytes, overhead: of.overheadBytes };
+}
+
+function textOf(error: unknown): string {
+  return error instanceof DeviceLost ? error.message : String(error);
 }
 
 function tell(message: FromWorker, transfer: Transferable[] = []): void {

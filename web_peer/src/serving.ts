@@ -3,6 +3,7 @@
  * of peer/serving.py). Edge.
  */
 
+import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
 import { type Run, runKey } from './mesh_state';
@@ -40,7 +41,7 @@ export class Serving {
       .sort((a, b) => a.first - b.first || a.stop - b.stop);
   }
 
-  /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded. */
+  /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded; a GPU's refusal is a loss. */
   async load(run: Run, progress: (of: FetchProgress) => void, signal: AbortSignal): Promise<void> {
     if (this.runtimes.has(runKey(run))) return;
     const { first, stop } = run;
@@ -51,8 +52,13 @@ export class Serving {
       lost: (text: string) => this.lost(run, text),
     };
     const { manifest, room } = this;
-    const runtime = await StageRuntime.load({ manifest, first, stop, blobs }, room, receiver, signal);
-    this.runtimes.set(runKey(run), { run, runtime });
+    try {
+      const runtime = await StageRuntime.load({ manifest, first, stop, blobs }, room, receiver, signal);
+      this.runtimes.set(runKey(run), { run, runtime });
+    } catch (error) {
+      if (room.provider !== 'webgpu' || signal.aborted) throw error;
+      this.onLost(run, textOf(error)); // there is another provider, which takes what a GPU refuses
+    }
   }
 
   /** Stops the run's worker and gives its memory back. */

@@ -6,6 +6,7 @@
  * not on what else is in a batch, on the chunks a prompt came in, nor on where the model is cut.
  */
 
+import { DeviceLost } from './errors';
 import type { Execution } from './execution';
 import type { SessionId } from './frames';
 import { KvSlots, type Span, spans } from './kv_slots';
@@ -151,7 +152,9 @@ export class Stage {
     return this.slots.lengths();
   }
 
-  /** Runs what waits: one decode batch and one piece of a prompt. Gives the answers that came of it. */
+  /**
+   * Runs what waits: one decode batch and one piece of a prompt. Gives the answers that came of it. Raises DeviceLost.
+   */
   async turn(): Promise<Answer[]> {
     this.settle();
     await this.decodeBatch();
@@ -388,7 +391,9 @@ export class Stage {
     this.answers.push({ kind: 'refused', session, turn, position, have, reason: refusal.reason, text });
   }
 
+  /** A step that went wrong is refused. A device that is lost ends the stage: others compute the step again. */
   private fail(step: Step, queue: Queued[], error: unknown): void {
+    if (error instanceof DeviceLost) throw error;
     if (this.slots.length(step.session) > step.position) this.slots.setLength(step.session, step.position);
     this.refuse(step, queue, new Refusal(REFUSALS.failed, String(error)));
   }
