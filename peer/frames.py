@@ -1,4 +1,4 @@
-"""Decides which frames exist and what their bytes are (docs/protocol.md, chapter Frames).
+"""Decides what the bytes of a frame are (docs/protocol.md, chapter Frames).
 
 A frame is the length of its header (4 bytes, little-endian), the header (a msgpack array of the kind and the
 fields in order), and the payload.
@@ -6,7 +6,7 @@ fields in order), and the payload.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from enum import Enum, IntEnum
+from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, assert_never
 
@@ -22,9 +22,97 @@ from peer.errors import (
     WrongField,
 )
 from peer.fields import MAX_INT, Field, integer, integers, shown, text, texts, unpacked
+from peer.frame_kinds import (
+    Bundle,
+    Bye,
+    ByeAck,
+    Cancel,
+    Channel,
+    Credit,
+    Entry,
+    Feed,
+    Finish,
+    Frame,
+    Hello,
+    Here,
+    Kind,
+    Open,
+    Piece,
+    PieceRequest,
+    Ping,
+    Pong,
+    Probe,
+    ProbeAck,
+    Refuse,
+    Release,
+    Request,
+    Response,
+    Role,
+    Snapshot,
+    Step,
+    Token,
+    Where,
+)
 from peer.tensors import MAX_TENSOR_BYTES, Tensor, tensor_from_wire
 
-PROTOCOL_VERSION: Final = 1
+__all__ = [
+    "LAYOUTS",
+    "MAX_BUNDLE_BYTES",
+    "MAX_BUNDLE_FRAMES",
+    "MAX_CONTROL_FRAME_BYTES",
+    "MAX_DATA_FRAME_BYTES",
+    "MAX_END_TOKENS",
+    "MAX_FRAME_BYTES",
+    "MAX_HEADER_BYTES",
+    "MAX_HISTORY",
+    "MAX_NAME_BYTES",
+    "MAX_PROBE_BYTES",
+    "MAX_RANGE_BYTES",
+    "MAX_ROUTE",
+    "MAX_SAMPLING",
+    "MAX_SHADOWS",
+    "MAX_SPANS",
+    "MAX_TEXT_BYTES",
+    "PROTOCOL_VERSION",
+    "SESSION_BYTES",
+    "Bundle",
+    "Bye",
+    "ByeAck",
+    "Cancel",
+    "Channel",
+    "Credit",
+    "Entry",
+    "Feed",
+    "Finish",
+    "Frame",
+    "Hello",
+    "Here",
+    "Kind",
+    "Layout",
+    "Open",
+    "Payload",
+    "Piece",
+    "PieceRequest",
+    "Ping",
+    "Pong",
+    "Probe",
+    "ProbeAck",
+    "Refuse",
+    "Release",
+    "Request",
+    "Response",
+    "Role",
+    "Snapshot",
+    "Step",
+    "Token",
+    "Where",
+    "channel_of",
+    "decode",
+    "encode",
+    "sessions_of",
+]
+
+PROTOCOL_VERSION: Final = 2
 
 SESSION_BYTES: Final = 16
 MAX_NAME_BYTES: Final = 128  # peer ids, display names, agent strings, method names
@@ -32,6 +120,8 @@ MAX_TEXT_BYTES: Final = 4096  # reasons and messages meant for people
 MAX_ROUTE: Final = 64  # stages
 MAX_SAMPLING: Final = 32
 MAX_END_TOKENS: Final = 64
+MAX_SPANS: Final = 512  # of given and sampled positions in one session
+MAX_SHADOWS: Final = 128
 MAX_HISTORY: Final = 256 * 1024  # tokens; above any context length in use
 MAX_PROBE_BYTES: Final = 1024 * 1024
 MAX_RANGE_BYTES: Final = (
@@ -47,277 +137,10 @@ MAX_HEADER_BYTES: Final = 16 * 1024  # bounds what a nest of arrays can make the
 _HEADER_LENGTH_BYTES: Final = 4
 
 
-class Channel(IntEnum):
-    """Data channels of a connection; the number is the negotiated channel id."""
-
-    CONTROL = 1
-    DATA = 2
-
-
 MAX_FRAME_BYTES: Final[dict[Channel, int]] = {
     Channel.CONTROL: MAX_CONTROL_FRAME_BYTES,
     Channel.DATA: MAX_DATA_FRAME_BYTES,
 }
-
-
-class Kind(IntEnum):
-    """Kind numbers."""
-
-    HELLO = 1
-    PING = 2
-    PONG = 3
-    BYE = 4
-    BYE_ACK = 5
-    CREDIT = 6
-    REQUEST = 16
-    RESPONSE = 17
-    ENTRY = 18
-    SNAPSHOT = 19
-    OPEN = 32
-    STEP = 33
-    TOKEN = 34
-    REFUSE = 35
-    CANCEL = 36
-    RELEASE = 37
-    PROBE = 38
-    PROBE_ACK = 39
-    BUNDLE = 40
-    PIECE_REQUEST = 48
-    PIECE = 49
-
-
-class Finish(IntEnum):
-    """Why a TOKEN is the last one, or that it is not."""
-
-    MORE = 0
-    END_TOKEN = 1
-    LENGTH = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """First frame of each side. `peer` is the sender's peer id, `agent` its software and version."""
-
-    protocol: int
-    peer: str
-    name: str
-    agent: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    nonce: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pong:
-    nonce: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bye:
-    """The last frame a side sends, apart from BYE_ACK. `reason` is for people and logs.
-
-    `data_bytes` is the total of pieces sent on the data channel: BYE_ACK follows when all of them have come.
-    """
-
-    reason: str
-    data_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ByeAck:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """Its receiver may send `total_bytes` of pieces on `channel`, counted since the connection opened."""
-
-    channel: int
-    total_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A question to the other peer; `body` is JSON."""
-
-    id: int
-    method: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """The answer to a REQUEST. status 0 is success; `body` is JSON."""
-
-    id: int
-    status: int
-    message: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One log entry; `body` is the JSON command."""
-
-    term: int
-    index: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state that the log up to (term, index) builds; `body` is JSON."""
-
-    term: int
-    index: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Opens a turn of a session on its receiver, which is stage `stage` of `route`.
-
-    `start` is the first position that will be sent; the positions before it are cached from earlier turns.
-    `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32); the
-    last `generated` of them were sampled in this answer (an answer that goes on).
-    """
-
-    session: bytes
-    turn: int
-    plan: int
-    route: tuple[str, ...]
-    stage: int
-    origin: str
-    start: int
-    prompt_tokens: int
-    max_tokens: int
-    sampling: tuple[int, ...]
-    end_tokens: tuple[int, ...]
-    generated: int
-    history: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """`count` positions from `position` on: int32 tokens (count,) or float32 states (count, hidden)."""
-
-    session: bytes
-    turn: int
-    plan: int
-    position: int
-    count: int
-    last: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    session: bytes
-    turn: int
-    position: int
-    token: int
-    finish: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """A step that `stage` could not take; `have` is the number of positions it has cached."""
-
-    session: bytes
-    turn: int
-    stage: int
-    position: int
-    have: int
-    reason: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Stops a turn; the first `keep` positions stay cached."""
-
-    session: bytes
-    turn: int
-    keep: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Frees the session's slot."""
-
-    session: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Bytes to be counted, to measure a link."""
-
-    nonce: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeAck:
-    nonce: int
-    received_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Data frames that were made together, to be handled together: their encoded bytes, one after the other.
-
-    `sizes` are their lengths in order. A bundle holds no bundle.
-    """
-
-    sizes: tuple[int, ...]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PieceRequest:
-    """Asks for `count` bytes from `offset` on of the piece of weights with this SHA-256."""
-
-    id: int
-    sha256: bytes
-    offset: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The answer to a PIECE_REQUEST. status 0: `body` is what was asked for; 1: it is not here."""
-
-    id: int
-    status: int
-    body: bytes
-
-
-Frame = (
-    Hello
-    | Ping
-    | Pong
-    | Bye
-    | ByeAck
-    | Credit
-    | Request
-    | Response
-    | Entry
-    | Snapshot
-    | Open
-    | Step
-    | Token
-    | Refuse
-    | Cancel
-    | Release
-    | Probe
-    | ProbeAck
-    | Bundle
-    | PieceRequest
-    | Piece
-)
 
 
 class Payload(Enum):
@@ -408,6 +231,10 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
                 integers(MAX_SAMPLING, -MAX_INT),
                 integers(MAX_END_TOKENS, 0, 2**31 - 1),
                 integer(0, MAX_HISTORY),
+                integer(0, max(Role)),
+                *(_UINT, _UINT, _UINT, integers(MAX_SPANS, 0)),
+                integers(MAX_SHADOWS, 0, MAX_ROUTE - 1),
+                texts(MAX_SHADOWS, _NAME),
             ),
         ),
         Payload.TOKENS,
@@ -417,7 +244,7 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         Kind.STEP,
         _DATA,
         Step,
-        (_SESSION, _UINT, _UINT, _UINT, integer(1, 2**31 - 1), _FLAG),
+        (_SESSION, _UINT, _PLACE, _UINT, integer(1, 2**31 - 1), _FLAG),
         Payload.TENSOR,
         MAX_TENSOR_BYTES,
     ),
@@ -435,6 +262,9 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         payload=Payload.BODY,
         max_payload_bytes=MAX_BUNDLE_BYTES,
     ),
+    _layout(Kind.FEED, _DATA, Feed, (_SESSION, _UINT, _PLACE, _UINT)),
+    _layout(Kind.WHERE, _DATA, Where, (_SESSION, _UINT, _PLACE)),
+    _layout(Kind.HERE, _DATA, Here, (_SESSION, _UINT, _PLACE, _UINT, _UINT, _UINT)),
     _layout(Kind.PIECE_REQUEST, _DATA, PieceRequest, (_UINT, _HASH, _UINT, integer(1, MAX_RANGE_BYTES))),
     _layout(Kind.PIECE, _DATA, Piece, (_UINT, _FLAG), Payload.BODY, MAX_RANGE_BYTES),
 )
@@ -485,7 +315,7 @@ def encode(frame: Frame) -> bytes:
 def sessions_of(frame: Frame) -> tuple[bytes, ...]:
     """The sessions that a frame belongs to; a bundle may belong to several. b"" stands for no session."""
     match frame:
-        case Open() | Step() | Token() | Refuse() | Cancel() | Release():
+        case Open() | Step() | Token() | Refuse() | Cancel() | Release() | Feed() | Where() | Here():
             return (frame.session,)
         case Bundle(sizes=sizes, body=body):
             found: set[bytes] = set()

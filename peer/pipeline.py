@@ -1,152 +1,94 @@
-"""One peer's stages: what to run, what to pass on, what to refuse, for every session that crosses this peer.
+"""One peer's stages: what to run, what to pass on, what to ask for again, for every session that crosses this peer.
 
 Pure: frames and runtime results in, effects out. A session is accepted by OPEN, which travels along the route ahead
-of the steps on the same ordered channel; a stage takes steps only from the neighbour that its route names. At most
-`AHEAD_STEPS` steps of a session wait in the runtime, and none while the way to the next stage is full.
+of the steps; a stage takes steps only from the neighbour that its route names, each position once and in order. At
+most `AHEAD_STEPS` steps of a session wait in the runtime, and none while the way to the next stage is full.
+Whatever a stage lacks it asks for (FEED): the stage before it sends from its log, or computes it again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from peer import frames
-from peer.frames import Cancel, Finish, Open, Refuse, Release, Token
-from peer.sampling import BadSampling, Sampling, sample
-from peer.session import Reason, Send, needs_history
-from peer.tensors import Dtype, tensor_of
+from peer.activation_log import ActivationLog
+from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.frame_kinds import (
+    Cancel,
+    Feed,
+    Finish,
+    Here,
+    Open,
+    Refuse,
+    Release,
+    Role,
+    Step,
+    Token,
+    Where,
+)
+from peer.sampling import BadSampling, Sampling, needs_history, sample
+from peer.seats import FEED_AGAIN_S, Run_, Seat
+from peer.tensors import Dtype, Tensor, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
 LEASE_S = 600.0  # a session that nobody continues is freed after this
 LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
+ORPHAN_S = 30.0  # a session whose asker is gone waits so long for another one
 MAX_STEP_POSITIONS = 256  # eight chunks; more would hold up the sessions beside it
 MAX_PENDING_STEPS = 65536  # per session: an answer of that length can be replayed, a token to a step
 MAX_PENDING_BYTES = 256 * 1024 * 1024  # per session: a whole prompt that waits for a slow stage
-
-Run_ = tuple[int, int]  # units [first, stop)
-
-
-@dataclass(frozen=True, slots=True)
-class RunStep:
-    """Submit to the runtime of units `run`. `finish` turns the head's logits into a token on the worker."""
-
-    run: Run_
-    session: bytes
-    turn: int
-    position: int
-    tokens: npt.NDArray[np.int64] | None  # (T,) for the run that begins with the embedding
-    hidden: npt.NDArray[np.float32] | None  # (T, hidden) otherwise
-    last: bool
-    finish: Callable[[npt.NDArray[np.float32]], int] | None
-    prompt: bool  # the tokens were given, not sampled
-    most_rows: int  # of a decode batch, so that the first stage sends off as many groups as there are stages
-
-
-@dataclass(frozen=True, slots=True)
-class FreeSlot:
-    """The runtime of `run` forgets `session`."""
-
-    run: Run_
-    session: bytes
-
-
-StageEffect = Send | RunStep | FreeSlot
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A finished step, as the runtime reports it. `hidden` to pass on, or the sampled `token` at the tail."""
-
-    session: bytes
-    turn: int
-    position: int
-    count: int
-    hidden: npt.NDArray[np.float32] | None
-    token: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NotRan:
-    """A step that the runtime refused. `have`: positions that its cache holds."""
-
-    session: bytes
-    turn: int
-    position: int
-    have: int
-    reason: Reason
-    text: str
-
-
-@dataclass(slots=True)
-class _Seat:
-    """One session on one stage of this peer."""
-
-    opening: Open
-    run: Run_
-    sampling: Sampling
-    history: list[int]
-    generated: int
-    active: bool
-    touched: float
-    in_flight: int = 0
-    pending: deque[frames.Step] = field(default_factory=deque)
-    pending_bytes: int = 0
-
-    @property
-    def upstream(self) -> str:
-        """Who may send steps: the previous stage, or the asker."""
-        stage = self.opening.stage
-        return self.opening.route[stage - 1] if stage > 0 else self.opening.origin
-
-    @property
-    def is_tail(self) -> bool:
-        return self.opening.stage == len(self.opening.route) - 1
-
-    @property
-    def downstream(self) -> str | None:
-        return None if self.is_tail else self.opening.route[self.opening.stage + 1]
-
-    def leans_on(self, peer: str) -> bool:
-        """Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back."""
-        route = self.opening.route
-        if self.opening.stage == 0 or self.is_tail:
-            return peer in (self.downstream, self.upstream, route[0], route[-1])
-        return peer in (self.downstream, self.upstream)
+MAX_UNFIT = 3  # times in a row that a runtime lacks what this module thinks it has
+LOG_SESSION_BYTES = 64 * 1024 * 1024  # of activations kept for one session
+LOG_TOTAL_BYTES = 256 * 1024 * 1024  # for all of them
 
 
 class StageCore:
-    """All sessions on this peer's stages. One peer serves at most one stage of a route."""
+    """All sessions on this peer's stages. A peer may have several places in one route, each with units of its own."""
 
-    def __init__(self, me: str) -> None:
+    def __init__(
+        self, me: str, log_session_bytes: int = LOG_SESSION_BYTES, log_total_bytes: int = LOG_TOTAL_BYTES
+    ) -> None:
         self.me = me
-        self._seats: dict[bytes, _Seat] = {}
-        self._plans: dict[int, tuple[tuple[str, Run_], ...]] = {}  # version -> (primary, run) of each stage
+        self.log_session_bytes = log_session_bytes
+        self.log_total_bytes = log_total_bytes
+        self._seats: dict[tuple[bytes, int], Seat] = {}
+        self._of_run: dict[tuple[bytes, Run_], Seat] = {}
+        self._places: dict[bytes, tuple[int, ...]] = {}  # where a session has seats
+        # version -> for each stage who may hold it, and its units
+        self._plans: dict[int, tuple[tuple[frozenset[str], Run_], ...]] = {}
         self._slots: dict[Run_, int] = {}
+        self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
+        self._epoch = 0
         self.tokens_sampled = 0
         self.steps_run = 0
+        self.replayed_bytes = 0  # of activations sent again
+        self.taken_over = 0  # sessions that a shadow here went on with
 
     # --- what this peer serves
 
-    def serve(self, plans: Mapping[int, tuple[tuple[str, Run_], ...]], slots: Mapping[Run_, int]) -> None:
-        """The plans whose sessions are accepted and the runs that are loaded, with their slots."""
+    def serve(
+        self, plans: Mapping[int, tuple[tuple[frozenset[str], Run_], ...]], slots: Mapping[Run_, int]
+    ) -> None:
+        """The plans whose sessions are accepted (who may hold each stage, and its units) and the runs that are loaded,
+        with their slots.
+        """
         self._plans, self._slots = dict(plans), dict(slots)
 
     def leave(self) -> list[StageEffect]:
         """Refuses what comes and tells every asker, so that answers can go on elsewhere."""
         self._leaving = True
         effects: list[StageEffect] = []
-        for session, seat in sorted(self._seats.items()):
-            if seat.active:
+        for _, seat in sorted(self._seats.items()):
+            if seat.active and seat.serves:
                 seat.active = False
-                seat.pending.clear()
-                effects.append(self._refusal(session, seat, 0, 0, Reason.LEAVING, "this peer is leaving"))
+                seat.stop_waiting()
+                effects.append(_refusal(seat, Reason.LEAVING, "this peer is leaving"))
         return effects
 
     def come_back(self) -> None:
@@ -155,82 +97,84 @@ class StageCore:
 
     def sessions(self) -> int:
         """Sessions that hold a slot here."""
-        return len(self._seats)
+        return len(self._places)
 
     def active(self) -> int:
         """Sessions that are being answered."""
-        return sum(seat.active for seat in self._seats.values())
+        return len({session for (session, _), seat in self._seats.items() if seat.active and seat.serves})
 
     def active_on(self, run: Run_) -> int:
         """Sessions that are being answered with units `run`."""
-        return sum(seat.active for seat in self._seats.values() if seat.run == run)
+        return sum(seat.active and seat.serves for seat in self._seats.values() if seat.run == run)
+
+    def lag(self) -> int:
+        """Positions that shadows here have still to compute."""
+        return sum(seat.received - seat.computed for seat in self._seats.values() if not seat.serves)
+
+    @property
+    def log_bytes(self) -> int:
+        """Activations kept to be sent again."""
+        return sum(seat.log.bytes for seat in self._seats.values())
 
     def drop(self, run: Run_) -> list[StageEffect]:
         """Forgets every session of units `run`, which are about to be unloaded."""
         self._slots.pop(run, None)
         effects: list[StageEffect] = []
-        for session in sorted(key for key, seat in self._seats.items() if seat.run == run):
-            seat = self._seats[session]
-            if seat.active:
+        for _, seat in sorted(self._seats.items()):
+            if seat.run != run:
+                continue
+            if seat.active and seat.serves:
                 text = "the plan moved these units to another peer"
-                effects.append(self._refusal(session, seat, 0, 0, Reason.UNKNOWN_PLAN, text))
-            effects += self._free(session)
+                effects.append(_refusal(seat, Reason.UNKNOWN_PLAN, text))
+            effects += self._free(seat)
         return effects
 
     # --- frames
 
     def open(self, now: float, sender: str, frame: Open) -> list[StageEffect]:
         """Takes a seat for the session and passes the OPEN on, or refuses to the asker."""
-        route = frame.route
-        if not route or frame.stage >= len(route) or route[frame.stage] != self.me:
-            return [self._no(frame, Reason.BAD_STEP, "this peer is not at that place of the route")]
-        expected = route[frame.stage - 1] if frame.stage else frame.origin
-        if sender != expected:
-            return [
-                self._no(frame, Reason.BAD_STEP, f"OPEN for stage {frame.stage} must come from {expected}")
-            ]
-        if self._leaving:
-            return [self._no(frame, Reason.LEAVING, "this peer is leaving")]
-        plan = self._plans.get(frame.plan)
-        if plan is None or len(plan) != len(route) or tuple(peer for peer, _ in plan) != route:
-            return [
-                self._no(frame, Reason.UNKNOWN_PLAN, f"plan {frame.plan} with that route is not served here")
-            ]
-        run = plan[frame.stage][1]
-        if run not in self._slots:
-            return [self._no(frame, Reason.UNKNOWN_PLAN, f"units {run[0]}-{run[1] - 1} are not loaded here")]
+        serves = frame.role == Role.SERVE
+        fault = self._fault(sender, frame)
+        if fault is not None:
+            return [_no(frame, *fault)] if serves else []
         try:
             sampling = Sampling.from_wire(list(frame.sampling))
         except BadSampling as error:
-            return [self._no(frame, Reason.BAD_STEP, f"sampling settings: {error}")]
+            return [_no(frame, Reason.BAD_STEP, f"sampling settings: {error}")] if serves else []
+        run = self._plans[frame.plan][frame.stage][1]
         effects: list[StageEffect] = []
-        seat = self._seats.get(frame.session)
+        seat = self._seats.get((frame.session, frame.stage))
         if seat is not None and seat.opening.origin != frame.origin:
-            return [self._no(frame, Reason.BAD_STEP, "that session belongs to another asker")]
+            return [_no(frame, Reason.BAD_STEP, "that session belongs to another asker")]
         if seat is not None and frame.turn <= seat.opening.turn:
             return []  # an older turn that was overtaken
         if seat is not None and seat.run != run:
-            effects += self._free(frame.session)
+            effects += self._free(seat)
             seat = None
+        if seat is None and (other := self._of_run.get((frame.session, run))) is not None:
+            effects += self._free(other)  # the place of these units in the route has changed
         if seat is None:
-            evicted = self._make_room(now, run, frame.session)
+            evicted = self._make_room(now, run, frame.session, serves)
             if evicted is None:
                 text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
-                return [*effects, self._no(frame, Reason.NO_SLOT, text)]
+                return [*effects, _no(frame, Reason.NO_SLOT, text)] if serves else effects
             effects += evicted
-        self._seats[frame.session] = _Seat(
-            frame, run, sampling, list(frame.history), frame.generated, True, now
-        )
-        if (downstream := self._seats[frame.session].downstream) is not None:
-            effects.append(Send(downstream, replace(frame, stage=frame.stage + 1)))
-        return effects
+            seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
+            self._take_seat(seat)
+        else:
+            self._turn(seat, frame)
+        seat.opening, seat.sampling, seat.touched = frame, sampling, now
+        seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
+        if seat.is_tail:
+            effects += self._continue_tail(seat)
+        effects += self._pass_on(seat)
+        effects += self._ask_upstream(now, seat)
+        return effects + self._feed(seat)
 
-    def step(self, now: float, sender: str, frame: frames.Step) -> list[StageEffect]:
-        """Queues a step of an open session. Stale turns change nothing."""
-        seat = self._seats.get(frame.session)
-        if seat is None or frame.turn != seat.opening.turn or not seat.active:
-            return []
-        if sender != seat.upstream:
+    def step(self, now: float, sender: str, frame: Step) -> list[StageEffect]:
+        """Queues a step of an open session. Stale turns and positions that came before change nothing."""
+        seat = self._seat(frame.session, frame.stage, frame.turn)
+        if seat is None or not seat.active or sender != seat.upstream:
             return []  # only the neighbour that the route names may feed this stage
         if (frame.tensor.dtype is Dtype.INT32) != (seat.opening.stage == 0):
             return self._stop(
@@ -243,92 +187,119 @@ class StageCore:
 
     def token(self, now: float, sender: str, frame: Token) -> list[StageEffect]:
         """The tail's token starts the next decode step at the first stage."""
-        seat = self._seats.get(frame.session)
-        if seat is None or frame.turn != seat.opening.turn or not seat.active or seat.opening.stage != 0:
+        seat = self._seat(frame.session, 0, frame.turn)
+        if seat is None or not seat.active or not seat.serves or sender != seat.opening.route[-1]:
             return []
-        if sender != seat.opening.route[-1] or frame.finish != Finish.MORE:
-            if sender == seat.opening.route[-1]:
-                seat.active = False
+        if frame.finish != Finish.MORE:
+            seat.active = False
             return []
         ids = tensor_of(np.array([frame.token], dtype=np.int32))
-        opening = seat.opening
-        step = frames.Step(opening.session, opening.turn, opening.plan, frame.position, 1, 1, ids)
-        return self._queue(now, seat, step)
+        return self._queue(now, seat, Step(frame.session, frame.turn, 0, frame.position, 1, 1, ids))
+
+    def feed(self, now: float, sender: str, frame: Feed) -> list[StageEffect]:
+        """Sends again what the next stage, or one of its shadows, lacks."""
+        seat = self._seat(frame.session, frame.stage - 1, frame.turn) if frame.stage else None
+        if seat is None or not seat.serves:
+            return []
+        to_shadow = sender in seat.shadows(frame.stage) and sender != seat.downstream
+        if not to_shadow and sender != seat.downstream:
+            return []
+        found = [] if frame.position >= seat.computed else seat.log.since(frame.position)
+        if found is None:  # older than the log
+            return [] if to_shadow else self._compute_again(now, seat, frame.position)
+        effects: list[StageEffect] = []
+        for position, tensor in found:
+            self.replayed_bytes += len(tensor.data)
+            step = _step(seat, position, tensor.shape[0], tensor)
+            effects.append(Spare(sender, step) if to_shadow else Send(sender, step))
+        return effects
+
+    def where(self, sender: str, frame: Where) -> list[StageEffect]:
+        """Says how far a session has come, to whoever asks: a silent peer is a lost one."""
+        seat = self._seat(frame.session, frame.stage, frame.turn)
+        received, computed = (seat.received, seat.computed) if seat is not None else (0, 0)
+        return [
+            Send(sender, Here(frame.session, frame.turn, frame.stage, received, computed, self.steps_run))
+        ]
 
     def cancel(self, sender: str, frame: Cancel) -> list[StageEffect]:
         """The asker wants no more tokens; the cache stays for its next turn unless it says otherwise."""
-        seat = self._seats.get(frame.session)
-        if seat is None or sender != seat.opening.origin or frame.turn < seat.opening.turn:
-            return []
-        seat.active = False
-        seat.pending.clear()
-        return [] if frame.keep else self._free(frame.session)
+        effects: list[StageEffect] = []
+        for place in self._places.get(frame.session, ()):
+            seat = self._seats[frame.session, place]
+            if sender != seat.opening.origin or frame.turn < seat.opening.turn:
+                continue
+            if not frame.keep:
+                effects += self._free(seat)
+            elif seat.serves:  # a shadow catches up at its leisure
+                seat.active = False
+                seat.stop_waiting()
+        return effects
 
     def release(self, sender: str, frame: Release) -> list[StageEffect]:
         """The asker is done with the session."""
-        seat = self._seats.get(frame.session)
-        return self._free(frame.session) if seat is not None and sender == seat.opening.origin else []
+        effects: list[StageEffect] = []
+        for place in self._places.get(frame.session, ()):
+            seat = self._seats[frame.session, place]
+            if sender == seat.opening.origin:
+                effects += self._free(seat)
+        return effects
 
     # --- the runtime's answers
 
     def ran(self, now: float, result: Ran) -> list[StageEffect]:
         """Passes an activation on, or a token to the first stage and the asker."""
-        seat = self._seats.get(result.session)
-        if seat is None or result.turn != seat.opening.turn:
+        seat = self._of_run.get((result.session, result.run))
+        if seat is None or result.epoch != seat.epoch:
             return []
         seat.in_flight -= 1
         seat.touched = now
+        seat.unfit = 0
+        seat.computed = result.position + result.count
         self.steps_run += 1
-        if not seat.active:
-            return []
-        opening = seat.opening
         effects: list[StageEffect] = []
-        next_position = result.position + result.count
-        if not seat.is_tail and result.hidden is not None and seat.downstream is not None:
-            last = int(next_position >= opening.prompt_tokens)
-            effects.append(
-                Send(
-                    seat.downstream,
-                    frames.Step(
-                        opening.session,
-                        opening.turn,
-                        opening.plan,
-                        result.position,
-                        result.count,
-                        last,
-                        tensor_of(result.hidden),
-                    ),
-                )
-            )
-        elif result.token is not None:
-            effects += self._sampled(seat, result.token, next_position)
+        if not seat.is_tail and result.hidden is not None:
+            tensor = tensor_of(result.hidden)
+            seat.log.append(result.position, tensor)
+            self._bound_logs()
+            if seat.active and seat.serves and seat.downstream is not None:
+                step = _step(seat, result.position, result.count, tensor)
+                effects.append(Send(seat.downstream, step))
+                effects += [Spare(peer, step) for peer in seat.shadows(seat.opening.stage + 1)]
+        elif result.token is not None and seat.serves and seat.active:
+            effects += self._sampled(seat, result.token, seat.computed)
         return effects + self._feed(seat)
 
-    def not_ran(self, result: NotRan) -> list[StageEffect]:
-        """Tells the asker why a step was refused."""
-        seat = self._seats.get(result.session)
-        if seat is None or result.turn != seat.opening.turn:
+    def not_ran(self, now: float, result: NotRan) -> list[StageEffect]:
+        """Asks for what the runtime lacks, or tells the asker why a step was refused."""
+        seat = self._of_run.get((result.session, result.run))
+        if seat is None or result.epoch != seat.epoch:
             return []
         seat.in_flight -= 1
+        seat.unfit += 1
+        if result.reason is Reason.MISSING_POSITION and seat.unfit <= MAX_UNFIT:
+            return self._compute_again(now, seat, min(result.have, result.position))
+        if not seat.serves:
+            return self._free(seat)
         if not seat.active:
             return []
-        seat.active = False
-        seat.pending.clear()
-        return [self._refusal(result.session, seat, result.position, result.have, result.reason, result.text)]
+        return self._stop(seat, result.reason, result.text, result.position, result.have)
 
     # --- the world around
 
-    def peer_gone(self, peer: str) -> list[StageEffect]:
-        """Frees the sessions of an asker that is gone; tells askers whose answer needs the peer that is."""
+    def peer_gone(self, now: float, peer: str) -> list[StageEffect]:
+        """Keeps the sessions of an asker that is gone for another; tells askers whose answer needs the peer that is."""
         effects: list[StageEffect] = []
-        for session, seat in sorted(self._seats.items()):
+        for _, seat in sorted(self._seats.items()):
             if seat.opening.origin == peer:
-                effects += self._free(session)
-            elif seat.active and seat.leans_on(peer):
+                seat.active, seat.orphan, seat.touched = False, True, now
+                seat.stop_waiting()
+            elif seat.active and seat.serves and seat.leans_on(peer):
                 seat.active = False
-                seat.pending.clear()
+                seat.stop_waiting()
+                place = seat.opening.route.index(peer)
                 text = f"the connection to peer {peer} is gone"
-                effects.append(self._refusal(session, seat, 0, 0, Reason.LOST_NEIGHBOUR, text))
+                effects.append(_refusal(seat, Reason.LOST_NEIGHBOUR, text, place))
         self._full.discard(peer)
         return effects
 
@@ -345,109 +316,257 @@ class StageCore:
         return effects
 
     def tick(self, now: float) -> list[StageEffect]:
-        """Frees sessions whose lease ran out."""
+        """Frees sessions whose lease ran out; asks again for what did not come."""
         effects: list[StageEffect] = []
-        for session, seat in sorted(self._seats.items()):
-            if now - seat.touched > LEASE_S:
-                effects += self._free(session)
+        for _, seat in sorted(self._seats.items()):
+            if now - seat.touched > (ORPHAN_S if seat.orphan else LEASE_S):
+                effects += self._free(seat)
+            elif seat.active and seat.waiting and seat.received == seat.submitted and not seat.in_flight:
+                effects += self._gap(now, seat)
         return effects
+
+    # --- opening
+
+    def _fault(self, sender: str, frame: Open) -> tuple[Reason, str] | None:
+        """Why this OPEN cannot be taken."""
+        route = frame.route
+        if not route or frame.stage >= len(route) or len(frame.shadows) != len(frame.shadow_stages):
+            return Reason.BAD_STEP, "the route has no such place"
+        named = [
+            peer
+            for place, peer in zip(frame.shadow_stages, frame.shadows, strict=True)
+            if place == frame.stage
+        ]
+        if self.me not in (named if frame.role != Role.SERVE else [route[frame.stage]]):
+            return Reason.BAD_STEP, "this peer is not at that place of the route"
+        expected = route[frame.stage - 1] if frame.stage else frame.origin
+        if sender != expected:
+            return Reason.BAD_STEP, f"OPEN for stage {frame.stage} must come from {expected}"
+        if sum(frame.spans) != frame.prompt_tokens or not frame.answer <= frame.turn:
+            return Reason.BAD_STEP, "spans add up to the tokens so far, and an answer begins before its turns"
+        if self._leaving:
+            return Reason.LEAVING, "this peer is leaving"
+        plan = self._plans.get(frame.plan)
+        fits = plan is not None and len(plan) == len(route)
+        if plan is None or not fits or any(p not in stage[0] for p, stage in zip(route, plan, strict=True)):
+            return Reason.UNKNOWN_PLAN, f"plan {frame.plan} with that route is not served here"
+        run = plan[frame.stage][1]
+        if run not in self._slots:
+            return Reason.UNKNOWN_PLAN, f"units {run[0]}-{run[1] - 1} are not loaded here"
+        return None
+
+    def _turn(self, seat: Seat, frame: Open) -> None:
+        """Another turn on a seat: what is cached stays as far as it belongs to the same tokens."""
+        before = seat.opening
+        if frame.answer != before.answer:
+            kept = min(seat.computed, frame.keep, frame.start) if frame.before == before.answer else 0
+            seat.stop_waiting()
+            seat.sampled.clear()
+            seat.rewind(kept, self._next_epoch())
+        elif seat.serves is False and frame.role == Role.SERVE:
+            self.taken_over += 1
+
+    def _continue_tail(self, seat: Seat) -> list[StageEffect]:
+        """The last stage: sends again what it sampled beyond the tokens that the asker knows."""
+        opening = seat.opening
+        known = opening.prompt_tokens
+        seat.history, seat.generated = list(opening.history), opening.generated
+        if not seat.serves:
+            return []
+        effects: list[StageEffect] = []
+        position = known
+        while (found := seat.sampled.get(position)) is not None:
+            token, finish = found
+            seat.generated += 1
+            if needs_history(seat.sampling):
+                seat.history.append(token)
+            effects += self._tell(seat, position, token, finish)
+            position += 1
+        if position == known and seat.submitted >= known:  # computed without the head, or on its way so
+            seat.rewind(known - 1, self._next_epoch())
+        return effects
+
+    def _pass_on(self, seat: Seat) -> list[StageEffect]:
+        """The OPEN for the next stage and for its shadows."""
+        opening = seat.opening
+        if not seat.serves or seat.downstream is None:
+            return []
+        stage = opening.stage + 1
+        shadow = replace(opening, stage=stage, role=Role.SHADOW)
+        effects: list[StageEffect] = [Send(seat.downstream, replace(opening, stage=stage, role=Role.SERVE))]
+        return effects + [Spare(peer, shadow) for peer in seat.shadows(stage)]
+
+    def _ask_upstream(self, now: float, seat: Seat) -> list[StageEffect]:
+        """FEED, when what will come unasked leaves a gap, or when an answer goes on and nobody knows what was lost."""
+        opening = seat.opening
+        resumes = opening.turn != opening.answer
+        if seat.received < opening.start or (resumes and opening.stage > 0):
+            return self._gap(now, seat)
+        return []
+
+    def _gap(self, now: float, seat: Seat) -> list[StageEffect]:
+        position, asked_at = seat.asked
+        if position == seat.received and now - asked_at < FEED_AGAIN_S:
+            return []
+        seat.asked = (seat.received, now)
+        opening = seat.opening
+        frame = Feed(opening.session, opening.turn, opening.stage, seat.received)
+        return [Send(seat.upstream, frame)]
 
     # --- inner moves
 
-    def _queue(self, now: float, seat: _Seat, step: frames.Step) -> list[StageEffect]:
-        seat.pending_bytes += len(step.tensor.data)
-        if len(seat.pending) >= MAX_PENDING_STEPS or seat.pending_bytes > MAX_PENDING_BYTES:
-            return self._stop(seat, Reason.BAD_STEP, "too many steps wait")
+    def _seat(self, session: bytes, stage: int, turn: int) -> Seat | None:
+        seat = self._seats.get((session, stage))
+        return seat if seat is not None and seat.opening.turn == turn else None
+
+    def _next_epoch(self) -> int:
+        self._epoch += 1
+        return self._epoch
+
+    def _queue(self, now: float, seat: Seat, step: Step) -> list[StageEffect]:
+        if not seat.take(step):
+            return []
+        if len(seat.waiting) > MAX_PENDING_STEPS or seat.waiting_bytes > MAX_PENDING_BYTES:
+            if seat.serves:
+                return self._stop(seat, Reason.BAD_STEP, "too many steps wait")
+            return self._free(seat)  # it asks from the beginning when it is needed
         seat.touched = now
-        seat.pending.append(step)
+        if step.position > seat.received and not seat.in_flight:
+            return self._gap(now, seat)
         return self._feed(seat)
 
-    def _feed(self, seat: _Seat) -> list[StageEffect]:
+    def _feed(self, seat: Seat) -> list[StageEffect]:
         effects: list[StageEffect] = []
-        while seat.active and seat.pending and seat.in_flight < AHEAD_STEPS:
-            if seat.downstream is not None and seat.downstream in self._full:
+        while seat.active and seat.in_flight < AHEAD_STEPS and (seat.serves or not self.keep_only):
+            if seat.serves and seat.downstream is not None and seat.downstream in self._full:
                 break
-            frame = seat.pending.popleft()
-            seat.pending_bytes -= len(frame.tensor.data)
+            frame = seat.next_step()
+            if frame is None:
+                break
             seat.in_flight += 1
-            last = bool(frame.last)
-            finish = None
-            if seat.is_tail and last:
-                position = frame.position + frame.count
-                finish = partial(_pick, seat.sampling, position, tuple(seat.history), seat.generated)
+            first = seat.opening.stage == 0
             array = frame.tensor.array()
-            tokens = array.astype(np.int64) if seat.opening.stage == 0 else None
-            hidden = None if seat.opening.stage == 0 else array
+            stop = frame.position + frame.count
+            last = stop >= seat.opening.prompt_tokens
+            finish = None
+            if seat.is_tail and last and seat.serves:
+                finish = partial(_pick, seat.sampling, stop, tuple(seat.history), seat.generated)
             effects.append(
                 RunStep(
                     seat.run,
                     frame.session,
-                    frame.turn,
+                    seat.epoch,
                     frame.position,
-                    tokens,
-                    hidden,
-                    last,
+                    array.astype(np.int64) if first else None,
+                    None if first else array,
+                    finish is not None,
                     finish,
-                    frame.position < seat.opening.prompt_tokens - seat.opening.generated,
+                    seat.is_given(frame.position),
                     self._most_rows(seat),
+                    not seat.serves,
                 )
             )
         return effects
 
-    def _most_rows(self, seat: _Seat) -> int:
+    def _most_rows(self, seat: Seat) -> int:
         stages = len(seat.opening.route)
         if seat.opening.stage or stages == 1:
             return 0  # later stages take what comes together
         return -(-self.active_on(seat.run) // stages)
 
-    def _sampled(self, seat: _Seat, token: int, position: int) -> list[StageEffect]:
+    def _compute_again(self, now: float, seat: Seat, position: int) -> list[StageEffect]:
+        """This stage no longer has what it made of `position`: asks for the inputs from there on."""
+        seat.rewind(position, self._next_epoch())
+        return self._gap(now, seat) + self._feed(seat)
+
+    def _sampled(self, seat: Seat, token: int, position: int) -> list[StageEffect]:
         opening = seat.opening
         seat.generated += 1
         if needs_history(seat.sampling):
             seat.history.append(token)
         self.tokens_sampled += 1
-        answered = seat.generated - opening.generated
         finish = Finish.MORE
         if token in opening.end_tokens:
             finish = Finish.END_TOKEN
-        elif answered >= opening.max_tokens:
+        elif seat.generated - opening.generated >= opening.max_tokens:
             finish = Finish.LENGTH
+        seat.sampled[position] = (token, finish)
+        return self._tell(seat, position, token, finish)
+
+    def _tell(self, seat: Seat, position: int, token: int, finish: Finish) -> list[StageEffect]:
+        opening = seat.opening
         if finish is not Finish.MORE:
             seat.active = False
         frame = Token(opening.session, opening.turn, position, token, int(finish))
         return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
 
-    def _make_room(self, now: float, run: Run_, session: bytes) -> list[StageEffect] | None:
-        taken = [
-            (seat.touched, key) for key, seat in self._seats.items() if seat.run == run and key != session
-        ]
+    def _make_room(self, now: float, run: Run_, session: bytes, serves: bool) -> list[StageEffect] | None:
+        taken = [seat for seat in self._seats.values() if seat.run == run]
         if len(taken) < self._slots[run]:
             return []
         idle = sorted(
-            (touched, key)
-            for touched, key in taken
-            if not self._seats[key].active or (now - touched > LEFT_S and not self._seats[key].in_flight)
+            (not seat.orphan, seat.serves, seat.touched, seat.key)
+            for seat in taken
+            if not seat.active
+            or (serves and not seat.serves)
+            or (now - seat.touched > LEFT_S and not seat.in_flight)
         )
-        return self._free(idle[0][1]) if idle else None
+        return self._free(self._seats[idle[0][3]]) if idle else None
 
-    def _free(self, session: bytes) -> list[StageEffect]:
-        seat = self._seats.pop(session)
+    def _take_seat(self, seat: Seat) -> None:
+        session, stage = seat.key
+        seat.epoch = self._next_epoch()
+        self._seats[seat.key] = seat
+        self._of_run[session, seat.run] = seat
+        self._places[session] = tuple(sorted({*self._places.get(session, ()), stage}))
+
+    def _free(self, seat: Seat) -> list[StageEffect]:
+        session, stage = seat.key
+        del self._seats[seat.key]
+        del self._of_run[session, seat.run]
+        left = tuple(place for place in self._places[session] if place != stage)
+        if left:
+            self._places[session] = left
+        else:
+            del self._places[session]
+        seat.active = False
         return [FreeSlot(seat.run, session)]
 
-    def _stop(self, seat: _Seat, reason: Reason, text: str) -> list[StageEffect]:
+    def _bound_logs(self) -> None:
+        """Over the bound, the oldest activations of the session that was idle for longest go first."""
+        over = self.log_bytes - self.log_total_bytes
+        while over > 0:
+            seat = min((s for s in self._seats.values() if s.log.bytes), key=lambda s: (s.touched, s.key))
+            before = seat.log.bytes
+            seat.log.drop_oldest()
+            over -= before - seat.log.bytes
+
+    def _stop(
+        self, seat: Seat, reason: Reason, text: str, position: int = 0, have: int = 0
+    ) -> list[StageEffect]:
+        if not seat.serves:
+            return self._free(seat)
         seat.active = False
-        seat.pending.clear()
-        return [self._refusal(seat.opening.session, seat, 0, 0, reason, text)]
+        seat.stop_waiting()
+        return [_refusal(seat, reason, text, have, position)]
 
-    def _refusal(
-        self, session: bytes, seat: _Seat, position: int, have: int, reason: Reason, text: str
-    ) -> Send:
-        opening = seat.opening
-        frame = Refuse(session, opening.turn, opening.stage, position, have, int(reason), text)
-        return Send(opening.origin, frame)
 
-    def _no(self, frame: Open, reason: Reason, text: str) -> Send:
-        return Send(frame.origin, Refuse(frame.session, frame.turn, frame.stage, 0, 0, int(reason), text))
+def _step(seat: Seat, position: int, count: int, tensor: Tensor) -> Step:
+    opening = seat.opening
+    last = int(position + count >= opening.prompt_tokens)
+    return Step(opening.session, opening.turn, opening.stage + 1, position, count, last, tensor)
+
+
+def _refusal(seat: Seat, reason: Reason, text: str, have: int = 0, position: int = 0) -> Send:
+    opening = seat.opening
+    return Send(
+        opening.origin,
+        Refuse(opening.session, opening.turn, opening.stage, position, have, int(reason), text),
+    )
+
+
+def _no(frame: Open, reason: Reason, text: str) -> Send:
+    return Send(frame.origin, Refuse(frame.session, frame.turn, frame.stage, 0, 0, int(reason), text))
 
 
 def _pick(

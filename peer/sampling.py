@@ -270,3 +270,12 @@ def _token_ids(tokens: Sequence[int] | NDArray[np.integer], vocab: int) -> NDArr
 def _whole(name: str, value: int, limit: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
         raise BadSampling(f"{name} must be a whole number from 0 to {limit}, got {value!r}")
+
+
+def needs_history(sampling: Sampling) -> bool:
+    """Whether the tail must know the tokens so far: only then do they travel with OPEN."""
+    return (
+        sampling.repetition_penalty != 1.0
+        or sampling.frequency_penalty != 0.0
+        or sampling.presence_penalty != 0.0
+    )

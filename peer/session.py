@@ -1,56 +1,46 @@
-"""The asker's side of one generation: which frames to send, which tokens to show, when to give up.
+"""The asker's side of one generation: which frames to send, which tokens to show, whom to do without, when to give up.
 
 Pure: every method takes `now` (seconds) where time matters and returns effects for the edge to perform. The life of
 a session is one tagged value, `Phase`:
 
     idle ──begin──▶ prefill ──first token──▶ decode ──end, length, stop──▶ done
                        │  ▲                     │
-                       ▼  │ a serving route     ▼
+                       ▼  │ a route             ▼
                     rerouting ◀──refused, peer lost or leaving
                        │
                        └──no route in time──▶ failed          cancel leads from any phase to done
 
-A session may have several turns: each begins with a prompt of which the stages keep the longest cached prefix.
+When the next token is late, every stage is asked where it is (WHERE). Who is silent is hedged against: the answer goes
+on in another turn, over a route without that peer, where there is one; else it waits. A session has many answers:
+each begins with a prompt of which the stages keep the longest cached prefix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum, IntEnum
-from typing import assert_never
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, assert_never
 
 import numpy as np
 
+from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.errors import ContextOverflow
-from peer.frames import Cancel, Finish, Frame, Open, Refuse, Release, Step, Token
-from peer.mesh_state import PlanRecord
-from peer.sampling import Sampling
+from peer.frame_kinds import Cancel, Feed, Finish, Here, Open, Refuse, Release, Role, Step, Token, Where
+from peer.frames import MAX_SPANS
+from peer.lateness import Lateness
+from peer.routes import Route
+from peer.sampling import Sampling, needs_history
+from peer.spans import common_prefix, cut_spans, extended, steps_of
 from peer.tensors import tensor_of
 
-CHUNK_TOKENS = (
-    32  # prompt tokens a step carries: small enough that stages overlap, measured in docs/benchmarks.md
-)
-REROUTE_S = 1.5  # how long to wait for a serving route: an asker must hear of a loss within 2 s
-STALL_S = 60.0  # no token for this long ends the session with an error
-SLOW_TOKENS_PER_S = 10  # of a prompt: the slowest mesh that is waited for beyond that
-MAX_REROUTES = 8  # per turn; bounds the work a flapping mesh can cause
-
-
-class Reason(IntEnum):
-    """Why a stage refused, as carried by REFUSE frames."""
-
-    MISSING_POSITION = 1
-    CONTEXT_OVERFLOW = 2
-    NO_SLOT = 3
-    NOT_FINITE_INPUT = 4
-    NOT_FINITE_OUTPUT = 5
-    FAILED = 6
-    UNKNOWN_PLAN = 7
-    UNKNOWN_SESSION = 8
-    LOST_NEIGHBOUR = 9
-    LEAVING = 10
-    BAD_STEP = 11
+REROUTE_S: Final = 1.5  # how long to wait for a route when nobody could take over: an asker must hear of it
+HOPE_S: Final = 30.0  # and when another peer is loading what was lost
+STALL_S: Final = 60.0  # no token for this long ends the session with an error
+SLOW_TOKENS_PER_S: Final = 10  # of a prompt: the slowest mesh that is waited for beyond that
+MAX_REROUTES: Final = 16  # per answer; bounds the work a flapping mesh can cause
+PATIENCE_S: Final = 0.25  # for an answer to WHERE, unless the edge knows the link better
+STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a stage counts as stuck
+STUCK_GAPS: Final = 10  # and for as many usual gaps
 
 
 class Phase(Enum):
@@ -60,51 +50,6 @@ class Phase(Enum):
     REROUTING = "rerouting"
     DONE = "done"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Hand `frame` to `peer`, which may be this peer itself."""
-
-    peer: str
-    frame: Frame
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Show `token`, sampled for `position`."""
-
-    token: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The turn is over: "end" (an end token), "length", or "cancelled"."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The turn failed; `text` says what happened and what to do."""
-
-    text: str
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class FindRoute:
-    """This session needs a serving plan that avoids `without`; call `reroute` when there is one.
-
-    `soon`: not at once, since a stage has not heard of the plan yet.
-    """
-
-    without: frozenset[str]
-    soon: bool = False
-
-
-OriginEffect = Send | Emit | Ended | Broken | FindRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,58 +90,108 @@ class OriginSession:
         self.me = me
         self.phase = Phase.IDLE
         self.turn = 0
-        self.plan: PlanRecord | None = None
-        self.tokens: list[int] = []  # prompt and answer of the current turn
-        self.start = 0  # first position that the current turn sent; those before were cached
+        self.current: Route | None = None
+        self.tokens: list[int] = []  # prompt and answer so far
+        self.start = 0  # first position that this answer sent; those before were cached
+        self.reroutes = 0  # of this answer
+        self.patience_s: dict[str, float] = {}  # by peer: how long an answer to WHERE may take
+        self.lateness = Lateness()
         self._ask: Ask | None = None
         self._generated = 0
-        self._cached: list[int] = []  # tokens whose keys and values every stage of the last route holds
-        self._cached_route: tuple[int, tuple[str, ...]] | None = None
-        self._bad_peers: frozenset[str] = frozenset()
-        self._reroutes = 0
+        self._spans: tuple[int, ...] = ()  # of the prompt of this answer
+        self._answer, self._before, self._keep = 0, 0, 0
+        self._used: set[str] = set()  # peers that may have a slot for this session
+        self._tails: set[str] = set()  # last stages of this answer's turns
+        self._gone: frozenset[str] = frozenset()
+        self._avoid: frozenset[str] = frozenset()
+        self._silent: frozenset[str] = frozenset()
         self._deadline = 0.0
-        self._patience_s = STALL_S
+        self._patience_all_s = STALL_S
+        self._rerouting_since = 0.0
         self._trouble = ""
+        self._token_at, self._token_turn = 0.0, 0  # when the last one came, and in which turn
+        self._asked_at: float | None = None  # when the stages were asked where they are
+        self._ask_at = 0.0  # when they are to be asked next
+        self._here: dict[int, Here] = {}
+        self._progress: tuple[tuple[int, int, int], ...] = ()
+        self._moved_at = 0.0
 
     @property
     def route(self) -> tuple[str, ...]:
-        return self.plan.route if self.plan is not None else ()
+        return self.current.peers if self.current is not None else ()
 
-    def begin(self, now: float, plan: PlanRecord, ask: Ask) -> list[OriginEffect]:
-        """Opens a turn over `plan`. Only tokens beyond the prefix that the stages already hold are sent."""
+    @property
+    def without(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Peers that this answer can do nothing with, and those it would rather do without."""
+        return self._gone | self._silent, self._avoid
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` wants to be called next."""
+        match self.phase:
+            case Phase.PREFILL | Phase.DECODE:
+                if self._asked_at is not None:
+                    waiting = [self._patience(p) for s, p in enumerate(self.route) if s not in self._here]
+                    return min(self._deadline, self._asked_at + max(waiting, default=0.0))
+                return min(self._deadline, self._ask_at)
+            case Phase.REROUTING:
+                return min(self._deadline, self._ask_at)
+            case Phase.IDLE | Phase.DONE | Phase.FAILED:
+                return float("inf")
+            case _:
+                assert_never(self.phase)
+
+    def begin(self, now: float, route: Route, ask: Ask) -> list[OriginEffect]:
+        """Opens an answer over `route`. Only tokens beyond the prefix that the stages already hold are sent."""
         if self.phase not in (Phase.IDLE, Phase.DONE, Phase.FAILED):
             raise ValueError(f"session is {self.phase.value}; cancel it before it is asked again")
+        cached = self.tokens[:-1]  # the last token of an answer was sampled but never run
+        keep = common_prefix(cached, ask.prompt)
+        self._spans = extended(cut_spans(self._all_spans(), keep), len(ask.prompt) - keep, given=True)
+        if len(self._spans) > MAX_SPANS:
+            keep, self._spans = 0, (len(ask.prompt),)
+        self._before, self._keep = self._answer, keep
         self._ask, self._generated = ask, 0
-        self._bad_peers, self._reroutes = frozenset(), 0
+        self._gone = self._avoid = self._silent = frozenset()
+        self.reroutes = 0
+        self._answer = self.turn + 1
+        self._tails.clear()
         self.tokens = list(ask.prompt)
-        same_route = self._cached_route == (plan.version, plan.route)
-        start = common_prefix(self._cached, ask.prompt) if same_route else 0
-        return self._open(now, plan, min(start, len(ask.prompt) - 1))
+        self.start = min(keep, len(ask.prompt) - 1)
+        return self._open(now, route, self.start)
 
     def token(self, now: float, sender: str, frame: Token) -> list[OriginEffect]:
-        """A token from the tail. Duplicates, stale turns and tokens of other peers change nothing."""
-        if self.phase not in (Phase.PREFILL, Phase.DECODE) or frame.turn != self.turn:
+        """A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing."""
+        if self.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             return []
-        if sender != self.route[-1] or frame.position != len(self.tokens):
+        if not self._answer <= frame.turn <= self.turn:
             return []
-        self.phase = Phase.DECODE
-        self._patience_s = STALL_S
-        self._deadline = now + STALL_S
+        if sender not in self._tails or frame.position != len(self.tokens):
+            return []
+        if self.phase is not Phase.REROUTING:
+            if self._token_turn == self.turn:
+                self.lateness.gap(now - self._token_at)
+            self.phase = Phase.DECODE
+            self._patience_all_s = STALL_S
+            self._deadline = now + STALL_S
+            self._wait(now)
+        self._token_at, self._token_turn = now, self.turn
         self.tokens.append(frame.token)
         self._generated += 1
-        emit = Emit(frame.token, frame.position)
-        if frame.finish == Finish.MORE and self._ask is not None and self._generated >= self._ask.max_tokens:
-            return [emit, *self.cancel("length")]  # a tail that does not count would go on for ever
+        effects: list[OriginEffect] = [Emit(frame.token, frame.position)]
         match Finish(frame.finish):
+            case Finish.MORE if self._ask is not None and self._generated >= self._ask.max_tokens:
+                return [*effects, *self.cancel("length")]  # a tail that does not count would go on for ever
             case Finish.MORE:
-                return [emit]
+                step = self._step(0, frame.position, frame.position + 1)
+                return [*effects, *(Spare(peer, step) for peer in self._shadows_of_first())]
             case Finish.END_TOKEN:
-                return [emit, *self._rest("end"), *self._end("end")]
+                return [*effects, *self._end("end")]
             case Finish.LENGTH:
-                return [emit, *self._rest("length"), *self._end("length")]
+                return [*effects, *self._end("length")]
 
     def refused(self, now: float, sender: str, frame: Refuse) -> list[OriginEffect]:
-        """A stage could not go on. Recovers where another route or a full prefill can help."""
+        """A stage could not go on. Goes on elsewhere where another route can help."""
         if self.phase not in (Phase.PREFILL, Phase.DECODE) or frame.turn != self.turn:
             return []
         if sender not in self.route:
@@ -207,12 +202,20 @@ class OriginSession:
             reason = Reason.FAILED
         match reason:
             case Reason.MISSING_POSITION | Reason.UNKNOWN_SESSION:
-                self._cached = []
-                return self._restart(now, frozenset(), frame.message)
-            case Reason.UNKNOWN_PLAN | Reason.LOST_NEIGHBOUR:
-                return self._restart(now, frozenset(), frame.message, soon=True)
+                return self._restart(now, frame.message)
+            case Reason.UNKNOWN_PLAN:
+                return self._restart(now, frame.message, soon=True)
+            case Reason.LOST_NEIGHBOUR:
+                lost = self.route[frame.have] if frame.have < len(self.route) else sender
+                return self._restart(now, frame.message, avoid={lost} - {self.me}, soon=len(self.route) == 1)
             case Reason.LEAVING:
-                return self._restart(now, frozenset({sender}), f"peer {sender} is leaving")
+                return self._restart(now, f"peer {sender} is leaving", gone={sender})
+            case Reason.FAILED | Reason.NOT_FINITE_OUTPUT | Reason.NO_SLOT if sender not in self._avoid:
+                why = frame.message or reason.name.lower().replace("_", " ")
+                return self._elsewhere(now, why, reason, sender)
+            case Reason.NOT_FINITE_INPUT if frame.stage and self.route[frame.stage - 1] not in self._avoid:
+                culprit = self.route[frame.stage - 1]
+                return self._elsewhere(now, frame.message, reason, culprit)
             case (
                 Reason.NO_SLOT
                 | Reason.CONTEXT_OVERFLOW
@@ -225,73 +228,135 @@ class OriginSession:
             case _:
                 assert_never(reason)
 
-    def peer_gone(self, now: float, peer: str, why: str) -> list[OriginEffect]:
-        """A peer of the route left or was lost: the answer goes on elsewhere, or fails within REROUTE_S."""
-        if self.phase not in (Phase.PREFILL, Phase.DECODE) or peer not in self.route:
-            if self.phase is Phase.REROUTING:
-                self._bad_peers |= {peer}
-            elif peer in self.route:
-                self._cached = []
+    def feed(self, now: float, sender: str, frame: Feed) -> list[OriginEffect]:
+        """The first stage, or one of its shadows, asks for tokens again."""
+        if frame.turn != self.turn or frame.stage or self.phase not in (Phase.PREFILL, Phase.DECODE):
             return []
-        return self._restart(now, frozenset({peer}), why)
+        steps = self._steps(frame.position, len(self.tokens))
+        if sender == self.route[0]:
+            return [Send(sender, step) for step in steps]
+        return [Spare(sender, step) for step in steps] if sender in self._shadows_of_first() else []
 
-    def reroute(self, now: float, plan: PlanRecord) -> list[OriginEffect]:
-        """A serving plan: replays prompt and answer so far over it, unless it uses a peer known to be gone."""
-        if self.phase is not Phase.REROUTING or self._bad_peers & set(plan.route):
+    def here(self, now: float, sender: str, frame: Here) -> list[OriginEffect]:
+        """A stage says how far it has come."""
+        if sender in self._silent:
+            self._silent -= {sender}
+        if frame.turn != self.turn or frame.stage >= len(self.route) or sender != self.route[frame.stage]:
             return []
-        same_route = self._cached_route == (plan.version, plan.route)
-        start = common_prefix(self._cached, self.tokens) if same_route else 0
-        return self._open(now, plan, min(start, len(self.tokens) - 1))
+        self._here[frame.stage] = frame
+        if self._asked_at is None or len(self._here) < len(self.route):
+            return []
+        return self._all_answered(now)
+
+    def hint(self, now: float, peer: str) -> list[OriginEffect]:
+        """Somebody thinks that `peer` is lost: the stages are asked at once."""
+        if self.phase not in (Phase.PREFILL, Phase.DECODE) or peer not in self.route:
+            return []
+        if self._asked_at is not None:
+            return []
+        return self._where(now)
+
+    def peer_gone(self, now: float, peer: str, why: str) -> list[OriginEffect]:
+        """A peer left or was lost for good: an answer that needs it goes on elsewhere, or fails in time."""
+        match self.phase:
+            case Phase.PREFILL | Phase.DECODE if peer in self.route:
+                return self._restart(now, why, gone={peer})
+            case Phase.PREFILL | Phase.DECODE | Phase.REROUTING:
+                self._gone |= {peer}
+        return []
+
+    def peer_back(self, peer: str) -> None:
+        """`peer` can be used again."""
+        self._gone -= {peer}
+        self._silent -= {peer}
+
+    def reroute(self, now: float, route: Route) -> list[OriginEffect]:
+        """A route to go on with: the answer continues from the tokens so far. One that helps nothing is left alone."""
+        if self.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+            return []
+        if (self._gone | self._silent) & set(route.peers):
+            return []
+        if self.phase is not Phase.REROUTING:
+            if route.peers == self.route:
+                return []
+            self.reroutes += 1
+        return self._open(now, route, len(self.tokens) - 1)
+
+    def hope(self) -> None:
+        """Another peer may soon hold what was lost: waits longer for a route."""
+        if self.phase is Phase.REROUTING:
+            self._deadline = self._rerouting_since + HOPE_S
 
     def tick(self, now: float) -> list[OriginEffect]:
-        """Gives up on a route that never came, or on a mesh that went silent."""
+        """Asks when a token is late, does without who is silent; gives up on a route that never came, or a mesh that
+        stands still.
+        """
         match self.phase:
             case Phase.REROUTING if now >= self._deadline:
                 return self._fail(
                     f"{self._trouble}; no other peers hold its part right now, ask again soon", None
                 )
+            case Phase.REROUTING if now >= self._ask_at:
+                self._ask_at = now + self.lateness.late_s
+                asks = [
+                    Send(peer, Where(self.session, self.turn, stage))
+                    for stage, peer in enumerate(self.route)
+                    if peer in self._silent
+                ]
+                return [*asks, FindRoute(*self.without)]
             case Phase.PREFILL | Phase.DECODE if now >= self._deadline:
-                text = f"no token came for {self._patience_s:.0f} s; the mesh may be overloaded, ask again"
+                text = (
+                    f"no token came for {self._patience_all_s:.0f} s; the mesh may be overloaded, ask again"
+                )
                 return self._fail(text, None)
+            case Phase.PREFILL | Phase.DECODE if self._asked_at is not None:
+                return self._judge(now, self._asked_at)
+            case Phase.PREFILL | Phase.DECODE if now >= self._ask_at:
+                return self._where(now)
             case _:
                 return []
 
     def cancel(self, why: str = "cancelled") -> list[OriginEffect]:
-        """Stops the turn on every stage; their cache is kept for the next question."""
+        """Stops the answer on every stage; their cache is kept for the next question."""
         if self.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             return []
-        sends: list[OriginEffect] = []
-        if self.phase is not Phase.REROUTING:
-            sends = [
-                Send(p, Cancel(self.session, self.turn, len(self.tokens), why))
-                for p in dict.fromkeys(self.route)
-            ]
-        return [*sends, *self._end(why)]
+        return self._end(why)
 
     def release(self) -> list[OriginEffect]:
         """Frees the session's slots on every stage it used."""
         ended = self.cancel()
-        self._cached = []
-        return [*ended, *(Send(peer, Release(self.session)) for peer in dict.fromkeys(self.route))]
+        used = sorted(self._used)
+        self._used.clear()
+        self.tokens, self._spans, self._generated = [], (), 0
+        return [*ended, *(Send(peer, Release(self.session)) for peer in used)]
 
-    def _open(self, now: float, plan: PlanRecord, start: int) -> list[OriginEffect]:
+    # --- turns
+
+    def _open(self, now: float, route: Route, start: int) -> list[OriginEffect]:
         assert self._ask is not None
-        gone = set(self.route) - set(plan.route)
-        effects: list[OriginEffect] = [Send(peer, Release(self.session)) for peer in sorted(gone)]
-        self.plan = plan
-        self.start = start
+        effects: list[OriginEffect] = []
+        inside = {*route.peers, *(peer for _, peer in route.shadows)}
+        if self.current is not None and self.turn >= self._answer:
+            before = {*self.route, *(peer for _, peer in self.current.shadows)}
+            stop = Cancel(self.session, self.turn, len(self.tokens), "goes on elsewhere")
+            effects += [Send(peer, stop) for peer in sorted(before - inside - self._gone)]
+        self.current = route
         self.turn += 1
-        self.phase = Phase.PREFILL
-        self._patience_s = STALL_S + (len(self.tokens) - start) // SLOW_TOKENS_PER_S
-        self._deadline = now + self._patience_s
+        self._used |= inside
+        self._tails.add(route.peers[-1])
+        self.phase = Phase.PREFILL if not self._generated else Phase.DECODE
+        self._patience_all_s = STALL_S + (len(self.tokens) - start) // SLOW_TOKENS_PER_S
+        self._deadline = now + self._patience_all_s
+        self._progress, self._moved_at = (), now
+        self._wait(now)
         sampling = self._ask.sampling
         count = len(self.tokens)
-        first = plan.route[0]
+        first = route.peers[0]
         opening = Open(
             session=self.session,
             turn=self.turn,
-            plan=plan.version,
-            route=plan.route,
+            plan=route.plan,
+            route=route.peers,
             stage=0,
             origin=self.me,
             start=start,
@@ -299,80 +364,145 @@ class OriginSession:
             max_tokens=self._ask.max_tokens - self._generated,
             sampling=tuple(sampling.to_wire()),
             end_tokens=self._ask.end_tokens,
-            history=tuple(self.tokens) if needs_history(sampling) else (),
             generated=self._generated,
+            role=Role.SERVE,
+            answer=self._answer,
+            before=self._before,
+            keep=self._keep,
+            spans=self._all_spans(),
+            shadow_stages=tuple(stage for stage, _ in route.shadows),
+            shadows=tuple(peer for _, peer in route.shadows),
+            history=tuple(self.tokens) if needs_history(sampling) else (),
         )
-        effects.append(Send(first, opening))
-        self._cached, self._cached_route = [], (plan.version, plan.route)
-        for position, stop in steps_of(start, count, count - self._generated):
-            chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
-            step = Step(
-                self.session, self.turn, plan.version, position, stop - position, int(stop == count), chunk
-            )
-            effects.append(Send(first, step))
+        steps = self._steps(start, count)
+        effects += [Send(first, opening), *(Send(first, step) for step in steps)]
+        for peer in self._shadows_of_first():
+            effects.append(Spare(peer, shadowing(opening)))
+            effects += [Spare(peer, step) for step in steps]
         return effects
 
-    def _rest(self, why: str) -> list[OriginEffect]:
-        """Tells the stages between the first and the last, which see no tokens, that the turn is over."""
-        cancel = Cancel(self.session, self.turn, len(self.tokens), why)
-        return [Send(peer, cancel) for peer in dict.fromkeys(self.route[1:-1])]
+    def _steps(self, start: int, stop: int) -> list[Step]:
+        return [self._step(0, first, last) for first, last in steps_of(start, stop, self._all_spans())]
+
+    def _all_spans(self) -> tuple[int, ...]:
+        return extended(self._spans, self._generated, given=False)
+
+    def _step(self, stage: int, position: int, stop: int) -> Step:
+        chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
+        last = int(stop == len(self.tokens))
+        return Step(self.session, self.turn, stage, position, stop - position, last, chunk)
+
+    def _shadows_of_first(self) -> list[str]:
+        shadows = self.current.shadows if self.current is not None else ()
+        return [peer for stage, peer in shadows if stage == 0]
 
     def _end(self, why: str) -> list[OriginEffect]:
-        # The last token of an answer was sampled but never run; a cancelled prefill may have run in part.
-        self._cached = self.tokens[:-1] if self.phase is Phase.DECODE else []
+        cancel = Cancel(self.session, self.turn, len(self.tokens), why)
+        peers = [*self.route, *(peer for _, peer in self.current.shadows)] if self.current is not None else []
         self.phase = Phase.DONE
-        return [Ended(why)]
+        return [*(Send(p, cancel) for p in dict.fromkeys(peers) if p not in self._gone), Ended(why)]
+
+    # --- trouble
+
+    def _patience(self, peer: str) -> float:
+        return self.patience_s.get(peer, PATIENCE_S)
+
+    def _wait(self, now: float) -> None:
+        """Nothing is late yet."""
+        self._asked_at = None
+        self._here.clear()
+        self._ask_at = now + self.lateness.late_s
+
+    def _where(self, now: float) -> list[OriginEffect]:
+        self._asked_at = now
+        self._here.clear()
+        return [Send(p, Where(self.session, self.turn, stage)) for stage, p in enumerate(self.route)]
+
+    def _judge(self, now: float, asked_at: float) -> list[OriginEffect]:
+        """Whoever has not answered within its patience is silent."""
+        late = {
+            peer
+            for stage, peer in enumerate(self.route)
+            if stage not in self._here and now >= asked_at + self._patience(peer)
+        }
+        if not late:
+            return []
+        fresh = late - self._silent
+        self._silent |= late
+        self._wait(now)
+        self._ask_at = now + max(self.lateness.late_s, max(self._patience(peer) for peer in late))
+        suspects = [Suspect(peer, "does not answer") for peer in sorted(fresh)]
+        return [*suspects, FindRoute(*self.without)]
+
+    def _all_answered(self, now: float) -> list[OriginEffect]:
+        """Everybody is there: has anything moved since they were asked before?"""
+        seen = tuple((h.received, h.computed, h.steps) for _, h in sorted(self._here.items()))
+        own = tuple(pair[:2] for pair in seen)
+        moved = own != tuple(pair[:2] for pair in self._progress)
+        here = dict(self._here)
+        stage = next((s for s in range(len(seen)) if not _done(here, s)), None)
+        if stage is not None and not moved and len(self._progress) == len(seen):
+            moved = seen[stage][2] != self._progress[stage][2]  # busy with others
+        self._progress = seen
+        self._wait(now)
+        if moved:
+            self._moved_at = now
+            return []
+        if now - self._moved_at < max(STUCK_S, STUCK_GAPS * self.lateness.usual_s):
+            return []
+        self._moved_at = now
+        peer = self.route[stage] if stage is not None else None
+        if peer is None or peer in self._avoid:
+            return self._restart(now, "a stage does not come on")
+        self._avoid |= {peer}
+        return [Suspect(peer, "does not come on"), FindRoute(*self.without)]
 
     def _restart(
-        self, now: float, without: frozenset[str], why: str, *, soon: bool = False
+        self,
+        now: float,
+        why: str,
+        gone: set[str] | frozenset[str] = frozenset(),
+        avoid: set[str] | frozenset[str] = frozenset(),
+        *,
+        soon: bool = False,
     ) -> list[OriginEffect]:
-        self._reroutes += 1
-        if self._reroutes > MAX_REROUTES:
+        self.reroutes += 1
+        if self.reroutes > MAX_REROUTES:
             return self._fail(f"{why}; the route failed {MAX_REROUTES} times, ask again", None)
-        stops: list[OriginEffect] = [
-            Send(peer, Cancel(self.session, self.turn, len(self.tokens), "rerouting"))
-            for peer in dict.fromkeys(self.route)
-            if peer not in without
-        ]
         self.phase = Phase.REROUTING
-        self._bad_peers |= without
+        self._gone |= gone
+        self._avoid |= avoid
         self._trouble = why
+        self._rerouting_since = now
         self._deadline = now + REROUTE_S
-        return [*stops, FindRoute(self._bad_peers, soon)]
+        self._ask_at = now + self.lateness.late_s
+        return [FindRoute(*self.without, soon)]
+
+    def _elsewhere(self, now: float, why: str, reason: Reason, culprit: str) -> list[OriginEffect]:
+        """A stage failed by itself: another peer may not."""
+        suspect: list[OriginEffect] = []
+        if reason is not Reason.NO_SLOT:
+            suspect = [Suspect(culprit, "failed a step")]
+        return [*suspect, *self._restart(now, why, avoid={culprit})]
 
     def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
         stops: list[OriginEffect] = [
-            Send(peer, Release(self.session))
-            for peer in dict.fromkeys(self.route)
-            if peer not in self._bad_peers
+            Send(peer, Release(self.session)) for peer in sorted(self._used - self._gone)
         ]
-        self._cached = []
+        self._used.clear()
+        self.tokens, self._spans, self._generated = [], (), 0
         self.phase = Phase.FAILED
         return [*stops, Broken(text, reason or Reason.LOST_NEIGHBOUR)]
 
 
-def steps_of(start: int, count: int, given: int) -> list[tuple[int, int]]:
-    """[position, stop) of the steps that send tokens `start` to `count`, of which the first `given` are the prompt.
-
-    An answer that goes on elsewhere is replayed token by token, as it was made: attention adds up in another order
-    for one token than for several, and only the same order gives the same bits.
-    """
-    chunks = [(at, min(at + CHUNK_TOKENS, given)) for at in range(start, given, CHUNK_TOKENS)]
-    return [*chunks, *((at, at + 1) for at in range(max(start, given), count))]
+def _done(here: dict[int, Here], stage: int) -> bool:
+    """Whether `stage` has nothing to do: it computed what came, and what came is what the one before it computed."""
+    mine = here[stage]
+    if mine.computed < mine.received:
+        return False
+    return stage == 0 or mine.received >= here[stage - 1].computed
 
 
-def needs_history(sampling: Sampling) -> bool:
-    """Whether the tail must know the tokens so far: only then do they travel with OPEN."""
-    return (
-        sampling.repetition_penalty != 1.0
-        or sampling.frequency_penalty != 0.0
-        or sampling.presence_penalty != 0.0
-    )
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens `a` and `b` share."""
-    for index, (left, right) in enumerate(zip(a, b, strict=False)):
-        if left != right:
-            return index
-    return min(len(a), len(b))
+def shadowing(opening: Open) -> Open:
+    """The same OPEN for a peer that shadows that stage."""
+    return replace(opening, role=Role.SHADOW)

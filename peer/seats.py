@@ -1,0 +1,141 @@
+"""One session at one place of its route: what came, what was computed, what was handed on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from peer.activation_log import ActivationLog, rows
+from peer.frame_kinds import Finish, Open, Role, Step
+from peer.sampling import Sampling
+
+Run_ = tuple[int, int]  # units [first, stop)
+FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
+
+
+@dataclass(slots=True)
+class Seat:
+    """Inputs of `received` positions came, `submitted` went to the runtime, `computed` came back: counts from position
+    0 on, without holes.
+
+    Steps of an `epoch` that is over are still running in the runtime, and their results are dropped.
+    """
+
+    opening: Open
+    run: Run_
+    sampling: Sampling
+    log: ActivationLog
+    touched: float
+    active: bool = True
+    orphan: bool = False  # its asker is gone; another peer may adopt the session
+    received: int = 0
+    submitted: int = 0
+    computed: int = 0
+    epoch: int = 0
+    in_flight: int = 0
+    waiting: dict[int, Step] = field(default_factory=dict)  # by position
+    waiting_bytes: int = 0
+    asked: tuple[int, float] = (-1, 0.0)  # position and time of the last FEED
+    sampled: dict[int, tuple[int, Finish]] = field(default_factory=dict)  # by position, of this answer
+    history: list[int] = field(default_factory=list)  # for penalties
+    generated: int = 0  # tokens sampled in this answer
+    unfit: int = 0  # steps that the runtime could not place, in a row
+
+    @property
+    def serves(self) -> bool:
+        return self.opening.role == Role.SERVE
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.opening.session, self.opening.stage
+
+    @property
+    def upstream(self) -> str:
+        """Who may send steps: the previous stage, or the asker."""
+        stage = self.opening.stage
+        return self.opening.route[stage - 1] if stage > 0 else self.opening.origin
+
+    @property
+    def is_tail(self) -> bool:
+        return self.opening.stage == len(self.opening.route) - 1
+
+    @property
+    def downstream(self) -> str | None:
+        return None if self.is_tail else self.opening.route[self.opening.stage + 1]
+
+    def shadows(self, stage: int) -> list[str]:
+        """Who shadows place `stage` of this session."""
+        opening = self.opening
+        pairs = zip(opening.shadow_stages, opening.shadows, strict=False)
+        return [peer for place, peer in pairs if place == stage]
+
+    def leans_on(self, peer: str) -> bool:
+        """Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back."""
+        route = self.opening.route
+        if self.opening.stage == 0 or self.is_tail:
+            return peer in (self.downstream, self.upstream, route[0], route[-1])
+        return peer in (self.downstream, self.upstream)
+
+    def is_given(self, position: int) -> bool:
+        """Whether `position` was given, not sampled: its step is computed as a prompt is."""
+        stop, given = 0, True
+        for count in self.opening.spans:
+            stop += count
+            if position < stop:
+                return given
+            given = not given
+        return False
+
+    def take(self, step: Step) -> bool:
+        """Keeps the input of a step until its turn; False when nothing in it is new."""
+        if step.position + step.count <= self.received:
+            return False
+        if step.position < self.received:
+            step = part(step, self.received)
+        known = self.waiting.get(step.position)
+        if known is not None and known.count >= step.count:
+            return False
+        self.waiting[step.position] = step
+        self.waiting_bytes += len(step.tensor.data) - (len(known.tensor.data) if known is not None else 0)
+        self._advance()
+        return True
+
+    def next_step(self) -> Step | None:
+        """Takes the step that comes next out of those that wait."""
+        step = self.waiting.pop(self.submitted, None)
+        if step is None:
+            return None
+        self.waiting_bytes -= len(step.tensor.data)
+        self.submitted += step.count
+        if step.count > 1:  # it may have come over others that lie inside it
+            for position in [at for at in self.waiting if at < self.submitted]:
+                self.waiting_bytes -= len(self.waiting.pop(position).tensor.data)
+        return step
+
+    def rewind(self, position: int, epoch: int) -> None:
+        """The next step is that of `position`; what is under way counts no more."""
+        self.epoch = epoch
+        self.in_flight = 0
+        self.submitted = self.received = position
+        self.computed = min(self.computed, position)
+        self.log.cut(position)
+        self.asked = (-1, 0.0)
+        for at in [at for at in self.waiting if at < position]:
+            self.waiting_bytes -= len(self.waiting.pop(at).tensor.data)
+        self._advance()
+
+    def stop_waiting(self) -> None:
+        """Drops the inputs that wait."""
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        self.received = self.submitted
+
+    def _advance(self) -> None:
+        while (step := self.waiting.get(self.received)) is not None:
+            self.received += step.count
+
+
+def part(step: Step, position: int) -> Step:
+    """The part of `step` from `position` on."""
+    skip = position - step.position
+    tensor = rows(step.tensor, skip, step.count)
+    return Step(step.session, step.turn, step.stage, position, step.count - skip, step.last, tensor)
