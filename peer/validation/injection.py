@@ -1,7 +1,7 @@
 """Decides how a peer that `shoal validate` started disturbs itself: a stalled or failing runtime, a relay in between.
 
-Edge. `shoal join --inject FILE` is for validation only: FILE lies in a private folder of the process that validates, and
-is read once, at the start. Nothing that comes over a connection leads here.
+Edge. `shoal join --inject FILE` is for validation only: FILE lies in a private folder of the process that validates,
+and is read once, at the start. Nothing that comes over a connection leads here.
 """
 
 from __future__ import annotations
