@@ -196,6 +196,9 @@ def parser() -> argparse.ArgumentParser:
     _peer(join)
     _state(join)
     join.add_argument("--quiet", action="store_true", help="print errors only")
+    join.add_argument(
+        "--inject", type=Path, help=argparse.SUPPRESS
+    )  # of validation, see peer.validation.injection
     tabs = command("tabs", "lend tabs of this machine's browsers to a mesh")
     _link(tabs)
     tabs.add_argument(

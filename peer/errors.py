@@ -19,6 +19,12 @@ PeerError
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
+│   └── LogInUse             another process writes the same transaction log
+├── TransactionError         a step of an operation that does not follow from those before
+│   ├── AlreadyBegun         another operation on the same thing is under way
+│   ├── NotBegun             the end of an operation that was not begun
+│   ├── NotAllowed           the thing does not stand so that the operation can begin, or too many are there
+│   └── WrongRecord          a line of the transaction log that no peer can have written
 ├── NoBrowser                a browser or its page that is not there, or a browser that ended by itself
 ├── Interrupted              Ctrl-C came before there was anything to stop politely
 ├── SamplingError            settings or logits that no token can be drawn from
@@ -108,12 +114,36 @@ class CannotServe(MeshError):
     """This peer cannot load or run what the plan gave it."""
 
 
-class NoBrowser(PeerError):
-    """A browser or its page that is not there, or a browser that ended by itself."""
-
-
 class StateUnusable(PeerError):
     """The folder with this machine's keys cannot be read, written or shared."""
+
+
+class LogInUse(StateUnusable):
+    """Another process writes the same transaction log."""
+
+
+class TransactionError(PeerError):
+    """A step of an operation does not follow from those before."""
+
+
+class AlreadyBegun(TransactionError):
+    """Another operation on the same thing is under way."""
+
+
+class NotBegun(TransactionError):
+    """The end of an operation that was not begun."""
+
+
+class NotAllowed(TransactionError):
+    """The thing does not stand so that the operation can begin, or too many are there."""
+
+
+class WrongRecord(TransactionError):
+    """A line of the transaction log that no peer can have written."""
+
+
+class NoBrowser(PeerError):
+    """A browser or its page that is not there, or a browser that ended by itself."""
 
 
 class Interrupted(PeerError):

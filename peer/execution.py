@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ PROVIDERS: Final = {
     "openvino": "OpenVINOExecutionProvider",
 }
 ATTENTION_ROWS: Final = 32  # of GroupQueryAttention on CPUs
+DIGEST_BYTES: Final = 8  # of cached keys and values, compared with those of an honest peer
 KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
 
 
@@ -90,6 +92,10 @@ class Execution:
 
     def move(self, move: Move) -> None:
         self._kv.move(move)
+
+    def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
+        """By key and value array, the hash of what `row` caches at positions [first, stop)."""
+        return self._kv.digest(row, first, stop)
 
     def embed(self, tokens: npt.NDArray[np.int64]) -> Floats:
         """tokens (T,) -> (T, hidden)."""
@@ -239,6 +245,12 @@ class _KvArrays:
             array[move.target, :, : move.length] = array[move.source, :, : move.length]
             if self._cuda:
                 self._write(name, array)
+
+    def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
+        return {
+            name: blake2b(self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+            for name in self._names
+        }
 
     def bind(self, binding: _Binding, span: range) -> None:
         shape = [len(span), self._heads, self.shape.capacity, self._size]

@@ -30,6 +30,7 @@ from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MemberJoined, ModelChosen
+from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
 from peer.signaling_client import (
@@ -124,8 +125,11 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
     servers = tuple(IceServer(s.urls, s.username or None, s.credential or None) for s in client.ice_servers)
     settings = EngineSettings(options.bind, servers)
 
+    disturbance = options.disturbance
+
     def engine() -> Engine:
-        return make(settings)
+        made = make(settings)
+        return made if disturbance is None else disturbance.engine(made)
 
     hello = Hello(PROTOCOL_VERSION, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")
     door.node = Node(hello, engine, door.signal, lambda: os.urandom(CONNECTION_ID_BYTES))
@@ -237,13 +241,18 @@ async def join(
         mesh = door.mesh = Mesh(node, client, store, report)
         mesh.link = invite
         try:
-            fetcher = Fetcher(store, invite.server)
+            fetcher = Fetcher(
+                store,
+                invite.server,
+                mesh.piece_sources,
+                lambda text: report(Phase(named(text, node.state.members), 0, 0)),
+            )
             await _enter(node, client, options, compute)
             model = node.state.model
             assert model is not None
             manifest = await fetcher.manifest(model.model)
-            await fetcher.blobs([manifest.tokenizer])
             mesh.know(manifest)
+            await fetcher.blobs([manifest.tokenizer])
 
             async def rejoin() -> None:
                 await _enter(node, client, options, compute)

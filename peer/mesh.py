@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,23 +19,23 @@ from peer import VERSION
 from peer.asking import Conversation
 from peer.calls import Body
 from peer.errors import BadCommand, NoPlan, PeerError
-from peer.fetch import Fetcher
+from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.measure import UnitTimes
-from peer.mesh_state import LinkFacts, MemberMeasured, Profile, UnitsHeld
+from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, Profile, UnitsHeld
 from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
-from peer.pipeline import Run_
+from peer.pipeline import Run_, StageCore
 from peer.returning import Away, Returning
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
-from planner.store import Store
+from planner.store import BlobRef, Store
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
 
@@ -48,6 +48,7 @@ _COUNTS: Final = (
     *("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes"),
     *("sessions", "active", "steps", "tokens", "tokens_per_s_milli"),
 )
+_MORE_COUNTS: Final = ("tasks", "replayed_bytes")  # that not every kind of peer has
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,28 @@ class Mesh:
     def know(self, manifest: Manifest) -> None:
         """The model is known: this peer can ask, and give others pieces of weights that it has."""
         self.manifest = manifest
-        self.node.pieces = Pieces(self.store, manifest, self.node.dialer.connection)
+        self.node.pieces = Pieces(self.store, manifest, self.node.dialer.connection, self.node.send)
+
+    def piece_sources(self, ref: BlobRef) -> Sequence[PieceSource]:
+        """The connected members that hold a unit of this blob; the coordinator, whose store the server shows, last."""
+        node, manifest, pieces = self.node, self.manifest, self.node.pieces
+        if manifest is None or pieces is None:
+            return ()
+
+        def has(runs: Sequence[Run_]) -> bool:
+            return ref == manifest.tokenizer or any(ref in manifest.blobs(*run) for run in runs)
+
+        def get(peer: str) -> Callable[[BlobRef, int], Awaitable[bytes]]:
+            return lambda ref, index: pieces.fetch(
+                peer, bytes.fromhex(ref.pieces[index]), ref.piece_bytes(index)
+            )
+
+        boss, members = node.coordinator, node.state.members
+        return [
+            PieceSource(peer, get(peer), last_resort=peer == boss)
+            for peer in node.dialer.connected_peers()
+            if peer == boss or (peer in members and has(members[peer].held))
+        ]
 
     def compute(self, options: PeerOptions, fetcher: Fetcher) -> None:
         """Begins to hold what plans give this peer."""
@@ -192,7 +214,8 @@ class Mesh:
         assert model is not None
         assert manifest is not None
         self.options = options
-        room = Room(options.provider, options.threads, model.sessions, model.context)
+        before_call = options.disturbance.before_call if options.disturbance is not None else None
+        room = Room(options.provider, options.threads, model.sessions, model.context, before_call)
         self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
         self.holding = Holding(
@@ -216,7 +239,8 @@ class Mesh:
 
     async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
         """This peer's profile and its links to the other compute members, as one command."""
-        others = [p for p, m in sorted(self.node.state.members.items()) if m.compute and p != self.node.me]
+        members = sorted(self.node.state.members.items())  # of those who are away each measures when it is back
+        others = [p for p, m in members if m.compute and m.status not in AWAY and p != self.node.me]
         links: list[LinkFacts] = []
         for peer in others:
             self.report(Phase(f"measure the link to {self.node.state.members[peer].name}", 0, 0))
@@ -288,6 +312,8 @@ class Mesh:
                 return
 
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
+        if method == "kv_digest":
+            return await self._kv_digest(peer, body)
         if method != "status":
             raise BadCommand(f"unknown request {method[:40]!r}")
         now = time.monotonic()
@@ -306,12 +332,29 @@ class Mesh:
             "steps": core.steps_run,
             "tokens": core.tokens_sampled,
             "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
+            "tasks": len(asyncio.all_tasks()),
             "rtt_us": {
                 other: round((connection.rtt_s or 0) * 1e6)
                 for other in self.node.dialer.connected_peers()
                 if (connection := self.node.dialer.connection(other)) is not None
             },
         }
+
+    async def _kv_digest(self, peer: str, body: Body) -> Body:
+        """What this peer caches of a session at positions [first, stop), for the session's asker only."""
+        first, stop = _whole(body, "first"), _whole(body, "stop")
+        try:
+            session = bytes.fromhex(str(body.get("session")))
+        except ValueError:
+            raise BadCommand("session: expected hex digits") from None
+        if self.serving is None or _asker(self.node.core, session) != peer:
+            raise BadCommand("kv_digest: expected a session of the asker's own")
+        runs = []
+        for run in self.serving.runs:
+            found = await self.serving.digest(run, session, first, stop)
+            if found is not None and found.have:
+                runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
+        return {"runs": runs}
 
     async def _meter_tokens(self) -> None:
         while True:
@@ -337,6 +380,13 @@ class Mesh:
             self.end(f"a defect, please report it: {type(error).__name__}: {error}")
 
 
+def _asker(core: StageCore, session: bytes) -> str | None:
+    for key, seat in core._seats.items():
+        if session in (key, key[0]):
+            return seat.opening.origin
+    return None
+
+
 def _whole(body: Body, name: str) -> int:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
@@ -353,6 +403,7 @@ def checked_report(body: Body) -> Body:
     return {
         **{name: plain(str(body.get(name, ""))[:MAX_SHOWN]) for name in ("name", "agent")},
         **{name: _whole(body, name) for name in _COUNTS},
+        **{name: _whole(body, name) for name in _MORE_COUNTS if name in body},
         "runs": [[_whole(span, "first"), _whole(span, "stop")] for span in spans],
         "rtt_us": {peer: _whole(rtts, peer) for peer in rtts},
     }

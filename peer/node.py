@@ -280,7 +280,8 @@ class Node:
                 else:
                     self.send(peer, Piece(frame.id, ABSENT, b""))
             case Piece():
-                return  # this peer gives, and asks the store
+                if self.pieces is not None:
+                    self.pieces.came(peer, frame)
             case Hello() | Ping() | Pong() | Bye() | ByeAck() | Credit():
                 return  # the connection's own
             case _:
@@ -293,6 +294,8 @@ class Node:
         """The connection to `peer` ended; whatever needed it is told."""
         log.info("connection to %s ended: %s", peer[:8], reason)
         self.calls.gone(peer, reason)
+        if self.pieces is not None:
+            self.pieces.gone(peer)
         self.perform(self.core.peer_gone(peer))
         why = f"peer {_name(self.state, peer)} left" if polite else f"peer {_name(self.state, peer)} was lost"
         for asking in list(self._askings.values()):

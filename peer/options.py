@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.types import Objective
 from signaling.invites import MAX_USES
+
+if TYPE_CHECKING:  # a command line is read before any engine is imported
+    from peer.connection import Engine
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells expect
 BROKEN_PIPE = 141  # exit status when nobody reads standard output any more, as shells expect
@@ -23,6 +28,14 @@ _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Faults that `shoal validate` puts into peers which it started itself; no frame and no request leads here."""
+
+    before_call: Callable[[], None]  # of the model, on the worker: takes its time, or raises
+    engine: Callable[[Engine], Engine]  # may lead the connection's datagrams through a relay
+
+
+@dataclass(frozen=True, slots=True)
 class PeerOptions:
     """What one peer brings: its name, room and way to the network."""
 
@@ -32,6 +45,7 @@ class PeerOptions:
     provider: str
     transport: str
     bind: tuple[str, ...]
+    disturbance: Disturbance | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Gives other peers pieces of weights from this machine's store, a little at a time.
+"""Pieces of weights between peers: gives others what this machine's store has, and asks others for what it lacks.
 
-Edge. One range after the other for each peer, and the next only when the last has left: activations go first.
+Edge. Pieces travel in ranges small enough that an activation behind one waits no longer than a person would notice;
+to each peer one range after the other goes out, and the next only when the last has left.
 """
 
 from __future__ import annotations
@@ -12,26 +13,35 @@ from collections.abc import Callable
 from typing import Final
 
 from peer.connection import Connection
-from peer.errors import BadCommand, PeerError
-from peer.frames import Piece, PieceRequest
+from peer.errors import BadCommand, CannotServe, ConnectionLost, PeerError
+from peer.frames import MAX_RANGE_BYTES, Frame, Piece, PieceRequest
 from planner.errors import PlannerError
 from planner.manifest import Manifest
 from planner.store import PIECE_BYTES, BlobRef, Store
 
-MAX_WAITING: Final = 16  # requests of one peer; an honest one has two or three
+MAX_WAITING: Final = 16  # requests of one peer; an honest one has a handful
+OPEN_RANGES: Final = 2  # of one piece: one on the way, one being read
+RANGE_WITHIN_S: Final = 20.0  # 256 KiB in this time is 13 KB/s
 HERE, ABSENT = 0, 1
 
 log = logging.getLogger(__name__)
 
 
 class Pieces:
-    """`connection(peer)` is the open connection to a peer, if there is one."""
+    """`connection(peer)` is the open connection to a peer, if there is one; `send(peer, frame)` hands a frame over."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, connection: Callable[[str], Connection | None]
+        self,
+        store: Store,
+        manifest: Manifest,
+        connection: Callable[[str], Connection | None],
+        send: Callable[[str, Frame], None],
     ) -> None:
         self._store = store
         self._connection = connection
+        self._send = send
+        self._next_id = 0
+        self._asked: dict[int, tuple[str, asyncio.Future[bytes]]] = {}  # by id: whom, and who waits
         self._places: dict[bytes, tuple[BlobRef, int]] = {}  # SHA-256 of a piece: its blob, its number
         for blob in (*manifest.blobs(0, len(manifest.units)), manifest.tokenizer):
             for index, sha256 in enumerate(blob.pieces):
@@ -53,11 +63,62 @@ class Pieces:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def fetch(self, peer: str, sha256: bytes, size: int) -> bytes:
+        """The piece with that hash from `peer`; whoever asks checks it. Raises CannotServe or ConnectionLost."""
+        made = bytearray(size)
+        offsets = iter(range(0, size, MAX_RANGE_BYTES))
+
+        async def ranges() -> None:
+            for offset in offsets:
+                count = min(MAX_RANGE_BYTES, size - offset)
+                body = await self._range(peer, sha256, offset, count)
+                if len(body) != count:
+                    raise CannotServe(f"it gave {len(body)} bytes of {count}")
+                made[offset : offset + count] = body
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(OPEN_RANGES):
+                    tasks.create_task(ranges())
+        except* PeerError as group:
+            raise group.exceptions[0] from None
+        return bytes(made)
+
+    def came(self, peer: str, frame: Piece) -> None:
+        """Takes an answer; one to nothing is ignored."""
+        whom, waiting = self._asked.get(frame.id, ("", None))
+        if waiting is None or whom != peer or waiting.done():
+            return
+        if frame.status == HERE:
+            waiting.set_result(frame.body)
+        else:
+            waiting.set_exception(CannotServe("it does not have that piece"))
+
+    def gone(self, peer: str) -> None:
+        """Fails what waits for `peer`."""
+        for whom, waiting in self._asked.values():
+            if whom == peer and not waiting.done():
+                waiting.set_exception(ConnectionLost(f"peer {peer} is gone"))
+
     async def close(self) -> None:
         """Ends the answers under way."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _range(self, peer: str, sha256: bytes, offset: int, count: int) -> bytes:
+        self._next_id += 1
+        number = self._next_id
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (peer, waiting)
+        try:
+            self._send(peer, PieceRequest(number, sha256, offset, count))
+            async with asyncio.timeout(RANGE_WITHIN_S):
+                return await waiting
+        except TimeoutError:
+            raise CannotServe("it took too long") from None
+        finally:
+            del self._asked[number]
 
     async def _give(self, peer: str) -> None:
         waiting = self._waiting[peer]

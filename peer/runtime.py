@@ -117,6 +117,24 @@ class _Truncate:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What is cached of a session at positions [first, stop): `arrays` names each key and value array with the
+    hash of its part, so that two peers compare whatever blocks both hold. `have` positions are cached.
+    """
+
+    have: int
+    arrays: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    session: bytes
+    first: int
+    stop: int
+    answer: Callable[[Digest], None]
+
+
 @dataclass(slots=True, eq=False)
 class _Prompt:
     """A step of several tokens under way: `done` of them have run."""
@@ -137,7 +155,8 @@ class StageRuntime:
     """Runs a shard for many sessions. Raises CannotServe when the shard cannot be loaded.
 
     `slots` sessions of up to `context` positions; `deliver` is called on the worker thread, once for every
-    step that is not dropped by a release.
+    step that is not dropped by a release. `before_call` runs on the worker before each call of the model: it may
+    take its time or raise, as validation makes it do.
     """
 
     def __init__(
@@ -148,6 +167,7 @@ class StageRuntime:
         slots: int,
         context: int,
         deliver: Callable[[Done | Refused], None],
+        before_call: Callable[[], None] | None = None,
     ) -> None:
         if context > shard.architecture.context:
             raise ValueError(f"context of at most {shard.architecture.context} expected, got {context}")
@@ -157,7 +177,8 @@ class StageRuntime:
         resident = psutil.Process().memory_info().rss
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
         self._deliver_to = deliver
-        self._inbox: deque[Step | _Release | _Truncate] = deque()
+        self._before_call = before_call or (lambda: None)
+        self._inbox: deque[Step | _Release | _Truncate | _Digest] = deque()
         self._waiting: dict[bytes, deque[Step | _Truncate | _Prompt]] = {}
         self._wake = threading.Condition()
         self._closing = False
@@ -177,6 +198,10 @@ class StageRuntime:
         """Keep the first `length` positions only; steps submitted before run first."""
         self._post(_Truncate(session, length))
 
+    def digest(self, session: bytes, first: int, stop: int, answer: Callable[[Digest], None]) -> None:
+        """Calls `answer` on the worker with what is cached at positions [first, stop), as far as there is any."""
+        self._post(_Digest(session, first, stop, answer))
+
     def lengths(self) -> dict[bytes, int]:
         """Cached positions per session, as of the last finished step."""
         return self._lengths
@@ -192,7 +217,7 @@ class StageRuntime:
         if threading.current_thread() is not self._worker:
             self._worker.join()
 
-    def _post(self, item: Step | _Release | _Truncate) -> None:
+    def _post(self, item: Step | _Release | _Truncate | _Digest) -> None:
         with self._wake:
             self._inbox.append(item)
             self._wake.notify()
@@ -224,6 +249,8 @@ class StageRuntime:
                 case _Release(session):
                     self._waiting.pop(session, None)
                     self._free(session)
+                case _Digest():
+                    self._answer_digest(item)
                 case _Truncate(session) | Step(session):
                     self._waiting.setdefault(session, deque()).append(item)
         self._truncate_due()
@@ -245,6 +272,16 @@ class StageRuntime:
         if move is not None:
             self._execution.move(move)
         self._publish()
+
+    def _answer_digest(self, asked: _Digest) -> None:
+        have = self._slots.length(asked.session)
+        row = self._slots.row(asked.session)
+        stop = min(asked.stop, have)
+        try:
+            arrays = {} if row is None else self._execution.digest(row, min(asked.first, stop), stop)
+            asked.answer(Digest(have, tuple(sorted(arrays.items()))))
+        except Exception:
+            log.exception("a digest failed")
 
     def _publish(self) -> None:
         self._lengths = self._slots.lengths()
@@ -288,6 +325,7 @@ class StageRuntime:
             hidden = np.zeros((len(span), self._shard.architecture.hidden), np.float32)
             for row, (_, value) in steps.items():
                 hidden[row - span.start] = value[0]
+            self._before_call()
             result = self._execution.decode(hidden, span, lengths)
             heads = {
                 row: place
@@ -342,6 +380,7 @@ class StageRuntime:
         assert row is not None
         start = prompt.step.position + prompt.done
         self._execution.ensure(self._slots, row + 1, start + len(piece) + 1)
+        self._before_call()
         result = self._execution.prompt(piece, Row(row, start))
         if not np.isfinite(result).all():
             raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
 from peer.pipeline import FreeSlot, NotRan, Ran, Run_, RunStep
-from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
+from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
 from peer.session import Reason
 from planner.manifest import Manifest
 from planner.shards import make_shard
@@ -38,6 +38,7 @@ class Room:
     threads: int
     slots: int
     context: int
+    before_call: Callable[[], None] | None = None  # validation's, see peer.runtime
 
 
 class Serving:
@@ -114,6 +115,24 @@ class Serving:
         if runtime is not None:
             runtime.release(effect.session)
 
+    async def digest(self, run: Run_, session: bytes, first: int, stop: int) -> Digest | None:
+        """What units `run` cache of a session at positions [first, stop); None when they are not loaded."""
+        runtime = self._runtimes.get(run)
+        if runtime is None:
+            return None
+        found: asyncio.Future[Digest] = self._loop.create_future()
+
+        def tell(digest: Digest) -> None:
+            if not found.done():
+                found.set_result(digest)
+
+        def answer(digest: Digest) -> None:
+            with suppress(RuntimeError):  # the loop closed meanwhile
+                self._loop.call_soon_threadsafe(tell, digest)
+
+        runtime.digest(session, first, stop, answer)
+        return await found
+
     def memory_bytes(self) -> dict[str, int]:
         """Bytes of weights and KV cache over all loaded runs."""
         parts = [runtime.memory_bytes() for runtime in self._runtimes.values()]
@@ -129,7 +148,12 @@ class Serving:
         shard = make_shard(self._manifest, self._store, run[0], run[1], room.provider)
         try:
             return StageRuntime(
-                shard, threads=room.threads, slots=room.slots, context=room.context, deliver=self._from_worker
+                shard,
+                threads=room.threads,
+                slots=room.slots,
+                context=room.context,
+                deliver=self._from_worker,
+                before_call=room.before_call,
             )
         except (RuntimeError, MemoryError, ValueError) as error:
             raise CannotServe(f"units {run[0]}-{run[1] - 1} do not load: {error}") from error

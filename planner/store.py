@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -250,6 +251,7 @@ class BlobWriter:
         self._fd = fd
         self._path = path  # None: the blob is stored already
         self._good = good
+        self._writing = threading.Lock()  # several threads bring pieces; the file has one position
 
     def missing(self) -> list[int]:
         """Indexes of the pieces still to be written, ascending."""
@@ -262,6 +264,10 @@ class BlobWriter:
                 f"blob {self.ref.sha256[:12]} has {len(self.ref.pieces)} pieces, got piece {index}"
             )
         _check_piece(self.ref, index, piece, self.ref.pieces[index])
+        with self._writing:
+            self._write_checked(index, piece)
+
+    def _write_checked(self, index: int, piece: bytes | memoryview) -> None:
         if self._good[index]:
             return
         if self._fd is None or self._path is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 
 import segno
 
@@ -24,7 +25,7 @@ from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, serve
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
 from peer.names import named, names
-from peer.options import MeshOptions, PeerOptions, bytes_text
+from peer.options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from planner.manifest import decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app
@@ -159,15 +160,22 @@ async def run_join(args: argparse.Namespace) -> int:
         ctrl = stack.enter_context(interrupts())
         report = stack.enter_context(reporting(quiet=args.quiet))
         kept = stack.enter_context(kept_identity(args.state, invite.mesh))
-        joining = join(
-            args.link, peer_options(args), Store(args.store), compute=True, report=report, kept=kept
-        )
+        options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+        joining = join(args.link, options, Store(args.store), compute=True, report=report, kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
         tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, tell)
+
+
+def _disturbance(file: Path | None) -> Disturbance | None:
+    if file is None:
+        return None
+    from peer.validation.injection import read_injection
+
+    return read_injection(file)
 
 
 def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int:

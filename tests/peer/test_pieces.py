@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from peer.connection import Connection
-from peer.errors import BadCommand
+from peer.errors import BadCommand, ConnectionLost
 from peer.frames import Frame, Piece, PieceRequest
 from peer.pieces import MAX_WAITING, Pieces
 from planner.manifest import Manifest
@@ -47,11 +47,15 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
+def nowhere(peer: str, frame: Frame) -> None:
+    raise ConnectionLost(f"{peer} is not there")
+
+
 def shelf(store: Store, line: Line | None) -> tuple[Pieces, BlobRef]:
     blob = store.put_blob([BYTES])
     absent = BlobRef("0" * 64, 4, ("1" * 64,))
     manifest: Any = SimpleNamespace(blobs=lambda *_: (blob, absent), units=(), tokenizer=blob)
-    return Pieces(store, cast(Manifest, manifest), lambda _: cast(Connection, line)), blob
+    return Pieces(store, cast(Manifest, manifest), lambda _: cast(Connection, line), nowhere), blob
 
 
 async def test_ranges_of_pieces(store: Store) -> None:

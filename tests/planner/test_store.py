@@ -118,6 +118,21 @@ def test_writer_takes_pieces_in_any_order(store: Store) -> None:
         assert again.commit() == store.blob_path(ref.sha256)
 
 
+def test_threads_that_bring_pieces_of_one_blob_do_not_mix_them_up(store: Store) -> None:
+    whole = random.Random(5).randbytes(12 * PIECE_BYTES)
+    pieces = [whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES)]
+    ref = BlobRef(
+        hashlib.sha256(whole).hexdigest(), len(whole), tuple(hashlib.sha256(p).hexdigest() for p in pieces)
+    )
+    with store.writer(ref) as writer:
+        threads = [threading.Thread(target=writer.write_piece, args=one) for one in enumerate(pieces)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert writer.commit().read_bytes() == whole
+
+
 def test_writer_continues_with_what_was_verified(store: Store) -> None:
     content = blob(3 * PIECE_BYTES)
     ref = ref_of(content)

@@ -14,7 +14,15 @@ import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
 import type { Manifest } from './manifest';
 import { abilities, candidate } from './measure';
-import { type LinkFacts, type ModelChosen, type Profile, routeOf, type Run, serving } from './mesh_state';
+import {
+  isAway,
+  type LinkFacts,
+  type ModelChosen,
+  type Profile,
+  routeOf,
+  type Run,
+  serving,
+} from './mesh_state';
 import { Meter } from './meter';
 import type { Node } from './node';
 import { type Away, Returning } from './returning';
@@ -301,8 +309,9 @@ export class Mesh {
   /** Reports this peer's profile and its links to the other members that compute. */
   async tellMeasured(profile: Profile): Promise<void> {
     const { node } = this;
+    // Those who are away measure when they are back.
     const others = [...node.state.members.values()].filter(
-      ({ peer, compute }) => compute && peer !== node.me,
+      (member) => member.compute && member.peer !== node.me && !isAway(member),
     );
     const links: LinkFacts[] = [];
     for (const { peer, name } of others) {

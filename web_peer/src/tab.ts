@@ -18,6 +18,7 @@ const HIDDEN_GRACE_MS = 20_000; // a glance at another tab is no reason to move 
 const BATTERY_LOW = 0.2;
 export const ASKED = 'paused by hand';
 const FROZEN = 'the browser froze the tab';
+const HIDDEN = 'the tab is hidden';
 const OFFLINE = 'the network is gone';
 const HARD: ReadonlySet<string> = new Set([ASKED, FROZEN, OFFLINE]); // the others drain: it serves if nobody else can
 const TAKE_OVER_LOOK_MS = 500;
@@ -224,20 +225,18 @@ export class Tab {
     const options = { signal };
     const grace = this.options.hiddenGraceMs ?? HIDDEN_GRACE_MS;
     let hidden: ReturnType<typeof setTimeout> | undefined;
-    document.addEventListener(
-      'visibilitychange',
-      () => {
-        clearTimeout(hidden);
-        const text = 'the tab is hidden';
-        if (document.visibilityState === 'visible') this.because(text, false);
-        else hidden = setTimeout(() => this.because(text, true), grace);
-      },
-      options,
-    );
+    const look = (): void => {
+      clearTimeout(hidden);
+      if (document.visibilityState === 'visible') this.because(HIDDEN, false);
+      else hidden = setTimeout(() => this.because(HIDDEN, true), grace);
+    };
+    document.addEventListener('visibilitychange', look, options);
+    look(); // it may have been opened behind another
     document.addEventListener('freeze', () => this.because(FROZEN, true), options);
     document.addEventListener('resume', () => this.because(FROZEN, false), options);
     window.addEventListener('offline', () => this.because(OFFLINE, true), options);
     window.addEventListener('online', () => this.because(OFFLINE, false), options);
+    if (!navigator.onLine) this.because(OFFLINE, true);
     window.addEventListener('pagehide', () => this.close(), options);
     void this.watchBattery(signal);
   }

@@ -1,0 +1,185 @@
+"""Compute peers as processes of their own, which can be killed, frozen and started again as the same peers.
+
+Edge. A process is ended by its id, and none outlives the block that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import psutil
+
+from peer.errors import CannotServe
+from peer.tabs import OpenTab, TabOptions, open_tab
+from peer.validation.injection import Injection, leave_order
+
+STOP_WITHIN_S: Final = 10.0
+COMPLAINT_CHARS: Final = 2000  # of what a peer wrote last, shown when it ended by itself
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What every started peer is given. `relay` "": peers reach each other directly."""
+
+    link: str
+    store: Path
+    folder: Path
+    memory_bytes: int
+    threads: int
+    transport: str
+    relay: str
+
+
+class Child(Protocol):
+    """A compute peer that can be hurt."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Starts it, the first time or again, as the same peer."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the process that computes; nothing when it is gone."""
+
+    def order(self, what: str) -> None:
+        """Leaves an order for its runtime (peer.validation.injection)."""
+
+    async def end(self) -> None:
+        """Ends it, whatever it does."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that computes; None while it does not run."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+
+    def complaint(self) -> str:
+        """What it wrote last, for people."""
+
+
+class JoinedProcess:
+    """`shoal join` with a state folder of its own: started again, it is the same peer."""
+
+    def __init__(self, name: str, how: How) -> None:
+        self.name = name
+        self._how = how
+        self._place = how.folder / name.replace(" ", "-")
+        self._place.mkdir()
+        self._orders = self._place / "orders"
+        self._inject = self._place / "inject"
+        self._inject.write_text(Injection(self._orders, how.relay, name).to_json())
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        how = self._how
+        self._orders.unlink(missing_ok=True)
+        command: Sequence[str] = (
+            *(sys.executable, "-m", "peer.cli", "join", "-", "--name", self.name),
+            *("--memory", str(how.memory_bytes), "--threads", str(how.threads)),
+            *("--transport", how.transport, "--bind", "127.0.0.1", "--quiet"),
+            *("--store", str(how.store), "--state", str(self._place), "--inject", str(self._inject)),
+        )
+        with (self._place / "wrote").open("ab") as wrote:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=wrote,
+                stderr=wrote,
+                start_new_session=True,  # Ctrl-C in the terminal is for this program, which then ends its peers
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(how.link.encode() + b"\n")
+        self._process.stdin.close()
+
+    def send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def order(self, what: str) -> None:
+        leave_order(self._orders, what)
+
+    async def end(self) -> None:
+        if self._process is None:
+            return
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        await self._process.wait()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self.running else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def complaint(self) -> str:
+        with suppress(OSError):
+            return (self._place / "wrote").read_text(errors="replace")[-COMPLAINT_CHARS:].strip()
+        return ""
+
+
+class Tab:
+    """A browser with one tab of the mesh's page. Signals go to the tab's own process, not to the browser's."""
+
+    def __init__(self, name: str, browser: str, link: str, memory_bytes: int, folder: Path) -> None:
+        self.name = name
+        self._browser = browser
+        self._link = link
+        self._options = TabOptions(True, memory_bytes, name, folder / name.replace(" ", "-"))
+        self._stack: AsyncExitStack | None = None
+        self._tab: OpenTab | None = None
+
+    async def start(self) -> None:
+        await self.end()  # a browser stays when its tab was killed
+        stack = AsyncExitStack()
+        self._tab = await stack.enter_async_context(open_tab(self._browser, self._link, self._options))
+        self._stack = stack
+
+    def send(self, number: signal.Signals) -> None:
+        if (pid := self.pid) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def order(self, what: str) -> None:
+        raise CannotServe(f"{self.name}: a tab takes no orders of validation, got {what!r}")
+
+    async def end(self) -> None:
+        stack, self._stack, self._tab = self._stack, None, None
+        if stack is not None:
+            await stack.aclose()
+
+    @property
+    def pid(self) -> int | None:
+        """The renderer that occupies most: Chromium keeps others for its own pages."""
+        if self._tab is None:
+            return None
+        found: list[tuple[int, int]] = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._tab.process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if _is_renderer(process.cmdline()):
+                        found.append((process.memory_info().rss, process.pid))
+        return max(found)[1] if found else None
+
+    @property
+    def running(self) -> bool:
+        return self.pid is not None
+
+    def complaint(self) -> str:
+        return ""
+
+
+def _is_renderer(command: Sequence[str]) -> bool:
+    return any(word in ("--type=renderer", "-contentproc", "tab") for word in command)

@@ -1,0 +1,60 @@
+"""Writes breakers.json: what happened to peers and links, and how their breakers stood, for both languages."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tracing import beside, written
+
+from peer.breakers import CALM_MS, PROBE_MS, QUIET_MS, WINDOW_MS, Breakers, link
+
+PATH = beside(__file__, "breakers.json")
+SEED = 20261128
+TRACES = 12
+OPS = 60
+KEYS = ("pa", "pb", "10", link("pa", "pb"), link("pb", "pa"))
+PAUSES = (0, 1, 40, 300, QUIET_MS - 1, QUIET_MS, 2 * QUIET_MS, PROBE_MS, WINDOW_MS, CALM_MS)
+OFTEN = (10, 10, 20, 20, 4, 8, 4, 2, 1, 1)
+DEEDS = ("failed", "slow", "succeeded", "stepped", "chosen", "broke", "forget")
+
+
+def trace(number: int) -> dict[str, Any]:
+    rng = random.Random(SEED + number)
+    breakers, now, ops = Breakers(), rng.randrange(10**6), list[dict[str, Any]]()
+    keys = KEYS[: rng.choice((1, 2, 5))]
+    often = rng.choice(((3, 3, 3, 10, 4, 1, 0), (1, 8, 1, 4, 3, 0, 0), (4, 1, 6, 2, 6, 2, 1)))
+    usual = rng.choice((900, 20_000, 300_000))
+    for _ in range(OPS):
+        now += rng.choices(PAUSES, OFTEN)[0]
+        key, deed = rng.choice(keys), rng.choices(DEEDS, often)[0]
+        op: dict[str, Any] = {"now": now, "key": key, "do": deed}
+        if deed == "stepped":
+            op["took_us"] = max(1, round(usual * rng.choice((0.5, 1, 1, 1, 1.5, 5, 40))))
+            op["gives"] = breakers.stepped(key, now, op["took_us"])
+        elif deed == "forget":
+            breakers.forget(key)
+        else:
+            getattr(breakers, deed)(key, now)
+        ops.append(
+            {
+                **op,
+                "allows": [breakers.allows(each, now) for each in keys],
+                "order": breakers.order(keys, now),
+                "shown": [list(pair) for pair in breakers.shown(now)],
+                "quiet_until": breakers.quiet_until(key),
+            }
+        )
+    return {"name": f"random history of seed {SEED + number}", "keys": list(keys), "ops": ops}
+
+
+def text() -> str:
+    about = (
+        "Histories of breakers, times in ms: what happened to `key` at `now`, then whether each of `keys` is allowed, "
+        "their order, every breaker that is not closed, and until when that of `key` is left alone."
+    )
+    return written(about, {"traces": [trace(number) for number in range(TRACES)]})
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
