@@ -12,13 +12,15 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from peer.askings import Outcome
 from peer.chat_template import Message
+from peer.effects import Broken, Emit, Ended
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, NoPlan
-from peer.mesh_state import PlanRecord
 from peer.names import named
-from peer.node import Node, Outcome
+from peer.node import Node
+from peer.routes import Route
 from peer.sampling import Sampling
-from peer.session import Ask, Broken, Emit, Ended, OriginSession, Phase, room_for
+from peer.session import Ask, OriginSession, Phase, room_for
 from peer.text import StopStrings, Text
 
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
@@ -84,7 +86,7 @@ class Conversation:
     async def tokens(self, prompt: Sequence[int], settings: Settings) -> AsyncGenerator[Delta | Finished]:
         """Answers a prompt of token ids. Closing the generator early stops the answer on every stage."""
         begun = time.perf_counter()
-        plan = await self._plan(settings.plan_wait_s)
+        route = await self._route(settings.plan_wait_s)
         model = self._node.state.model
         if model is None or not prompt:
             raise ContextOverflow("the prompt is empty; ask something")
@@ -94,15 +96,15 @@ class Conversation:
             settings.sampling,
             () if settings.ignore_end else self._text.end_tokens,
         )
-        await self._connect(plan)
-        if not self._node.attached(self._core.session):
+        await self._connect(route)
+        if not self._node.askings.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
         if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             raise AnswerFailed("this conversation is being answered; stop that answer, or wait for its end")
         while not self._outcomes.empty():
             self._outcomes.get_nowait()
         session = self._core.session
-        self._node.perform_origin(session, self._core.begin(time.monotonic(), plan, ask))
+        self._node.askings.perform(session, self._core.begin(time.monotonic(), route, ask))
         cached = self._core.start
         try:
             async for piece in self._stream(begun, ask, cached, StopStrings(settings.stop)):
@@ -112,7 +114,7 @@ class Conversation:
 
     def stop(self) -> None:
         """Ends the answer under way; what came so far stays."""
-        self._node.perform_origin(self._core.session, self._core.cancel())
+        self._node.askings.perform(self._core.session, self._core.cancel())
 
     def close(self) -> None:
         """Frees the session's slots on every stage."""
@@ -149,18 +151,23 @@ class Conversation:
                 case Broken(text, _):
                     raise AnswerFailed(text)
 
-    async def _plan(self, wait_s: float) -> PlanRecord:
+    async def _route(self, wait_s: float) -> Route:
         node = self._node
-        if not await node.until(lambda state: state.serving() is not None, wait_s):
+        if not await node.until(lambda _: node.askings.route() is not None, wait_s):
             reason = named(node.state.refused, node.state.members) or "its peers are still loading"
             raise NoPlan(f"the mesh cannot answer yet: {reason}")
-        plan = node.state.serving()
-        assert plan is not None
-        return plan
+        route = node.askings.route()
+        assert route is not None
+        return route
 
-    async def _connect(self, plan: PlanRecord) -> None:
-        """Connects to every stage at once, so that a token or a refusal finds its way from any of them."""
-        others = [peer for peer in dict.fromkeys(plan.route) if peer != self._node.me]
+    async def _connect(self, route: Route) -> None:
+        """Connects to every stage at once, so that a token or a refusal finds its way from any of them, and begins to
+        connect to those that stand by.
+        """
+        others = [peer for peer in dict.fromkeys(route.peers) if peer != self._node.me]
+        for _, peer in route.shadows:
+            if peer != self._node.me:
+                self._node.dialer.prepare(peer)
         try:
             await asyncio.gather(*(self._node.dialer.dial(peer) for peer in others))
         except (ConnectFailed, ConnectionLost) as error:

@@ -217,6 +217,11 @@ class Connection:
         return self._heartbeat.rtt_s
 
     @property
+    def timeout_s(self) -> float | None:
+        """How long an answer of the other peer may take before it is late; None until the first one."""
+        return self._heartbeat.timeout_s
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes of frames that wait here, not counting what the engine has."""
         return sum(sender.queued_bytes for sender in self._senders.values())

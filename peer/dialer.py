@@ -105,6 +105,12 @@ class Dialer:
         self._ensure_attempt(peer, line)
         return await future
 
+    def prepare(self, peer: str) -> None:
+        """Begins to connect to `peer`, which may be needed soon."""
+        line = self._line(peer)
+        if line.open is None and not self._closing:
+            self._ensure_attempt(peer, line)
+
     def described(self, peer: str, connection_id: bytes, kind: SignalKind, sdp: str) -> None:
         """Takes a verified offer or answer of another member."""
         if self._closing:

@@ -248,7 +248,9 @@ class _KvArrays:
 
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
         return {
-            name: blake2b(self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+            name: blake2b(
+                self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES
+            ).hexdigest()
             for name in self._names
         }
 

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from peer.effects import StageEffect
 from peer.errors import ConnectFailed, ConnectionLost, PeerError
 from peer.fetch import Progress
 from peer.mesh_state import MeshState, PlanRecord
-from peer.pipeline import Run_, StageCore, StageEffect
+from peer.pipeline import StageCore
+from peer.seats import Run_
 from peer.serving import Serving
 from planner.errors import PlannerError
 
@@ -151,21 +153,30 @@ class Holding:
         return run not in self._wanted()
 
     async def _meet_neighbours(self) -> None:
-        """Connects to the next stage of each plan (the last to the first), so that the first token need not wait."""
+        """Connects to everyone who may hold the next stage of each plan (of the last: the first), so that neither the
+        first token nor one after a loss need wait.
+        """
         state = self._state()
+        wanted: dict[str, None] = {}
         for plan in (state.proposed, state.plan):
-            route = plan.route if plan is not None else ()
-            for place, peer in enumerate(route):
-                following = route[(place + 1) % len(route)]
-                if peer == self._me and following != self._me:
-                    try:
-                        await self._dial(following)
-                    except (ConnectFailed, ConnectionLost) as error:
-                        log.info("no connection to the next stage: %s", error)
+            stages = plan.stages if plan is not None else ()
+            for place, stage in enumerate(stages):
+                if self._me in (stage.primary, *stage.standbys):
+                    following = stages[(place + 1) % len(stages)]
+                    wanted |= dict.fromkeys((following.primary, *following.standbys))
+        for peer in wanted:
+            if peer != self._me and peer in state.members:
+                try:
+                    await self._dial(peer)
+                except (ConnectFailed, ConnectionLost) as error:
+                    log.info("no connection to the next stage: %s", error)
 
     def _tell_core(self) -> None:
         plans = {
-            version: tuple((stage.primary, (stage.first, stage.stop)) for stage in plan.stages)
+            version: tuple(
+                (frozenset((stage.primary, *stage.standbys)), (stage.first, stage.stop))
+                for stage in plan.stages
+            )
             for version, plan in self._plans.items()
         }
         self._core.serve(plans, dict.fromkeys(self._serving.runs, self._slots))

@@ -28,8 +28,8 @@ from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
-from peer.pipeline import Run_, StageCore
 from peer.returning import Away, Returning
+from peer.seats import Run_, StageCore
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
@@ -239,7 +239,9 @@ class Mesh:
 
     async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
         """This peer's profile and its links to the other compute members, as one command."""
-        members = sorted(self.node.state.members.items())  # of those who are away each measures when it is back
+        members = sorted(
+            self.node.state.members.items()
+        )  # of those who are away each measures when it is back
         others = [p for p, m in members if m.compute and m.status not in AWAY and p != self.node.me]
         links: list[LinkFacts] = []
         for peer in others:

@@ -9,14 +9,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, assert_never
 
+from peer.askings import Askings, Outcome
+from peer.breakers import Breakers
 from peer.bundles import bundled, frames_of
 from peer.calls import Body, Calls
 from peer.connection import Engine
 from peer.coordinating import Coordinating, body_of
 from peer.dialer import Dialer
+from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.errors import BadCommand, ConnectionLost, FrameError, NotAdmitted, PeerError, WrongChannel
 from peer.frames import (
     Bundle,
@@ -25,8 +27,10 @@ from peer.frames import (
     Cancel,
     Credit,
     Entry,
+    Feed,
     Frame,
     Hello,
+    Here,
     Open,
     Piece,
     PieceRequest,
@@ -41,38 +45,25 @@ from peer.frames import (
     Snapshot,
     Step,
     Token,
+    Where,
 )
 from peer.links import Prober
-from peer.mesh_state import AWAY, Command, MeshState, apply, decode_command, decode_state
+from peer.mesh_state import Command, MeshState, apply, decode_command, decode_state
 from peer.pieces import ABSENT, Pieces
-from peer.pipeline import FreeSlot, NotRan, Ran, RunStep, StageCore, StageEffect
+from peer.pipeline import StageCore
 from peer.serving import Serving
-from peer.session import (
-    Broken,
-    Emit,
-    Ended,
-    FindRoute,
-    OriginEffect,
-    OriginSession,
-    Phase,
-    Reason,
-    Send,
-)
+from peer.session import PATIENCE_S, OriginSession
+from peer.spares import Spares
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
-TICK_S: Final = 0.25  # deadlines of askers and leases of stages are looked at this often
+TICK_S: Final = 0.25  # leases of stages are looked at this often
+SPARE_BYTES: Final = 64 * 1024  # waiting towards a peer: beyond that nothing is sent to shadows there
+PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
+PATIENCE_FLOOR_S: Final = 0.08  # a process that competes for its processor answers no sooner
+PATIENCE_CEILING_S: Final = 1.0
 
 log = logging.getLogger(__name__)
-Outcome = Emit | Ended | Broken
-
-
-@dataclass(slots=True)
-class Asking:
-    """A session of this peer and who listens to it."""
-
-    core: OriginSession
-    listener: Callable[[Outcome], None]
 
 
 class Node:
@@ -98,7 +89,10 @@ class Node:
         self.prober = Prober(self.send, time.perf_counter)
         self.on_state: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str, str, bool], None]] = []
-        self._askings: dict[bytes, Asking] = {}
+        self.breakers = Breakers()
+        self.askings = Askings(self, self.breakers)
+        self.spares = Spares(self.send_or_lose, self._has_room)
+        self._reports: set[asyncio.Task[None]] = set()
         self._measuring: set[str] = set()  # peers whose link is measured for them now
         self._state_event = asyncio.Event()
         self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
@@ -113,12 +107,11 @@ class Node:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
-        for asking in list(self._askings.values()):
-            for effect in asking.core.cancel(reason):
-                if isinstance(effect, Send):
-                    self._send_or_lose(effect.peer, effect.frame)
-                else:
-                    asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
+        self.askings.close(reason)
+        self.spares.close()
+        for report in list(self._reports):
+            report.cancel()
+        await asyncio.gather(*self._reports, return_exceptions=True)
         await self.calls.close()
         await self.dialer.close(reason)
 
@@ -139,15 +132,18 @@ class Node:
     def perform(self, effects: list[StageEffect]) -> None:
         """Does what a stage decided."""
         sends: dict[str, list[Frame]] = {}
+        spare: list[Spare] = []
         for effect in effects:
             if isinstance(effect, Send):
                 sends.setdefault(effect.peer, []).append(effect.frame)
+            elif isinstance(effect, Spare):
+                spare.append(effect)
         for peer, frames in sends.items():
             for frame in frames if peer == self.me or len(frames) == 1 else bundled(frames):
-                self._send_or_lose(peer, frame)
+                self.send_or_lose(peer, frame)
         for effect in effects:  # after the sends: the worker, once woken, competes with this thread
             match effect:
-                case Send():
+                case Send() | Spare():
                     continue
                 case RunStep() if self.serving is not None:
                     self.serving.submit(effect)
@@ -157,6 +153,8 @@ class Node:
                     raise BadCommand("this peer runs no units")
                 case _:
                     assert_never(effect)
+        for extra in spare:
+            self.spare(extra.peer, extra.frame)
 
     def results(self, results: list[Ran | NotRan]) -> None:
         """Workers finished or refused steps."""
@@ -168,43 +166,62 @@ class Node:
                     try:
                         effects += self.core.ran(time.monotonic(), result)
                     except PeerError as error:  # it ends this session, and no other whose result came along
-                        effects += self.core.not_ran(_failed(result, error))
+                        effects += self.core.not_ran(time.monotonic(), _failed(result, error))
                 case NotRan():
-                    effects += self.core.not_ran(result)
+                    effects += self.core.not_ran(time.monotonic(), result)
         self.perform(effects)
 
     # --- asking
 
     def attach(self, core: OriginSession, listener: Callable[[Outcome], None]) -> None:
         """Takes a session of this peer in."""
-        self._askings[core.session] = Asking(core, listener)
+        self.askings.attach(core, listener)
 
     def detach(self, session: bytes) -> None:
         """Lets a session go; its slots are freed on every stage, and its listener hears of the end."""
-        asking = self._askings.get(session)
-        if asking is not None:
-            self.perform_origin(session, asking.core.release())
-            del self._askings[session]
+        self.askings.detach(session)
 
-    def attached(self, session: bytes) -> bool:
-        """Whether `session` was taken in and not let go."""
-        return session in self._askings
+    def spare(self, peer: str, frame: Frame) -> None:
+        """Hands a frame to a peer that shadows a stage, when there is room."""
+        self.spares.put(peer, frame)
 
-    def perform_origin(self, session: bytes, effects: list[OriginEffect]) -> None:
-        """Does what a session decided."""
-        asking = self._askings.get(session)
-        for effect in effects:
-            match effect:
-                case Send(peer, frame):
-                    self._send_or_lose(peer, frame)
-                case Emit() | Ended() | Broken():
-                    if asking is not None:
-                        asking.listener(effect)
-                case FindRoute(soon=soon):
-                    if asking is not None and not soon:
-                        self._try_route(asking)
-                case _:
-                    assert_never(effect)
+    def patience_s(self, peer: str) -> float:
+        """How long `peer` may take to say where it is."""
+        connection = self.dialer.connection(peer)
+        if peer == self.me or connection is None or connection.timeout_s is None:
+            return PATIENCE_S
+        patience = max(connection.timeout_s * PATIENCE_TIMES, PATIENCE_FLOOR_S)
+        return min(patience, PATIENCE_CEILING_S)
+
+    def hopeful(self) -> bool:
+        """Whether a plan may come that holds what was lost."""
+        if self.coordinating is None and (
+            self.coordinator is None or self.dialer.connection(self.coordinator) is None
+        ):
+            return False
+        return not self.state.refused
+
+    def hinted(self, peer: str) -> None:
+        """Signaling says that `peer` went away: that is no proof, and a reason to ask it."""
+        self.askings.hint(peer)
+
+    def suspected(self, peer: str, why: str) -> None:
+        """A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it."""
+        log.info("peer %s %s", peer[:8], why)
+        self.breakers.failed(peer, int(time.monotonic() * 1000))
+        asyncio.get_running_loop().call_soon(self.askings.hint, peer)
+        report = asyncio.ensure_future(self._report_suspect(peer))
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def _report_suspect(self, peer: str) -> None:
+        try:
+            if self.coordinating is not None:
+                self.coordinating.answer(self.me, "suspect", {"peer": peer})
+            elif self.coordinator is not None and self.coordinator != peer:
+                await self.calls.call(self.coordinator, "suspect", {"peer": peer})
+        except (PeerError, TimeoutError) as error:
+            log.debug("the coordinator did not hear of it: %s", error)
 
     async def idle(self) -> None:
         """Waits until no session is being answered on this peer's stages."""
@@ -232,14 +249,7 @@ class Node:
         self._state_event.set()
         for listener in self.on_state:
             listener()
-        for asking in list(self._askings.values()):
-            for peer in asking.core.route:
-                member = self.state.members.get(peer)
-                if member is None or member.status in AWAY:
-                    why = f"peer {_name(self.state, peer)} left the mesh"
-                    effects = asking.core.peer_gone(time.monotonic(), peer, why)
-                    self.perform_origin(asking.core.session, effects)
-            self._try_route(asking)
+        self.askings.state_changed()
 
     async def tell_coordinator(self, method: str, command: Command | None) -> None:
         """Reports to the coordinator, which may be this peer. Raises ConnectionLost, MeshError or TimeoutError."""
@@ -260,7 +270,7 @@ class Node:
         match frame:
             case Bundle():
                 self._session_frames(peer, frames_of(frame), now)
-            case Step() | Token() | Open() | Cancel() | Release() | Refuse():
+            case Step() | Token() | Open() | Cancel() | Release() | Refuse() | Feed() | Where() | Here():
                 self._session_frames(peer, [frame], now)
             case Request():
                 self.calls.requested(peer, frame)
@@ -296,12 +306,10 @@ class Node:
         self.calls.gone(peer, reason)
         if self.pieces is not None:
             self.pieces.gone(peer)
-        self.perform(self.core.peer_gone(peer))
+        self.spares.forget(peer)
+        self.perform(self.core.peer_gone(time.monotonic(), peer))
         why = f"peer {_name(self.state, peer)} left" if polite else f"peer {_name(self.state, peer)} was lost"
-        for asking in list(self._askings.values()):
-            self.perform_origin(
-                asking.core.session, asking.core.peer_gone(time.monotonic(), peer, f"{why} ({reason})")
-            )
+        self.askings.gone(peer, f"{why} ({reason})")
         if self.coordinating is not None:
             self.coordinating.gone(peer, reason)
         for listener in self.on_gone:
@@ -321,19 +329,21 @@ class Node:
                     effects += self.core.step(now, peer, frame)
                 case Token():
                     effects += self.core.token(now, peer, frame)
-                    asking = self._askings.get(frame.session)
-                    if asking is not None:
-                        self.perform_origin(frame.session, asking.core.token(now, peer, frame))
+                    self.askings.frame(now, peer, frame)
                 case Open():
                     effects += self.core.open(now, peer, frame)
+                case Feed():
+                    effects += self.core.feed(now, peer, frame)
+                    if not frame.stage:
+                        self.askings.frame(now, peer, frame)
+                case Where():
+                    effects += self.core.where(peer, frame)
                 case Cancel():
                     effects += self.core.cancel(peer, frame)
                 case Release():
                     effects += self.core.release(peer, frame)
-                case Refuse():
-                    asking = self._askings.get(frame.session)
-                    if asking is not None:
-                        self.perform_origin(frame.session, asking.core.refused(now, peer, frame))
+                case Refuse() | Here():
+                    self.askings.frame(now, peer, frame)
                 case Probe():
                     self.prober.probed(peer, frame)
                 case ProbeAck():
@@ -342,7 +352,7 @@ class Node:
                     raise WrongChannel(f"BUNDLE: {type(frame).__name__} does not travel in bundles")
         self.perform(effects)
 
-    def _send_or_lose(self, peer: str, frame: Frame) -> None:
+    def send_or_lose(self, peer: str, frame: Frame) -> None:
         try:
             self.send(peer, frame)
         except FrameError as error:  # this side's fault, which says nothing about the other peer
@@ -351,11 +361,9 @@ class Node:
             log.debug("not sent to %s: %s", peer[:8], error)
             asyncio.get_running_loop().call_soon(self.disconnected, peer, str(error), False)
 
-    def _try_route(self, asking: Asking) -> None:
-        plan = self.state.serving()
-        if plan is not None and asking.core.phase is Phase.REROUTING:
-            effects = asking.core.reroute(time.monotonic(), plan)
-            self.perform_origin(asking.core.session, effects)
+    def _has_room(self, peer: str) -> bool:
+        connection = self.dialer.connection(peer)
+        return connection is None or connection.queued_bytes < SPARE_BYTES
 
     def _entry(self, peer: str, frame: Entry) -> None:
         if peer != self.coordinator or frame.term < self.state.term:
@@ -406,13 +414,12 @@ class Node:
 
     def _look(self, now: float) -> None:
         self.perform(self.core.tick(now))
-        for asking in list(self._askings.values()):
-            self._try_route(asking)
-            self.perform_origin(asking.core.session, asking.core.tick(now))
 
 
 def _failed(result: Ran, error: PeerError) -> NotRan:
-    return NotRan(result.session, result.turn, result.position, 0, Reason.FAILED, str(error)[:MAX_WHY])
+    return NotRan(
+        result.run, result.session, result.epoch, result.position, 0, Reason.FAILED, str(error)[:MAX_WHY]
+    )
 
 
 def _name(state: MeshState, peer: str) -> str:

@@ -103,6 +103,11 @@ class StageCore:
         """Sessions that are being answered."""
         return len({session for (session, _), seat in self._seats.items() if seat.active and seat.serves})
 
+    def asker(self, session: bytes) -> str | None:
+        """Who asks `session`; None for one that has no seat here."""
+        places = self._places.get(session)
+        return self._seats[session, places[0]].opening.origin if places else None
+
     def active_on(self, run: Run_) -> int:
         """Sessions that are being answered with units `run`."""
         return sum(seat.active and seat.serves for seat in self._seats.values() if seat.run == run)

@@ -69,6 +69,7 @@ class Step:
         0  # a decode batch with this step has at most so many rows (0: no bound), so that stages overlap
     )
     prompt: bool = False
+    behind: bool = False  # nobody waits for it: it runs when nothing else does
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,11 +298,20 @@ class StageRuntime:
             del self._waiting[session]
         self._truncate_due()
 
+    def _due(self) -> list[bytes]:
+        """The sessions to look at now: those that somebody waits for, or all when there are none."""
+        urgent = [
+            session
+            for session, queue in self._waiting.items()
+            if any(not isinstance(item, _Truncate) and not _step_of(item).behind for item in queue)
+        ]
+        return urgent or list(self._waiting)
+
     def _decode_batch(self) -> None:
         """Run the waiting one-token steps of all sessions, as few calls as their rows allow."""
         ready: dict[int, tuple[Step, Floats]] = {}
-        for queue in list(self._waiting.values()):
-            step = queue[0]
+        for session in self._due():
+            step = self._waiting[session][0]
             if not isinstance(step, Step) or not _is_decode(step):
                 continue
             if step.most_rows and len(ready) >= step.most_rows:
@@ -346,7 +356,8 @@ class StageRuntime:
 
     def _prompt_piece(self) -> None:
         """Run one piece of the first waiting prompt."""
-        for session, queue in self._waiting.items():  # noqa: B007 - used after the loop
+        for session in self._due():
+            queue = self._waiting[session]
             first = queue[0]
             if isinstance(first, _Prompt) or (isinstance(first, Step) and not _is_decode(first)):
                 break
@@ -487,6 +498,10 @@ def scratch_bytes(architecture: Architecture) -> int:
     """
     widest = max(2 * architecture.ffn, architecture.hidden)
     return 4 * (4 * PIECE_TOKENS * widest + architecture.vocab)
+
+
+def _step_of(item: Step | _Prompt) -> Step:
+    return item.step if isinstance(item, _Prompt) else item
 
 
 def _is_decode(step: Step) -> bool:

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
+from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
-from peer.pipeline import FreeSlot, NotRan, Ran, Run_, RunStep
 from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
-from peer.session import Reason
+from peer.seats import Run_
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
@@ -91,14 +92,14 @@ class Serving:
         if runtime is None:
             text = f"units {step.run[0]}-{step.run[1] - 1} are no longer loaded here"
             refusal: Ran | NotRan = NotRan(
-                step.session, step.turn, step.position, 0, Reason.UNKNOWN_PLAN, text
+                step.run, step.session, step.epoch, step.position, 0, Reason.UNKNOWN_PLAN, text
             )
             self._loop.call_soon(self._on_results, [refusal])
             return
         runtime.submit(
             Step(
                 session=step.session,
-                turn=step.turn,
+                turn=step.epoch,
                 position=step.position,
                 tokens=step.tokens,
                 hidden=step.hidden,
@@ -106,6 +107,7 @@ class Serving:
                 finish=step.finish,
                 prompt=step.prompt,
                 most_rows=step.most_rows,
+                behind=step.behind,
             )
         )
 
@@ -152,23 +154,24 @@ class Serving:
                 threads=room.threads,
                 slots=room.slots,
                 context=room.context,
-                deliver=self._from_worker,
+                deliver=partial(self._from_worker, run),
                 before_call=room.before_call,
             )
         except (RuntimeError, MemoryError, ValueError) as error:
             raise CannotServe(f"units {run[0]}-{run[1] - 1} do not load: {error}") from error
 
-    def _from_worker(self, result: Done | Refused) -> None:
+    def _from_worker(self, run: Run_, result: Done | Refused) -> None:
         """Runs on a worker thread."""
         translated: Ran | NotRan
         match result:
             case Done():
                 token = result.finished if isinstance(result.finished, int) else None
                 translated = Ran(
-                    result.session, result.turn, result.position, result.count, result.hidden, token
+                    run, result.session, result.turn, result.position, result.count, result.hidden, token
                 )
             case Refused():
                 translated = NotRan(
+                    run,
                     result.session,
                     result.turn,
                     result.position,

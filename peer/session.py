@@ -282,10 +282,10 @@ class OriginSession:
             self.reroutes += 1
         return self._open(now, route, len(self.tokens) - 1)
 
-    def hope(self) -> None:
-        """Another peer may soon hold what was lost: waits longer for a route."""
+    def hope(self, hopeful: bool) -> None:
+        """Whether another peer may soon hold what was lost: then a route is waited for longer."""
         if self.phase is Phase.REROUTING:
-            self._deadline = self._rerouting_since + HOPE_S
+            self._deadline = self._rerouting_since + (HOPE_S if hopeful else REROUTE_S)
 
     def tick(self, now: float) -> list[OriginEffect]:
         """Asks when a token is late, does without who is silent; gives up on a route that never came, or a mesh that

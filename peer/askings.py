@@ -1,0 +1,223 @@
+"""The sessions that this peer asks: their timers, their routes, and what they find out about other peers.
+
+Edge around `peer.session`, which decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from peer.breakers import Breakers
+from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
+from peer.frames import Feed, Frame, Here, Refuse, Token
+from peer.mesh_state import AWAY, MeshState
+from peer.routes import Route, choose
+from peer.session import OriginSession, Phase
+
+SOONEST_S: Final = 0.005  # between two looks at one session
+MILLI: Final = 1000
+
+Outcome = Emit | Ended | Broken
+
+
+class Surroundings(Protocol):
+    """What askings need of the peer they live on."""
+
+    state: MeshState
+
+    def send_or_lose(self, peer: str, frame: Frame) -> None: ...
+    def spare(self, peer: str, frame: Frame) -> None: ...
+    def patience_s(self, peer: str) -> float: ...
+    def hopeful(self) -> bool: ...
+    def suspected(self, peer: str, why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Asking:
+    """A session of this peer and who listens to it."""
+
+    core: OriginSession
+    listener: Callable[[Outcome], None]
+    timer: asyncio.TimerHandle | None = None
+
+
+class Askings:
+    """All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings."""
+
+    def __init__(self, surroundings: Surroundings, breakers: Breakers) -> None:
+        self._around = surroundings
+        self._breakers = breakers
+        self._all: dict[bytes, Asking] = {}
+        self.standbys = True
+        self.shadows = True
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def attach(self, core: OriginSession, listener: Callable[[Outcome], None]) -> None:
+        """Takes a session in."""
+        self._all[core.session] = Asking(core, listener)
+
+    def detach(self, session: bytes) -> None:
+        """Lets a session go; its slots are freed on every stage, and its listener hears of the end."""
+        asking = self._all.get(session)
+        if asking is not None:
+            self.perform(session, asking.core.release())
+            self._disarm(asking)
+            del self._all[session]
+
+    def attached(self, session: bytes) -> bool:
+        """Whether `session` was taken in and not let go."""
+        return session in self._all
+
+    def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
+        """The best route now, if there is one."""
+        state = self._around.state
+        if state.plan is None or state.model is None:
+            return None
+        now = _now_ms()
+        return choose(
+            state,
+            state.plan,
+            gone,
+            avoid=avoid,
+            order=lambda candidates: self._breakers.order(candidates, now),
+            standbys=self.standbys,
+            shadows=self.shadows,
+        )
+
+    def perform(self, session: bytes, effects: list[OriginEffect]) -> None:
+        """Does what a session decided."""
+        asking = self._all.get(session)
+        for effect in effects:
+            match effect:
+                case Send(peer, frame):
+                    self._around.send_or_lose(peer, frame)
+                case Spare(peer, frame):
+                    self._around.spare(peer, frame)
+                case Emit() | Ended() | Broken():
+                    if asking is not None:
+                        self._told(asking, effect)
+                case FindRoute(soon=soon):
+                    if asking is not None and not soon:
+                        self._find(asking)
+                case Suspect(peer, why):
+                    self._around.suspected(peer, why)
+        if asking is not None:
+            self._arm(asking)
+
+    def frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
+        """A frame that concerns a session of this peer."""
+        asking = self._all.get(frame.session)
+        if asking is None:
+            return
+        core = asking.core
+        match frame:
+            case Token():
+                effects = core.token(now, peer, frame)
+            case Refuse():
+                effects = core.refused(now, peer, frame)
+            case Here():
+                effects = core.here(now, peer, frame)
+            case Feed():
+                effects = core.feed(now, peer, frame)
+        self.perform(frame.session, effects)
+
+    def gone(self, peer: str, why: str) -> None:
+        """The connection to `peer` is gone."""
+        now = time.monotonic()
+        for asking in list(self._all.values()):
+            if peer in asking.core.route:
+                self._breakers.failed(peer, _now_ms())
+            self.perform(asking.core.session, asking.core.peer_gone(now, peer, why))
+
+    def hint(self, peer: str) -> None:
+        """`peer` may be lost: answers that need it ask at once."""
+        now = time.monotonic()
+        for asking in list(self._all.values()):
+            asking.core.patience_s.update(
+                {other: self._around.patience_s(other) for other in asking.core.route}
+            )
+            self.perform(asking.core.session, asking.core.hint(now, peer))
+
+    def state_changed(self) -> None:
+        """The mesh changed: peers may have left, and there may be another route."""
+        now = time.monotonic()
+        members = self._around.state.members
+        for asking in list(self._all.values()):
+            core = asking.core
+            if core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+                for peer in core.route:
+                    member = members.get(peer)
+                    if member is None or member.status in AWAY:
+                        name = peer[:8] if member is None else f"{member.name} ({peer[:8]})"
+                        self.perform(core.session, core.peer_gone(now, peer, f"peer {name} left the mesh"))
+            if any(core.without):
+                self._find(asking)
+                self._arm(asking)
+
+    def close(self, reason: str) -> None:
+        """Cancels every answer; whoever waits for one hears why."""
+        for asking in list(self._all.values()):
+            for effect in asking.core.cancel(reason):
+                if isinstance(effect, Send):
+                    self._around.send_or_lose(effect.peer, effect.frame)
+                elif isinstance(effect, Ended):
+                    asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
+            self._disarm(asking)
+
+    # --- inner moves
+
+    def _told(self, asking: Asking, outcome: Outcome) -> None:
+        if isinstance(outcome, Ended):
+            for peer in asking.core.route:
+                self._breakers.succeeded(peer, _now_ms())
+        asking.listener(outcome)
+
+    def _find(self, asking: Asking) -> None:
+        core = asking.core
+        if core.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+            return
+        route = self.route(*core.without)
+        if route is None:
+            core.hope(self._around.hopeful())
+            return
+        for peer in route.peers:
+            self._breakers.chosen(peer, _now_ms())
+        self.perform(core.session, core.reroute(time.monotonic(), route))
+
+    def _arm(self, asking: Asking) -> None:
+        due = asking.core.deadline
+        if due == float("inf"):
+            self._disarm(asking)
+            return
+        if asking.timer is not None:
+            if asking.timer.when() <= due:
+                return  # it looks again when it fires
+            asking.timer.cancel()
+        loop = asyncio.get_running_loop()
+        asking.timer = loop.call_at(max(due, loop.time() + SOONEST_S), self._fire, asking)
+
+    def _fire(self, asking: Asking) -> None:
+        asking.timer = None
+        core = asking.core
+        now = time.monotonic()
+        if now >= core.deadline:
+            core.patience_s.update({peer: self._around.patience_s(peer) for peer in core.route})
+            self.perform(core.session, core.tick(now))
+        if self._all.get(core.session) is asking:
+            self._arm(asking)
+
+    @staticmethod
+    def _disarm(asking: Asking) -> None:
+        if asking.timer is not None:
+            asking.timer.cancel()
+            asking.timer = None
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * MILLI)
