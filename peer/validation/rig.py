@@ -1,0 +1,208 @@
+"""A mesh under validation: this process founds, coordinates and asks; the peers that compute are its children.
+
+Edge. Whatever was done to the peers, `restore` brings all of them back and waits until the mesh is whole again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from peer.errors import CannotServe
+from peer.joining import Founding, found
+from peer.mesh import Mesh
+from peer.mesh_state import MeshState, PlanRecord, Profile
+from peer.options import MeshOptions, PeerOptions
+from peer.validation.children import Child, How, JoinedProcess, Tab
+from peer.validation.conditions import CLEAR
+from peer.validation.injection import Injection, disturbance
+from peer.validation.relay_client import RelayProcess, relay
+from peer.validation.scenarios import Victim
+from planner.store import Store
+from signaling.app_files import built_app
+from signaling.keys import SEED_BYTES, identity_from_seed
+from signaling.server import ServerOptions
+
+WHOLE_WITHIN_S: Final = 120.0  # peers start, measure and load on a busy machine
+ASKER: Final = "asker"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What mesh is built. `standbys`: whether it counts as whole only with a standby for every stage."""
+
+    model_id: str
+    mesh: MeshOptions
+    peers: int
+    memory_bytes: int
+    threads: int
+    transport: str
+    browsers: tuple[str, ...] = ()
+    standbys: bool = True
+
+
+class Rig:
+    """The mesh and its peers by name. Made by `rig`."""
+
+    def __init__(
+        self, founder: Mesh, shape: Shape, children: dict[str, Child], relay: RelayProcess | None
+    ) -> None:
+        self.founder = founder
+        self.shape = shape
+        self.children = children
+        self.relay = relay
+        self._stale: dict[str, Profile | None] = {}  # of peers that were ended: until they measured anew
+
+    @property
+    def state(self) -> MeshState:
+        """What the mesh knows."""
+        return self.founder.node.state
+
+    @property
+    def names(self) -> list[str]:
+        """The peers that compute, in the order they were started."""
+        return list(self.children)
+
+    def plan(self) -> PlanRecord:
+        """The plan in force. Raises CannotServe when there is none."""
+        plan = self.state.plan
+        if plan is None:
+            raise CannotServe("the mesh under validation has no plan")
+        return plan
+
+    def victim(self, victim: Victim) -> str:
+        """The name of whom a schedule means now; a stage without a standby gives its primary."""
+        if victim.stage < 0:
+            return self.names[victim.peer % len(self.names)]
+        stage = self.plan().stages[victim.stage % len(self.plan().stages)]
+        standbys = [peer for peer in stage.standbys if peer in self.state.members]
+        peer = standbys[0] if victim.standby and standbys else stage.primary
+        return self.state.members[peer].name
+
+    def neighbour(self, victim: Victim) -> str:
+        """The name of the primary after the victim's stage, the first after the last; with one stage the asker."""
+        stages = self.plan().stages
+        following = stages[(victim.stage + 1) % len(stages)].primary
+        return self.state.members[following].name if len(stages) > 1 else ASKER
+
+    def is_primary(self, name: str) -> bool:
+        """Whether answers go through this peer now."""
+        members = self.state.members
+        return any(p in members and members[p].name == name for p in self.plan().route)
+
+    def ended(self, name: str) -> None:
+        """Notes that this peer was ended, so that what the mesh knows of it is out of date."""
+        for member in self.state.members.values():
+            if member.name == name:
+                self._stale[name] = member.profile
+
+    # --- being whole
+
+    def lacking(self) -> str:
+        """What keeps the mesh from being whole; "" when nothing does."""
+        state, plan = self.state, self.state.serving()
+        if plan is None or state.proposed is not None:
+            return state.refused or "no plan is served yet"
+        here = {member.name: member for member in state.members.values() if member.compute}
+        for name in self.names:
+            member = here.get(name)
+            if member is None or member.status != "measured" or member.profile is None:
+                return f"{name} is not back"
+            if name in self._stale and member.profile is self._stale[name]:
+                return f"the loss of {name} was not noticed"
+        if self.shape.standbys:
+            for number, stage in enumerate(plan.stages, start=1):
+                run = (stage.first, stage.stop)
+                ready = [p for p in stage.standbys if p in state.members and run in state.members[p].held]
+                if not ready:
+                    return f"stage {number} has no standby that holds its units"
+        return ""
+
+    async def until_whole(self) -> None:
+        """Raises CannotServe, saying what is lacking, when the mesh is not whole in time, or a peer gave up."""
+        changed = asyncio.Event()
+        self.founder.node.on_state.append(changed.set)
+        deadline = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
+        try:
+            while self.lacking():
+                changed.clear()
+                try:
+                    await asyncio.wait_for(changed.wait(), 1.0)
+                except TimeoutError:
+                    self._check_children()
+                if asyncio.get_running_loop().time() > deadline:
+                    raise CannotServe(f"not whole again within {WHOLE_WITHIN_S:.0f} s: {self.lacking()}")
+        finally:
+            self.founder.node.on_state.remove(changed.set)
+        self._stale.clear()
+
+    def _check_children(self) -> None:
+        if self.founder.ended.is_set():
+            raise CannotServe(self.founder.why_ended)
+        for name, child in self.children.items():
+            if not child.running:
+                raise CannotServe(f"{name} ended by itself: {child.complaint() or 'it said nothing'}")
+
+    async def restore(self) -> None:
+        """Wakes who is frozen, starts who is gone, clears the links, and waits until the mesh is whole."""
+        if self.relay is not None:
+            await self.relay.set_links(CLEAR)
+        gone = []
+        for child in self.children.values():
+            child.send(signal.SIGCONT)
+            if not child.running:
+                gone.append(child.start())
+        await asyncio.gather(*gone)
+        await self.until_whole()
+
+
+@asynccontextmanager
+async def rig(
+    shape: Shape, store: Store, *, relayed: bool, seed: int, last_words: list[Callable[[], None]]
+) -> AsyncIterator[Rig]:
+    """A whole mesh until the block ends; no process of it is left then.
+
+    `last_words` gets what ends the children when this process is told to end at once. Raises what founding raises.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-validate-")))
+        way = await stack.enter_async_context(relay(folder, seed)) if relayed else None
+        way_path = way.path if way is not None else ""
+        led = disturbance(Injection(folder / "none", way_path, ASKER))
+        options = PeerOptions(ASKER, 0, 1, "cpu", shape.transport, ("127.0.0.1",), led)
+        server = ServerOptions(web_app=built_app() if shape.browsers else None)
+        key = identity_from_seed(os.urandom(SEED_BYTES))
+        founder = await stack.enter_async_context(
+            found(Founding(shape.model_id, shape.mesh, server), options, store, key)
+        )
+        assert founder.link is not None
+        link = founder.link.url()
+        how = How(link, store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
+        children: dict[str, Child] = {}
+        for number, browser in enumerate(shape.browsers, start=1):
+            children[f"tab {number}"] = Tab(f"tab {number}", browser, link, shape.memory_bytes, folder)
+        for number in range(1, shape.peers - len(shape.browsers) + 1):
+            children[f"peer {number}"] = JoinedProcess(f"peer {number}", how)
+        last_words.append(lambda: _kill(children.values()))
+        stack.push_async_callback(_end, children.values())
+        made = Rig(founder, shape, children, way)
+        await asyncio.gather(*(child.start() for child in children.values()))
+        await made.until_whole()
+        yield made
+
+
+async def _end(children: Iterable[Child]) -> None:
+    await asyncio.gather(*(child.end() for child in children))
+
+
+def _kill(children: Iterable[Child]) -> None:
+    for child in children:
+        child.send(signal.SIGCONT)
+        child.send(signal.SIGKILL)

@@ -1,0 +1,134 @@
+"""Runs scenarios: the undisturbed answers, the disturbed ones, what differs, and back to a whole mesh for the next.
+
+Edge that puts rig, faults and streams together; what a run shows is decided in `peer.validation.measures`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from peer.errors import CannotServe, PeerError
+from peer.validation.faults import Faults
+from peer.validation.measures import Judged, Ran, Stream, judge
+from peer.validation.questions import Question, questions
+from peer.validation.rig import Rig
+from peer.validation.scenarios import Does, Mesh, Name, schedule
+from peer.validation.streams import Answered, answer_all, first_other, same_caches
+
+SETS: Final = 8  # of questions: each is answered undisturbed once, then disturbed as often as runs need it
+SHAKEN_LASTS: Final = 1e9  # a shaken network is shaken until the answers end
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked in every run, and from which seed everything is drawn."""
+
+    sessions: int
+    tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One disturbed run as it is kept: `gaps_s` of the undisturbed and of the disturbed answers."""
+
+    scenario: Name
+    number: int
+    ran: Ran
+    streams: tuple[Stream, ...]
+
+
+class Runner:
+    """Runs on one rig. `tell` gets a line about each run for people."""
+
+    def __init__(self, rig: Rig, load: Load, tell: Callable[[str], None]) -> None:
+        self._rig = rig
+        self._load = load
+        self._tell = tell
+        self._known: dict[int, list[Answered]] = {}
+
+    async def undisturbed(self, number: int) -> tuple[tuple[Question, ...], list[Answered]]:
+        """The questions of run `number` and their answers when nothing happens. Raises CannotServe when those fail."""
+        place = number % SETS
+        load = self._load
+        asked = questions(load.sessions, load.tokens, random.Random(f"{load.seed}/{place}").random)
+        known = self._known.get(place)
+        if known is None:
+            known = await answer_all(self._rig.founder, asked)
+            for answered in known:
+                if answered.stream.error:
+                    raise CannotServe(f"an answer failed with nothing disturbed: {answered.stream.error}")
+            self._known[place] = known
+        return asked, known
+
+    async def run(self, name: Name, number: int) -> Run:
+        """One run, and the mesh made whole again. Raises CannotServe when an undisturbed answer fails."""
+        rig, load = self._rig, self._load
+        asked, known = await self.undisturbed(number)
+        mesh = Mesh(len(rig.plan().stages), len(rig.names), load.sessions, load.tokens)
+        planned = schedule(name, number, mesh, random.Random(f"{load.seed}/{name.value}/{number}").random)
+        before = await self._replayed()
+        faults = Faults(rig, planned)
+        seen = await answer_all(rig.founder, asked, faults.on_token)
+        after = await self._replayed()
+        shaken = any(fault.does is Does.SHAKE for fault in planned)
+        first_s = min(faults.hit_s, default=None)
+        last_s = SHAKEN_LASTS if shaken else max(faults.hit_s, default=0.0)
+        judged = tuple(judge(a.stream, b.stream, first_s, last_s) for a, b in zip(known, seen, strict=True))
+        notes = [*faults.notes, *_troubles(known, seen, judged)]
+        trouble, restored_s = "", None
+        begun = time.perf_counter()
+        try:
+            await faults.over()
+            await rig.restore()
+            restored_s = time.perf_counter() - begun
+        except PeerError as error:
+            trouble = str(error)
+        kv = [
+            same
+            for a, b in zip(known, seen, strict=True)
+            if (same := same_caches(a.caches, b.caches)) is not None
+        ]
+        ran = Ran(
+            judged=judged,
+            primary_hit=faults.primary_hit,
+            kv_equal=all(kv) if kv else None,
+            replayed_bytes=sum(max(0, count - before.get(peer, 0)) for peer, count in after.items()),
+            restored_s=restored_s,
+            trouble=trouble,
+            notes=tuple(notes),
+        )
+        self._tell(f"{name.value} {number}: {_line(ran)}")
+        return Run(name, number, ran, tuple(answered.stream for answered in seen))
+
+    async def _replayed(self) -> dict[str, int]:
+        reports = await self._rig.founder.status()
+        return {peer: int(report.get("replayed_bytes", 0)) for peer, report in reports.items()}
+
+
+def _troubles(known: list[Answered], seen: list[Answered], judged: tuple[Judged, ...]) -> list[str]:
+    """What is wrong with the answers, without their words."""
+    found = []
+    for place, (a, b, result) in enumerate(zip(known, seen, judged, strict=True)):
+        if b.stream.error:
+            found.append(f"answer {place} broke off after {len(b.stream.tokens)} tokens: {b.stream.error}")
+        if not result.equal:
+            found.append(f"answer {place} differs from token {result.first_difference} on")
+        elif a.caches is not None and b.caches is not None and a.caches != b.caches:
+            found.append(f"caches of answer {place} differ: {first_other(a.caches, b.caches)}")
+    return found
+
+
+def _line(ran: Ran) -> str:
+    whole = sum(answer.completed for answer in ran.judged)
+    equal = sum(answer.equal for answer in ran.judged)
+    hit = [answer.recovery_s for answer in ran.judged if answer.recovery_s is not None]
+    worst = f", recovery up to {max(hit) * 1000:.0f} ms" if hit else ""
+    restored = f", whole again after {ran.restored_s:.1f} s" if ran.restored_s is not None else ""
+    kv = "" if ran.kv_equal is None else ", caches equal" if ran.kv_equal else ", CACHES DIFFER"
+    notes = "; ".join((*ran.notes, *([ran.trouble] if ran.trouble else [])))
+    return f"{whole}/{len(ran.judged)} complete, {equal} equal{worst}{kv}{restored} ({notes})"

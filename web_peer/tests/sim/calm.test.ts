@@ -1,0 +1,13 @@
+/* Simulated runs in which nothing goes wrong answer as one peer with the whole model does. */
+
+import { expect, it } from 'vitest';
+
+import { calm, makeSchedule } from './schedule';
+import { runSchedule } from './world';
+
+it('calm runs answer as a single peer does', () => {
+  for (let seed = 0; seed < 300; seed++) {
+    const { problems } = runSchedule(calm(makeSchedule(seed)));
+    expect({ seed, problems }).toEqual({ seed, problems: [] });
+  }
+});
