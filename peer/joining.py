@@ -90,6 +90,8 @@ class _Door:
                 self.node.dialer.candidate(peer, connection, text)
 
         def left(peer: str, reason: str) -> None:
+            if self.node is not None:
+                self.node.hinted(peer)
             if self.node is not None and reason == InviteRevoked.__name__:
                 task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
                 self._hanging_up.add(task)

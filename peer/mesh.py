@@ -29,7 +29,7 @@ from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
 from peer.returning import Away, Returning
-from peer.seats import Run_, StageCore
+from peer.seats import Run_
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
@@ -335,6 +335,10 @@ class Mesh:
             "tokens": core.tokens_sampled,
             "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
             "tasks": len(asyncio.all_tasks()),
+            "replayed_bytes": core.replayed_bytes,
+            "log_bytes": core.log_bytes,
+            "taken_over": core.taken_over,
+            "breakers": [list(pair) for pair in self.node.breakers.shown(int(now * 1000))],
             "rtt_us": {
                 other: round((connection.rtt_s or 0) * 1e6)
                 for other in self.node.dialer.connected_peers()
@@ -349,7 +353,7 @@ class Mesh:
             session = bytes.fromhex(str(body.get("session")))
         except ValueError:
             raise BadCommand("session: expected hex digits") from None
-        if self.serving is None or _asker(self.node.core, session) != peer:
+        if self.serving is None or self.node.core.asker(session) != peer:
             raise BadCommand("kv_digest: expected a session of the asker's own")
         runs = []
         for run in self.serving.runs:
@@ -380,13 +384,6 @@ class Mesh:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of this member failed", exc_info=error)
             self.end(f"a defect, please report it: {type(error).__name__}: {error}")
-
-
-def _asker(core: StageCore, session: bytes) -> str | None:
-    for key, seat in core._seats.items():
-        if session in (key, key[0]):
-            return seat.opening.origin
-    return None
 
 
 def _whole(body: Body, name: str) -> int:

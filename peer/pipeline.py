@@ -397,8 +397,8 @@ class StageCore:
         if not seat.serves or seat.downstream is None:
             return []
         stage = opening.stage + 1
-        shadow = replace(opening, stage=stage, role=Role.SHADOW)
-        effects: list[StageEffect] = [Send(seat.downstream, replace(opening, stage=stage, role=Role.SERVE))]
+        shadow = replace(opening, stage=stage, role=int(Role.SHADOW))
+        effects: list[StageEffect] = [Send(seat.downstream, replace(opening, stage=stage, role=int(Role.SERVE)))]
         return effects + [Spare(peer, shadow) for peer in seat.shadows(stage)]
 
     def _ask_upstream(self, now: float, seat: Seat) -> list[StageEffect]:

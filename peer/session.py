@@ -365,7 +365,7 @@ class OriginSession:
             sampling=tuple(sampling.to_wire()),
             end_tokens=self._ask.end_tokens,
             generated=self._generated,
-            role=Role.SERVE,
+            role=int(Role.SERVE),
             answer=self._answer,
             before=self._before,
             keep=self._keep,
@@ -505,4 +505,4 @@ def _done(here: dict[int, Here], stage: int) -> bool:
 
 def shadowing(opening: Open) -> Open:
     """The same OPEN for a peer that shadows that stage."""
-    return replace(opening, role=Role.SHADOW)
+    return replace(opening, role=int(Role.SHADOW))
