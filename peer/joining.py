@@ -25,7 +25,7 @@ from peer.engines import EngineSettings, IceServer, choose_engine
 from peer.errors import BadCommand, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
-from peer.identities import KeptIdentity, thrown_away
+from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
@@ -232,10 +232,13 @@ async def join(
     """
     invite = parse_link(link)
     own = kept or thrown_away()
+    if not compute:
+        own = viewer(own)
     door = _Door(own.keep)
     report(Phase("connect", 0, 0))
     membership = own.membership(invite.invite().public.encoded)
-    credentials = Credentials.from_link(invite, own.identity, options.name, membership)
+    voucher = own.voucher.identity if own.voucher is not None and not compute else None
+    credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
         node = _node(door, client, options)
         mesh = door.mesh = Mesh(node, client, store, report)
