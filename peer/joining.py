@@ -40,6 +40,7 @@ from peer.signaling_client import (
     SignalingClient,
     SignalingEvents,
 )
+from peer.transaction_store import Journal
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
 from planner.placement import plan
@@ -265,7 +266,11 @@ async def join(
             if compute:
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
+                mesh.journal = await Journal.open(
+                    own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
+                )
                 mesh.compute(options, fetcher)
+                await mesh.held_again()
                 await node.tell_coordinator("measured", await mesh.measured(options, times))
             mesh.watch_coordinator(rejoin)
             yield mesh

@@ -28,7 +28,9 @@ from peer.transaction_records import (
     Place,
     Record,
     RolledBack,
+    Run,
     TakeOver,
+    Unload,
     decode_record,
     describe,
     encode_record,
@@ -280,6 +282,11 @@ class Journal:
     def roll_back(self, operation: Operation) -> None:
         """It is undone."""
         self._step(RolledBack(operation))
+
+    def give_up(self, run: Run) -> None:
+        """Units that were held before the restart are not wanted, or not here, any more."""
+        if self._core.standing(run) is Standing.KEPT:
+            self._at_once(Unload(run))
 
     # --- sessions: noted on the way
 
