@@ -13,6 +13,7 @@ from pathlib import Path
 
 from peer import VERSION
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
+from peer.commands.validate_options import validate_arguments
 from peer.errors import Interrupted, PeerError
 from peer.names import plain_lines
 from peer.options import (
@@ -153,6 +154,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.bench import bench
 
             return bench(args)
+        case "validate":
+            from peer.commands.validate import validate
+
+            return validate(args)
         case _:
             raise AssertionError(args.command)
 
@@ -259,6 +264,9 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--headless", action="store_true", help="the browsers without windows")
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
+    validate_arguments(
+        command("validate", "hurt a mesh on this machine, and see whether answers survive"), DEFAULT_MODEL
+    )
     return top
 
 

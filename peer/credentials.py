@@ -20,6 +20,7 @@ class Credentials:
     invite: Identity
     grant: Grant | None = None
     membership: Grant | None = None
+    voucher: Identity | None = None  # the counted key of the same person, for which this peer is a viewer
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MAX_NAME_CHARS or not is_clean(self.name):
@@ -29,13 +30,23 @@ class Credentials:
 
     @classmethod
     def from_link(
-        cls, link: InviteLink, identity: Identity, name: str, membership: Grant | None = None
+        cls,
+        link: InviteLink,
+        identity: Identity,
+        name: str,
+        membership: Grant | None = None,
+        voucher: Identity | None = None,
     ) -> Credentials:
-        return cls(identity, name, link.mesh, link.invite(), None, membership)
+        return cls(identity, name, link.mesh, link.invite(), None, membership, voucher)
 
     @classmethod
     def founder(cls, mesh_key: Identity, identity: Identity, name: str) -> Credentials:
         return cls(identity, name, mesh_key.id, mesh_key, founder_grant(mesh_key), None)
+
+    @property
+    def person(self) -> Identity:
+        """Whose place this peer takes, and whom its membership is for."""
+        return self.voucher or self.identity
 
     @property
     def is_founder(self) -> bool:

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from peer.effects import StageEffect
-from peer.errors import ConnectFailed, ConnectionLost, PeerError
+from peer.errors import CannotServe, ConnectFailed, ConnectionLost, PeerError
 from peer.fetch import Progress
 from peer.mesh_state import MeshState, PlanRecord
 from peer.pipeline import StageCore
 from peer.seats import Run_
 from peer.serving import Serving
+from peer.transaction_records import Load, Migrate, Operation, Run, Unload
+from peer.transaction_store import Journal
 from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
 REPORT_AGAIN_S: Final = 1.0  # after a report that did not arrive
 DRAIN_S: Final = 20.0  # how long answers may keep units loaded that no plan wants any more
+KEPT_S: Final = 30.0  # how long units that were held before a restart wait for a plan that wants them
 
 log = logging.getLogger(__name__)
 
 
 class Holding:
-    """`report(runs)` tells the coordinator; `dial(peer)` connects to a neighbour; `perform` takes a stage's effects."""
+    """`report(runs)` tells the coordinator; `dial(peer)` connects to a neighbour; `perform` takes a stage's effects.
+
+    Loads and unloads are begun and ended in the `journal`.
+    """
 
     def __init__(
         self,
@@ -41,6 +47,7 @@ class Holding:
         perform: Callable[[list[StageEffect]], None],
         progress: Callable[[Run_], Progress],
         failed: Callable[[str], None],
+        journal: Journal,
     ) -> None:
         self._me = me
         self._core = core
@@ -52,11 +59,22 @@ class Holding:
         self._perform = perform
         self._progress = progress
         self._failed = failed
+        self._journal = journal
+        self._kept: list[Run_] = []  # held before a restart, and not yet given up
+        self._kept_since: int | None = None  # the last plan's version when this peer was measured
+        self.given_back = asyncio.Event()  # what was kept is loaded again, or given up, and reported
         self._plans: dict[int, PlanRecord] = {}
         self._reported: tuple[Run_, ...] | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.leaving = False
+
+    def keep(self, runs: Sequence[Run_]) -> None:
+        """Loads these too, until a plan is made that could have wanted them. Before `start`."""
+        self._kept = list(runs)
+        for run in self._journal.core.kept:
+            if (run.first, run.stop) not in self._kept:
+                self._journal.give_up(run)
 
     def start(self) -> None:
         """Begins to follow the state."""
@@ -100,16 +118,14 @@ class Holding:
 
     async def _step(self) -> None:
         """One load or unload; asks to be called again while there is more to do."""
+        self._look_at_kept()
         wanted = self._wanted()
         loaded = set(self._serving.runs)
         for run in sorted(loaded - set(wanted)):
-            if await self._drained(run):
-                self._perform(self._core.drop(run))
-                await self._serving.unload(run)
-                self._tell_core()
+            await self._unload(run)
         for run in wanted:
             if run not in loaded and not self.leaving:
-                await self._serving.load(run, self._progress(run))
+                await self._load(run)
                 self._tell_core()
                 self._changed.set()
                 break
@@ -122,6 +138,62 @@ class Holding:
             except (PeerError, TimeoutError) as error:  # maybe it lost this peer, which then joins again
                 log.info("the coordinator did not take what is held here: %s", error)
                 asyncio.get_running_loop().call_later(REPORT_AGAIN_S, self._changed.set)
+                return
+        if set(self._kept) <= set(self._serving.runs):
+            self.given_back.set()
+
+    async def _load(self, run: Run_) -> None:
+        operation = Load(Run(*run))
+        await self._journal.begin(operation)
+        try:
+            await self._serving.load(run, self._progress(run))
+        except BaseException as error:
+            self._journal.roll_back(operation)
+            if run not in self._kept or not isinstance(error, CannotServe | PlannerError):
+                raise
+            self._kept.remove(run)  # nobody may want it; a plan that does has it loaded again
+            log.warning("what was held before the restart does not load: %s", error)
+            return
+        self._journal.commit(operation)
+
+    async def _unload(self, run: Run_) -> None:
+        operation = self._way_out(run)
+        await self._journal.begin(operation)
+        try:
+            if not await self._drained(run):
+                self._journal.roll_back(operation)
+                return
+            self._perform(self._core.drop(run))
+            await self._serving.unload(run)
+        except BaseException:
+            self._journal.roll_back(operation)
+            raise
+        self._journal.commit(operation)
+        self._tell_core()
+
+    def _way_out(self, run: Run_) -> Operation:
+        """Whether these units go to another peer, or are just wanted no longer."""
+        plan = self._state().serving()
+        for stage in plan.stages if plan is not None else ():
+            if stage.first <= run[0] < stage.stop and stage.primary != self._me:
+                return Migrate(Run(*run), stage.primary)
+        return Unload(Run(*run))
+
+    def _look_at_kept(self) -> None:
+        """Gives up what was kept once a plan is made that knew of it, or nobody made one for long."""
+        state = self._state()
+        member = state.members.get(self._me)
+        if not self._kept or member is None or member.status == "joining":
+            return
+        if self._kept_since is None:
+            self._kept_since = state.last_version
+            asyncio.get_running_loop().call_later(KEPT_S, self._give_up)
+        elif state.last_version > self._kept_since:
+            self._kept = []
+
+    def _give_up(self) -> None:
+        self._kept = []
+        self._changed.set()
 
     def _wanted(self) -> list[Run_]:
         state = self._state()
@@ -136,7 +208,8 @@ class Holding:
                     later[run] = None
         ready = state.proposed is None and state.serving() is not None
         standby = [run for run in later if run not in first and (ready or run in self._serving.runs)]
-        return [*first, *standby]
+        kept = [run for run in self._kept if run not in first and run not in standby]
+        return [*first, *standby, *kept]
 
     async def _drained(self, run: Run_) -> bool:
         """Waits until no answer uses `run`; False when the plan wants it again meanwhile."""

@@ -1,8 +1,10 @@
 """Decides who this process is in a mesh: the first kept key that no other process of this machine uses now.
 
 Edge. One folder per mesh under the state folder; in it `<slot>.json` holds a key seed and the memberships the founder
-signed for it, `<slot>.lock` is locked for as long as a process is that peer. A peer that comes back is the same peer,
-takes up no further place of a counted invite, and may come when the invite has expired or is used up.
+signed for it, `<slot>.lock` is locked for as long as a process is that peer, and its transaction logs lie beside. A
+peer that comes back is the same peer, takes up no further place of a counted invite, and may come when the invite has
+expired or is used up. A process that only asks while the first one is there comes as that one's viewer, and takes no
+place either.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from signaling.messages import GRANT, load_json
 FORMAT: Final = 1
 MAX_SLOTS: Final = 256  # processes of one machine in one mesh at the same time
 MAX_MEMBERSHIPS: Final = 64  # invites that one key came with, the latest kept
+MODEL_DIGITS: Final = 16  # of a model's id in the name of a file
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +40,27 @@ class KeptIdentity:
     identity: Identity
     memberships: tuple[Grant, ...]
     keep: Callable[[Grant], None]
+    voucher: KeptIdentity | None = None  # of the first process here: who only asks may come as its viewer
+    beside: Path | None = None  # files that this peer alone keeps have names that begin so
+
+    def transactions(self, model_id: str) -> Path | None:
+        """Where its log of operations on that model lies; None for a peer that nobody keeps."""
+        own = self.beside
+        return (
+            own.with_name(f"{own.name}-{model_id[:MODEL_DIGITS]}.transactions") if own is not None else None
+        )
 
     def membership(self, invite_key: bytes) -> Grant | None:
         """What lets this key come back with that invite; None before the founder signed it."""
         return next((grant for grant in reversed(self.memberships) if grant.via == invite_key), None)
+
+
+def viewer(own: KeptIdentity) -> KeptIdentity:
+    """For a process that only asks beside another one: it takes no further place of a counted invite."""
+    first = own.voucher
+    if first is None:
+        return own
+    return KeptIdentity(own.identity, first.memberships, lambda _: None, first)
 
 
 def thrown_away() -> KeptIdentity:
@@ -66,9 +86,19 @@ def kept_identity(state: Path, mesh: str) -> Iterator[KeptIdentity]:
             except StateUnusable as error:
                 log.error("%s", error)
 
-        yield KeptIdentity(identity_from_seed(seed), memberships, keep)
+        first, beside = _first(folder, path, mesh), path.with_suffix("")
+        yield KeptIdentity(identity_from_seed(seed), memberships, keep, first, beside)
     finally:
         os.close(fd)
+
+
+def _first(folder: Path, own: Path, mesh: str) -> KeptIdentity | None:
+    """Who the first process of this machine is in the mesh; None for itself. It is only read, never kept."""
+    first = folder / "0.json"
+    if first == own or not first.exists():
+        return None
+    seed, memberships = _read(first, mesh)
+    return KeptIdentity(identity_from_seed(seed), memberships, lambda _: None)
 
 
 def _first_free(folder: Path) -> tuple[Path, int]:

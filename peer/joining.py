@@ -25,7 +25,7 @@ from peer.engines import EngineSettings, IceServer, choose_engine
 from peer.errors import BadCommand, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
-from peer.identities import KeptIdentity, thrown_away
+from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
@@ -40,6 +40,7 @@ from peer.signaling_client import (
     SignalingClient,
     SignalingEvents,
 )
+from peer.transaction_store import Journal
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
 from planner.placement import plan
@@ -234,10 +235,13 @@ async def join(
     """
     invite = parse_link(link)
     own = kept or thrown_away()
+    if not compute:
+        own = viewer(own)
     door = _Door(own.keep)
     report(Phase("connect", 0, 0))
     membership = own.membership(invite.invite().public.encoded)
-    credentials = Credentials.from_link(invite, own.identity, options.name, membership)
+    voucher = own.voucher.identity if own.voucher is not None and not compute else None
+    credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
         node = _node(door, client, options)
         mesh = door.mesh = Mesh(node, client, store, report)
@@ -264,7 +268,11 @@ async def join(
             if compute:
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
+                mesh.journal = await Journal.open(
+                    own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
+                )
                 mesh.compute(options, fetcher)
+                await mesh.held_again()
                 await node.tell_coordinator("measured", await mesh.measured(options, times))
             mesh.watch_coordinator(rejoin)
             yield mesh

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,12 +34,14 @@ from peer.seats import Run_
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
+from peer.transaction_store import Journal
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
 from planner.store import BlobRef, Store
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
 
+HELD_WITHIN_S: Final = 60.0  # units that were held before a restart are loaded before anything is planned
 LEAVE_WITHIN_S: Final = 3.0  # a polite leave waits this long for answers to move elsewhere
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
@@ -91,6 +94,7 @@ class Mesh:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: Returning | None = None
         self.on_away: list[Callable[[], None]] = []  # `away` changed
+        self.journal = Journal()
         node.answer_more = self._answer
 
     # --- asking
@@ -158,6 +162,7 @@ class Mesh:
         await self.node.close(reason)
         if self.holding is not None:
             await self.holding.close()
+        await self.journal.close()
         if self.node.coordinating is not None:
             await self.node.coordinating.close()
         self.end(reason)
@@ -231,11 +236,34 @@ class Mesh:
                 lambda done, total: self.report(Phase(f"fetch units {run[0]}-{run[1] - 1}", done, total))
             ),
             self.end,
+            self.journal,
         )
+        self.holding.keep(self._held_before(manifest, options.memory_bytes))
         self.node.on_state.append(self.holding.state_changed)
         self._start(self._meter_tokens())
         self.holding.start()
         self.holding.state_changed()
+
+    def _held_before(self, manifest: Manifest, most_bytes: int) -> list[Run_]:
+        """The runs of units that this peer held when it ended, of which every blob is still in its store."""
+        found: list[Run_] = []
+        for run in self.journal.recovered.held:
+            blobs = manifest.blobs(run.first, run.stop) if run.stop <= len(manifest.units) else ()
+            most_bytes -= sum(ref.bytes for ref in blobs)
+            if blobs and most_bytes >= 0 and all(self.store.has_blob(ref) for ref in blobs):
+                found.append((run.first, run.stop))
+                self.report(
+                    Phase(f"units {run.first}-{run.stop - 1} were held before; they load again", 0, 0)
+                )
+        return found
+
+    async def held_again(self) -> None:
+        """Waits until what was held before a restart serves again and the coordinator knows, or that takes too long."""
+        if self.holding is None or not self.journal.core.kept:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELD_WITHIN_S):
+                await self.holding.given_back.wait()
 
     async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
         """This peer's profile and its links to the other compute members, as one command."""

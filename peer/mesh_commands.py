@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
 from peer.errors import BadCommand
+from peer.protection import SHADOWS, STRATEGIES, Protection
 from planner.types import Objective
 
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
@@ -177,6 +178,13 @@ class MemberLeft:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ProtectionChosen:
+    """How answers are protected from now on."""
+
+    protection: Protection
+
+
 Command = (
     ModelChosen
     | MemberJoined
@@ -189,6 +197,7 @@ Command = (
     | MemberPaused
     | MemberLeaving
     | MemberLeft
+    | ProtectionChosen
 )
 COMMANDS: tuple[type[Any], ...] = (
     ModelChosen,
@@ -202,6 +211,7 @@ COMMANDS: tuple[type[Any], ...] = (
     MemberPaused,
     MemberLeaving,
     MemberLeft,
+    ProtectionChosen,
 )
 
 
@@ -325,11 +335,15 @@ def _field(kind: type[Any], name: str, value: Any, where: str) -> Any:
             return _enum(value, ("latency", "throughput"), where)
         case "status":
             return _enum(value, ("joining", "measured", "draining", "paused", "leaving"), where)
-        case "compute":
+        case "shadow":
+            return _enum(value, SHADOWS, where)
+        case "strategy":
+            return _enum(value, STRATEGIES, where)
+        case "compute" | "spare" | "transactions" | "together":
             return _bool(value, where)
         case "held":
             return _runs(value, where)
-        case "standbys" | "why":
+        case "standbys" | "why" | "priority":
             return tuple(_text(item, where) for item in _list(value, where))
         case "decode_ns" | "prefill_ns" | "batch_ns":
             return _table(value, where)
@@ -345,6 +359,8 @@ def _field(kind: type[Any], name: str, value: Any, where: str) -> Any:
             return build(PlanRecord, value, where)
         case "plan" | "proposed":
             return _maybe(PlanRecord, value, where)
+        case "protection":
+            return build(Protection, value, where)
         case "members":
             if not isinstance(value, dict) or len(value) > MAX_ITEMS:
                 raise BadCommand(f"{where}: expected a map of members")

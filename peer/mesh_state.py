@@ -31,6 +31,7 @@ from peer.mesh_commands import (
     PlanRefused,
     PlanStage,
     Profile,
+    ProtectionChosen,
     UnitsHeld,
     build,
     decode_command,
@@ -39,6 +40,7 @@ from peer.mesh_commands import (
     load,
     to_json,
 )
+from peer.protection import STANDARD, Protection
 from planner.types import Holding, Link, PeerProfile, Plan, Stage, UnitKind
 
 __all__ = [
@@ -64,6 +66,8 @@ __all__ = [
     "PlanRefused",
     "PlanStage",
     "Profile",
+    "Protection",
+    "ProtectionChosen",
     "UnitsHeld",
     "apply",
     "decode_command",
@@ -96,6 +100,7 @@ class MeshState:
     proposed: PlanRecord | None = None
     last_version: int = 0
     refused: str = ""  # why there is no plan, when there is none
+    protection: Protection = STANDARD
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -142,6 +147,8 @@ def apply(state: MeshState, command: Command) -> MeshState:
             members = {peer: member for peer, member in state.members.items() if peer != command.peer}
             links = tuple(link for link in state.links if command.peer not in (link.src, link.dst))
             return replace(state, members=members, links=links)
+        case ProtectionChosen():
+            return replace(state, protection=command.protection)
         case _:
             assert_never(command)
 

@@ -26,7 +26,6 @@ import aiohttp
 from peer.credentials import Credentials as Credentials  # offered here too, where it is used
 from signaling.errors import (
     FINAL,
-    ForgedGrant,
     ForgedPresence,
     MalformedMessage,
     MessageError,
@@ -76,6 +75,7 @@ from signaling.presence import (
     fingerprint_of,
     join_transcript,
     make_signal,
+    make_vouch,
     verify_presence,
 )
 from signaling.roster import Roster
@@ -395,6 +395,7 @@ class SignalingClient:
             credentials.identity.sign(signed),
             credentials.grant,
             credentials.membership,
+            make_vouch(credentials.voucher, signed) if credentials.voucher is not None else None,
         )
         await ws.send_str(encode(join))
         welcome = await _next(ws)
@@ -407,7 +408,8 @@ class SignalingClient:
     async def _enter(self, ws: aiohttp.ClientWebSocketResponse, join: Join, welcome: Welcome) -> Presence:
         you, now_unix = welcome.you, self._settings.now_unix()
         verify_presence(you, self._credentials.mesh, now_unix, admitted=True)
-        if (you.key, you.join_nonce, you.grant.key) != (join.key, join.join_nonce, join.invite):
+        shown = (you.key, you.join_nonce, you.grant.key, you.vouch)
+        if shown != (join.key, join.join_nonce, join.invite, join.vouch):
             raise ForgedPresence("the server's welcome is for somebody else: refused")
         self._credentials = replace(self._credentials, grant=you.grant)
         self.ice_servers = welcome.ice_servers
@@ -487,20 +489,17 @@ class SignalingClient:
             return
         self._notices.append(partial(self._events.on_member, member))
         if self._credentials.is_founder and member.membership is None and member.role is not Role.FOUNDER:
-            membership = make_membership(self._credentials.invite, member.key, member.grant)
+            membership = make_membership(self._credentials.invite, member.person_key, member.grant)
             with suppress(NotConnected):  # then it is done at the next join
                 await _send(ws, Admit(membership))
 
     def _became_member(self, membership: Grant) -> None:
         own = self._credentials
-        if membership.key != own.identity.public.encoded:
-            self._roster.admitted(membership)
-            return
-        verify_grant(membership, own.mesh)
-        if membership.via != own.invite.public.encoded:
-            raise ForgedGrant("the membership is for another invite than this peer came with")
-        self._credentials = replace(own, membership=membership)
-        self._notices.append(partial(self._events.on_membership, membership))
+        if (membership.key, membership.via) == (own.person.public.encoded, own.invite.public.encoded):
+            verify_grant(membership, own.mesh)
+            self._credentials = replace(own, membership=membership)
+            self._notices.append(partial(self._events.on_membership, membership))
+        self._roster.admitted(membership)  # of others, and of this person's other peers
 
     def _revoked(self, revocation: Revocation) -> None:
         self._out(self._roster.revoked(revocation), "InviteRevoked")

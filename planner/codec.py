@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar, get_args
 
-from planner.cost import check_request
+from planner.cost import MAX_REDUNDANCY, check_request
 from planner.errors import RequestError
 from planner.types import (
     Holding,
@@ -58,6 +58,8 @@ def decode_request(data: bytes) -> PlanRequest:
         sessions=top.integer("sessions", MAX_SESSIONS),
         objective=_objective(top),
         origin=None if top.raw.get("origin") is None else top.name("origin"),
+        redundancy=top.integer("redundancy", MAX_REDUNDANCY),
+        spare=top.flag("spare"),
     )
     check_request(request)
     return request
@@ -147,6 +149,12 @@ class _Fields:
 
     def integer_or_none(self, name: str) -> int | None:
         return None if self.raw[name] is None else self.integer(name)
+
+    def flag(self, name: str) -> bool:
+        value = self.raw[name]
+        if not isinstance(value, bool):
+            _refuse(f"{self.where}.{name}", "true or false", value)
+        return value
 
     def number(self, name: str) -> float:
         return _number(f"{self.where}.{name}", self.raw[name])

@@ -15,6 +15,8 @@ The model; `rows` is how many sessions one batch carries:
             gives `rows` tokens per batch, a link moves `rows` activations per transfer. Seconds per token =
             max(round / sessions, slowest stage / rows, slowest transfer / rows), at the best `rows` of
             `row_choices`. For one peer this is its batched rate.
+A peer may have several places: handing over to itself costs nothing, its steps add up in the rate, and its pledge
+holds all its places (standbys too) with its overhead once.
 Where no link is given between two peers, in that direction, they cannot be neighbours. An origin that is not
 the first stage's peer needs a link to it for the prompt, and one from the tail unless it is the tail's peer.
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
@@ -34,6 +36,7 @@ from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit, 
 PICO = 10**12  # picoseconds in a second; fine enough that 1000 roundings stay under a nanosecond
 MAX_COHORTS = 16  # more cohorts than this in flight change a predicted rate by less than measurement does
 MAX_SECONDS = 1e6  # no single measured time is longer than this
+MAX_REDUNDANCY = 8000  # thousandths: seven standbys of each stage
 HOLDINGS: tuple[Holding, ...] = get_args(Holding)
 _COUNTS = (
     *("weight_bytes", "flops_per_token", "kv_bytes_per_token", "out_bytes_per_token"),
@@ -117,6 +120,20 @@ def link_table(request: PlanRequest) -> dict[tuple[str, str], Link]:
     return {(link.src, link.dst): link for link in request.links}
 
 
+def runs_by_peer(stages: Sequence[Stage]) -> dict[str, set[tuple[int, int]]]:
+    """Every run [first, stop) that each peer has a place for, as primary or standby."""
+    runs: dict[str, set[tuple[int, int]]] = {}
+    for stage in stages:
+        for name in (stage.peer, *stage.standbys):
+            runs.setdefault(name, set()).add((stage.first, stage.stop))
+    return runs
+
+
+def places_bytes(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> int:
+    """Bytes that all these runs take on `peer`, its overhead once."""
+    return peer.overhead_bytes + sum(sum(stage_bytes(request, peer, *run)[:2]) for run in runs)
+
+
 def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     """Figures of a placement. Raises RequestError, saying why, when the stages cannot run as asked."""
     refusal = refuse(request, stages)
@@ -136,19 +153,19 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     best: tuple[Fraction, int] | None = None
     for rows in row_choices(request.sessions):
         busy, wait, transfer = batch(rows)
-        token = max(
-            Fraction(sum(busy) + sum(wait), request.sessions), Fraction(max([*busy, *transfer]), rows)
-        )
+        slowest_ps = max([*_by_peer(stages, busy), *transfer])
+        token = max(Fraction(sum(busy) + sum(wait), request.sessions), Fraction(slowest_ps, rows))
         if best is None or token < best[0]:
             best = token, rows
     assert best is not None  # there is at least one choice of rows
     token_ps, rows = best
     busy, wait, transfer = batch(rows)
-    slowest_ps = max([*busy, *transfer])
+    together = _by_peer(stages, busy)
+    slowest_ps = max([*together, *transfer])
     if Fraction(slowest_ps, rows) < token_ps:
         slowest = "round"
-    elif max(busy) == slowest_ps:
-        at = busy.index(slowest_ps)
+    elif max(together) == slowest_ps:
+        at = together.index(slowest_ps)
         slowest = f"stage {at + 1} ({stages[at].peer})"
     else:
         link = hops[transfer.index(slowest_ps)][0]
@@ -169,6 +186,14 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     )
 
 
+def _by_peer(stages: Sequence[Stage], busy: Sequence[int]) -> list[int]:
+    """For each stage, how long its peer is busy in a round, with all its places."""
+    sums: Counter[str] = Counter()
+    for stage, ps in zip(stages, busy, strict=True):
+        sums[stage.peer] += ps
+    return [sums[stage.peer] for stage in stages]
+
+
 PreferenceKey = tuple[Fraction | int | tuple[tuple[str, int], ...], ...]
 
 
@@ -187,7 +212,7 @@ def preference(request: PlanRequest, stages: Sequence[Stage]) -> PreferenceKey:
 
 
 def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
-    """Why these stages cannot run: a gap, a peer twice, no room, no link; None when they can."""
+    """Why these stages cannot run: a gap, no room, no link; None when they can."""
     peers, links, at = profiles(request), link_table(request), 0
     for stage in stages:
         if stage.first != at or stage.stop <= stage.first:
@@ -197,15 +222,17 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
         if stage.peer not in peers:
             return f"stage on {stage.peer}: no such peer in the request"
         at = stage.stop
-        need = sum(stage_bytes(request, peers[stage.peer], stage.first, stage.stop))
-        if need > peers[stage.peer].memory_bytes:
-            return f"{stage.peer} pledged {peers[stage.peer].memory_bytes} bytes, its stage needs {need}"
     if at != len(request.units):
         return f"stages hold units 0-{at}: expected all {len(request.units)}"
+    for name, runs in runs_by_peer(stages).items():
+        if name not in peers:
+            return f"standby {name}: no such peer in the request"
+        need, pledged = places_bytes(request, peers[name], runs), peers[name].memory_bytes
+        if need > pledged:
+            what = "its stage needs" if len(runs) == 1 else f"its {len(runs)} places need"
+            return f"{name} pledged {pledged} bytes, {what} {need}"
     names = [stage.peer for stage in stages]
-    if len(set(names)) != len(names):
-        return f"a peer serves at most one stage: {', '.join(names)}"
-    pairs = list(zip(names, [*names[1:], names[0]], strict=True)) if len(names) > 1 else []
+    pairs = [(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True) if a != b]
     if request.origin not in (None, names[0]):
         pairs.append((request.origin or "", names[0]))
     if request.origin not in (None, names[-1]):
@@ -265,9 +292,17 @@ def _hops(
         return []
     after = [*stages[1:], stages[0]]
     return [
-        (links[stage.peer, follower.peer], request.units[stage.stop - 1].out_bytes_per_token)
+        (
+            links[stage.peer, follower.peer] if stage.peer != follower.peer else _within(stage.peer),
+            request.units[stage.stop - 1].out_bytes_per_token,
+        )
         for stage, follower in zip(stages, after, strict=True)
     ]
+
+
+def _within(peer: str) -> Link:
+    """From one place of a peer to another of its own."""
+    return Link(peer, peer, 0.0, math.inf)
 
 
 def check_request(request: PlanRequest) -> None:
@@ -278,6 +313,8 @@ def check_request(request: PlanRequest) -> None:
         raise RequestError(
             f"expected context and sessions of at least 1, got {request.context} and {request.sessions}"
         )
+    if not 1000 <= request.redundancy <= MAX_REDUNDANCY:
+        raise RequestError(f"expected a redundancy from 1000 to {MAX_REDUNDANCY}, got {request.redundancy}")
     _check_once("peer", [peer.peer for peer in request.peers])
     _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
     for unit in request.units:

@@ -1,16 +1,17 @@
 """Decides which peer serves which units: the plan of a request, or what is missing for one.
 
 The best by the stated key (`cost.preference`), exactly, over all subsets and orders of the peers while
-exact.work is within EXACT_WORK (9 peers and 62 units are); above that, the beam search of `beam`. A peer
-serves at most one stage. The order of peers and links in a request never matters.
+exact.work is within EXACT_WORK (9 peers and 62 units are); above that, the beam search of `beam`. In a new
+plan a peer serves at most one stage; after a loss it may serve several. `redundancy` decides who stands by. The
+order of peers and links in a request never matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from planner import beam, cost, exact, network, partition, wording
+from planner import beam, cost, exact, held_paths, network, partition, redundancy, wording
 from planner.network import INF, Bools, Network, Path
 from planner.types import Infeasible, Plan, PlanRequest, Stage
 
@@ -51,20 +52,56 @@ def replan_held(request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], 
     None.
 
     `held`: runs [first, stop) of units per peer, stage and standby runs alike. A plan of whole runs comes
-    first, whatever its figures: surviving stages keep their graph and their caches. Else runs may be served
-    in part.
+    first, whatever its figures: surviving stages keep their graph and their caches. Then one in which a peer
+    serves several of its runs, one after another or apart. Else runs may be served in part. Whoever holds the
+    run of a stage and does not serve it stands by.
     """
     cost.check_request(request)
     names = sorted(peer.peer for peer in request.peers if held.get(peer.peer))
-    for whole in (True, False):
-        allowed = network.held_runs(request, names, held, whole=whole)
-        choice = _choose(request, names, allowed)
+    for how in ("as they are", "as they are, several on one peer", "in part"):
+        if how.endswith("peer"):
+            found = held_paths.least(request, names, held)
+            choice = None if found is None else _Choice(found, False, len(names), None)
+        else:
+            allowed = network.held_runs(request, names, held, whole=how == "as they are")
+            choice = _choose(request, names, allowed)
         if choice is not None:
-            how = "as they are" if whole else "in part"
-            return _finish(
-                request, choice, (f"Only units that peers hold already are used, runs {how}.",), held
-            )
+            why = f"Only units that peers hold already are used, runs {how}."
+            return _finish(request, choice, (why,), held)
     return None
+
+
+def replan_moving(
+    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], before: Sequence[Stage] = ()
+) -> Plan | Infeasible:
+    """The plan for which the fewest bytes of weights move (held_paths.moved), of equals the fastest.
+
+    `before`: the stages of the plan that can no longer serve; those whose peers are there may stay as they are.
+    """
+    cost.check_request(request)
+    names = sorted(peer.peer for peer in request.peers)
+    options: list[tuple[Stage, ...]] = []
+    if names and _affordable(len(names), len(request.units)):
+        path = exact.solve(held_paths.moving(request, network.build(request, names, 1), held)).path()
+        if path is not None:
+            options.append(network.build(request, names, 1).stages(request, path))
+    here = set(names)
+    lost = [at for at, stage in enumerate(before) if stage.peer not in here]
+    known = cost.profiles(request)
+    kept = [
+        cost.make_stage(request, known[stage.peer], stage.first, stage.stop) if stage.peer in here else stage
+        for stage in before
+    ]
+    taken = redundancy.takeovers(request, kept, lost) if before else None
+    options += [] if taken is None else [taken]
+    if not options:
+        return plan(request)
+    best = min(
+        options,
+        key=lambda stages: (held_paths.moved(request, stages, held), cost.preference(request, stages)),
+    )
+    why = "The plan for which the fewest bytes move: a stage was lost that nobody else held."
+    return _finish(request, _Choice(best, False, len(names), None), (why,))
 
 
 def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
@@ -181,7 +218,7 @@ def _finish(
     why: tuple[str, ...],
     held: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> Plan:
-    stages = _with_standbys(request, choice.stages, held)
+    stages = redundancy.with_standbys(request, choice.stages, held)
     found = cost.evaluate(request, stages)
     return Plan(
         stages,
@@ -195,48 +232,6 @@ def _finish(
             wording.method(choice.considered, len(request.peers), exact=choice.exact),
         ),
     )
-
-
-def _with_standbys(
-    request: PlanRequest, stages: tuple[Stage, ...], held: Mapping[str, tuple[tuple[int, int], ...]] | None
-) -> tuple[Stage, ...]:
-    """Each unused peer with room and links stands by for one stage.
-
-    Rounds over the stages, the costliest loss first (weights + KV bytes, which somebody would have to load or
-    recompute; ties: the earlier stage): each takes the peer that would serve it fastest (ties: the name).
-    """
-    idle = {peer.peer for peer in request.peers} - {stage.peer for stage in stages}
-    standbys: list[list[str]] = [[] for _ in stages]
-    order = sorted(range(len(stages)), key=lambda at: (-stages[at].weight_bytes - stages[at].kv_bytes, at))
-    known = cost.profiles(request)
-    while True:
-        taken = False
-        for at in order:
-            stage = stages[at]
-            units = request.units[stage.first : stage.stop]
-            able = [
-                name
-                for name in sorted(idle)
-                if cost.refuse(request, _replaced(request, stages, at, name)) is None
-                and (held is None or _holds(held.get(name, ()), stage))
-            ]
-            if able:
-                pick = min(able, key=lambda name: (cost.stage_ps(known[name], units, 1), name))
-                standbys[at].append(pick)
-                idle.remove(pick)
-                taken = True
-        if not taken:
-            return tuple(
-                replace(stage, standbys=tuple(names)) for stage, names in zip(stages, standbys, strict=True)
-            )
-
-
-def _replaced(request: PlanRequest, stages: tuple[Stage, ...], at: int, name: str) -> tuple[Stage, ...]:
-    return tuple(replace(stage, peer=name) if place == at else stage for place, stage in enumerate(stages))
-
-
-def _holds(runs: Sequence[tuple[int, int]], stage: Stage) -> bool:
-    return any(first <= stage.first and stage.stop <= stop for first, stop in runs)
 
 
 def _infeasible(request: PlanRequest) -> Infeasible:

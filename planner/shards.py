@@ -12,7 +12,9 @@ hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
 
 Browsers have no files, so for them (providers "wasm" and "webgpu") the location is "<unit>/<tensor>", from 0 on,
 and the tab hands the bytes over when asked. On "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
-whatever form is stored: the tab unpacks it, because WebAssembly has no fast kernel for packed weights. On
+whatever form is stored: the tab unpacks it, because WebAssembly has no fast kernel for packed weights. One of more
+than SLICE_BYTES is several products, whose matrices are rows of that location: onnxruntime repacks a matrix while it
+holds the original, and in WebAssembly what a loading shard once took is never given back. On
 "webgpu" a float32 matrix (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no
 product with a transposed one; packed weights are as stored.
 web_peer/src/shards.ts builds the same bytes.
@@ -45,6 +47,7 @@ ACCURACY_4BIT: Final = (
 
 HEAD_PART_BYTES: Final = 40 << 20  # a head is loaded in parts, for a vocabulary can outweigh everything else
 HEAD_PART_ROWS: Final = 64  # parts end where the kernels' tiles do
+SLICE_BYTES: Final = 16 << 20  # on "wasm"; float32
 
 Placed = Literal["blobs", "packed", "wide"]
 BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
@@ -184,9 +187,12 @@ class _Graph:
         shape = (stop - first, *tensor.shape[1:])
         return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
 
-    def made(self, name: str, unit: ManifestUnit, location: str, shape: tuple[int, int]) -> str:
-        """A float32 matrix that whoever runs the graph makes from what is stored."""
-        return self._outside(name, "f32", shape, f"{unit.name}/{location}", 0, 4 * shape[0] * shape[1])
+    def made(
+        self, name: str, unit: ManifestUnit, location: str, shape: tuple[int, int], first: int = 0
+    ) -> str:
+        """A float32 matrix that whoever runs the graph makes from what is stored, from row `first` on."""
+        size, offset = 4 * shape[0] * shape[1], 4 * first * shape[1]
+        return self._outside(name, "f32", shape, f"{unit.name}/{location}", offset, size)
 
     def times(self, source: str, matrix: str, output: str) -> str:
         """`source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs)."""
@@ -246,7 +252,12 @@ def _linear(
     output, prefix = f"{unit.name}.{name}.out", f"{unit.name}.{name}"
     blocks = -(-columns // BLOCK)
     whole = unit.tensor(f"{name}.w")
-    if whole is not None or graph.placed == "wide":
+    if graph.placed == "wide":
+        product = _wide_product(
+            graph, unit, name, rows, columns, source, f"{output}.product" if bias else output
+        )
+        return graph.add("Add", [product, bias], output) if bias else product
+    if whole is not None:
         weight = _matrix(graph, unit, name, rows, columns)
         product = graph.times(source, weight, f"{output}.product" if bias else output)
         return graph.add("Add", [product, bias], output) if bias else product
@@ -285,11 +296,28 @@ def _linear(
     return graph.add("Add", [product, correction], output)
 
 
+def _wide_product(
+    graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, output: str
+) -> str:
+    """`source` times the linear's float32 matrix, a slice of its rows at a time."""
+    prefix, location = f"{unit.name}.{name}", f"{name}.w"
+    most = max(SLICE_BYTES // (4 * columns) // HEAD_PART_ROWS, 1) * HEAD_PART_ROWS
+    if rows <= most:
+        return graph.times(source, graph.made(f"{prefix}.w", unit, location, (rows, columns)), output)
+    slices = [
+        graph.times(
+            source,
+            graph.made(f"{prefix}.w.{first}", unit, location, (min(most, rows - first), columns), first),
+            f"{output}.{first}",
+        )
+        for first in range(0, rows, most)
+    ]
+    return graph.add("Concat", slices, output, axis=-1)
+
+
 def _matrix(graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int) -> str:
     """The linear's weights as one float32 matrix (rows, columns)."""
     prefix = f"{unit.name}.{name}"
-    if graph.placed == "wide":
-        return graph.made(f"{prefix}.w", unit, f"{name}.w", (rows, columns))
     if graph.placed == "packed":
         return graph.made(f"{prefix}.w", unit, f"{name}.w.T", (columns, rows))
     whole = unit.tensor(f"{name}.w")

@@ -72,11 +72,16 @@ class PlanRequest:
     sessions: int  # sessions promised at the same time
     objective: Objective = "latency"
     origin: str | None = None  # peer that asks; None: the peer that holds the first stage
+    redundancy: int = 1000  # thousandths of copies promised: 1000 none, 1500 half of the stages doubled
+    spare: bool = True  # peers that would lie idle stand by as well, beyond what is promised
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Units [first, stop) on `peer`; `standbys` hold the same units and can take over."""
+    """Units [first, stop) on `peer`; `standbys` hold the same units and can take over, the first named first.
+
+    A peer may have several places, each a primary's or a standby's, but never two in one stage.
+    """
 
     first: int
     stop: int

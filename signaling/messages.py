@@ -15,9 +15,9 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from signaling.errors import MalformedMessage, MessageTooLarge, UnknownMessage
 from signaling.invites import MAX_GRANTS, MAX_UNIX, MAX_USES, Grant, Revocation, Role
 from signaling.keys import ED25519_BYTES, P256_BYTES, SIGNATURE_BYTES, from_text, is_id, to_text
-from signaling.presence import NONCE_BYTES, Presence, Signal, SignalKind
+from signaling.presence import NONCE_BYTES, Presence, Signal, SignalKind, Vouch
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_CLIENT_BYTES = 256 * 1024  # what a server takes: the largest message is a registration or an SDP
 MAX_SERVER_BYTES = 1024 * 1024  # what a client takes: a welcome lists every member and revocation
 MAX_SDP_CHARS = 64 * 1024  # real ones have 1-5 KB
@@ -61,6 +61,7 @@ class Join:
     peer_proof: bytes
     grant: Grant | None
     membership: Grant | None
+    vouch: Vouch | None
 
 
 @dataclass(frozen=True)
@@ -353,6 +354,7 @@ GRANT = Record(
     ),
 )
 REVOCATION = Record(Revocation, (("mesh_key", _MESH_KEY), ("key", _MESH_KEY), ("signature", _SIGNATURE)))
+VOUCH = Record(Vouch, (("key", _KEY), ("proof", _SIGNATURE)))
 PRESENCE = Record(
     Presence,
     (
@@ -364,6 +366,7 @@ PRESENCE = Record(
         ("peer_proof", _SIGNATURE),
         ("grant", GRANT),
         ("membership", _Maybe(GRANT)),
+        ("vouch", _Maybe(VOUCH)),
     ),
 )
 SIGNAL = Record(
@@ -398,6 +401,7 @@ _CLIENT: dict[str, Record[ClientMessage]] = {
             ("peer_proof", _SIGNATURE),
             ("grant", _Maybe(GRANT)),
             ("membership", _Maybe(GRANT)),
+            ("vouch", _Maybe(VOUCH)),
         ),
     ),
     "register": Record(

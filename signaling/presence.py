@@ -6,6 +6,9 @@ socket, so a copied join fits no other socket; the join nonce is drawn by the jo
 copy without the server. An offer, answer or candidate signs both sides' join nonces, the connection id and
 the DTLS fingerprint of the SDP, and the SHA-256 of the whole text, so that nothing in it can be changed on
 the way.
+
+A person may be in a room more than once, as with two tabs of one browser: each further peer has a key of its own, and
+the person's counted key signs its join as well. Such a viewer only asks, and takes no place of a counted invite.
 """
 
 from __future__ import annotations
@@ -30,8 +33,17 @@ from signaling.invites import Grant, Role, verify_grant
 from signaling.keys import Identity, PublicKey, key_id, public_key, transcript
 
 NONCE_BYTES = 16
+MAX_VIEWERS = 8  # of one person in a room, besides its own key
 _FINGERPRINT = re.compile(r"^a=fingerprint:\s*(\S+)\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _SHA256_HEX = re.compile(r"^(?:[0-9A-F]{2}:){31}[0-9A-F]{2}$")
+
+
+@dataclass(frozen=True)
+class Vouch:
+    """The counted key of the person that a viewer belongs to, and its signature of this very join."""
+
+    key: bytes
+    proof: bytes
 
 
 @dataclass(frozen=True)
@@ -46,14 +58,25 @@ class Presence:
     peer_proof: bytes
     grant: Grant
     membership: Grant | None = None
+    vouch: Vouch | None = None
 
     @cached_property
     def peer(self) -> str:
         return key_id(self.key)
 
     @property
+    def person_key(self) -> bytes:
+        """The key by which places of an invite are counted, and which a membership is for."""
+        return self.vouch.key if self.vouch is not None else self.key
+
+    @cached_property
+    def person(self) -> str:
+        return key_id(self.person_key)
+
+    @property
     def role(self) -> Role:
-        return self.grant.role
+        """What this member may do: a viewer asks only, whatever its invite allows."""
+        return self.grant.role if self.vouch is None else Role.GUEST
 
     @property
     def mesh(self) -> str:
@@ -89,6 +112,17 @@ def join_transcript(
     return transcript("join", mesh, invite_key, key, name, room_nonce, join_nonce)
 
 
+def make_vouch(voucher: Identity, joined: bytes) -> Vouch:
+    """The person's counted key vouches for the join whose transcript is `joined`."""
+    key = voucher.public.encoded
+    return Vouch(key, voucher.sign(vouch_transcript(key, joined)))
+
+
+def vouch_transcript(key: bytes, joined: bytes) -> bytes:
+    """What the counted key `key` signs for the join of another one."""
+    return transcript("vouch", key, joined)
+
+
 def make_presence(
     identity: Identity,
     invite: Identity,
@@ -96,14 +130,15 @@ def make_presence(
     name: str,
     nonces: tuple[bytes, bytes],
     membership: Grant | None = None,
+    voucher: Identity | None = None,
 ) -> Presence:
     """A proved presence for (room nonce, join nonce)."""
     room_nonce, join_nonce = nonces
     key = identity.public.encoded
     signed = join_transcript(grant.mesh, grant.key, key, name, room_nonce, join_nonce)
-    return Presence(
-        key, name, room_nonce, join_nonce, invite.sign(signed), identity.sign(signed), grant, membership
-    )
+    proofs = (invite.sign(signed), identity.sign(signed))
+    vouch = make_vouch(voucher, signed) if voucher is not None else None
+    return Presence(key, name, room_nonce, join_nonce, *proofs, grant, membership, vouch)
 
 
 def verify_presence(presence: Presence, mesh: str, now_unix: float, admitted: bool = False) -> PublicKey:
@@ -118,7 +153,8 @@ def verify_presence(presence: Presence, mesh: str, now_unix: float, admitted: bo
     membership = presence.membership
     if membership is not None:
         verify_grant(membership, mesh)
-        if membership.key != presence.key or membership.via != grant.key or membership.role is not grant.role:
+        same = membership.key == presence.person_key and membership.via == grant.key
+        if not same or membership.role is not grant.role:
             raise ForgedGrant("the membership was signed for another peer, invite or role")
     signed = join_transcript(
         mesh, grant.key, presence.key, presence.name, presence.room_nonce, presence.join_nonce
@@ -131,9 +167,25 @@ def verify_presence(presence: Presence, mesh: str, now_unix: float, admitted: bo
         raise ForgedPresence(f"peer {presence.peer} did not prove that it holds the invite link: refused")
     if not peer_key.verifies(presence.peer_proof, signed):
         raise ForgedPresence(f"peer {presence.peer} did not prove that it holds its own key: refused")
+    if presence.vouch is not None:
+        _verify_vouch(presence, presence.vouch, signed)
     if membership is None and not admitted and grant.expires_unix and now_unix > grant.expires_unix:
         raise InviteExpired(f"the invite of peer {presence.peer} has expired: it needs a new link")
     return peer_key
+
+
+def _verify_vouch(presence: Presence, vouch: Vouch, joined: bytes) -> None:
+    """ForgedPresence unless the other key of `vouch` signed this very join."""
+    if presence.grant.role is Role.FOUNDER or vouch.key == presence.key:
+        raise ForgedPresence(
+            f"peer {presence.peer} comes by itself: nobody vouches for a founder or for their own key"
+        )
+    try:
+        key = public_key(vouch.key)
+    except BadKey as error:
+        raise ForgedPresence(f"the key that vouches for peer {presence.peer} is none") from error
+    if not key.verifies(vouch.proof, vouch_transcript(vouch.key, joined)):
+        raise ForgedPresence(f"the key that vouches for peer {presence.peer} did not sign this join: refused")
 
 
 def fingerprint_of(sdp: str) -> str:

@@ -49,7 +49,7 @@ from signaling.messages import (
     ServerMessage,
     Welcome,
 )
-from signaling.presence import Presence, Signal, verify_presence
+from signaling.presence import MAX_VIEWERS, Presence, Signal, verify_presence
 
 # --- events
 
@@ -265,9 +265,10 @@ class Hub:
             join.peer_proof,
             grant,
             join.membership,
+            join.vouch,
         )
         verify_presence(presence, join.mesh, now_unix, admitted=True)  # the date is checked next
-        room.admissions.check(grant, presence.peer, now_unix, join.membership)
+        room.admissions.check(grant, presence.person, now_unix, join.membership)
         return self._enter(socket, room, presence, now_unix)
 
     def _enter(self, socket: int, room: Room, presence: Presence, now_unix: float) -> list[Effect]:
@@ -276,6 +277,11 @@ class Hub:
         old = room.members.pop(peer, None)
         if old is None and len(room.members) >= limits.members:
             raise RoomFull(f"the room has its {limits.members} members: somebody must leave first")
+        viewers = [
+            m for m in room.members.values() if m.presence.vouch and m.presence.person == presence.person
+        ]
+        if presence.vouch is not None and len(viewers) >= MAX_VIEWERS:
+            raise RoomFull(f"{MAX_VIEWERS} more tabs of this browser are in the room already: close some")
         if old is None and not room.members and self.occupied() >= limits.rooms:
             raise TooManyRooms(f"this server has its {limits.rooms} rooms: use another server")
         if old is not None:
@@ -284,7 +290,7 @@ class Hub:
         if mesh not in self.rooms:
             effects.extend(self._make_room())
             self.rooms[mesh] = room
-        new = room.admissions.admit(presence.grant, peer)
+        new = room.admissions.admit(presence.grant, presence.person)
         if presence.grant.key not in room.admissions.grants and not _is_over(presence.grant, now_unix):
             room.admissions.register(presence.grant)
             new = True
@@ -337,13 +343,19 @@ class Hub:
 
     def _admit(self, room: Room, membership: Grant) -> list[Effect]:
         verify_grant(membership, room.admissions.mesh)
-        member = next((m for m in room.members.values() if m.presence.key == membership.key), None)
-        if member is None:
+        theirs = [m for m in room.members.values() if m.presence.person_key == membership.key]
+        if not theirs:
             raise UnknownPeer("the peer that this membership is for is not in the room")
-        known = member.presence
-        if membership.via != known.grant.key or membership.role is not known.grant.role:
+        fitting = [
+            m
+            for m in theirs
+            if (m.presence.grant.key, m.presence.grant.role) == (membership.via, membership.role)
+        ]
+        if not fitting:
             raise ForgedGrant("a membership carries the invite and role that its peer came with")
-        room.members[known.peer] = _Member(member.socket, replace(known, membership=membership))
+        for member in fitting:
+            known = replace(member.presence, membership=membership)
+            room.members[known.peer] = _Member(member.socket, known)
         return [Send(room.sockets(), Admitted(membership))]
 
     def _relay(self, room: Room, peer: str, signal: Signal) -> list[Effect]:

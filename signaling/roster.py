@@ -68,15 +68,15 @@ class Roster:
         present = self._present.get(peer)
         if present is not None and present.presence == presence:
             return False
-        admitted = peer in self.admissions.admitted.get(presence.grant.key, {})
+        admitted = presence.person in self.admissions.admitted.get(presence.grant.key, {})
         key = verify_presence(presence, self._mesh, now_unix, admitted)
         seen = self._nonces.get(presence.join_nonce)
         if seen is not None and not (present and present.presence.join_nonce == presence.join_nonce):
             raise ReplayedJoin(
                 f"the join of peer {peer} was seen before: the server plays back an old one, refused"
             )
-        self.admissions.check(presence.grant, peer, now_unix, presence.membership)
-        self.admissions.admit(presence.grant, peer)
+        self.admissions.check(presence.grant, presence.person, now_unix, presence.membership)
+        self.admissions.admit(presence.grant, presence.person)
         _remember(self._nonces, presence.join_nonce, peer, MAX_NONCES)
         self._present[peer] = _Known(presence, key)
         return True
@@ -86,15 +86,15 @@ class Roster:
         return self._present.pop(peer, None) is not None
 
     def admitted(self, membership: Grant) -> bool:
-        """The founder made a present peer a lasting member; False when it is for somebody not here."""
+        """The founder made a person a lasting member; False when it is for somebody not here."""
         verify_grant(membership, self._mesh)
-        for peer, known in self._present.items():
-            if known.presence.key == membership.key:
-                if membership.via != known.presence.grant.key:
-                    raise ForgedGrant("a membership carries the invite that its peer came with")
-                self._present[peer] = _Known(replace(known.presence, membership=membership), known.key)
-                return True
-        return False
+        theirs = {p: k for p, k in self._present.items() if k.presence.person_key == membership.key}
+        fitting = {p: k for p, k in theirs.items() if k.presence.grant.key == membership.via}
+        if theirs and not fitting:
+            raise ForgedGrant("a membership carries the invite that its peer came with")
+        for peer, known in fitting.items():
+            self._present[peer] = _Known(replace(known.presence, membership=membership), known.key)
+        return bool(fitting)
 
     def revoked(self, revocation: Revocation) -> list[str]:
         """The founder withdrew an invite: returns the members that came with it and are out now."""

@@ -7,6 +7,7 @@ import tseslint from 'typescript-eslint';
 
 // Modules that are functions of their arguments. Each has its twin of the same name in peer/ or signaling/.
 const PURE = [
+  'breakers',
   'bundles',
   'chat_template',
   'errors',
@@ -23,6 +24,7 @@ const PURE = [
   'meter',
   'onnx',
   'pipeline',
+  'protection',
   'sampling',
   'session',
   'shards',

@@ -84,8 +84,10 @@ class Results:
         self._insert(
             "answers",
             [
-                (*at, place, a.completed, a.first_difference, a.recovery_s, a.longest_gap_s, a.slowdown)
-                + (len(stream.tokens), stream.seconds)
+                (
+                    *(*at, place, a.completed, a.first_difference, a.recovery_s, a.longest_gap_s, a.slowdown),
+                    *(len(stream.tokens), stream.seconds),
+                )
                 for place, (a, stream) in enumerate(answers)
             ],
         )

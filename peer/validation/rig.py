@@ -18,8 +18,9 @@ from typing import Final
 from peer.errors import CannotServe
 from peer.joining import Founding, found
 from peer.mesh import Mesh
-from peer.mesh_state import MeshState, PlanRecord, Profile
+from peer.mesh_state import MeshState, PlanRecord, Profile, ProtectionChosen
 from peer.options import MeshOptions, PeerOptions
+from peer.protection import Protection
 from peer.validation.children import Child, How, JoinedProcess, Tab
 from peer.validation.conditions import CLEAR
 from peer.validation.injection import Injection, disturbance
@@ -36,7 +37,7 @@ ASKER: Final = "asker"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What mesh is built. `standbys`: whether it counts as whole only with a standby for every stage."""
+    """What mesh is built."""
 
     model_id: str
     mesh: MeshOptions
@@ -44,8 +45,13 @@ class Shape:
     memory_bytes: int
     threads: int
     transport: str
+    protection: Protection
     browsers: tuple[str, ...] = ()
-    standbys: bool = True
+
+    def doubled(self, stages: int) -> bool:
+        """Whether every stage must have a standby before the mesh counts as whole."""
+        protection = self.protection
+        return protection.redundancy_milli >= 2000 or (protection.spare and self.peers >= 2 * stages)
 
 
 class Rig:
@@ -117,12 +123,12 @@ class Rig:
                 return f"{name} is not back"
             if name in self._stale and member.profile is self._stale[name]:
                 return f"the loss of {name} was not noticed"
-        if self.shape.standbys:
-            for number, stage in enumerate(plan.stages, start=1):
-                run = (stage.first, stage.stop)
-                ready = [p for p in stage.standbys if p in state.members and run in state.members[p].held]
-                if not ready:
-                    return f"stage {number} has no standby that holds its units"
+        doubled = self.shape.doubled(len(plan.stages))
+        for number, stage in enumerate(plan.stages, start=1):
+            run = (stage.first, stage.stop)
+            late = [p for p in stage.standbys if p not in state.members or run not in state.members[p].held]
+            if late or (doubled and not stage.standbys):
+                return f"stage {number} has no standby that holds its units"
         return ""
 
     async def until_whole(self) -> None:
@@ -183,6 +189,8 @@ async def rig(
             found(Founding(shape.model_id, shape.mesh, server), options, store, key)
         )
         assert founder.link is not None
+        assert founder.node.coordinating is not None
+        founder.node.coordinating.submit(ProtectionChosen(shape.protection))
         link = founder.link.url()
         how = How(link, store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
         children: dict[str, Child] = {}

@@ -29,6 +29,8 @@ from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
+from .numerics import Cut
+
 WEB_PEER = Path(__file__).parents[2] / "web_peer"
 CONTEXT = 512
 PLEDGE = 4 << 30
@@ -185,8 +187,11 @@ class Browser:
         self.driver = driver
         self.number = number
 
-    async def tab(self, server: str) -> TabInBrowser:
-        return TabInBrowser(self.driver, await self.driver.call("page", browser=self.number, url=server))
+    async def tab(self, server: str, **how: Any) -> TabInBrowser:
+        """A new tab; `how`: width, height, and `early`, an expression evaluated before the page's scripts."""
+        return TabInBrowser(
+            self.driver, await self.driver.call("page", browser=self.number, url=server, **how)
+        )
 
     async def close(self) -> None:
         await self.driver.call("close", browser=self.number)
@@ -195,8 +200,10 @@ class Browser:
         await self.driver.call("kill", browser=self.number)
 
 
-async def launch(driver: Driver, browser: str, profile: Path) -> Browser:
-    number = await driver.call("launch", browser=browser, executable=binary(browser), profile=str(profile))
+async def launch(driver: Driver, browser: str, profile: Path, flags: tuple[str, ...] = ()) -> Browser:
+    number = await driver.call(
+        "launch", browser=browser, executable=binary(browser), profile=str(profile), flags=list(flags)
+    )
     return Browser(driver, number)
 
 
@@ -218,6 +225,14 @@ def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             path.unlink()
 
 
+@pytest.fixture(scope="session")
+def two_blocks(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """The first two blocks of the real model, float32: it computes nonsense, everywhere the same, and soon."""
+    store = Store(tmp_path_factory.mktemp("two-blocks"))
+    source = Cut(open_gguf(smollm2_gguf, "smollm2-135m"), 2)
+    return Models(store, {"f32": build_model(source, "f32", store)})
+
+
 @asynccontextmanager
 async def founded(
     models: Models,
@@ -227,12 +242,15 @@ async def founded(
     weights: WeightFormat = "8bit",
     memory: int = PLEDGE,
     port: int = 0,
+    context: int = CONTEXT,
+    uses: int = 0,
 ) -> AsyncIterator[Mesh]:
     """A founder in this process, whose server serves the harness as its app."""
     promise = Founding(
         models.ids[weights],
-        MeshOptions(CONTEXT, 4, "latency", cuts),
+        MeshOptions(context, 4, "latency", cuts),
         ServerOptions(port=port, web_app=web_app),
+        invite_uses=uses,
     )
     options = PeerOptions("founder", memory, 1, "cpu", "aiortc", ("127.0.0.1",))
     key = identity_from_seed(os.urandom(32))

@@ -53,6 +53,13 @@ class Page:
             "new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }))"
         )
 
+    async def key(self, key: str) -> None:
+        """Presses a key as a person does: "Tab", "Shift+Tab", "Alt+KeyS"."""
+        await self.tab.driver.call("key", page=self.tab.page, key=key)
+
+    async def sized(self, width: int, height: int) -> None:
+        await self.tab.driver.call("sized", page=self.tab.page, width=width, height=height)
+
     async def press(self, label: str) -> None:
         await self.run(
             "[...document.querySelectorAll('button')]"

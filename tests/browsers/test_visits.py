@@ -184,13 +184,18 @@ async def test_pieces_come_from_peers_and_wrong_ones_are_found_out(
 async def test_a_second_tab_watches_and_takes_over(
     driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:
-    async with founded(models, harness, cuts=(31,)) as mesh:
+    async with founded(models, harness, cuts=(31,), uses=1) as mesh:  # one person, one place
         made = await launch(driver, "chromium", tmp_path / "profile")
         first = await lend(made, mesh)
         me = (await first.status())["me"]
         second = await made.tab(mesh.link.server if mesh.link else "")
         status = await second.join(mesh.link.url() if mesh.link else "", lends=True)
         assert (status["state"], status["viewer"], status["lending"]) == ("in", True, "asks")
+        stranger = await launch(driver, "chromium", tmp_path / "stranger")
+        away = await stranger.tab(mesh.link.server if mesh.link else "")
+        refused = await away.join(mesh.link.url() if mesh.link else "", lends=False)
+        assert refused["error"].startswith("InviteUsedUp"), refused
+        await stranger.close()
         answer = await second.run(f"shoal.complete({PROMPT!r}, 4)")
         assert len(answer["tokens"]) == 4
         await driver.call("closePage", page=first.page)

@@ -10,7 +10,7 @@ import pytest
 from peer.engines import ENGINES
 from peer.errors import StateUnusable
 from peer.execution import PROVIDERS
-from peer.identities import kept_identity, thrown_away
+from peer.identities import kept_identity, thrown_away, viewer
 from peer.kept_mesh import KeptMeshFile, new_invite, server_address
 from peer.mesh_state import Member
 from peer.names import named, names
@@ -33,6 +33,22 @@ def test_each_process_is_the_first_peer_that_is_free(tmp_path: Path) -> None:
             assert elsewhere.identity.id != first.identity.id
     with kept_identity(tmp_path, MESH) as later:
         assert later.identity.id == first.identity.id
+
+
+def test_a_second_process_that_only_asks_is_a_viewer_of_the_first(tmp_path: Path) -> None:
+    grant = new_invite(MESH_KEY, Role.PEER, 0, 1).grant
+    with kept_identity(tmp_path, MESH) as first:
+        first.keep(make_membership(MESH_KEY, first.identity.public.encoded, grant))
+        assert viewer(first) is first
+        with kept_identity(tmp_path, MESH) as second:
+            seen = viewer(second)
+            assert seen.voucher is not None
+            assert seen.voucher.identity.id == first.identity.id
+            assert seen.identity.id == second.identity.id
+            membership = seen.membership(grant.key)
+            assert membership is not None  # the person's, by which it comes in when the invite is used up
+            assert second.membership(grant.key) is None
+    assert viewer(thrown_away()).voucher is None
 
 
 def test_memberships_are_kept_by_invite(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from peer.mesh_state import (
     PlanRefused,
     PlanStage,
     Profile,
+    Protection,
+    ProtectionChosen,
     UnitsHeld,
     apply,
     decode_command,
@@ -72,6 +74,7 @@ EXAMPLES: tuple[Command, ...] = (
     MemberPaused("a", "the tab is hidden"),
     MemberLeaving("a"),
     MemberLeft("a", "lost"),
+    ProtectionChosen(Protection(2000, False, "shadow", "parallel", priority=("head", "embed"))),
 )
 
 

@@ -5,43 +5,42 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from peer.effects import (
+    Broken,
+    Emit,
+    Ended,
+    FindRoute,
+    FreeSlot,
+    NotRan,
+    OriginEffect,
+    Ran,
+    Reason,
+    RunStep,
+    Send,
+    Spare,
+    StageEffect,
+    Suspect,
+)
 from peer.errors import ContextOverflow
-from peer.frames import Cancel, Finish, Frame, Open, Refuse, Release, Step, Token
+from peer.frames import Cancel, Feed, Finish, Frame, Here, Open, Refuse, Release, Step, Token, Where
 from peer.mesh_state import PlanRecord, PlanStage
 from peer.pipeline import (
     LEFT_S,
     MAX_PENDING_STEPS,
     MAX_STEP_POSITIONS,
-    FreeSlot,
-    NotRan,
-    Ran,
-    RunStep,
+    ORPHAN_S,
     StageCore,
-    StageEffect,
 )
+from peer.routes import Route
 from peer.sampling import Sampling
-from peer.session import (
-    CHUNK_TOKENS,
-    REROUTE_S,
-    STALL_S,
-    Ask,
-    Broken,
-    Emit,
-    Ended,
-    FindRoute,
-    OriginEffect,
-    OriginSession,
-    Phase,
-    Reason,
-    Send,
-    common_prefix,
-    room_for,
-)
+from peer.session import REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
+from peer.spans import CHUNK_TOKENS, common_prefix
 from peer.tensors import tensor_of
 
 VOCAB = 97
@@ -63,7 +62,9 @@ class ToyRuntime:
         have = self.cache.setdefault(step.session, [])
         if step.position > len(have):
             text = f"has {len(have)} positions"
-            return NotRan(step.session, step.turn, step.position, len(have), Reason.MISSING_POSITION, text)
+            return NotRan(
+                step.run, step.session, step.epoch, step.position, len(have), Reason.MISSING_POSITION, text
+            )
         if step.tokens is not None:
             hidden = np.stack([step.tokens, np.zeros_like(step.tokens)], axis=1).astype(np.float32)
         else:
@@ -78,7 +79,7 @@ class ToyRuntime:
             logits = np.zeros(VOCAB, dtype=np.float32)
             logits[favourite(have)] = 5.0
             token = step.finish(logits)
-        return Ran(step.session, step.turn, step.position, len(hidden), hidden, token)
+        return Ran(step.run, step.session, step.epoch, step.position, len(hidden), hidden, token)
 
 
 def favourite(tokens: Iterable[int]) -> int:
@@ -101,6 +102,26 @@ def plan_of(version: int, cuts: list[int], peers: list[str]) -> PlanRecord:
     borders = [0, *cuts, UNITS]
     stages = tuple(PlanStage(a, b, p) for (a, b), p in zip(pairwise(borders), peers, strict=True))
     return PlanRecord(version, stages, 0, 0)
+
+
+def route_of(plan: PlanRecord) -> Route:
+    return Route(plan.version, plan.route)
+
+
+def opening(
+    session: bytes,
+    route: tuple[str, ...],
+    stage: int,
+    origin: str = "asker",
+    prompt: int = 1,
+    generated: int = 0,
+) -> Open:
+    """The first turn of a session that begins."""
+    spans = (prompt - generated, generated) if generated else (prompt,)
+    return Open(
+        *(session, 1, 1, route, stage, origin, 0, prompt, 4, WIRE, (), generated, 0),
+        *(1, 0, 0, spans, (), (), ()),
+    )
 
 
 class World:
@@ -126,7 +147,10 @@ class World:
                 self.runtimes[stage.primary, (stage.first, stage.stop)] = ToyRuntime(
                     (stage.first, stage.stop)
                 )
-        served = {p.version: tuple((s.primary, (s.first, s.stop)) for s in p.stages) for p in plans}
+        served = {
+            p.version: tuple((frozenset((s.primary, *s.standbys)), (s.first, s.stop)) for s in p.stages)
+            for p in plans
+        }
         for peer, core in self.cores.items():
             core.serve(served, {run: slots for owner, run in self.runtimes if owner == peer})
 
@@ -145,13 +169,15 @@ class World:
             core = self.origins[session] = OriginSession(session, origin)
         self.emitted[session] = []
         self.outcome.pop(session, None)
-        self.from_origin(core, core.begin(self.now, plan, ask))
+        self.from_origin(core, core.begin(self.now, route_of(plan), ask))
 
     def from_origin(self, core: OriginSession, effects: list[OriginEffect]) -> None:
         for effect in effects:
             match effect:
-                case Send(peer, frame):
+                case Send(peer, frame) | Spare(peer, frame):
                     self.send(core.me, peer, frame)
+                case Suspect():
+                    pass
                 case Emit(token, position):
                     assert position == len(core.tokens) - 1
                     self.emitted[core.session].append(token)
@@ -165,7 +191,7 @@ class World:
     def from_stage(self, peer: str, effects: list[StageEffect]) -> None:
         for effect in effects:
             match effect:
-                case Send(to, frame):
+                case Send(to, frame) | Spare(to, frame):
                     self.send(peer, to, frame)
                 case RunStep():
                     self.send_result(peer, effect)
@@ -194,7 +220,19 @@ class World:
             case Ran() if core:
                 self.from_stage(dst, core.ran(self.now, item))
             case NotRan() if core:
-                self.from_stage(dst, core.not_ran(item))
+                self.from_stage(dst, core.not_ran(self.now, item))
+            case Where() if core:
+                self.from_stage(dst, core.where(src, item))
+            case Feed(session=session):
+                if core:
+                    self.from_stage(dst, core.feed(self.now, src, item))
+                origin = self.origins.get(session)
+                if origin and origin.me == dst and not item.stage:
+                    self.from_origin(origin, origin.feed(self.now, src, item))
+            case Here(session=session):
+                origin = self.origins.get(session)
+                if origin and origin.me == dst:
+                    self.from_origin(origin, origin.here(self.now, src, item))
             case Token(session=session):
                 if core:
                     self.from_stage(dst, core.token(self.now, src, item))
@@ -271,7 +309,7 @@ def test_a_continued_session_sends_only_what_is_new() -> None:
     assert [(step.position, step.count) for step in steps] == [(len(prompt) + len(answer) - 1, 4)]
 
 
-def test_a_session_whose_cache_was_evicted_starts_over() -> None:
+def test_a_session_whose_cache_was_evicted_is_fed_again() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     world = World(2, [plan], slots=1)
     first, second = b"a" * 16, b"b" * 16
@@ -282,11 +320,8 @@ def test_a_session_whose_cache_was_evicted_starts_over() -> None:
     longer = (1, 2, 3, *world.emitted[first], 9)
     world.ask(first, "asker", plan, Ask(longer, 4, GREEDY, ()))
     world.run()
-    assert world.outcome.get(first) is None, "the stage asks for positions it lost"
-    assert first in world.searching
-    world.from_origin(world.origins[first], world.origins[first].reroute(world.now, plan))
-    world.run()
     assert world.emitted[first] == expected(list(longer), 4)
+    assert world.outcome[first] == "length"
 
 
 def test_a_full_mesh_says_so() -> None:
@@ -296,6 +331,10 @@ def test_a_full_mesh_says_so() -> None:
     world.run(until=0.3)
     world.ask(b"b" * 16, "other", plan, Ask((4,), 5, GREEDY, ()))
     world.run(until=0.6)
+    core = world.origins[b"b" * 16]
+    assert core.phase is Phase.REROUTING, "another peer may have a slot"
+    world.from_origin(core, core.reroute(world.now, route_of(plan)))
+    world.run(until=0.9)
     assert "in use" in world.outcome[b"b" * 16]
 
 
@@ -331,9 +370,11 @@ def test_a_polite_leave_moves_the_answer_to_peers_that_hold_the_units(seed: int)
     if session in world.searching:
         core = world.origins[session]
         world.from_origin(core, core.peer_gone(world.now, "p1", "peer p1 left"))
-        world.from_origin(core, core.reroute(world.now, first))  # a plan with the leaver is not taken
+        world.from_origin(
+            core, core.reroute(world.now, route_of(first))
+        )  # a plan with the leaver is not taken
         assert core.phase is Phase.REROUTING
-        world.from_origin(core, core.reroute(world.now, second))
+        world.from_origin(core, core.reroute(world.now, route_of(second)))
         world.run()
         assert core.route == ("p0", "spare")
     else:
@@ -362,10 +403,10 @@ def test_a_stage_takes_steps_only_from_its_neighbour() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     world = World(5, [plan])
     core = world.cores["p1"]
-    opening = Open(b"x" * 16, 1, 1, plan.route, 1, "asker", 0, 1, 4, tuple(GREEDY.to_wire()), (), 0, ())
-    assert isinstance(core.open(0.0, "stranger", opening)[0], Send)
+    first = opening(b"x" * 16, plan.route, 1)
+    assert isinstance(core.open(0.0, "stranger", first)[0], Send)
     assert core.sessions() == 0
-    assert core.open(0.0, "p0", opening) == []
+    assert core.open(0.0, "p0", first) == []
     hidden = tensor_of(np.array([[3.0, 4.0]], dtype=np.float32))
     step = Step(b"x" * 16, 1, 1, 0, 1, 1, hidden)
     assert core.step(0.0, "stranger", step) == []
@@ -386,22 +427,7 @@ def test_a_stage_takes_steps_only_from_its_neighbour() -> None:
 def test_an_open_that_does_not_fit_is_refused_to_the_asker(change: dict[str, object], reason: Reason) -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(6, [plan]).cores["p1"]
-    values: dict[str, object] = {
-        "session": b"x" * 16,
-        "turn": 1,
-        "plan": 1,
-        "route": plan.route,
-        "stage": 1,
-        "origin": "asker",
-        "start": 0,
-        "prompt_tokens": 1,
-        "max_tokens": 4,
-        "sampling": tuple(GREEDY.to_wire()),
-        "end_tokens": (),
-        "generated": 0,
-        "history": (),
-    }
-    effects = core.open(0.0, "p0", Open(**{**values, **change}))  # type: ignore[arg-type]
+    effects = core.open(0.0, "p0", replace(opening(b"x" * 16, plan.route, 1), **change))  # type: ignore[arg-type]
     assert len(effects) == 1
     effect = effects[0]
     assert isinstance(effect, Send)
@@ -414,23 +440,25 @@ def test_an_open_that_does_not_fit_is_refused_to_the_asker(change: dict[str, obj
 def test_prompt_chunks_wait_while_the_way_on_is_full() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(7, [plan]).cores["p0"]
-    opening = Open(b"x" * 16, 1, 1, plan.route, 0, "asker", 0, 64, 4, tuple(GREEDY.to_wire()), (), 0, ())
-    core.open(0.0, "asker", opening)
+    first = opening(b"x" * 16, plan.route, 0, prompt=64)
+    core.open(0.0, "asker", first)
     assert core.congestion("p1", True) == []
     tokens = tensor_of(np.arange(32, dtype=np.int32))
-    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 1, 0, 32, 0, tokens)) == []
-    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 1, 32, 32, 1, tokens)) == []
+    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 0, 0, 32, 0, tokens)) == []
+    assert core.step(0.0, "asker", Step(b"x" * 16, 1, 0, 32, 32, 1, tokens)) == []
     released = core.congestion("p1", False)
     assert [effect.position for effect in released if isinstance(effect, RunStep)] == [0, 32]
 
 
-def test_a_lost_asker_frees_its_slots() -> None:
+def test_a_lost_asker_frees_its_slots_when_nobody_goes_on() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     world = World(8, [plan])
     world.ask(b"y" * 16, "asker", plan, Ask((1, 2), 300, GREEDY, ()))
     world.run(until=0.5)
     for peer, core in world.cores.items():
-        world.from_stage(peer, core.peer_gone("asker"))
+        world.from_stage(peer, core.peer_gone(world.now, "asker"))
+        assert (core.active(), core.sessions()) == (0, 1)
+        world.from_stage(peer, core.tick(world.now + ORPHAN_S + 1))
         assert core.sessions() == 0
 
 
@@ -439,15 +467,15 @@ def test_a_step_that_is_too_long_and_a_flood_of_tokens_end_that_turn_only() -> N
     core = World(12, [plan]).cores["p0"]
     for number in (1, 2, 3):
         session = bytes([number]) * 16
-        core.open(0.0, "asker", Open(session, 1, 1, plan.route, 0, "asker", 0, 4, 4, WIRE, (), 0, ()))
+        core.open(0.0, "asker", opening(session, plan.route, 0, prompt=4))
     long = tensor_of(np.zeros(MAX_STEP_POSITIONS + 1, dtype=np.int32))
-    (refused,) = core.step(0.0, "asker", Step(bytes([1]) * 16, 1, 1, 0, MAX_STEP_POSITIONS + 1, 1, long))
+    (refused,) = core.step(0.0, "asker", Step(bytes([1]) * 16, 1, 0, 0, MAX_STEP_POSITIONS + 1, 1, long))
     assert isinstance(refused, Send)
     assert isinstance(refused.frame, Refuse)
     assert refused.frame.reason == Reason.BAD_STEP
     effects: list[StageEffect] = []
-    for _ in range(MAX_PENDING_STEPS + 10):
-        effects += core.token(0.0, "p1", Token(bytes([2]) * 16, 1, 9, 5, int(Finish.MORE)))
+    for position in range(MAX_PENDING_STEPS + 10):
+        effects += core.token(0.0, "p1", Token(bytes([2]) * 16, 1, position, 5, int(Finish.MORE)))
     assert [type(effect) for effect in effects] == [RunStep, RunStep, Send]
     assert core.active() == 1
 
@@ -458,7 +486,7 @@ def test_a_slot_whose_asker_gave_up_goes_to_another() -> None:
 
     def opened(origin: str, now: float) -> list[StageEffect]:
         session = origin.encode().ljust(16)
-        return core.open(now, origin, Open(session, 1, 1, plan.route, 0, origin, 0, 1, 4, WIRE, (), 0, ()))
+        return core.open(now, origin, opening(session, plan.route, 0, origin))
 
     opened("hog", 0.0)
     assert isinstance(opened("good", STALL_S)[0], Send), "the hog may still be waiting"
@@ -473,8 +501,8 @@ def test_an_asker_hears_when_the_way_back_of_tokens_breaks(me: str, gone: str) -
     plan = plan_of(1, [2, 5], ["p0", "p1", "p2"])
     core, stage = World(14, [plan]).cores[me], plan.route.index(me)
     sender = plan.route[stage - 1] if stage else "asker"
-    core.open(0.0, sender, Open(b"x" * 16, 1, 1, plan.route, stage, "asker", 0, 1, 4, WIRE, (), 0, ()))
-    (effect,) = core.peer_gone(gone)
+    core.open(0.0, sender, opening(b"x" * 16, plan.route, stage))
+    (effect,) = core.peer_gone(0.0, gone)
     assert isinstance(effect, Send)
     assert isinstance(effect.frame, Refuse)
     assert effect.frame.reason == Reason.LOST_NEIGHBOUR
@@ -483,7 +511,7 @@ def test_an_asker_hears_when_the_way_back_of_tokens_breaks(me: str, gone: str) -
 def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = OriginSession(b"x" * 16, "asker")
-    core.begin(0.0, plan, Ask((1, 2), 3, GREEDY, ()))
+    core.begin(0.0, route_of(plan), Ask((1, 2), 3, GREEDY, ()))
     for position in (2, 3):
         assert len(core.token(0.0, "p1", Token(b"x" * 16, 1, position, 7, int(Finish.MORE)))) == 1
     effects = core.token(0.0, "p1", Token(b"x" * 16, 1, 4, 7, int(Finish.MORE)))
@@ -495,8 +523,8 @@ def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None
 def test_a_long_prompt_is_waited_for() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = OriginSession(b"x" * 16, "asker")
-    core.begin(0.0, plan, Ask((1,) * 5000, 3, GREEDY, ()))
-    assert core.tick(STALL_S + 499) == []
+    core.begin(0.0, route_of(plan), Ask((1,) * 5000, 3, GREEDY, ()))
+    assert not any(isinstance(effect, Broken) for effect in core.tick(STALL_S + 499))
     (*_, broken) = core.tick(STALL_S + 500)
     assert isinstance(broken, Broken)
     assert "560 s" in broken.text
@@ -507,10 +535,10 @@ def test_a_long_answer_is_replayed_whole() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(15, [plan]).cores["p0"]
     count = 6000
-    core.open(0.0, "asker", Open(b"x" * 16, 1, 1, plan.route, 0, "asker", 0, count, 4, WIRE, (), count, ()))
+    core.open(0.0, "asker", opening(b"x" * 16, plan.route, 0, prompt=count, generated=count))
     one = tensor_of(np.zeros(1, dtype=np.int32))
     for position in range(count):
-        effects = core.step(0.0, "asker", Step(b"x" * 16, 1, 1, position, 1, int(position == count - 1), one))
+        effects = core.step(0.0, "asker", Step(b"x" * 16, 1, 0, position, 1, int(position == count - 1), one))
         assert not any(isinstance(effect, Send) for effect in effects)
 
 
@@ -528,7 +556,7 @@ def test_penalties_travel_with_an_answer_that_moves() -> None:
                 world.run(stop_after=1)
             core = world.origins[session]
             world.from_origin(core, core.peer_gone(world.now, "p1", "left"))
-            world.from_origin(core, core.reroute(world.now, second))
+            world.from_origin(core, core.reroute(world.now, route_of(second)))
         world.run()
         return world.emitted[session]
 

@@ -148,16 +148,32 @@ def test_memory_of_a_stage() -> None:
         ((Stage(0, 2, "a"), Stage(3, 4, "b")), "expected a run from 2 on"),
         ((Stage(0, 2, "a"), Stage(2, 2, "b"), Stage(2, 4, "c")), "expected a run from 2 on"),
         ((Stage(0, 2, "a"), Stage(2, 4, "x")), "no such peer"),
-        ((Stage(0, 2, "a"), Stage(2, 4, "a")), "at most one stage"),
+        ((Stage(0, 2, "a", ("small",)), Stage(2, 4, "b")), "small pledged 1000 bytes, its stage needs 1230"),
+        ((Stage(0, 2, "mid"), Stage(2, 4, "mid")), "mid pledged 2000 bytes, its 2 places need 2"),
+        ((Stage(0, 2, "mid"), Stage(2, 4, "b", ("mid",))), "mid pledged 2000 bytes, its 2 places need 2"),
         ((Stage(0, 2, "small"), Stage(2, 4, "a")), "small pledged 1000 bytes, its stage needs 1230"),
         ((Stage(0, 2, "a"), Stage(2, 4, "lone")), "no link from a to lone"),
     ],
 )
 def test_stages_that_cannot_run_are_refused(stages: tuple[Stage, ...], says: str) -> None:
-    request = request_of(peer("a"), peer("b"), peer("c"), peer("small", memory=1000))
+    request = request_of(
+        peer("a"), peer("b"), peer("c"), peer("small", memory=1000), peer("mid", memory=2000)
+    )
     request = replace(request, peers=(*request.peers, peer("lone")))
     with pytest.raises(RequestError, match=says):
         cost.evaluate(request, stages)
+
+
+def test_places_of_one_peer_hand_over_for_nothing_and_share_its_time() -> None:
+    request = request_of(peer("a"), peer("b"), sessions=4)
+    two = cost.evaluate(request, (Stage(0, 2, "a"), Stage(2, 3, "a"), Stage(3, 4, "b")))
+    one = cost.evaluate(request, (Stage(0, 3, "a"), Stage(3, 4, "b")))
+    assert two.hop_s[0] == 0
+    assert two.hop_s[1:] == one.hop_s
+    step_ps = cost.picoseconds(request.peers[0].step_s)
+    assert two.decode_ps == one.decode_ps + step_ps
+    assert sum(two.stage_s[:2]) == pytest.approx(one.stage_s[0] + step_ps / cost.PICO)
+    assert two.token_ps >= one.token_ps
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_an_infeasible_request_as_text() -> None:
 
 
 def test_a_plan_of_another_request_is_refused() -> None:
-    with pytest.raises(RequestError, match="anna"):
+    with pytest.raises(RequestError, match="no such peer"):
         explain(TOO_SMALL, planned(REQUEST))
 
 

@@ -467,7 +467,8 @@ def test_a_standby_takes_over_from_a_peer_that_leaves() -> None:
         ({"a": ((0, 3),), "b": ((3, 6),)}, (("a", 3), ("b", 6))),
         ({"a": ((0, 4),), "b": ((2, 6),)}, (("a", 2), ("b", 6))),  # in part: they overlap
         ({"a": ((0, 3), (3, 6)), "b": ((3, 6),)}, (("a", 3), ("b", 6))),  # whole runs first
-        ({"a": ((0, 3), (3, 6))}, (("a", 6),)),  # then runs that touch, joined
+        ({"a": ((0, 3), (3, 6))}, (("a", 3), ("a", 6))),  # then several on one peer
+        ({"a": ((0, 4), (2, 6))}, (("a", 6),)),  # then runs that touch or overlap, joined
         ({"a": ((0, 6),), "b": ((3, 6),)}, (("a", 6),)),
         ({"a": ((0, 2),), "b": ((3, 6),)}, None),  # nobody holds unit 2
         ({"a": ((0, 3),), "gone": ((3, 6),)}, None),

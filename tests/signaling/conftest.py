@@ -92,11 +92,20 @@ class Kit:
         invite: str = "i",
         nonces: tuple[str, str] = ("r", "n"),
         membership: Grant | None = None,
+        voucher: str | None = None,
     ) -> Presence:
         """Peer `letter` with the default invite, or with `grant` proved by the seed `invite`."""
         chosen = grant or cls.invite()[1]
         pair = (cls.nonce(nonces[0]), cls.nonce(nonces[1]))
-        return make_presence(cls.key(letter), cls.key(invite), chosen, f"peer {letter}", pair, membership)
+        return make_presence(
+            cls.key(letter),
+            cls.key(invite),
+            chosen,
+            f"peer {letter}",
+            pair,
+            membership,
+            cls.key(voucher) if voucher else None,
+        )
 
     @classmethod
     def founder_presence(cls, letter: str = "f", nonces: tuple[str, str] = ("r", "n")) -> Presence:
@@ -117,6 +126,7 @@ class Kit:
             presence.peer_proof,
             grant,
             presence.membership,
+            presence.vouch,
         )
 
     @classmethod
@@ -126,9 +136,15 @@ class Kit:
 
     @classmethod
     def joiner(
-        cls, link: InviteLink, letter: str = "j", ear: Ear | None = None, url: str = ""
+        cls,
+        link: InviteLink,
+        letter: str = "j",
+        ear: Ear | None = None,
+        url: str = "",
+        voucher: str = "",
     ) -> SignalingClient:
-        credentials = Credentials.from_link(link, cls.key(letter), "bob")
+        vouching = cls.key(voucher) if voucher else None
+        credentials = Credentials.from_link(link, cls.key(letter), "bob", None, vouching)
         return SignalingClient(url or link.server, credentials, (ear or Ear()).events(), FAST)
 
 

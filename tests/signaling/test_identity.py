@@ -49,6 +49,7 @@ from signaling.keys import (
 )
 from signaling.presence import (
     SignalKind,
+    Vouch,
     fingerprint_of,
     make_presence,
     make_signal,
@@ -354,6 +355,36 @@ def test_presence_and_dates(kit: Any) -> None:
         verify_presence(kit.presence("p", membership, invite="p"), mesh, now)
 
 
+def test_a_vouch_holds_only_for_the_join_it_was_made_for(kit: Any) -> None:
+    mesh, now = kit.mesh.id, kit.now
+    viewer = kit.presence("v", voucher="p")
+    assert verify_presence(viewer, mesh, now).id == viewer.peer
+    assert (viewer.person, viewer.role) == (kit.key("p").id, Role.GUEST)
+    person = kit.key("p").public.encoded
+    later = kit.presence("v", nonces=("s", "t"), voucher="p")
+    own, founder = kit.presence("p"), kit.founder_presence()
+    for forged in (
+        replace(viewer, vouch=later.vouch),  # of another join of the same viewer
+        replace(viewer, vouch=kit.presence("w", voucher="p").vouch),  # of another viewer
+        replace(viewer, vouch=Vouch(kit.key("q").public.encoded, viewer.vouch.proof)),
+        replace(viewer, vouch=Vouch(person, viewer.peer_proof)),
+        replace(viewer, vouch=Vouch(person, own.peer_proof)),  # what that key signed for itself
+        replace(viewer, vouch=Vouch(b"\x01" * 33, viewer.vouch.proof)),
+        replace(own, vouch=kit.presence("p", voucher="p").vouch),  # for itself
+        replace(founder, vouch=viewer.vouch),
+    ):
+        with pytest.raises(ForgedPresence):
+            verify_presence(forged, mesh, now)
+    grant = kit.invite(expires=now)[1]
+    theirs = make_membership(kit.mesh, person, grant)
+    verify_presence(kit.presence("v", grant, membership=theirs, voucher="p"), mesh, now + 1)
+    with pytest.raises(InviteExpired):
+        verify_presence(kit.presence("v", grant, voucher="p"), mesh, now + 1)
+    wrong = make_membership(kit.mesh, viewer.key, grant)  # a membership is for the person
+    with pytest.raises(ForgedGrant):
+        verify_presence(kit.presence("v", grant, membership=wrong, voucher="p"), mesh, now)
+
+
 # --- offers, answers, candidates
 
 
@@ -447,6 +478,24 @@ def test_roster_counts_uses_and_candidates(kit: Any) -> None:
     assert roster.revoked(make_revocation(kit.mesh, once.key)) == [member.peer]
     with pytest.raises(InviteRevoked):
         roster.arrived(kit.presence("p", once, "1", ("5", "6")), kit.now)
+
+
+def test_roster_counts_a_person_once(kit: Any) -> None:
+    roster = Roster(kit.mesh.id, kit.presence("o").peer)
+    _, once = kit.invite(letter="1", uses=1)
+    viewer = kit.presence("v", once, "1", ("1", "2"), voucher="p")
+    person = kit.presence("p", once, "1", ("3", "4"))
+    assert roster.arrived(viewer, kit.now)
+    assert roster.arrived(person, kit.now)
+    for stranger in (
+        kit.presence("q", once, "1", ("5", "6")),
+        kit.presence("w", once, "1", ("7", "8"), voucher="q"),
+    ):
+        with pytest.raises(InviteUsedUp):
+            roster.arrived(stranger, kit.now)
+    assert roster.admitted(make_membership(kit.mesh, person.key, once))
+    assert all(member.membership is not None for member in roster.members().values())
+    assert roster.members().keys() == {viewer.peer, person.peer}
 
 
 def test_turn_credentials_are_what_coturn_expects() -> None:

@@ -11,6 +11,7 @@ from signaling.errors import (
     ForgedGrant,
     HostRefused,
     InviteExpired,
+    InviteUsedUp,
     MalformedMessage,
     OriginRefused,
     OutOfOrder,
@@ -28,6 +29,7 @@ from signaling.invites import founder_grant, make_membership, make_revocation
 from signaling.keys import identity_from_seed
 from signaling.limits import JoinGate, Limits, Rate, SocketMeter, TokenBucket
 from signaling.messages import (
+    PROTOCOL,
     Admit,
     Admitted,
     Challenge,
@@ -41,7 +43,7 @@ from signaling.messages import (
     Revoked,
     Welcome,
 )
-from signaling.presence import SignalKind, make_presence, make_signal
+from signaling.presence import MAX_VIEWERS, SignalKind, make_presence, make_signal
 from signaling.room import Broke, Closed, Drop, Effect, Forget, Hub, Opened, Persist, Policy, Received, Send
 
 
@@ -92,7 +94,7 @@ def errors_of(effects: list[Effect]) -> list[type[Exception]]:
 
 def test_a_meeting_from_start_to_end(kit: Any) -> None:
     desk = Desk(kit)
-    assert desk.open(1) == [Send((1,), Challenge(1, nonce_of(1)))]
+    assert desk.open(1) == [Send((1,), Challenge(PROTOCOL, nonce_of(1)))]
     ann = desk.founder(1)
     assert desk.join(1, ann, ann.grant) == [
         Persist(ann.mesh),
@@ -123,7 +125,7 @@ def test_joins_that_are_dropped(kit: Any) -> None:
     _, grant = kit.invite()
     _, old = kit.invite(letter="o", expires=kit.now - 1)
     cases = [
-        (lambda d: kit.join(d.peer(2, "b", grant), protocol=2), ProtocolMismatch),
+        (lambda d: kit.join(d.peer(2, "b", grant), protocol=PROTOCOL - 1), ProtocolMismatch),
         (lambda d: kit.join(d.peer(3, "b", grant)), ReplayedJoin),  # made for another socket
         (lambda d: kit.join(d.peer(2, "b", kit.invite(letter="u")[1], "u")), UnknownInvite),
         (lambda d: kit.join(d.peer(2, "b", old, "o"), old), InviteExpired),
@@ -175,6 +177,38 @@ def test_the_same_key_replaces_itself(kit: Any) -> None:
     assert effects[-1] == Send((1,), Joined(again))
     assert desk.hub.step(Closed(2), desk.now) == []  # the old socket's end says nothing about the new one
     assert desk.hub.members() == 2
+
+
+def test_viewers_take_no_place_of_an_invite(kit: Any) -> None:
+    _, once = kit.invite(uses=1)
+    desk = Desk(kit)
+    desk.with_founder(once)
+
+    def joining(socket: int, letter: str, voucher: str | None) -> Any:
+        desk.open(socket)
+        nonces = (nonce_of(socket), bytes([100 + socket]) * 16)
+        seed = kit.key(voucher) if voucher else None
+        record = make_presence(kit.key(letter), kit.key("i"), once, "tab", nonces, None, seed)
+        return record, errors_of(desk.join(socket, record))
+
+    viewer, errors = joining(2, "v", "b")  # before the tab that lends
+    assert errors == []
+    bob, errors = joining(3, "b", None)
+    assert errors == []
+    assert joining(4, "c", None)[1] == [InviteUsedUp]
+    assert joining(5, "w", "c")[1] == [InviteUsedUp]
+    membership = make_membership(kit.mesh, bob.key, once)
+    assert desk.say(1, Admit(membership)) == [Send((1, 2, 3), Admitted(membership))]
+    room = desk.hub.rooms[kit.mesh.id]
+    assert {room.members[peer].presence.membership for peer in (viewer.peer, bob.peer)} == {membership}
+    for socket in range(6, 6 + MAX_VIEWERS - 1):
+        assert joining(socket, chr(ord("A") + socket), "b")[1] == []
+    assert joining(20, "x", "b")[1] == [RoomFull]
+    again = make_presence(
+        kit.key("v"), kit.key("i"), once, "tab", (nonce_of(21), b"z" * 16), None, kit.key("b")
+    )
+    desk.open(21)
+    assert errors_of(desk.join(21, again)) == [Replaced]  # the same viewer takes its own place
 
 
 def test_revocation_puts_members_out(kit: Any) -> None:

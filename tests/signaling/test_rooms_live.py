@@ -90,6 +90,25 @@ async def test_refusals_are_named(kit: Any) -> None:
             await SignalingClient(server.url, stranger, settings=kit.fast).__aenter__()
 
 
+async def test_a_second_tab_of_a_person_needs_no_place_of_a_single_use_invite(kit: Any) -> None:
+    one, two = kit.ear(), kit.ear()
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:
+        link, once = kit.invite(server.url, uses=1)
+        await founder.register(once)
+        person = kit.key("j")
+        async with kit.joiner(link, "j") as first, kit.joiner(link, "v", two, voucher="j") as viewer:
+            await one.hears("member", viewer.peer)
+            await two.hears("membership", person.public.encoded)
+            assert founder.members()[viewer.peer].role is Role.GUEST
+            assert founder.members()[first.peer].role is Role.PEER
+            with pytest.raises(InviteUsedUp):
+                await kit.joiner(link, "k").__aenter__()
+            with pytest.raises(InviteUsedUp):
+                await kit.joiner(link, "w", voucher="k").__aenter__()
+        assert not one.said("rejected")
+        assert not two.said("rejected")
+
+
 async def test_revocation_ends_presence_and_joining(kit: Any) -> None:
     one, two = kit.ear(), kit.ear()
     async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:

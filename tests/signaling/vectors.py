@@ -32,7 +32,13 @@ from signaling.messages import (
     Welcome,
     encode,
 )
-from signaling.presence import SignalKind, join_transcript, make_presence, make_signal
+from signaling.presence import (
+    SignalKind,
+    join_transcript,
+    make_presence,
+    make_signal,
+    vouch_transcript,
+)
 
 FILE = Path(__file__).parent.parent / "vectors" / "signaling.json"
 MESH_SEED, INVITE_SEED, PEER_SEED, BROWSER_SEED = (bytes([i]) * 32 for i in (1, 2, 3, 4))
@@ -46,6 +52,7 @@ MEMBERSHIP = make_membership(MESH, PEER.public.encoded, GRANT)
 REVOCATION = make_revocation(MESH, INVITE.public.encoded)
 PRESENCE = make_presence(PEER, INVITE, GRANT, "Bób’s laptop", (ROOM_NONCE, JOIN_NONCE), MEMBERSHIP)
 FOUNDER = make_presence(PEER, MESH, founder_grant(MESH), "ann", (ROOM_NONCE, OTHER_NONCE))
+VIEWER = make_presence(BROWSER, INVITE, GRANT, "second tab", (ROOM_NONCE, OTHER_NONCE), MEMBERSHIP, PEER)
 BROWSER_PRESENCE = make_presence(BROWSER, INVITE, GRANT, "tab", (ROOM_NONCE, OTHER_NONCE))
 OFFER = make_signal(PEER, PRESENCE, BROWSER_PRESENCE, SignalKind.OFFER, CONNECTION, SDP)
 CANDIDATE = make_signal(
@@ -70,6 +77,21 @@ CLIENT: tuple[ClientMessage, ...] = (
         PRESENCE.peer_proof,
         GRANT,
         None,
+        None,
+    ),
+    Join(
+        PROTOCOL,
+        VIEWER.mesh,
+        GRANT.key,
+        VIEWER.key,
+        VIEWER.name,
+        ROOM_NONCE,
+        OTHER_NONCE,
+        VIEWER.invite_proof,
+        VIEWER.peer_proof,
+        None,
+        MEMBERSHIP,
+        VIEWER.vouch,
     ),
     Register(1, (GRANT,), (REVOCATION,)),
     Register(2**31 - 1, (), ()),
@@ -87,6 +109,7 @@ SERVER: tuple[ServerMessage, ...] = (
         (IceServer(("stun:a", "stun:b")), IceServer(("turn:c",), "u", "p")),
     ),
     Joined(FOUNDER),
+    Joined(VIEWER),
     Left(PRESENCE.peer, "disconnected"),
     Registered(1),
     Registered(2, "TooManyGrants", "full"),
@@ -145,11 +168,18 @@ def _cases() -> list[tuple[str, str, str]]:
         ("client", changed(encode(CLIENT[0]), True, "protocol"), "MalformedMessage"),
         ("client", changed(encode(CLIENT[0]), -1, "grant", "uses"), "MalformedMessage"),
         ("client", changed(encode(CLIENT[0]), 10**12, "grant", "expires_unix"), "MalformedMessage"),
-        ("client", changed(encode(CLIENT[1]), [[]] * 65, "grants"), "MalformedMessage"),
+        (
+            "client",
+            changed(encode(CLIENT[1]), {"key": to_text(PEER.public.encoded)}, "vouch"),
+            "MalformedMessage",
+        ),
+        ("client", changed(encode(CLIENT[1]), to_text(bytes(63)), "vouch", "proof"), "MalformedMessage"),
+        ("client", without(encode(CLIENT[0]), "vouch"), "MalformedMessage"),
+        ("client", changed(encode(CLIENT[2]), [[]] * 65, "grants"), "MalformedMessage"),
         ("server", leave, "UnknownMessage"),
         ("server", without(challenge, "room_nonce"), "MalformedMessage"),
         ("server", changed(challenge, None, "room_nonce"), "MalformedMessage"),
-        ("server", changed(encode(SERVER[7]), 1, "ends"), "MalformedMessage"),
+        ("server", changed(encode(SERVER[8]), 1, "ends"), "MalformedMessage"),
         ("server", changed(encode(SERVER[1]), {}, "members"), "MalformedMessage"),
     ]
 
@@ -170,6 +200,7 @@ def build() -> dict[str, Any]:
     signed_join = join_transcript(
         PRESENCE.mesh, GRANT.key, PRESENCE.key, PRESENCE.name, ROOM_NONCE, JOIN_NONCE
     )
+    joined_viewer = join_transcript(VIEWER.mesh, GRANT.key, VIEWER.key, VIEWER.name, ROOM_NONCE, OTHER_NONCE)
     return {
         "keys": [
             {"name": name, "seed": seed.hex(), "public": identity.public.encoded.hex(), "id": identity.id}
@@ -183,6 +214,7 @@ def build() -> dict[str, Any]:
         },
         "transcript": {"parts": ["text", 258, "hex:0001"], "bytes": transcript("text", 258, b"\0\1").hex()},
         "join_transcript": signed_join.hex(),
+        "vouch_transcript": vouch_transcript(PEER.public.encoded, joined_viewer).hex(),
         "link": {"server": LINK.server, "mesh": LINK.mesh, "seed": LINK.seed.hex(), "url": LINK.url()},
         "client": [encode(m) for m in CLIENT],
         "server": [encode(m) for m in SERVER],

@@ -49,7 +49,20 @@ def make() -> dict[str, Any]:
             model_id = build_model(MadeUpModel(small_architecture(**sizes), {}), weights, store)
             manifest = decode_manifest(store.manifest_bytes(model_id))
             cases.append({"name": name, **_case(manifest, store)})
-    return {"cases": cases}
+    return {"cases": cases, "sliced": _sliced()}
+
+
+def _sliced() -> dict[str, Any]:
+    """A head so large that a tab's graph has it in slices."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        architecture = small_architecture(vocab=70_000, ffn=64)
+        model_id = build_model(MadeUpModel(architecture, {}), "4bit", store)
+        manifest = decode_manifest(store.manifest_bytes(model_id))
+        _, head = make_graphs(manifest, len(manifest.units) - 1, len(manifest.units), "wasm")
+        assert head is not None
+        assert b"Concat" in head
+        return {"manifest": encode_manifest(manifest).decode(), "head": _hash(head)}
 
 
 def _case(manifest: Manifest, store: Store) -> dict[str, Any]:

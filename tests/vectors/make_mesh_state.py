@@ -26,6 +26,7 @@ from peer.mesh_state import (
     PlanRefused,
     PlanStage,
     Profile,
+    ProtectionChosen,
     UnitsHeld,
     apply,
     decode_command,
@@ -33,6 +34,7 @@ from peer.mesh_state import (
     encode_command,
     encode_state,
 )
+from peer.protection import PRESETS, Protection
 
 PATH = beside(__file__, "mesh_state.json")
 SEED = 20260713
@@ -76,8 +78,9 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             MemberPaused(peer, "the network is gone"),
             MemberLeaving(peer),
             MemberLeft(peer, "left"),
+            ProtectionChosen(PRESETS[rng.choice(("basic", "standard", "high", "critical"))]),
         ),
-        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1),
+        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1),
     )[0]
 
 
@@ -103,8 +106,17 @@ def lends_less(rng: random.Random) -> list[Command]:
     ]
 
 
+def protections() -> list[Command]:
+    """Every level, and settings given alone."""
+    alone = Protection(1250, False, "off", "simple", False, ("head", "größer 😀"), False, 1, 2)
+    return [ProtectionChosen(each) for each in (*PRESETS.values(), alone)]
+
+
 def traces() -> list[dict[str, Any]]:
-    made = [traced("who lends less", 0, lends_less(random.Random(SEED)))]
+    made = [
+        traced("who lends less", 0, lends_less(random.Random(SEED))),
+        traced("how answers are protected", 0, protections()),
+    ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)
         state = MeshState(term=number)
@@ -133,6 +145,7 @@ def traced(name: str, term: int, commands: list[Command]) -> dict[str, Any]:
 
 
 PLAN = '{"predicted_rate_milli":1,"predicted_token_us":2,"stages":[],"version":1,"why":[]}'
+PROTECTION = encode_command(ProtectionChosen(Protection())).decode().split('"protection":')[1][:-1]
 HALF_KEY = (
     '{"batch_ns":{"\\ud83d":1},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
     '"step_ns":1,"threads":1}'
@@ -182,6 +195,20 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("number for true", '{"kind":"MemberJoined","peer":"a","name":"n","compute":1}'),
     ("a plan that is a list", '{"kind":"PlanProposed","plan":[]}'),
     ("a plan without stages", '{"kind":"PlanProposed","plan":' + PLAN.replace('"stages":[],', "") + "}"),
+    ("good, a protection", '{"kind":"ProtectionChosen","protection":' + PROTECTION + "}"),
+    (
+        "an unknown strategy",
+        '{"kind":"ProtectionChosen","protection":' + PROTECTION.replace("progressive", "hopeful") + "}",
+    ),
+    (
+        "an unknown shadow",
+        '{"kind":"ProtectionChosen","protection":' + PROTECTION.replace('"log"', '"some"') + "}",
+    ),
+    (
+        "a fraction for a redundancy",
+        '{"kind":"ProtectionChosen","protection":' + PROTECTION.replace("1500", "1.5") + "}",
+    ),
+    ("no protection", '{"kind":"ProtectionChosen","protection":null}'),
     ("null for a plan", '{"kind":"PlanProposed","plan":null}'),
 )
 STATES: tuple[tuple[str, str], ...] = (

@@ -27,7 +27,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 
 /** Where pieces lie. `put` gives the error of a full or refusing store to its caller. */
 interface Shelf {
-  get(hash: string): Promise<Bytes | null>;
+  get(hash: string): Promise<Bytes | null>; // a copy of the caller's own
   put(entry: Entry, bytes: Bytes): Promise<void>;
   touch(entry: Entry): Promise<void>;
   remove(hashes: readonly string[]): Promise<void>;
@@ -88,7 +88,7 @@ export class PieceCache {
     }
   }
 
-  /** The piece, or null when it is not here or its bytes are not those of its hash. */
+  /** The piece, the caller's to give back, or null when it is not here or its bytes are not those of its hash. */
   async read(hash: string): Promise<Bytes | null> {
     let bytes: Bytes | null;
     try {
@@ -321,11 +321,11 @@ class MemoryShelf implements Shelf {
   private readonly manifests = new Map<string, Bytes>();
 
   get(hash: string): Promise<Bytes | null> {
-    return Promise.resolve(this.pieces.get(hash)?.bytes ?? null);
+    return Promise.resolve(this.pieces.get(hash)?.bytes.slice() ?? null);
   }
 
   put(entry: Entry, bytes: Bytes): Promise<void> {
-    this.pieces.set(entry.hash, { entry, bytes });
+    this.pieces.set(entry.hash, { entry, bytes: bytes.slice() });
     return Promise.resolve();
   }
 

@@ -7,10 +7,12 @@ import type { Blobs, Execution, ShardSource } from './execution';
 import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from './manifest';
+import { giveBack } from './memory';
+import { PassingTensors } from './passing';
 import { rotaryTables } from './shards';
 import type { WasmCall } from './wasm_module';
 import { FLOAT32, INT32, WasmModule } from './wasm_module';
-import { EmbeddingTable, locationsOf, weightBytes } from './weights';
+import { EmbeddingTable, locationsOf, rowsAt, weightBytes } from './weights';
 
 /** Buffers of one call shape (rows, tokens), bound once and used again. */
 interface Prepared {
@@ -224,23 +226,33 @@ interface Loaded {
   readonly bytes: number;
 }
 
-/** The head first, because its matrix is the largest and onnxruntime repacks one tensor at a time. */
+/**
+ * Every tensor lies in memory once more only while onnxruntime takes it: the blobs are taken apart, and a matrix's
+ * packed form goes when it was asked for. The head first: what was free while it loads is used again by the body.
+ */
 async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blobs): Promise<Loaded> {
   const { architecture, graphs, units } = source;
   let bytes = 0;
-  const unpacked: Uint8Array[] = []; // one at most: onnxruntime has copied it by the time it asks for the next
+  const passed: (() => void)[] = []; // of one call: onnxruntime has copied by the time it asks for the next
+  const settle = (): void => passed.splice(0).forEach((done) => done());
+  const passing: PassingTensors[] = [];
   for (const unit of units) {
     if (unit.kind === 'embed') continue;
-    const held = { unit, blob: blobOf(blobs, unit.blob) };
+    const shared = units.filter(({ blob }) => blob.sha256 === unit.blob.sha256).length > 1;
+    const held = new PassingTensors(unit, blobOf(blobs, unit.blob), shared, architecture);
+    passing.push(held);
     for (const [tensor, size] of locationsOf(unit, 'wasm', architecture)) {
       bytes += size;
       module.mount(`${unit.name}/${tensor}`, {
         byteLength: size,
         subarray: (begin, end) => {
-          unpacked.splice(0).forEach(giveBack);
-          const found = weightBytes(held, tensor, 'wasm', architecture);
-          if (found.buffer !== held.blob.buffer) unpacked.push(found);
-          return found.subarray(begin, end);
+          settle();
+          const rows = rowsAt(tensor, begin, end, architecture);
+          const from = held.source(tensor);
+          const found = weightBytes(from, tensor, 'wasm', architecture, rows);
+          passed.push(() => held.taken(tensor, end - begin));
+          if (found.buffer !== from.blob.buffer) passed.push(() => giveBack(found));
+          return rows === undefined ? found.subarray(begin, end) : found;
         },
       });
     }
@@ -251,16 +263,9 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
     return { body, head, bytes };
   } finally {
     module.unmountAll();
-    unpacked.forEach(giveBack);
-    const embedded = units.find((unit) => unit.kind === 'embed')?.blob.sha256;
-    for (const [sha256, blob] of blobs) if (sha256 !== embedded) giveBack(blob);
+    settle();
+    passing.forEach((held) => held.close());
   }
-}
-
-/** Frees an array's memory at once: the collector lets hundreds of megabytes pile up before it looks. */
-function giveBack(array: Uint8Array): void {
-  const buffer = array.buffer as ArrayBufferLike & { transfer?: (length: number) => ArrayBuffer };
-  if (buffer.byteLength > 0) buffer.transfer?.(0); // browsers before 2024 wait for the collector
 }
 
 /** Per KV name an array float32 (rows, kvHeads, capacity, headSize) in the module's memory. */

@@ -13,6 +13,7 @@ import {
   PIECE_BYTES,
   pieceBytes,
 } from './manifest';
+import { giveBack } from './memory';
 
 const PARALLEL_PIECES = 4; // enough to fill a link whose round trip is long, few enough for a phone's memory
 const ATTEMPTS = 4; // rounds over all sources, with growing pauses; the store may be restarting
@@ -22,7 +23,7 @@ const SPEED_WINDOW_MS = 3000; // the speed shown is that of the last seconds
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Somebody who may have pieces. `piece` rejects when it does not, or cannot give it now. */
+/** Somebody who may have pieces. `piece` gives them away, or rejects when it has none, or cannot give it now. */
 export interface PieceSource {
   readonly name: string;
   piece(ref: BlobRef, index: number, signal: AbortSignal): Promise<Bytes>;
@@ -93,6 +94,7 @@ export class Fetcher {
         const bytes = kept ?? (await this.fromSources(ref, index, either));
         made.get(ref.sha256)?.set(bytes, index * PIECE_BYTES);
         meter.more(bytes.length, kept === null);
+        giveBack(bytes);
       }
     };
     const workers = Array.from({ length: PARALLEL_PIECES }, worker);
@@ -191,6 +193,7 @@ async function bounded(response: Response, limit: number): Promise<Bytes> {
   for (const part of made) {
     whole.set(part, at);
     at += part.length;
+    giveBack(part);
   }
   return whole;
 }

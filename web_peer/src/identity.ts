@@ -27,6 +27,7 @@ interface Schema extends DBSchema {
 /** A key, what lets it come back, and how to keep another membership. */
 export interface KeptIdentity {
   readonly identity: Identity;
+  readonly voucher: Identity | null; // whose place it takes, where it is a viewer of the same person
   membership(inviteKey: Base64): Grant | null;
   keep(membership: Grant): void;
 }
@@ -35,9 +36,19 @@ export interface KeptIdentity {
 export async function thrownAway(): Promise<KeptIdentity> {
   return {
     identity: await identityOf(await newKeyPair()),
+    voucher: null,
     membership: () => null,
     keep: () => undefined,
   };
+}
+
+/**
+ * For a tab that only asks beside the one that lends, in `mesh`: a key that nobody keeps, for which this profile's own
+ * one vouches. It takes no further place of a counted invite.
+ */
+export async function viewerIdentity(mesh: string, notice: (text: string) => void): Promise<KeptIdentity> {
+  const own = await keptIdentity(mesh, notice);
+  return { ...own, identity: (await thrownAway()).identity, voucher: own.identity };
 }
 
 /** This profile's identity in `mesh`; one that nobody keeps where the browser refuses to (`notice` says so). */
@@ -63,14 +74,10 @@ async function opened(): Promise<IDBPDatabase<Schema>> {
 }
 
 async function kept(database: IDBPDatabase<Schema>, mesh: string): Promise<KeptIdentity> {
-  let record = await database.get('peers', mesh);
-  if (record === undefined) {
-    record = { mesh, pair: await newKeyPair(), memberships: [] };
-    await database.put('peers', record);
-  }
-  let known = record;
+  let known = (await database.get('peers', mesh)) ?? (await firstKept(database, mesh));
   return {
     identity: await identityOf(known.pair),
+    voucher: null,
     membership: (inviteKey) => known.memberships.findLast(({ via }) => via === inviteKey) ?? null,
     keep: (membership) => {
       const others = known.memberships.filter(({ via }) => via !== membership.via);
@@ -78,4 +85,14 @@ async function kept(database: IDBPDatabase<Schema>, mesh: string): Promise<KeptI
       database.put('peers', known).catch(() => undefined); // then the next visit is one of a stranger
     },
   };
+}
+
+/** A new key, or the one that another tab of this profile kept in the same moment. */
+async function firstKept(database: IDBPDatabase<Schema>, mesh: string): Promise<Kept> {
+  const made: Kept = { mesh, pair: await newKeyPair(), memberships: [] };
+  const transaction = database.transaction('peers', 'readwrite');
+  const first = await transaction.store.get(mesh);
+  if (first === undefined) await transaction.store.put(made);
+  await transaction.done;
+  return first ?? made;
 }

@@ -58,6 +58,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     mesh: invite.mesh,
     invite: inviteKey,
     membership: own.membership(inviteKey.encoded),
+    voucher: own.voucher,
   };
   const client = await SignalingClient.join(invite.server, credentials, {
     described: (from, connection, kind, sdp) => node?.dialer.described(from, connection, kind, sdp),

@@ -21,6 +21,7 @@ import {
   text,
   uint,
 } from './json_codec';
+import type { Protection } from './protection';
 
 export type Objective = 'latency' | 'throughput';
 export type MemberStatus = 'joining' | 'measured' | 'draining' | 'paused' | 'leaving';
@@ -181,6 +182,12 @@ export interface MemberLeft {
   readonly reason: string;
 }
 
+/** How answers are protected from now on. */
+export interface ProtectionChosen {
+  readonly kind: 'ProtectionChosen';
+  readonly protection: Protection;
+}
+
 export type Command =
   | ModelChosen
   | MemberJoined
@@ -192,7 +199,8 @@ export type Command =
   | MemberDraining
   | MemberPaused
   | MemberLeaving
-  | MemberLeft;
+  | MemberLeft
+  | ProtectionChosen;
 
 // --- wire
 
@@ -258,6 +266,18 @@ export const plan = record<PlanRecord>('PlanRecord', {
   why: list(text),
 });
 
+export const protection = record<Protection>('Protection', {
+  redundancyMilli: uint,
+  spare: flag,
+  shadow: oneOf('off', 'log', 'shadow'),
+  strategy: oneOf('simple', 'progressive', 'parallel', 'coordinated'),
+  transactions: flag,
+  priority: list(text),
+  together: flag,
+  logSessionBytes: uint,
+  logTotalBytes: uint,
+});
+
 export const modelFields = {
   model: text,
   name: text,
@@ -287,6 +307,7 @@ const COMMANDS: { readonly [K in Command['kind']]: Codec<Extract<Command, { kind
   MemberPaused: record<MemberPaused>('MemberPaused', { peer: text, reason: text }, 'MemberPaused'),
   MemberLeaving: record<MemberLeaving>('MemberLeaving', { peer: text }, 'MemberLeaving'),
   MemberLeft: record<MemberLeft>('MemberLeft', { peer: text, reason: text }, 'MemberLeft'),
+  ProtectionChosen: record<ProtectionChosen>('ProtectionChosen', { protection }, 'ProtectionChosen'),
 };
 
 /** Canonical JSON of one command: {"kind": name, ...fields}. */

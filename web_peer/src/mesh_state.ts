@@ -20,7 +20,9 @@ import {
   type ModelChosen,
   plan,
   type PlanRecord,
+  protection,
 } from './mesh_commands';
+import { type Protection, STANDARD } from './protection';
 
 export {
   decodeCommand,
@@ -54,6 +56,7 @@ export interface MeshState {
   readonly proposed: PlanRecord | null;
   readonly lastVersion: number;
   readonly refused: string; // why there is no plan, when there is none
+  readonly protection: Protection;
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -66,6 +69,7 @@ export const EMPTY_STATE: MeshState = {
   proposed: null,
   lastVersion: 0,
   refused: '',
+  protection: STANDARD,
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -115,6 +119,8 @@ export function apply(before: MeshState, command: Command): MeshState {
       const links = state.links.filter(({ src, dst }) => src !== command.peer && dst !== command.peer);
       return { ...state, members, links };
     }
+    case 'ProtectionChosen':
+      return { ...state, protection: command.protection };
     default:
       return command satisfies never;
   }
@@ -177,6 +183,7 @@ const snapshot = record<MeshState>('MeshState', {
   proposed: maybe(plan),
   lastVersion: uint,
   refused: text,
+  protection,
 });
 
 /** Canonical JSON of a whole state, for a member that joins. */

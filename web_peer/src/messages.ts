@@ -5,11 +5,11 @@
 
 import { type Grant, MAX_GRANTS, MAX_UNIX, MAX_USES, type Revocation, ROLES } from './invites';
 import { type Base64, ED25519_BYTES, fromText, isId, P256_BYTES, SIGNATURE_BYTES } from './keys';
-import { NONCE_BYTES, type Presence, SIGNAL_KINDS, type Signal } from './presence';
+import { NONCE_BYTES, type Presence, SIGNAL_KINDS, type Signal, type Vouch } from './presence';
 import { signalingError } from './signaling_errors';
 import { type Json, type JsonObject, parseStrict } from './strict_json';
 
-export const SIGNALING_PROTOCOL = 1;
+export const SIGNALING_PROTOCOL = 2;
 export const MAX_CLIENT_BYTES = 256 * 1024; // what a server takes
 export const MAX_SERVER_BYTES = 1024 * 1024; // what a client takes
 export const MAX_NAME_CHARS = 64;
@@ -40,6 +40,7 @@ export interface Join {
   readonly peerProof: Base64;
   readonly grant: Grant | null;
   readonly membership: Grant | null;
+  readonly vouch: Vouch | null;
 }
 
 export type ClientMessage =
@@ -200,6 +201,7 @@ const GRANT = record({
   signature: SIGNATURE,
 });
 const REVOCATION = record({ meshKey: MESH_KEY, key: MESH_KEY, signature: SIGNATURE });
+const VOUCH = record({ key: KEY, proof: SIGNATURE });
 const PRESENCE = record({
   key: KEY,
   name: NAME,
@@ -209,6 +211,7 @@ const PRESENCE = record({
   peerProof: SIGNATURE,
   grant: GRANT,
   membership: maybe(GRANT),
+  vouch: maybe(VOUCH),
 });
 const SIGNAL = record({
   kind: word(SIGNAL_KINDS),
@@ -235,6 +238,7 @@ const CLIENT: Readonly<Record<ClientMessage['kind'], Read>> = {
     peerProof: SIGNATURE,
     grant: maybe(GRANT),
     membership: maybe(GRANT),
+    vouch: maybe(VOUCH),
   }),
   register: record({
     request: int(MAX_REQUEST),

@@ -18,6 +18,12 @@ import {
 import { SignalingError, signalingError } from './signaling_errors';
 
 export const NONCE_BYTES = 16;
+
+/** The counted key of the person that a viewer belongs to, and its signature of this very join. */
+export interface Vouch {
+  readonly key: Base64;
+  readonly proof: Base64;
+}
 const FINGERPRINT = /^a=fingerprint:\s*(\S+)\s+(\S+)\s*$/gim;
 const SHA256_HEX = /^(?:[0-9A-F]{2}:){31}[0-9A-F]{2}$/;
 
@@ -31,6 +37,23 @@ export interface Presence {
   readonly peerProof: Base64;
   readonly grant: Grant;
   readonly membership: Grant | null;
+  readonly vouch: Vouch | null;
+}
+
+/** The key by which places of an invite are counted, and which a membership is for. */
+export function personKey({ key, vouch }: Pick<Presence, 'key' | 'vouch'>): Base64 {
+  return vouch?.key ?? key;
+}
+
+/** The person's counted key vouches for the join whose transcript is `joined`. */
+export async function makeVouch(voucher: Identity, joined: Uint8Array<ArrayBuffer>): Promise<Vouch> {
+  const key = voucher.encoded;
+  return { key, proof: await voucher.sign(vouchTranscript(key, joined)) };
+}
+
+/** What the counted key `key` signs for the join of another one. */
+export function vouchTranscript(key: Base64, joined: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  return transcript('vouch', fromText(key), joined);
 }
 
 export type SignalKind = 'offer' | 'answer' | 'candidate';
@@ -84,7 +107,8 @@ export async function verifyPresence(
   }
   if (membership !== null) {
     await verifyGrant(membership, mesh);
-    if (membership.key !== presence.key || membership.via !== grant.key || membership.role !== grant.role) {
+    const same = membership.key === personKey(presence) && membership.via === grant.key;
+    if (!same || membership.role !== grant.role) {
       throw signalingError('ForgedGrant', 'the membership was signed for another peer, invite or role');
     }
   }
@@ -111,10 +135,41 @@ export async function verifyPresence(
   if (!(await keys[1].verifies(presence.peerProof, signed))) {
     throw signalingError('ForgedPresence', `peer ${peer} did not prove that it holds its own key: refused`);
   }
+  if (presence.vouch !== null) await verifyVouch(presence, peer, presence.vouch, signed);
   if (membership === null && !admitted && grant.expiresUnix !== 0 && nowUnix > grant.expiresUnix) {
     throw signalingError('InviteExpired', `the invite of peer ${peer} has expired: it needs a new link`);
   }
   return keys[1];
+}
+
+/** ForgedPresence unless the other key of `vouch` signed this very join. */
+async function verifyVouch(
+  { key, grant }: Presence,
+  peer: string,
+  vouch: Vouch,
+  joined: Uint8Array<ArrayBuffer>,
+): Promise<void> {
+  if (grant.role === 'founder' || vouch.key === key) {
+    throw signalingError(
+      'ForgedPresence',
+      `peer ${peer} comes by itself: nobody vouches for a founder or for their own key`,
+    );
+  }
+  let voucher: PublicKey;
+  try {
+    voucher = await publicKey(vouch.key);
+  } catch (error) {
+    if (error instanceof SignalingError && error.code === 'BadKey') {
+      throw signalingError('ForgedPresence', `the key that vouches for peer ${peer} is none`);
+    }
+    throw error;
+  }
+  if (!(await voucher.verifies(vouch.proof, vouchTranscript(vouch.key, joined)))) {
+    throw signalingError(
+      'ForgedPresence',
+      `the key that vouches for peer ${peer} did not sign this join: refused`,
+    );
+  }
 }
 
 /** The SHA-256 DTLS fingerprint of an SDP as upper-case hex with colons; BadDescription unless it has just one. */

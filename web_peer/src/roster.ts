@@ -5,7 +5,7 @@
 
 import { Admissions, type Grant, originOf, type Revocation, verifyGrant } from './invites';
 import { type Base64, keyId, type PublicKey } from './keys';
-import { type Presence, type Side, type Signal, verifyPresence, verifySignal } from './presence';
+import { personKey, type Presence, type Side, type Signal, verifyPresence, verifySignal } from './presence';
 import { signalingError } from './signaling_errors';
 
 const MAX_NONCES = 20_000; // past joins remembered, all peers together
@@ -58,7 +58,8 @@ export class Roster {
     }
     const here = this.present.get(peer)?.presence;
     if (here !== undefined && JSON.stringify(here) === JSON.stringify(presence)) return false;
-    const admitted = this.admissions.wasAdmitted(presence.grant, peer);
+    const person = await keyId(personKey(presence));
+    const admitted = this.admissions.wasAdmitted(presence.grant, person);
     const key = await verifyPresence(presence, this.mesh, nowUnix, admitted);
     if (this.nonces.has(presence.joinNonce) && here?.joinNonce !== presence.joinNonce) {
       throw signalingError(
@@ -66,8 +67,8 @@ export class Roster {
         `the join of peer ${peer} was seen before: the server plays back an old one, refused`,
       );
     }
-    this.admissions.check(presence.grant, peer, nowUnix, presence.membership);
-    this.admissions.admit(presence.grant, peer);
+    this.admissions.check(presence.grant, person, nowUnix, presence.membership);
+    this.admissions.admit(presence.grant, person);
     remember(this.nonces, presence.joinNonce, peer, MAX_NONCES);
     this.present.set(peer, { presence, key });
     return true;
@@ -78,18 +79,18 @@ export class Roster {
     return this.present.delete(peer);
   }
 
-  /** The founder made a present peer a lasting member; false when it is for somebody not here. */
+  /** The founder made a person a lasting member; false when it is for somebody not here. */
   async admitted(membership: Grant): Promise<boolean> {
     await verifyGrant(membership, this.mesh);
-    for (const [peer, known] of this.present) {
-      if (known.presence.key !== membership.key) continue;
-      if (membership.via !== known.presence.grant.key) {
-        throw signalingError('ForgedGrant', 'a membership carries the invite that its peer came with');
-      }
-      this.present.set(peer, { presence: { ...known.presence, membership }, key: known.key });
-      return true;
+    const theirs = [...this.present].filter(([, { presence }]) => personKey(presence) === membership.key);
+    const fitting = theirs.filter(([, { presence }]) => presence.grant.key === membership.via);
+    if (theirs.length > 0 && fitting.length === 0) {
+      throw signalingError('ForgedGrant', 'a membership carries the invite that its peer came with');
     }
-    return false;
+    for (const [peer, { presence, key }] of fitting) {
+      this.present.set(peer, { presence: { ...presence, membership }, key });
+    }
+    return fitting.length > 0;
   }
 
   /** The founder withdrew an invite: returns the members that came with it and are out now. */

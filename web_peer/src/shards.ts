@@ -3,7 +3,7 @@
  * handed over when the runtime asks. A tab builds them itself, so it needs nobody's word for what it runs.
  *
  * The location of weights is "<unit>/<tensor>". For "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
- * whatever form is stored (weights.ts unpacks it). For "webgpu" a float32 matrix (`.w`, `.rest`) is
+ * whatever form is stored (weights.ts unpacks it), in slices of rows where it is large. For "webgpu" a float32 matrix (`.w`, `.rest`) is
  * "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a transposed one; packed weights
  * are as stored.
  */
@@ -24,6 +24,8 @@ const VERSIONS = {
   ],
 } as const;
 const MICROSOFT = 'com.microsoft';
+const SLICE_BYTES = 16 << 20; // on "wasm": onnxruntime repacks a matrix while it holds the original
+const SLICE_ROWS = 64; // slices end where the kernels' tiles do
 const ACCURACY_GPU = 0; // float32 activations: a GPU multiplies them at no cost
 
 /** Body and head of units [first, stop), each null where the run has no such part. */
@@ -101,7 +103,7 @@ class Draft {
 
   external(name: string, unit: ManifestUnit, tensor: StoredTensor): string {
     const location = `${unit.name}/${tensor.name}`;
-    return this.outside(name, tensor.dtype, tensor.shape, location, tensor.bytes);
+    return this.outside(name, tensor.dtype, tensor.shape, location, 0, tensor.bytes);
   }
 
   private outside(
@@ -109,15 +111,24 @@ class Draft {
     type: TensorType,
     shape: readonly number[],
     location: string,
+    offset: number,
     length: number,
   ): string {
-    this.initializers.push({ name, type, shape, location, offset: 0, length });
+    this.initializers.push({ name, type, shape, location, offset, length });
     return name;
   }
 
-  /** A float32 matrix that weights.ts makes from what is stored. */
-  made(name: string, unit: ManifestUnit, location: string, shape: readonly [number, number]): string {
-    return this.outside(name, 'f32', shape, `${unit.name}/${location}`, 4 * shape[0] * shape[1]);
+  /** A float32 matrix that weights.ts makes from what is stored, from row `first` on. */
+  made(
+    name: string,
+    unit: ManifestUnit,
+    location: string,
+    shape: readonly [number, number],
+    first = 0,
+  ): string {
+    const [rows, columns] = shape;
+    const place = `${unit.name}/${location}`;
+    return this.outside(name, 'f32', shape, place, 4 * first * columns, 4 * rows * columns);
   }
 
   /** `source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs). */
@@ -180,16 +191,42 @@ function linear(
 ): string {
   const prefix = `${unit.name}.${name}`;
   const output = `${prefix}.out`;
-  const whole = unit.tensors.find((tensor) => tensor.name === `${name}.w`);
-  if (whole !== undefined || draft.provider === 'wasm') {
-    const weight =
-      draft.provider === 'wasm'
-        ? draft.made(`${prefix}.w`, unit, `${name}.w`, [rows, columns])
-        : draft.made(`${prefix}.w`, unit, `${name}.w.T`, [columns, rows]);
+  if (draft.provider === 'wasm') {
+    const target = bias ? `${output}.product` : output;
+    const product = wideProduct(draft, unit, name, rows, columns, source, target);
+    return bias ? draft.add('Add', [product, bias], output) : product;
+  }
+  if (unit.tensors.some((tensor) => tensor.name === `${name}.w`)) {
+    const weight = draft.made(`${prefix}.w`, unit, `${name}.w.T`, [columns, rows]);
     const product = draft.times(source, weight, bias ? `${output}.product` : output);
     return bias ? draft.add('Add', [product, bias], output) : product;
   }
   return packedLinear(draft, unit, name, rows, columns, source, bias);
+}
+
+/** `source` times the linear's float32 matrix, a slice of its rows at a time. */
+function wideProduct(
+  draft: Draft,
+  unit: ManifestUnit,
+  name: string,
+  rows: number,
+  columns: number,
+  source: string,
+  output: string,
+): string {
+  const prefix = `${unit.name}.${name}`;
+  const location = `${name}.w`;
+  const most = Math.max(Math.floor(SLICE_BYTES / (4 * columns * SLICE_ROWS)), 1) * SLICE_ROWS;
+  if (rows <= most) {
+    return draft.times(source, draft.made(`${prefix}.w`, unit, location, [rows, columns]), output);
+  }
+  const slices: string[] = [];
+  for (let first = 0; first < rows; first += most) {
+    const shape = [Math.min(most, rows - first), columns] as const;
+    const matrix = draft.made(`${prefix}.w.${first}`, unit, location, shape, first);
+    slices.push(draft.times(source, matrix, `${output}.${first}`));
+  }
+  return draft.add('Concat', slices, output, { axis: -1 });
 }
 
 function packedLinear(

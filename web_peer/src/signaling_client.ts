@@ -26,6 +26,7 @@ import {
   fingerprintOf,
   joinTranscript,
   makeSignal,
+  makeVouch,
   NONCE_BYTES,
   type Presence,
   type Side,
@@ -52,6 +53,7 @@ export interface Credentials {
   readonly mesh: string;
   readonly invite: Identity;
   readonly membership: Grant | null;
+  readonly voucher: Identity | null; // the counted key of the same person, for which this peer is a viewer
 }
 
 /** What the client reports, never from inside a call of its user. */
@@ -120,7 +122,7 @@ export class SignalingClient {
 
   /** What the invite allows this peer; null before the first welcome. */
   get role(): Role | null {
-    return this.grant?.role ?? null;
+    return this.credentials.voucher === null ? (this.grant?.role ?? null) : 'guest';
   }
 
   /** The verified others in the room, as last heard; kept while the server is away. */
@@ -216,7 +218,7 @@ export class SignalingClient {
   }
 
   private async prove(socket: Socket): Promise<void> {
-    const { identity, invite, mesh, name, membership } = this.credentials;
+    const { identity, invite, mesh, name, membership, voucher } = this.credentials;
     const challenge = await socket.next();
     if (challenge.kind === 'refused') throw fromWire(challenge.code, challenge.text);
     if (challenge.kind !== 'challenge') {
@@ -244,6 +246,7 @@ export class SignalingClient {
       peerProof: await identity.sign(signed),
       grant: this.grant,
       membership,
+      vouch: voucher === null ? null : await makeVouch(voucher, signed),
     };
     socket.send(join);
     const welcome = await socket.next();
@@ -257,7 +260,8 @@ export class SignalingClient {
   private async welcomed(socket: Socket, join: Join, welcome: Welcome): Promise<void> {
     const { you } = welcome;
     await verifyPresence(you, this.credentials.mesh, nowUnix(), true);
-    if (you.key !== join.key || you.joinNonce !== join.joinNonce || you.grant.key !== join.invite) {
+    const mine = you.key === join.key && you.vouch?.proof === join.vouch?.proof;
+    if (!mine || you.joinNonce !== join.joinNonce || you.grant.key !== join.invite) {
       throw signalingError('ForgedPresence', 'the server’s welcome is for somebody else: refused');
     }
     this.grant = you.grant;
@@ -369,17 +373,13 @@ export class SignalingClient {
   }
 
   private async becameMember(membership: Grant): Promise<void> {
-    const { identity, invite, mesh } = this.credentials;
-    if (membership.key !== identity.encoded) {
-      await this.roster.admitted(membership);
-      return;
+    const { identity, invite, mesh, voucher } = this.credentials;
+    if (membership.key === (voucher ?? identity).encoded && membership.via === invite.encoded) {
+      await verifyGrant(membership, mesh);
+      this.credentials = { ...this.credentials, membership };
+      this.events.membership?.(membership);
     }
-    await verifyGrant(membership, mesh);
-    if (membership.via !== invite.encoded) {
-      throw signalingError('ForgedGrant', 'the membership is for another invite than this peer came with');
-    }
-    this.credentials = { ...this.credentials, membership };
-    this.events.membership?.(membership);
+    await this.roster.admitted(membership); // of others, and of this person's other tabs
   }
 
   /** Does something that verifies; what does not hold is reported and has no effect. */

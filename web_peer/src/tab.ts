@@ -8,7 +8,7 @@
 import type { PieceCache } from './cache';
 import { textOf } from './engine';
 import { MeshError, NotAdmitted } from './errors';
-import { type KeptIdentity, keptIdentity, thrownAway } from './identity';
+import { type KeptIdentity, keptIdentity, viewerIdentity } from './identity';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from './manifest';
 import { type JoinPhase, type Mesh, phaseOf } from './mesh';
@@ -122,8 +122,8 @@ export class Tab {
   private async comeIn(mine: boolean): Promise<void> {
     const { name, cache, memoryBytes, measure, lends } = this.options;
     const identity = (mesh: string): Promise<KeptIdentity> =>
-      // One key, one tab: whoever only asks comes as somebody else, or it would put the tab that lends out.
-      mine ? keptIdentity(mesh, (text) => this.events.notice(text)) : thrownAway();
+      // One key, one tab: whoever only asks has another one, or it would put the tab that lends out.
+      (mine ? keptIdentity : viewerIdentity)(mesh, (text) => this.events.notice(text));
     const why = lends ? 'another tab of this browser lends already' : 'you chose to ask only';
     const options: JoinOptions = {
       name,

@@ -14,17 +14,35 @@ export interface UnitBlob {
   readonly blob: Uint8Array;
 }
 
+/** Rows [first, stop) of a matrix. */
+export interface Rows {
+  readonly first: number;
+  readonly stop: number;
+}
+
+/** Which rows of "<unit>/<tensor>" lie at [begin, end) of its bytes; undefined where it is no matrix that is made. */
+export function rowsAt(tensorName: string, begin: number, end: number, a: Architecture): Rows | undefined {
+  const [, linear] = /^(.*)\.w$/.exec(tensorName) ?? [];
+  if (linear === undefined) return undefined;
+  const rowBytes = 4 * columnsOf(a, linear);
+  return { first: begin / rowBytes, stop: end / rowBytes };
+}
+
 /** K, the inputs of linear `name`; what is stored is padded to whole blocks. */
 export function columnsOf(a: Architecture, name: string): number {
   return name === 'o' ? a.heads * a.headSize : name === 'down' ? a.ffn : a.hidden;
 }
 
-/** The bytes behind location "<unit>/<tensor>" of a graph; see shards.ts for what is made on the way. */
+/**
+ * The bytes behind location "<unit>/<tensor>" of a graph, or `rows` of them where it is a matrix on "wasm"; see
+ * shards.ts for what is made on the way.
+ */
 export function weightBytes(
   source: UnitBlob,
   tensorName: string,
   provider: Provider,
   a: Architecture,
+  rows?: Rows,
 ): Uint8Array {
   const matrix = /^(.*?)\.(w|rest)(\.T)?$/.exec(tensorName);
   const [, linear = '', part, transposed] = matrix ?? [];
@@ -36,7 +54,9 @@ export function weightBytes(
   const columns = columnsOf(a, linear);
   const rest = source.unit.tensors.find((tensor) => tensor.name === `${linear}.rest`);
   const wide =
-    part === 'rest' && rest !== undefined ? floatsAt(source.blob, rest) : unpacked(source, linear, columns);
+    part === 'rest' && rest !== undefined
+      ? floatsAt(source.blob, rest)
+      : unpacked(source, linear, columns, rows);
   const made = transposed === undefined ? wide : transpose(wide, part === 'rest' ? columns / BLOCK : columns);
   return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
 }
@@ -68,22 +88,26 @@ function transpose(matrix: Float32Array, columns: number): Float32Array {
   return made;
 }
 
-/** Linear `name` as float32 (N, `columns`): scale * (q - zero) + rest, or the widened halves. */
-export function unpacked(source: UnitBlob, name: string, columns: number): Float32Array {
-  const whole = wholeBlocks(source, name);
-  const rows = source.unit.tensors.find((tensor) => tensor.name.startsWith(`${name}.`))?.shape[0] ?? 0;
-  const stored = whole.length / rows;
+/** Linear `name` as float32 (N, `columns`), or `rows` of it: scale * (q - zero) + rest, or the widened halves. */
+export function unpacked(source: UnitBlob, name: string, columns: number, rows?: Rows): Float32Array {
+  const all = source.unit.tensors.find((tensor) => tensor.name.startsWith(`${name}.`))?.shape[0] ?? 0;
+  const wanted = rows ?? { first: 0, stop: all };
+  const whole = wholeBlocks(source, name, wanted);
+  const count = wanted.stop - wanted.first;
+  const stored = whole.length / count;
   if (stored === columns) return whole;
-  const trimmed = new Float32Array(rows * columns);
-  for (let row = 0; row < rows; row++) {
+  const trimmed = new Float32Array(count * columns);
+  for (let row = 0; row < count; row++) {
     trimmed.set(whole.subarray(row * stored, row * stored + columns), row * columns);
   }
   return trimmed;
 }
 
-function wholeBlocks({ unit, blob }: UnitBlob, name: string): Float32Array {
-  const part = (suffix: string): StoredTensor | undefined =>
-    unit.tensors.find((tensor) => tensor.name === `${name}.${suffix}`);
+function wholeBlocks({ unit, blob }: UnitBlob, name: string, rows: Rows): Float32Array {
+  const part = (suffix: string): StoredTensor | undefined => {
+    const found = unit.tensors.find((tensor) => tensor.name === `${name}.${suffix}`);
+    return found === undefined ? undefined : rowsOf(found, rows);
+  };
   const whole = part('w');
   if (whole !== undefined) return widened(blob, whole);
   const scale = part('scale');
@@ -102,6 +126,18 @@ function wholeBlocks({ unit, blob }: UnitBlob, name: string): Float32Array {
   }
   const rest = part('rest');
   return from4bit(bytesAt(blob, q4), scales, bytesAt(blob, zero), rest ? floatsAt(blob, rest) : null, scale);
+}
+
+/** `rows` of a stored tensor. */
+function rowsOf(tensor: StoredTensor, { first, stop }: Rows): StoredTensor {
+  const [all = 1, ...inner] = tensor.shape;
+  const rowBytes = tensor.bytes / all;
+  return {
+    ...tensor,
+    shape: [stop - first, ...inner],
+    offset: tensor.offset + first * rowBytes,
+    bytes: (stop - first) * rowBytes,
+  };
 }
 
 function from8bit(q: Uint8Array, scales: Float32Array): Float32Array {

@@ -70,6 +70,19 @@ const HOSTILE: readonly string[] = [
   '\u0000<script\u0000>alert(1)</script>',
 ];
 
+describe('marks that turn the reading order around', () => {
+  it.each([
+    'see \u202Egnp.exe',
+    '`\u2066x\u2069`',
+    '```\n\u202Dcode\n```',
+    '[a\u202E](https://example.org/\u202E)',
+  ])('%j are shown, not obeyed', (text) => {
+    const html = renderMarkdown(text);
+    expect(html).not.toMatch(/[\u202A-\u202E\u2066-\u2069]/);
+    expect(html).toMatch(/\[U\+20[26]/);
+  });
+});
+
 describe('a hostile answer', () => {
   it.each(HOSTILE)('shows %j as text or safe markup', (markdown) => {
     expectHarmless(shown(markdown));

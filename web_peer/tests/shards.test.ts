@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 
 import { decodeManifest } from '../src/manifest';
 import { heldBytes } from '../src/measure_units';
+import { PassingTensors } from '../src/passing';
 import { makeGraphs, type Provider, rotaryTables } from '../src/shards';
 import { columnsOf, EmbeddingTable, locationsOf, unpacked, weightBytes } from '../src/weights';
 import vectors from '../../tests/vectors/graphs.json';
@@ -12,6 +13,13 @@ const sha256 = (bytes: Uint8Array | null): string | null =>
 const bytesOf = (base64: string): Uint8Array => new Uint8Array(Buffer.from(base64, 'base64'));
 const floatBytes = (values: Float32Array): Uint8Array =>
   new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+
+test('a large head is in slices of rows', () => {
+  const manifest = decodeManifest(new TextEncoder().encode(vectors.sliced.manifest));
+  const stop = manifest.units.length;
+  const { head } = makeGraphs(manifest, stop - 1, stop, 'wasm');
+  expect(sha256(head)).toBe(vectors.sliced.head);
+});
 
 describe.each(vectors.cases)('$name', (vector) => {
   const manifest = decodeManifest(new TextEncoder().encode(vector.manifest));
@@ -39,6 +47,39 @@ describe.each(vectors.cases)('$name', (vector) => {
     const wide = unpacked(source(unit), name, columnsOf(manifest.architecture, name));
     expect(sha256(floatBytes(wide))).toBe(w);
   });
+
+  test.each(vector.linears)('rows of $unit $name are those of its matrix', ({ unit, name }) => {
+    const columns = columnsOf(manifest.architecture, name);
+    const whole = unpacked(source(unit), name, columns);
+    for (const [first, stop] of [
+      [0, 3],
+      [3, 8],
+      [whole.length / columns - 1, whole.length / columns],
+    ] as const) {
+      const rows = unpacked(source(unit), name, columns, { first, stop });
+      expect([...rows]).toEqual([...whole.subarray(first * columns, stop * columns)]);
+    }
+  });
+
+  test.each(manifest.units.filter(({ kind }) => kind !== 'embed'))(
+    'tensors of $name pass one by one, and go when they were taken',
+    (unit) => {
+      const { blob } = source(unit.name);
+      const wanted = [...locationsOf(unit, 'wasm', manifest.architecture)];
+      const given = blob.slice();
+      const passing = new PassingTensors(unit, given, false, manifest.architecture);
+      expect(given.length).toBe(0);
+      for (const [location, size] of wanted.reverse()) {
+        const bytes = weightBytes(passing.source(location), location, 'wasm', manifest.architecture);
+        expect(bytes).toEqual(weightBytes({ unit, blob }, location, 'wasm', manifest.architecture));
+        passing.taken(location, size / 2);
+        passing.source(location);
+        passing.taken(location, size / 2);
+        if (location.endsWith('.w')) expect(() => passing.source(location)).toThrow(location);
+      }
+      passing.close();
+    },
+  );
 
   test.each(vector.held)('what $unit occupies, as the planner counts it', ({ unit, wasm, webgpu }) => {
     const held = source(unit).unit;

@@ -15,7 +15,15 @@ import {
   transcript,
 } from '../src/keys';
 import { decodeClient, decodeServer, encode, type Welcome } from '../src/messages';
-import { fingerprintOf, joinTranscript, makeSignal, verifyPresence } from '../src/presence';
+import {
+  fingerprintOf,
+  joinTranscript,
+  makeSignal,
+  makeVouch,
+  personKey,
+  verifyPresence,
+  vouchTranscript,
+} from '../src/presence';
 import { Roster } from '../src/roster';
 import { SignalingError } from '../src/signaling_errors';
 import { parseStrict } from '../src/strict_json';
@@ -26,6 +34,7 @@ interface Vectors {
   readonly p256: { public: string; id: string; message: string; signature: string };
   readonly transcript: { parts: readonly (string | number)[]; bytes: string };
   readonly join_transcript: string;
+  readonly vouch_transcript: string;
   readonly link: { server: string; mesh: string; seed: string; url: string };
   readonly client: readonly string[];
   readonly server: readonly string[];
@@ -152,6 +161,46 @@ describe('members', () => {
       'ForgedGrant',
     );
     expect(await codeOf(() => verifyPresence(you, 'a'.repeat(32), 0))).toBe('WrongMesh');
+  });
+
+  it('are one person where one key vouches for another', async () => {
+    const mesh = VECTORS.keys[0]?.id ?? '';
+    const viewer = VECTORS.server
+      .map(decodeServer)
+      .flatMap((message) => (message.kind === 'joined' ? [message.member] : []))
+      .find(({ vouch }) => vouch !== null);
+    if (viewer === undefined || viewer.vouch === null) throw new Error('the vectors hold a viewer');
+    const { vouch } = viewer;
+    const joined = joinTranscript(mesh, viewer.grant.key, viewer.key, viewer.name, {
+      room: viewer.roomNonce,
+      join: viewer.joinNonce,
+    });
+    expect(toHex(vouchTranscript(vouch.key, joined))).toBe(VECTORS.vouch_transcript);
+    await verifyPresence(viewer, mesh, 0);
+    const { you } = welcome();
+    expect(personKey(viewer)).toBe(you.key);
+    const peer = await identityFromSeed(bytes(VECTORS.keys[2]?.seed ?? ''));
+    expect(await makeVouch(peer, joined)).toEqual(vouch);
+    const forged = [
+      { ...viewer, vouch: { key: you.key, proof: you.peerProof } },
+      { ...viewer, vouch: { key: viewer.key, proof: vouch.proof } },
+      { ...viewer, vouch: { ...vouch, key: you.grant.key } },
+      { ...you, vouch },
+    ];
+    for (const each of forged) {
+      const strict = { ...each, membership: null };
+      expect(await codeOf(() => verifyPresence(strict, mesh, 0))).toBe('ForgedPresence');
+    }
+    expect(await codeOf(() => verifyPresence({ ...viewer, vouch: null }, mesh, 0))).toBe('ForgedGrant');
+
+    const roster = new Roster(mesh, 'a'.repeat(32));
+    await roster.arrived(viewer, 0);
+    await roster.arrived(you, 0);
+    expect(roster.members().size).toBe(2);
+    expect(roster.admissions.wasAdmitted(you.grant, peer.id)).toBe(true);
+    expect(roster.admissions.wasAdmitted(you.grant, VECTORS.p256.id)).toBe(false);
+    if (you.membership === null) throw new Error('the vectors hold a membership');
+    expect(await roster.admitted(you.membership)).toBe(true);
   });
 
   it('cannot be passed off, replayed or swapped', async () => {

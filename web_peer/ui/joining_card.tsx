@@ -34,10 +34,10 @@ function Step({ step, at }: { step: JoinStep; at: number }) {
         {step.state === 'done' ? <Icon name="done" /> : at + 1}
       </span>
       <div>
-        <h3>
+        <p class="title">
           {TITLES[step.name]}
           {step.state === 'done' && <span class="visually-hidden"> (done)</span>}
-        </h3>
+        </p>
         <p>{step.state === 'doing' && step.detail !== '' ? step.detail : ABOUT[step.name]}</p>
         {step.state === 'doing' && (
           <progress

@@ -16,6 +16,7 @@ const TAGS = [
 ];
 const ATTRIBUTES = ['href', 'class', 'start', 'rel', 'target', 'type', 'title', 'tabindex'];
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
+const TURNING = /[\u202A-\u202E\u2066-\u2069]/g; // embeddings, overrides, isolates
 const LANGUAGE = /^[\w+#.-]{1,24}$/;
 
 type Rule = (tokens: readonly Token[], at: number) => string;
@@ -84,10 +85,15 @@ function purified(html: string): string {
   });
 }
 
-/** Safe HTML of one markdown text. */
+/**
+ * Safe HTML of one markdown text. Characters that turn the reading order around are shown, not obeyed: they make a file
+ * name or a line of code read as what it is not. Right-to-left languages need none of them.
+ */
 export function renderMarkdown(text: string): string {
-  return purified(markdown.render(text));
+  return purified(markdown.render(text.replace(TURNING, (mark) => `[U+${codeOf(mark)}]`)));
 }
+
+const codeOf = (mark: string): string => mark.charCodeAt(0).toString(16).toUpperCase();
 
 /**
  * Where the last block of `text` begins, in characters. What is before it does not change any more when text is

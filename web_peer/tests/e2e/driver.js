@@ -5,6 +5,8 @@
  */
 
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 
 import puppeteer from 'puppeteer-core';
@@ -22,6 +24,7 @@ const FIREFOX = {
   'datareporting.policy.dataSubmissionEnabled': false,
 };
 const ANSWER_MS = 100_000;
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf-8');
 
 const browsers = new Map();
 const pages = new Map();
@@ -42,23 +45,92 @@ const operations = {
     browsers.set(++last, made);
     return last;
   },
-  async page({ browser, url, width, height }) {
+  /** `early`: an expression evaluated in every document before its own scripts. */
+  async page({ browser, url, width, height, early }) {
     const page = await browsers.get(browser).newPage();
     if (width) await page.setViewport({ width, height });
+    if (early) await page.evaluateOnNewDocument(early);
     const heard = [];
+    const went = { requests: [], navigations: [], dialogs: [] };
+    page.on('request', (request) => went.requests.push(request.url()));
+    page.on('framenavigated', (frame) => went.navigations.push(frame.url()));
+    page.on('dialog', (dialog) => {
+      went.dialogs.push(dialog.message());
+      void dialog.dismiss();
+    });
     page.on('console', (message) => heard.push(`${message.type()}: ${message.text()}`));
     page.on('pageerror', (error) => heard.push(`pageerror: ${error?.message ?? error}`));
     await page.goto(url, { waitUntil: 'load' });
-    pages.set(++last, { page, heard });
+    pages.set(++last, { page, heard, went });
     return last;
   },
   evaluate: ({ page, expression }) => pages.get(page).page.evaluate(expression),
   heard: ({ page }) => pages.get(page).heard,
+  /** Where a page went since it was opened: addresses asked for, navigations of its frames, dialogs. */
+  went: ({ page }) => pages.get(page).went,
+  async sized({ page, width, height }) {
+    await pages.get(page).page.setViewport({ width, height });
+  },
+  async key({ page, key }) {
+    const { keyboard } = pages.get(page).page;
+    const [last, ...held] = key.split('+').reverse();
+    for (const each of held.reverse()) await keyboard.down(each);
+    await keyboard.press(last);
+    for (const each of held) await keyboard.up(each);
+  },
+  /** What axe-core has against the page as it is now. */
+  async axe({ page }) {
+    const tab = pages.get(page).page;
+    if (!(await tab.evaluate('"axe" in globalThis'))) await tab.evaluate(AXE);
+    return tab.evaluate(async () => {
+      const { violations } = await globalThis.axe.run(globalThis.document, { resultTypes: ['violations'] });
+      return violations.map(({ id, impact, nodes }) => ({
+        id,
+        impact,
+        nodes: nodes.map(({ html, failureSummary }) => `${html.slice(0, 300)} ${failureSummary}`),
+      }));
+    });
+  },
+  /** The accessibility tree, as Chromium hands it to screen readers: the nodes that are not ignored. */
+  async tree({ page }) {
+    const session = await pages.get(page).page.createCDPSession();
+    try {
+      const { nodes } = await session.send('Accessibility.getFullAXTree');
+      return nodes
+        .filter(({ ignored }) => !ignored)
+        .map(({ role, name, properties = [] }) => ({
+          role: role?.value ?? '',
+          name: name?.value ?? '',
+          focusable: properties.some(({ name, value }) => name === 'focusable' && value.value === true),
+        }));
+    } finally {
+      await session.detach();
+    }
+  },
   async goto({ page, url }) {
     await pages.get(page).page.goto(url, { waitUntil: 'load' });
   },
   async reload({ page }) {
     await pages.get(page).page.reload({ waitUntil: 'load' });
+  },
+  /** The tab comes to the front of its window; the one that was there is hidden. */
+  async front({ page }) {
+    await pages.get(page).page.bringToFront();
+  },
+  async offline({ page, offline }) {
+    await pages.get(page).page.setOfflineMode(offline);
+  },
+  /** Chromium only. `state`: "frozen" or "active". */
+  async lifecycle({ page, state }) {
+    const session = await pages.get(page).page.createCDPSession();
+    await session.send('Page.setWebLifecycleState', { state });
+    await session.detach();
+  },
+  /** Chromium only: the process with every GPU device dies, as by a fault in a driver. */
+  async crashGpu({ browser }) {
+    const session = await browsers.get(browser).target().createCDPSession();
+    await session.send('Browser.crashGpuProcess').catch(() => undefined);
+    await session.detach();
   },
   async screenshot({ page, path }) {
     await pages.get(page).page.screenshot({ path });

@@ -9,6 +9,7 @@ import { openDB } from 'idb';
 import { ASK_SETTINGS, tokensPerS } from '../../src/asking';
 import { PieceCache } from '../../src/cache';
 import { textOf } from '../../src/engine';
+import { measure } from '../../src/measure';
 import { samplingOf } from '../../src/sampling';
 import { Tab } from '../../src/tab';
 import { measureHere } from './measuring';
@@ -40,7 +41,8 @@ interface Answer {
 }
 
 export interface Harness {
-  start(link: string, lends: boolean, memoryBytes: number): Promise<Status>;
+  /** `measured`: by the real measurement, not by made-up figures. */
+  start(link: string, lends: boolean, memoryBytes: number, measured?: boolean): Promise<Status>;
   status(): Status;
   ask(question: string, maxTokens: number): Promise<Answer>;
   complete(prompt: string, maxTokens: number): Promise<Answer>;
@@ -144,7 +146,7 @@ async function answer(question: string, maxTokens: number, raw: boolean): Promis
 }
 
 window.shoal = {
-  async start(link, lends, memoryBytes) {
+  async start(link, lends, memoryBytes, measured) {
     const cache = await PieceCache.open({
       limitBytes: 2 ** 31,
       now: () => Date.now(),
@@ -153,7 +155,7 @@ window.shoal = {
     const name = navigator.userAgent.includes('Firefox') ? 'Firefox' : 'Chromium';
     tab = new Tab(
       link,
-      { name, memoryBytes, lends, cache, measure: measureHere, hiddenGraceMs: 200 },
+      { name, memoryBytes, lends, cache, measure: measured ? measure : measureHere, hiddenGraceMs: 200 },
       { changed: () => undefined, notice: (text) => notices.push(text) },
     );
     await tab.start();

@@ -17,6 +17,7 @@ const query = new URLSearchParams(location.search);
 const name = location.hash.slice(1) || 'ready';
 const scene = SCENES[name] ?? SCENES['ready'];
 if (scene === undefined) throw new Error('no scene');
+Object.assign(globalThis, { scenes: Object.keys(SCENES) }); // for whoever goes through all of them
 const chosen = query.get('looks');
 if (chosen === 'dark' || chosen === 'light') looks.value = chosen;
 

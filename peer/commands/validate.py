@@ -1,0 +1,224 @@
+"""`shoal validate`: hurts a mesh of this machine's processes while it answers, and says whether the answers held."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any, Final
+
+from peer.bench_pipeline import balanced_cuts
+from peer.commands.demo import needed_bytes
+from peer.commands.models import find_or_import
+from peer.commands.terminal import Interrupts, interrupts, out, say
+from peer.errors import CannotServe, Interrupted
+from peer.options import INTERRUPTED, MeshOptions
+from peer.protection import PRESETS
+from peer.validation.measures import Figures, Ran, figures
+from peer.validation.results import Results, Start, open_results
+from peer.validation.rig import Shape, rig
+from peer.validation.runner import Load, Runner
+from peer.validation.scenarios import MEANING, RELAYED, Name
+from planner.manifest import decode_manifest
+from planner.store import Store
+from planner.types import WeightFormat
+
+CONTEXT: Final = 1024
+OVERHEAD_BYTES: Final = 512 << 20  # of a process or a tab before any weight, generously
+MIN_TAB_BYTES: Final = 1_500_000_000
+NOT_HELD: Final = 1
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Exit status 0: everything held; 1: something did not."""
+    if sys.platform == "win32":
+        raise CannotServe("shoal validate freezes processes with SIGSTOP, which Windows does not have")
+    if args.what == "report":
+        from peer.validation.report import write_report
+
+        with open_results(args.results) as results:
+            for path in write_report(results, args.out):
+                out.print(str(path), markup=False)
+        return 0
+    store = Store(args.store)
+    weights: WeightFormat = args.weights or ("f32" if args.browsers else "8bit")
+    model_id = find_or_import(store, args.model, weights)
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    say(f"seed {seed}")
+    with _kept(args) as results:
+        return asyncio.run(_validate(args, store, shape_of(args, store, model_id), seed, results))
+
+
+@contextmanager
+def _kept(args: argparse.Namespace) -> Iterator[Results | None]:
+    if args.no_results:
+        yield None
+        return
+    with open_results(args.results) as results:
+        yield results
+
+
+def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
+    """The mesh that the arguments describe. Raises CannotServe for one that cannot be."""
+    if args.peers < args.stages:
+        raise CannotServe(f"{args.stages} stages need as many peers, got --peers {args.peers}")
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    context = min(CONTEXT, manifest.architecture.context)
+    cuts = (
+        tuple(map(int, balanced_cuts(len(manifest.units), args.stages).split(","))) if args.stages > 1 else ()
+    )
+    each = needed_bytes(manifest, context) * 2 // args.stages
+    memory = args.memory or OVERHEAD_BYTES + 2 * each
+    if args.browsers:
+        memory = max(memory, MIN_TAB_BYTES)
+    return Shape(
+        model_id,
+        MeshOptions(context, max(args.sessions, 4), "latency", cuts),
+        args.peers,
+        memory,
+        1,
+        args.transport,
+        PRESETS[args.level],
+        tuple(args.browsers),
+    )
+
+
+def start_of(args: argparse.Namespace, seed: int) -> Start:
+    """How results name this start."""
+    return Start(
+        level=args.level,
+        strategy=PRESETS[args.level].strategy,
+        protection=PRESETS[args.level].shadow,
+        seed=seed,
+        peers=args.peers,
+        stages=args.stages,
+        sessions=args.sessions,
+        tokens=args.tokens,
+        weights=args.weights or ("f32" if args.browsers else "8bit"),
+        transport=args.transport,
+        browsers=",".join(args.browsers),
+    )
+
+
+async def _validate(
+    args: argparse.Namespace, store: Store, shape: Shape, seed: int, results: Results | None
+) -> int:
+    started = results.start(start_of(args, seed)) if results is not None else 0
+    with interrupts() as ctrl, ctrl.cancelling():
+        if args.cost:
+            from peer.validation.cost import measure_cost
+
+            costs, rows = await measure_cost(
+                shape, store, args.rounds, args.tokens, seed, ctrl.last_words, say
+            )
+            if results is not None:
+                results.cost(started, rows)
+            _print(args, costs)
+            return 0
+        if args.soak:
+            from peer.validation.soak import soak
+
+            left, readings = await soak(shape, store, args.soak, args.minutes, seed, ctrl.last_words, say)
+            if results is not None:
+                results.soak(started, readings)
+            _print(args, left)
+            return 0 if left["held"] else NOT_HELD
+        wanted = [Name(name) for name in args.scenario] or list(Name)
+        found: dict[Name, list[Ran]] = {}
+        until_s = time.monotonic() + args.minutes * 60
+        load = Load(args.sessions, args.tokens, seed)
+        try:
+            for relayed in (False, True):
+                names = [name for name in wanted if (name in RELAYED) is relayed]
+                if names:
+                    await _run(args, store, shape, load, names, found, until_s, ctrl, results, started)
+        except Interrupted:
+            if found:
+                _tell(args, wanted, found, seed)
+            return INTERRUPTED
+    return _tell(args, wanted, found, seed)
+
+
+async def _run(
+    args: argparse.Namespace,
+    store: Store,
+    shape: Shape,
+    load: Load,
+    names: list[Name],
+    found: dict[Name, list[Ran]],
+    until_s: float,
+    ctrl: Interrupts,
+    results: Results | None,
+    started: int,
+) -> None:
+    """Scenarios that share a mesh. A mesh that could not be made whole again is given up, and the next is another."""
+    todo = [(name, number) for name in names for number in range(args.first, args.first + args.count)]
+    while todo and time.monotonic() < until_s:
+        async with AsyncExitStack() as stack:
+            relayed = names[0] in RELAYED
+            say(f"starting {shape.peers} peers{', their links through a relay' if relayed else ''}")
+            entering = rig(shape, store, relayed=relayed, seed=load.seed, last_words=ctrl.last_words)
+            runner = Runner(await stack.enter_async_context(entering), load, say)
+            while todo and time.monotonic() < until_s:
+                name, number = todo.pop(0)
+                run = await runner.run(name, number)
+                found.setdefault(name, []).append(run.ran)
+                if results is not None:
+                    results.run(started, run)
+                if run.ran.trouble:
+                    break
+        ctrl.last_words.clear()
+
+
+def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[Ran]], seed: int) -> int:
+    shown: dict[str, Any] = {}
+    held = True
+    for name in wanted:
+        runs = found.get(name, [])
+        got = figures(runs, args.within)
+        held = held and got.held and len(runs) == args.count
+        shown[name.value] = _figures(got, seed)
+        if not args.json:
+            out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
+    if args.json:
+        _print(args, {"held": held, "seed": seed, "level": args.level, "scenarios": shown})
+    elif not held:
+        say(f"not everything held; `shoal validate --seed {seed}` with the same options repeats it")
+    return 0 if held else NOT_HELD
+
+
+def _figures(got: Figures, seed: int) -> dict[str, Any]:
+    def tidy(value: Any) -> Any:
+        return round(value, 4) if isinstance(value, float) else value
+
+    return {**{name: tidy(value) for name, value in asdict(got).items()}, "seed": seed}
+
+
+def _words(got: Figures) -> str:
+    if not got.runs:
+        return "not run"
+    times = "-"
+    if got.recovery_p50_ms is not None and got.recovery_p95_ms is not None:
+        times = f"{got.recovery_p50_ms:.0f}/{got.recovery_p95_ms:.0f} ms"
+    parts = (
+        "held  " if got.held else "FAILED",
+        f"{got.runs} runs",
+        f"{got.completed:.0%} complete",
+        f"{got.equal:.0%} equal",
+        f"recovery {times}",
+    )
+    return ", ".join(parts)
+
+
+def _print(args: argparse.Namespace, shown: dict[str, Any]) -> None:
+    if args.json:
+        out.print(json.dumps(shown), markup=False)
+        return
+    for name, value in shown.items():
+        out.print(f"{name:28} {value}", markup=False)

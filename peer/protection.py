@@ -1,0 +1,70 @@
+"""Decides what protects answers: how many copies, how standbys follow, how a loss is repaired, what is logged.
+
+Pure; web_peer/src/protection.ts has the same. A level is a named preset; each setting can be given alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from peer.errors import BadCommand
+
+Shadow = Literal["off", "log", "shadow"]  # standbys get nothing; keep inputs; compute behind as well
+Strategy = Literal["simple", "progressive", "parallel", "coordinated"]
+Level = Literal["basic", "standard", "high", "critical"]
+SHADOWS: Final[tuple[Shadow, ...]] = get_args(Shadow)
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+MIN_REDUNDANCY: Final = 1000
+MAX_REDUNDANCY: Final = 8000
+MAX_PRIORITY: Final = 64  # units named
+MIB: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What all peers of a mesh keep to. The default is the level `standard`."""
+
+    redundancy_milli: int = 1500  # copies of stages in thousandths: 1500 is half of them doubled
+    spare: bool = True  # peers that would lie idle stand by as well, beyond that
+    shadow: Shadow = "log"
+    strategy: Strategy = "progressive"
+    transactions: bool = True  # operations of a peer are logged, and undone after a restart
+    priority: tuple[str, ...] = ()  # units whose stages are repaired first
+    together: bool = True  # stages that do not wait for one another are repaired at the same time
+    log_session_bytes: int = 32 * MIB  # activation log of one session on one stage
+    log_total_bytes: int = 256 * MIB  # of all sessions of a peer
+
+
+STANDARD: Final = Protection()
+PRESETS: Final[Mapping[Level, Protection]] = {
+    "basic": Protection(1000, False, "off", "simple", False, (), False, 8 * MIB, 64 * MIB),
+    "standard": STANDARD,
+    "high": Protection(2000, True, "shadow", "parallel"),
+    "critical": Protection(3000, True, "shadow", "coordinated", True, (), True, 64 * MIB, 512 * MIB),
+}
+
+
+def check_protection(protection: Protection, units: tuple[str, ...] = ()) -> None:
+    """Raises BadCommand on numbers that nobody can keep to, and (with `units`) on priority units that are none."""
+    if not MIN_REDUNDANCY <= protection.redundancy_milli <= MAX_REDUNDANCY:
+        raise BadCommand(
+            f"redundancy: expected {MIN_REDUNDANCY // 1000} to {MAX_REDUNDANCY // 1000} copies, "
+            f"got {protection.redundancy_milli / 1000:g}"
+        )
+    if len(protection.priority) > MAX_PRIORITY:
+        raise BadCommand(f"priority: expected at most {MAX_PRIORITY} units")
+    strangers = [name for name in protection.priority if units and name not in units]
+    if strangers:
+        raise BadCommand(
+            f"priority: the model has no unit {strangers[0]!r:.60}; such as embed, attn.0, ffn.0, head"
+        )
+    if protection.log_session_bytes > protection.log_total_bytes:
+        raise BadCommand("log: expected no more bytes for a session than for all of them")
+
+
+def level_of(protection: Protection) -> Level | None:
+    """The level whose preset this is; None for settings given alone."""
+    return next((level for level, preset in PRESETS.items() if preset == protection), None)

@@ -1,0 +1,91 @@
+"""What protection costs: one answer's decode rate with standbys that get nothing, keep inputs, or compute along.
+
+Edge. One mesh; how standbys are fed alternates within each round, so that figures of one run compare.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any, Final
+
+import psutil
+
+from peer.errors import CannotServe
+from peer.mesh_state import ProtectionChosen
+from peer.protection import SHADOWS, Shadow
+from peer.validation.measures import Stream
+from peer.validation.questions import questions
+from peer.validation.rig import Rig, Shape, rig
+from peer.validation.streams import answer_all
+from planner.store import Store
+
+WARM_TOKENS: Final = 8  # of an answer that is not counted, after each change
+Row = tuple[
+    int, str, float, int, int, int
+]  # round, how standbys are fed, tokens per second, bytes: RSS, KV, weights
+
+
+async def measure_cost(
+    shape: Shape,
+    store: Store,
+    rounds: int,
+    tokens: int,
+    seed: int,
+    last_words: list[Callable[[], None]],
+    tell: Callable[[str], None],
+) -> tuple[dict[str, Any], list[Row]]:
+    """The figures by name, and what they are medians of."""
+    tell(f"starting {shape.peers} peers")
+    rows: list[Row] = []
+    seen: set[tuple[int, ...]] = set()
+    async with rig(shape, store, relayed=False, seed=seed, last_words=last_words) as made:
+        for number in range(rounds):
+            # Each round begins with another, so that none always runs first.
+            for place in range(len(SHADOWS)):
+                shadow = SHADOWS[(place + number) % len(SHADOWS)]
+                stream, row = await _measured(made, shadow, number, tokens, seed)
+                seen.add(stream.tokens)
+                rows.append(row)
+                tell(f"round {number + 1} of {rounds}, standbys {shadow}: {row[2]:.1f} tok/s")
+        standbys = sum(stage.weight_bytes * len(stage.standbys) for stage in made.plan().stages)
+    return {
+        **costs_of(rows),
+        "standby_weight_bytes": standbys,
+        "same_tokens": len(seen) == 1,
+        "seed": seed,
+    }, rows
+
+
+async def _measured(made: Rig, shadow: Shadow, number: int, tokens: int, seed: int) -> tuple[Stream, Row]:
+    coordinating = made.founder.node.coordinating
+    assert coordinating is not None
+    coordinating.submit(ProtectionChosen(replace(made.shape.protection, shadow=shadow)))
+    await made.until_whole()
+    asked = questions(1, tokens, random.Random(f"{seed}/cost").random)
+    await answer_all(made.founder, [replace(asked[0], tokens=WARM_TOKENS)], digests=False)
+    (answered,) = await answer_all(made.founder, asked, digests=False)
+    stream = answered.stream
+    if stream.error:
+        raise CannotServe(f"an answer failed with nothing disturbed: {stream.error}")
+    rate = (len(stream.at_s) - 1) / (stream.at_s[-1] - stream.at_s[0])
+    memory = [psutil.Process(pid).memory_info().rss for child in made.children.values() if (pid := child.pid)]
+    reports = (await made.founder.status()).values()
+    kv, weights = (sum(int(report[name]) for report in reports) for name in ("kv_bytes", "weight_bytes"))
+    return stream, (number, shadow, rate, sum(memory), kv, weights)
+
+
+def costs_of(rows: list[Row]) -> dict[str, Any]:
+    """Medians by how standbys are fed, and their share of the rate without."""
+    rates = {shadow: median(row[2] for row in rows if row[1] == shadow) for shadow in SHADOWS}
+    found: dict[str, Any] = {}
+    for shadow in SHADOWS:
+        mine = [row for row in rows if row[1] == shadow]
+        found[f"{shadow}_tok_s"] = round(rates[shadow], 2)
+        found[f"{shadow}_rss_mib"] = round(median(row[3] for row in mine) / 2**20)
+        found[f"{shadow}_kv_mib"] = round(median(row[4] for row in mine) / 2**20, 1)
+        found[f"{shadow}_ratio"] = round(rates[shadow] / rates["off"], 3)
+    found["rounds"] = 1 + max(row[0] for row in rows)
+    return found

@@ -1,0 +1,51 @@
+"""An asker that dies in the middle: joins the mesh named on standard input, opens sessions, and waits to be killed.
+
+Started by `peer.validation.soak` as `python -m peer.validation.lone_asker STORE SESSIONS TRANSPORT`; says "asking" once
+every session has a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from peer.asking import Conversation, Delta, Settings
+from peer.joining import join
+from peer.mesh import SESSION_BYTES, Mesh
+from peer.options import PeerOptions
+from planner.store import Store
+
+PROMPT = "Count slowly from one to a thousand."
+
+
+async def ask_on(link: str, store: Path, sessions: int, transport: str) -> None:
+    """Never ends by itself."""
+    options = PeerOptions("lone asker", 0, 1, "cpu", transport, ("127.0.0.1",))
+    async with join(link, options, Store(store)) as mesh:
+        asking = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            left = [sessions]
+            for _ in range(sessions):
+                group.create_task(_ask(mesh, left, asking))
+            await asking.wait()
+            sys.stdout.write("asking\n")
+            sys.stdout.flush()
+
+
+async def _ask(mesh: Mesh, left: list[int], asking: asyncio.Event) -> None:
+    while True:
+        talk = Conversation(mesh.node, mesh.text, os.urandom(SESSION_BYTES))
+        first = True
+        async for piece in talk.complete(PROMPT, Settings(ignore_end=True)):
+            if first and isinstance(piece, Delta):
+                first = False
+                left[0] -= 1
+                if left[0] <= 0:
+                    asking.set()
+        talk.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(ask_on(sys.stdin.readline().strip(), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

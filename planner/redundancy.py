@@ -1,0 +1,221 @@
+"""Decides who stands by for which stage: how many copies, of which stages first, on whose spare memory.
+
+Pure. The loss of a stage that holds the embedding or the head costs most (class critical: sampling, or the way
+from the tokens, is lost with it), then that of the most bytes of weights and KV. `request.redundancy` promises
+copies, the costliest losses first; they go to whoever has room, primaries of other stages included, peers with
+fewest places first. With `request.spare`, peers that still have no place stand by as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from planner import cost
+from planner.types import PeerProfile, PlanRequest, Stage
+
+Run = tuple[int, int]
+Held = Mapping[str, tuple[Run, ...]]
+SEARCH_WORK: Final = 20_000  # peers looked at while standbys that were placed before are moved to make room
+CRITICAL: Final = frozenset({"embed", "head"})
+
+
+def critical(request: PlanRequest, stage: Stage) -> bool:
+    """Whether `stage` has the embedding or the head among its units."""
+    return any(unit.kind in CRITICAL for unit in request.units[stage.first : stage.stop])
+
+
+def loss_order(request: PlanRequest, stages: Sequence[Stage]) -> list[int]:
+    """Places of the stages, the costliest loss first: critical ones, then more bytes, then the earlier stage."""
+    return sorted(
+        range(len(stages)),
+        key=lambda at: (
+            not critical(request, stages[at]),
+            -stages[at].weight_bytes - stages[at].kv_bytes,
+            at,
+        ),
+    )
+
+
+def promised(stages: int, redundancy: int) -> int:
+    """How many standbys `redundancy` (thousandths) promises for so many stages, rounded up."""
+    return -(-stages * (redundancy - 1000) // 1000)
+
+
+def with_standbys(
+    request: PlanRequest, stages: Sequence[Stage], held: Held | None = None
+) -> tuple[Stage, ...]:
+    """`stages` with their standbys. With `held` (runs per peer) only those who hold a stage's run, and all of them."""
+    room = _Room.of(request, stages)
+    if held is not None:
+        for at in room.order:
+            stage = room.stages[at]
+            for name in room.able(at):
+                runs = held.get(name, ())
+                if any(first <= stage.first and stage.stop <= stop for first, stop in runs):
+                    room.put(at, name)
+        return room.result()
+    _promise(room, promised(len(stages), request.redundancy))
+    if request.spare:
+        _fill(room)
+    return room.result()
+
+
+def takeovers(request: PlanRequest, stages: Sequence[Stage], lost: Iterable[int]) -> tuple[Stage, ...] | None:
+    """`stages` with somebody else in the places `lost`, everyone else where they are; None when there is no room.
+
+    Whoever takes a place may have others. Fewest places first, then the fastest, then by name.
+    """
+    open_places = sorted(set(lost))
+    found = list(stages)
+    while open_places:
+        at = open_places.pop(0)
+        stage = stages[at]
+        room = _Room.of(
+            request, [each for place, each in enumerate(found) if place not in (at, *open_places)]
+        )
+        neighbours = [(at - 1) % len(found), (at + 1) % len(found)]
+        before, after = (None if place in open_places else found[place].peer for place in neighbours)
+        able = [
+            name
+            for name in sorted(room.peers)
+            if room.fits(name, (stage.first, stage.stop))
+            and (before in (None, name) or len(found) == 1 or (before, name) in room.links)
+            and (after in (None, name) or len(found) == 1 or (name, after) in room.links)
+        ]
+        if not able:
+            return None
+        pick = min(able, key=lambda name: room.liking(name, stage))
+        found[at] = cost.make_stage(request, room.peers[pick], stage.first, stage.stop)
+    return tuple(found) if cost.refuse(request, found) is None else None
+
+
+def _promise(room: _Room, wanted: int) -> None:
+    """Places `wanted` standbys, first copies first; where one has no room the next costliest gets it."""
+    most = -(-wanted // max(1, len(room.stages)))
+    steps = iter(range(SEARCH_WORK // max(1, len(room.peers))))
+    placed: list[int] = []
+    for _ in range(most):
+        for at in room.order:
+            if len(placed) == wanted:
+                return
+            able = room.able(at)
+            if able:
+                room.put(at, able[0])
+                placed.append(at)
+            elif room.rearranged([*placed, at], steps):
+                placed.append(at)
+
+
+def _fill(room: _Room) -> None:
+    """Gives peers without a place one each: to the stage with fewest standbys, of these the costliest loss."""
+    while True:
+        for at in sorted(
+            room.order, key=lambda at: len(room.standbys[at])
+        ):  # stable: else the costliest first
+            able = [name for name in room.able(at) if not room.places.get(name)]
+            if able:
+                room.put(at, able[0])
+                break
+        else:
+            return
+
+
+@dataclass(slots=True)
+class _Room:
+    """Who has which places, while standbys are chosen."""
+
+    request: PlanRequest
+    stages: tuple[Stage, ...]  # without standbys
+    peers: Mapping[str, PeerProfile]
+    links: frozenset[tuple[str, str]]
+    order: list[int]
+    places: dict[str, set[Run]] = field(default_factory=dict)
+    standbys: list[list[str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: PlanRequest, stages: Sequence[Stage]) -> _Room:
+        bare = tuple(replace(stage, standbys=()) for stage in stages)
+        links = frozenset((link.src, link.dst) for link in request.links)
+        made = cls(request, bare, cost.profiles(request), links, loss_order(request, bare))
+        made.clear()
+        return made
+
+    def clear(self) -> None:
+        self.places = cost.runs_by_peer(self.stages)
+        self.standbys = [[] for _ in self.stages]
+
+    def fits(self, name: str, run: Run) -> bool:
+        runs = self.places.get(name, set()) | {run}
+        peer = self.peers[name]
+        return cost.places_bytes(self.request, peer, runs) <= peer.memory_bytes
+
+    def able(self, at: int) -> list[str]:
+        """Who may stand by for stage `at`, the first the one to take."""
+        stage = self.stages[at]
+        names = [
+            name
+            for name in sorted(self.peers)
+            if name != stage.peer
+            and name not in self.standbys[at]
+            and self._linked(at, name)
+            and self.fits(name, (stage.first, stage.stop))
+        ]
+        return sorted(names, key=lambda name: self.liking(name, stage))
+
+    def liking(self, name: str, stage: Stage) -> tuple[int, bool, int, str]:
+        """Fewest places first, nobody's primary first: what one loss takes away should be little."""
+        serves = any(each.peer == name for each in self.stages)
+        units = self.request.units[stage.first : stage.stop]
+        return len(self.places.get(name, ())), serves, cost.stage_ps(self.peers[name], units, 1), name
+
+    def put(self, at: int, name: str) -> None:
+        self.standbys[at].append(name)
+        self.places.setdefault(name, set()).add((self.stages[at].first, self.stages[at].stop))
+
+    def take(self, at: int, name: str) -> None:
+        self.standbys[at].remove(name)
+        self.places[name].discard((self.stages[at].first, self.stages[at].stop))
+
+    def rearranged(self, items: Sequence[int], steps: Iterator[int]) -> bool:
+        """Places one standby for each of `items` from scratch, if there is a way; else all stays as it was."""
+        before = [list(names) for names in self.standbys]
+        self.clear()
+        if self._search(items, 0, steps):
+            return True
+        self.clear()
+        for at, names in enumerate(before):
+            for name in names:
+                self.put(at, name)
+        return False
+
+    def _search(self, items: Sequence[int], done: int, steps: Iterator[int]) -> bool:
+        if done == len(items):
+            return True
+        at = items[done]
+        for name in self.able(at):
+            if next(steps, None) is None:
+                return False
+            self.put(at, name)
+            if self._search(items, done + 1, steps):
+                return True
+            self.take(at, name)
+        return False
+
+    def _linked(self, at: int, name: str) -> bool:
+        """Whether `name` in place `at` reaches its neighbours, and they and the origin reach it."""
+        count, origin = len(self.stages), self.request.origin
+        before, after = self.stages[(at - 1) % count].peer, self.stages[(at + 1) % count].peer
+        pairs = [(before, name), (name, after)] if count > 1 else []
+        if origin is not None and at == 0:
+            pairs.append((origin, name))
+        if origin is not None and at == count - 1:
+            pairs.append((name, origin))
+        return all(src == dst or (src, dst) in self.links for src, dst in pairs)
+
+    def result(self) -> tuple[Stage, ...]:
+        return tuple(
+            replace(stage, standbys=tuple(names))
+            for stage, names in zip(self.stages, self.standbys, strict=True)
+        )

@@ -1,0 +1,209 @@
+"""The page for people who use keys and screen readers: axe-core, accessible names, the focus, what is read aloud."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import WEB_PEER, Browser, Driver, Models, founded, launch
+from .page import SHOWN_WITHIN_S, Page
+
+CUTS = (31,)
+PHONE = (390, 844)
+DESKTOP = (1280, 800)
+NAMED = {
+    "button",
+    "link",
+    "textbox",
+    "slider",
+    "spinbutton",
+    "radio",
+    "checkbox",
+    "DisclosureTriangle",
+    "image",
+}
+FOCUSED = (
+    "(() => { const at = document.activeElement; return at === document.body ? '' :"
+    " `${at.tagName.toLowerCase()} ${at.getAttribute('aria-label') ?? at.innerText.trim().split('\\n')[0]}`; })()"
+)
+SETTLED = (  # colours that change over a moment have changed
+    "Promise.all(document.getAnimations().filter((one) => one instanceof CSSTransition)"
+    ".map((one) => one.finished.catch(() => null))).then(() => null)"
+)
+HEARD = (
+    "(() => { globalThis.heard = []; const box = document.querySelector('.conversation [role=status]');"
+    " new MutationObserver(() => heard.push(box.textContent)).observe(box,"
+    " { childList: true, characterData: true, subtree: true }); })()"
+)
+
+
+async def barriers(page: Page) -> list[dict[str, Any]]:
+    """What axe-core finds, in light and dark."""
+    found: list[dict[str, Any]] = []
+    for looks in ("light", "dark"):
+        await page.run(f"document.documentElement.setAttribute('data-looks', {looks!r})")
+        await page.run(SETTLED)
+        found += await page.tab.driver.call("axe", page=page.tab.page)
+    return found
+
+
+async def expect_no_barriers(page: Page, state: str) -> None:
+    found = await barriers(page)
+    assert found == [], f"{state}: {json.dumps(found, indent=1)}"
+
+
+async def expect_names(page: Page, state: str) -> None:
+    """Everything that can be operated says what it is, to Chromium's accessibility tree."""
+    nodes: list[dict[str, Any]] = await page.tab.driver.call("tree", page=page.tab.page)
+    assert any(node["role"] in NAMED for node in nodes), state
+    assert [node for node in nodes if node["role"] in NAMED and not node["name"].strip()] == [], state
+    assert [node for node in nodes if node["focusable"] and not node["name"].strip()] == [], state
+
+
+async def walk(page: Page, steps: int) -> list[str]:
+    """What has the focus after each press of Tab."""
+    seen = []
+    for _ in range(steps):
+        await page.key("Tab")
+        seen.append(await page.run(FOCUSED))
+    return seen
+
+
+async def sheet_keeps_and_returns_focus(page: Page, opener: str, key: str, state: str) -> None:
+    """Opened by its button: the focus stays inside, Escape closes it, and the button has the focus again."""
+    button = f"document.querySelector('button[aria-label={json.dumps(opener)}]')"
+    await page.run(f"{button}.focus()")
+    await page.key("Enter")
+    await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+    await expect_no_barriers(page, state)
+    await expect_names(page, state)
+    inside = "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+    for _ in range(12):
+        await page.key("Tab")
+        assert await page.run(inside), f"{state}: the focus left the sheet for {await page.run(FOCUSED)}"
+    await page.key("Escape")
+    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+    assert await page.run(f"document.activeElement === {button}"), f"{state}: the focus did not come back"
+    await page.key(key)
+    await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+    await page.key("Escape")
+    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+
+
+async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Models, tmp_path: Path) -> None:
+    made = await launch(driver, "chromium", tmp_path / "profile")
+    async with founded(models, app, cuts=CUTS) as mesh:
+        assert mesh.link is not None
+        page = Page(await made.tab(mesh.link.server, width=DESKTOP[0], height=DESKTOP[1]))
+        await page.until_says("One model, run together")
+        await expect_no_barriers(page, "no link")
+        await expect_names(page, "no link")
+
+        page = Page(await made.tab(mesh.link.url(), width=DESKTOP[0], height=DESKTOP[1]))
+        await page.until("document.querySelector('.steps')", SHOWN_WITHIN_S)
+        await expect_no_barriers(page, "joining")
+        await page.until("document.querySelector('.lending.is-lending')")
+        await page.until_says("2 here")
+        await page.until("document.querySelector('.starter:enabled')")
+        await expect_no_barriers(page, "nothing asked yet")
+        await expect_names(page, "nothing asked yet")
+
+        await page.run("document.activeElement.blur()")
+        order = await walk(page, 16)
+        for before, after in (
+            ("button Settings", "button Invite someone"),
+            ("button Invite someone", "textarea Your question"),
+            ("textarea Your question", "input "),  # the slider of what is lent
+        ):
+            assert order.index(before) < order.index(after), order
+        await sheet_keeps_and_returns_focus(page, "Invite someone", "Alt+KeyS", "share sheet")
+        await sheet_keeps_and_returns_focus(page, "Settings", "Alt+Comma", "settings")
+        await sheet_keeps_and_returns_focus(page, "Keys", "?", "keys")
+
+        await page.run(HEARD)
+        await page.ask("Tell me in four sentences what a fish is.")
+        await page.until("document.querySelector('.prose')")
+        await expect_no_barriers(page, "an answer streams")
+        await page.until("document.querySelector('.turn .foot .facts')")
+        tokens = int((await page.run("document.querySelector('.facts').textContent")).split(" token")[0])
+        heard = await page.run("heard")
+        said = " ".join(heard)
+        answer: str = await page.run("document.querySelector('.prose').innerText")
+        assert len(heard) < max(4, tokens / 4), heard  # sentences, not tokens
+        assert [word for word in answer.split() if word.strip("*#-`|") not in said] == []
+        assert heard[-1].endswith("Answer complete.")
+        await page.until("document.querySelector('.people summary')", SHOWN_WITHIN_S)
+        await page.run("document.querySelectorAll('.people details').forEach((one) => { one.open = true; })")
+        await expect_no_barriers(page, "answered, cards open")
+        await expect_names(page, "answered, cards open")
+
+        await page.sized(*PHONE)
+        for part in ("Chat", "Mesh", "My part"):
+            await page.press(part)
+            await expect_no_barriers(page, f"phone, {part}")
+            await expect_names(page, f"phone, {part}")
+            assert await page.run("document.documentElement.scrollWidth <= innerWidth"), part
+        await page.press("Leave")
+        await page.until("document.querySelector('.sure')")
+        await expect_no_barriers(page, "phone, are you sure")
+        await page.press("Keep")
+    await page.until_says("The mesh has ended")
+    await expect_no_barriers(page, "phone, the mesh has ended")
+    await page.sized(*DESKTOP)
+    await expect_no_barriers(page, "the mesh has ended")
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the page over made-up meshes is served."""
+    folder = tmp_path_factory.mktemp("scenes")
+    vite = WEB_PEER / "node_modules" / ".bin" / "vite"
+    command = [str(vite), "build", "ui/scripted", "-c", "vite.config.ts", "--outDir", str(folder)]
+    subprocess.run(
+        [*command, "--emptyOutDir", "--logLevel", "error"], cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL
+    )
+    handler = functools.partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+async def each_scene(browser: Browser, scenes: str, size: tuple[int, int]) -> None:
+    page = Page(await browser.tab(scenes, width=size[0], height=size[1]))
+    names = await page.run("scenes")
+    found: dict[str, Any] = {}
+    assert len(names) > 20
+    for name in names:
+        await page.tab.driver.call("goto", page=page.tab.page, url="about:blank")
+        await page.tab.driver.call("goto", page=page.tab.page, url=f"{scenes}/#{name}")
+        await page.until("document.querySelector('.page')", SHOWN_WITHIN_S)
+        if here := await barriers(page):
+            found[name] = here
+    assert found == {}, json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+async def test_states_that_are_hard_to_reach(
+    driver: Driver, scenes: str, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """Made-up meshes on the same page: a peer gone, the battery low, no room to store, a crowd."""
+    made = await launch(driver, "chromium", tmp_path / "profile")
+    await each_scene(made, scenes, size)
+    await made.close()

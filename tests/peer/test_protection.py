@@ -1,0 +1,42 @@
+"""Levels are presets that only rise; settings that nobody can keep to are refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from peer.errors import BadCommand
+from peer.protection import LEVELS, PRESETS, SHADOWS, STANDARD, Protection, check_protection, level_of
+
+
+def test_levels_rise() -> None:
+    assert tuple(PRESETS) == LEVELS
+    for lower, higher in pairwise(PRESETS.values()):
+        assert lower.redundancy_milli < higher.redundancy_milli
+        assert SHADOWS.index(lower.shadow) <= SHADOWS.index(higher.shadow)
+        assert lower.log_total_bytes <= higher.log_total_bytes
+        assert lower.spare <= higher.spare
+
+
+def test_what_nobody_chose_is_the_level_standard() -> None:
+    assert Protection() == STANDARD == PRESETS["standard"]
+    assert [level_of(preset) for preset in PRESETS.values()] == list(LEVELS)
+    assert level_of(replace(STANDARD, together=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"redundancy_milli": 999}, "expected 1 to 8 copies, got 0.999"),
+        ({"redundancy_milli": 8001}, "expected 1 to 8 copies, got 8.001"),
+        ({"priority": ("attn.7",)}, "the model has no unit 'attn.7'"),
+        ({"priority": ("head",) * 65}, "at most 64 units"),
+        ({"log_session_bytes": 2, "log_total_bytes": 1}, "no more bytes for a session"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change: dict[str, object], says: str) -> None:
+    check_protection(STANDARD, ("embed", "head"))
+    with pytest.raises(BadCommand, match=says):
+        check_protection(replace(STANDARD, **change), ("embed", "head"))  # type: ignore[arg-type]
