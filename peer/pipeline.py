@@ -31,7 +31,7 @@ from peer.frame_kinds import (
     Where,
 )
 from peer.sampling import BadSampling, Sampling, needs_history, sample
-from peer.seats import FEED_AGAIN_S, Run_, Seat
+from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat
 from peer.tensors import Dtype, Tensor, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
@@ -64,6 +64,7 @@ class StageCore:
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
+        self._over = Over()
         self._epoch = 0
         self.tokens_sampled = 0
         self.steps_run = 0
@@ -139,6 +140,8 @@ class StageCore:
     def open(self, now: float, sender: str, frame: Open) -> list[StageEffect]:
         """Takes a seat for the session and passes the OPEN on, or refuses to the asker."""
         serves = frame.role == Role.SERVE
+        if self._over.has(frame):
+            return []  # what ended it took a shorter way
         fault = self._fault(sender, frame)
         if fault is not None:
             return [_no(frame, *fault)] if serves else []
@@ -229,6 +232,7 @@ class StageCore:
 
     def cancel(self, sender: str, frame: Cancel) -> list[StageEffect]:
         """The asker wants no more tokens; the cache stays for its next turn unless it says otherwise."""
+        self._over.note(sender, frame.session, frame.turn)
         effects: list[StageEffect] = []
         for place in self._places.get(frame.session, ()):
             seat = self._seats[frame.session, place]
@@ -242,7 +246,8 @@ class StageCore:
         return effects
 
     def release(self, sender: str, frame: Release) -> list[StageEffect]:
-        """The asker is done with the session."""
+        """The asker is done with the session, for good."""
+        self._over.note(sender, frame.session, FOR_GOOD)
         effects: list[StageEffect] = []
         for place in self._places.get(frame.session, ()):
             seat = self._seats[frame.session, place]
@@ -398,7 +403,9 @@ class StageCore:
             return []
         stage = opening.stage + 1
         shadow = replace(opening, stage=stage, role=int(Role.SHADOW))
-        effects: list[StageEffect] = [Send(seat.downstream, replace(opening, stage=stage, role=int(Role.SERVE)))]
+        effects: list[StageEffect] = [
+            Send(seat.downstream, replace(opening, stage=stage, role=int(Role.SERVE)))
+        ]
         return effects + [Spare(peer, shadow) for peer in seat.shadows(stage)]
 
     def _ask_upstream(self, now: float, seat: Seat) -> list[StageEffect]:
@@ -445,6 +452,8 @@ class StageCore:
         while seat.active and seat.in_flight < AHEAD_STEPS and (seat.serves or not self.keep_only):
             if seat.serves and seat.downstream is not None and seat.downstream in self._full:
                 break
+            if seat.is_tail and seat.serves and seat.in_flight and needs_history(seat.sampling):
+                break  # the token that comes next belongs to its history
             frame = seat.next_step()
             if frame is None:
                 break

@@ -10,6 +10,8 @@ from peer.sampling import Sampling
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
+MAX_OVER = 4096  # sessions of which is remembered which turns are over
+FOR_GOOD = 2**63  # every turn
 
 
 @dataclass(slots=True)
@@ -132,6 +134,24 @@ class Seat:
     def _advance(self) -> None:
         while (step := self.waiting.get(self.received)) is not None:
             self.received += step.count
+
+
+class Over:
+    """Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a peer that is frozen."""
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[str, bytes], int] = {}  # (asker, session) -> turns up to this one
+
+    def note(self, asker: str, session: bytes, turn: int) -> None:
+        """`asker` says that turns up to `turn` are over."""
+        key = (asker, session)
+        self._turns[key] = max(turn, self._turns.pop(key, 0))
+        if len(self._turns) > MAX_OVER:
+            del self._turns[next(iter(self._turns))]
+
+    def has(self, frame: Open) -> bool:
+        """Whether this OPEN comes too late."""
+        return frame.turn <= self._turns.get((frame.origin, frame.session), 0)
 
 
 def part(step: Step, position: int) -> Step:

@@ -486,9 +486,8 @@ class OriginSession:
         return [*suspect, *self._restart(now, why, avoid={culprit})]
 
     def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
-        stops: list[OriginEffect] = [
-            Send(peer, Release(self.session)) for peer in sorted(self._used - self._gone)
-        ]
+        stop = Cancel(self.session, self.turn, 0, text)  # it may be asked again: RELEASE would be for good
+        stops: list[OriginEffect] = [Send(peer, stop) for peer in sorted(self._used - self._gone)]
         self._used.clear()
         self.tokens, self._spans, self._generated = [], (), 0
         self.phase = Phase.FAILED

@@ -4,104 +4,70 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, assert_never
 
-from peer.frames import Cancel, Frame, Open, Refuse, Release, Step, Token
+from peer.effects import (
+    Broken,
+    Emit,
+    Ended,
+    FindRoute,
+    FreeSlot,
+    NotRan,
+    OriginEffect,
+    Ran,
+    RunStep,
+    Send,
+    Spare,
+    StageEffect,
+    Suspect,
+)
+from peer.frames import Cancel, Feed, Frame, Here, Open, Refuse, Release, Step, Token, Where
 from peer.mesh_state import AWAY, MeshState, PlanRecord
-from peer.pipeline import FreeSlot, NotRan, Ran, Run_, RunStep, StageCore, StageEffect
-from peer.session import Broken, Emit, Ended, FindRoute, OriginEffect, OriginSession, Phase, Reason, Send
+from peer.pipeline import StageCore
+from peer.routes import Route, choose
+from peer.seats import Run_
+from peer.session import OriginSession, Phase
 from tests.sim.network import Network
-from tests.sim.toy import Cache, from_hidden, logits_of, to_hidden
+from tests.sim.worker import Worker
 
 REMEMBERED_PLANS = 4
+SOONEST_S = 0.005  # between two looks at one session
+TOGETHER = 4  # frames to a shadow that go at once
+TOGETHER_S = 0.03  # and no frame waits longer than this
+ASKING = (Phase.PREFILL, Phase.DECODE, Phase.REROUTING)
 Outcome = Emit | Ended | Broken
 
 
-class Worker:
-    """What a peer computes, one step after the other, in virtual time."""
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What all peers of a run have in common. Times in seconds."""
 
-    def __init__(self, member: Member, token_s: float) -> None:
-        self._member = member
-        self._token_s = token_s
-        self.slow_until = 0.0
-        self.caches: dict[Run_, dict[bytes, Cache]] = {}
-        self._waiting: deque[RunStep] = deque()
-        self._running: RunStep | None = None
-
-    def submit(self, step: RunStep) -> None:
-        self._waiting.append(step)
-        self._next()
-
-    def free(self, run: Run_, session: bytes) -> None:
-        """Forgets the session; what waits of it is dropped without an answer."""
-        self.caches.get(run, {}).pop(session, None)
-        self._waiting = deque(s for s in self._waiting if (s.run, s.session) != (run, session))
-        if self._running is not None and (self._running.run, self._running.session) == (run, session):
-            self._released = True
-
-    def _next(self) -> None:
-        if self._running is not None or not self._waiting:
-            return
-        step = self._running = self._waiting.popleft()
-        self._released = False
-        member = self._member
-        count = (
-            len(step.tokens)
-            if step.tokens is not None
-            else len(step.hidden)
-            if step.hidden is not None
-            else 0
-        )
-        took_s = self._token_s * (1 + count / 8) * (10 if member.network.now < self.slow_until else 1)
-        member.later(took_s, self._finish)
-
-    def _finish(self) -> None:
-        step, self._running = self._running, None
-        assert step is not None
-        result = run_step(self.caches, step)
-        if self._released:
-            self.caches.get(step.run, {}).pop(step.session, None)
-        self._member.results([result])
-        self._next()
-
-
-def run_step(caches: dict[Run_, dict[bytes, Cache]], step: RunStep) -> Ran | NotRan:
-    """What the runtime of `step.run` answers."""
-    mine = caches.get(step.run)
-    if mine is None:
-        return NotRan(step.session, step.turn, step.position, 0, Reason.UNKNOWN_PLAN, "not loaded")
-    cache = mine.get(step.session)
-    have = len(cache.rows) if cache is not None else 0
-    if step.position > have:
-        text = f"has {have} positions"
-        return NotRan(step.session, step.turn, step.position, have, Reason.MISSING_POSITION, text)
-    if cache is None:
-        cache = mine[step.session] = Cache(*step.run)
-    if step.tokens is not None:
-        values = [int(token) + 1 for token in step.tokens.tolist()]
-    else:
-        assert step.hidden is not None
-        values = from_hidden(step.hidden)
-    numbers = cache.run(step.position, values, step.prompt or len(values) > 1)
-    token = step.finish(logits_of(numbers[-1])) if step.finish is not None else None
-    return Ran(step.session, step.turn, step.position, len(values), to_hidden(numbers), token)
+    slots: int
+    log_session_bytes: int
+    log_total_bytes: int
+    shadows: bool
+    keep_only: bool
+    token_s: float
+    patience_s: float  # for an answer to WHERE
+    spare_loss: float  # chance that frames to a shadow are dropped
+    hopeful: bool  # whether askers think that the coordinator will find somebody
 
 
 class Member:
     """A peer of the simulated mesh. `listener` hears what comes of this peer's questions."""
 
     def __init__(
-        self, network: Network, name: str, slots: int, token_s: float, trace: Callable[..., None] | None
+        self, network: Network, name: str, habits: Habits, trace: Callable[[str, str], None] | None
     ) -> None:
         self.network = network
         self.name = name
-        self.alive = True
         self.trace = trace
-        self.state = MeshState()
         self.listener: Callable[[OriginSession, Outcome], None] = lambda core, outcome: None
+        self.suspected: Callable[[str], None] = lambda peer: None
+        self.alive = True
         self.frozen = False
-        self._slots = slots
-        self._token_s = token_s
+        self._habits = habits
         self._backlog: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._incarnation = 0
         self.born()
@@ -109,14 +75,20 @@ class Member:
 
     def born(self) -> None:
         """A process that knows nothing."""
+        habits = self._habits
         self._incarnation += 1
         self.alive, self.frozen = True, False
         self._backlog.clear()
-        self.core = StageCore(self.name)
-        self.worker = Worker(self, self._token_s)
+        self.most_log_bytes = 0
+        self.core = StageCore(self.name, habits.log_session_bytes, habits.log_total_bytes)
+        self.core.keep_only = habits.keep_only
+        self.worker = Worker(self.later, self._result, habits.token_s)
         self.askings: dict[bytes, OriginSession] = {}
-        self._plans: dict[int, PlanRecord] = {}
         self.state = MeshState()
+        self._armed: dict[bytes, float] = {}
+        self._spares: dict[str, list[Frame]] = {}
+        self._full: set[str] = set()
+        self._plans: dict[int, PlanRecord] = {}
 
     # --- time
 
@@ -155,12 +127,28 @@ class Member:
         else:
             self._lost(peer)
 
+    def connected(self, peer: str) -> None:
+        if self.frozen:
+            self._backlog.append((self._connected, (peer,)))
+        else:
+            self._connected(peer)
+
     def _lost(self, peer: str) -> None:
         if self.trace:
             self.trace(self.name, f"lost the connection to {peer}")
-        self.perform(self.core.peer_gone(peer))
+        self._spares.pop(peer, None)
+        self.perform(self.core.peer_gone(self.network.now, peer))
         for core in list(self.askings.values()):
             self.perform_origin(core, core.peer_gone(self.network.now, peer, f"peer {peer} was lost"))
+
+    def _connected(self, peer: str) -> None:
+        if self.trace:
+            self.trace(self.name, f"is connected to {peer} again")
+        for core in list(self.askings.values()):
+            core.peer_back(peer)
+            if core.phase is Phase.REROUTING:
+                self._find(core)
+                self._arm(core)
 
     def _frame(self, sender: str, frame: Frame) -> None:
         now = self.network.now
@@ -171,11 +159,19 @@ class Member:
             case Step():
                 self.perform(core.step(now, sender, frame))
             case Token():
-                self.perform(core.token(now, sender, frame))
+                effects = core.token(now, sender, frame)
                 if (asking := self.askings.get(frame.session)) is not None:
                     self.perform_origin(asking, asking.token(now, sender, frame))
+                self.perform(effects)
             case Open():
                 self.perform(core.open(now, sender, frame))
+            case Feed():
+                effects = core.feed(now, sender, frame)
+                if not frame.stage and (asking := self.askings.get(frame.session)) is not None:
+                    self.perform_origin(asking, asking.feed(now, sender, frame))
+                self.perform(effects)
+            case Where():
+                self.perform(core.where(sender, frame))
             case Cancel():
                 self.perform(core.cancel(sender, frame))
             case Release():
@@ -183,50 +179,120 @@ class Member:
             case Refuse():
                 if (asking := self.askings.get(frame.session)) is not None:
                     self.perform_origin(asking, asking.refused(now, sender, frame))
+            case Here():
+                if (asking := self.askings.get(frame.session)) is not None:
+                    self.perform_origin(asking, asking.here(now, sender, frame))
             case _:
                 raise AssertionError(f"{type(frame).__name__} is no frame of a session")
 
-    def results(self, results: list[Ran | NotRan]) -> None:
-        for result in results:
-            if self.trace:
-                self.trace(self.name, f"ran: {result}")
-            match result:
-                case Ran():
-                    self.perform(self.core.ran(self.network.now, result))
-                case NotRan():
-                    self.perform(self.core.not_ran(result))
+    def _result(self, result: Ran | NotRan) -> None:
+        if self.trace:
+            self.trace(self.name, f"ran: {result}")
+        match result:
+            case Ran():
+                self.perform(self.core.ran(self.network.now, result))
+            case NotRan():
+                self.perform(self.core.not_ran(self.network.now, result))
+        self.most_log_bytes = max(self.most_log_bytes, self.core.log_bytes)
 
     # --- what is done
 
     def perform(self, effects: list[StageEffect]) -> None:
+        spare: list[Spare] = []
         for effect in effects:
             match effect:
                 case Send(peer, frame):
                     self.network.send(self.name, peer, frame)
+                case Spare():
+                    spare.append(effect)
                 case RunStep():
                     self.worker.submit(effect)
                 case FreeSlot(run, session):
                     self.worker.free(run, session)
                 case _:
                     assert_never(effect)
+        for one in spare:
+            self._spare(one.peer, one.frame)
 
     def perform_origin(self, core: OriginSession, effects: list[OriginEffect]) -> None:
         for effect in effects:
             match effect:
                 case Send(peer, frame):
                     self.network.send(self.name, peer, frame)
+                case Spare(peer, frame):
+                    self._spare(peer, frame)
                 case Emit() | Ended() | Broken():
                     self.listener(core, effect)
                 case FindRoute(soon=soon):
                     if not soon:
-                        self._try_route(core)
+                        self._find(core)
+                case Suspect(peer, _):
+                    self.suspected(peer)
+                    self.later(0.0, self.hint, peer)
                 case _:
                     assert_never(effect)
+        self._arm(core)
 
-    def _try_route(self, core: OriginSession) -> None:
-        plan = self.state.serving()
-        if plan is not None and core.phase is Phase.REROUTING:
-            self.perform_origin(core, core.reroute(self.network.now, plan))
+    def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
+        """The best route now, if there is one."""
+        if self.state.plan is None:
+            return None
+        return choose(self.state, self.state.plan, gone, avoid=avoid, shadows=self._habits.shadows)
+
+    def hint(self, peer: str) -> None:
+        """Somebody thinks that `peer` is lost."""
+        for core in list(self.askings.values()):
+            self.perform_origin(core, core.hint(self.network.now, peer))
+
+    def congestion(self, peer: str, full: bool) -> None:
+        (self._full.add if full else self._full.discard)(peer)
+        self.perform(self.core.congestion(peer, full))
+
+    def _find(self, core: OriginSession) -> None:
+        if core.phase not in ASKING:
+            return
+        route = self.route(*core.without)
+        if route is None:
+            core.hope(self._habits.hopeful)
+        else:
+            self.perform_origin(core, core.reroute(self.network.now, route))
+
+    def _arm(self, core: OriginSession) -> None:
+        due = core.deadline
+        armed = self._armed.get(core.session)
+        if due == float("inf") or (armed is not None and armed <= due):
+            return
+        when = max(due, self.network.now + SOONEST_S)
+        self._armed[core.session] = when
+        self.later(when - self.network.now, self._fire, core, when)
+
+    def _fire(self, core: OriginSession, when: float) -> None:
+        if self._armed.get(core.session) != when:
+            return
+        del self._armed[core.session]
+        if self.askings.get(core.session) is not core:
+            return
+        if self.network.now >= core.deadline:
+            core.patience_s.update(dict.fromkeys(core.route, self._habits.patience_s))
+            self.perform_origin(core, core.tick(self.network.now))
+        self._arm(core)
+
+    def _spare(self, peer: str, frame: Frame) -> None:
+        waiting = self._spares.setdefault(peer, [])
+        waiting.append(frame)
+        if len(waiting) >= TOGETHER:
+            self._flush(peer, waiting)
+        elif len(waiting) == 1:
+            self.later(TOGETHER_S, self._flush, peer, waiting)
+
+    def _flush(self, peer: str, waiting: list[Frame]) -> None:
+        if self._spares.get(peer) is not waiting:
+            return
+        del self._spares[peer]
+        if peer in self._full or self.network.chance() < self._habits.spare_loss:
+            return
+        for frame in waiting:
+            self.network.send(self.name, peer, frame)
 
     # --- what the mesh knows
 
@@ -242,11 +308,15 @@ class Member:
             del self._plans[version]
         self._hold()
         for core in list(self.askings.values()):
-            for peer in core.route:
-                member = state.members.get(peer)
-                if member is None or member.status in AWAY:
-                    self.perform_origin(core, core.peer_gone(self.network.now, peer, f"peer {peer} left"))
-            self._try_route(core)
+            if core.phase in ASKING:
+                for peer in core.route:
+                    member = state.members.get(peer)
+                    if member is None or member.status in AWAY:
+                        why = f"peer {peer} left the mesh"
+                        self.perform_origin(core, core.peer_gone(self.network.now, peer, why))
+            if any(core.without):
+                self._find(core)
+                self._arm(core)
 
     def load(self, run: Run_) -> None:
         self.worker.caches.setdefault(run, {})
@@ -257,16 +327,15 @@ class Member:
         self.worker.caches.pop(run, None)
         self._hold()
 
+    def tick(self) -> None:
+        self.perform(self.core.tick(self.network.now))
+
     def _hold(self) -> None:
         plans = {
-            version: tuple((stage.primary, (stage.first, stage.stop)) for stage in plan.stages)
+            version: tuple(
+                (frozenset((stage.primary, *stage.standbys)), (stage.first, stage.stop))
+                for stage in plan.stages
+            )
             for version, plan in self._plans.items()
         }
-        self.core.serve(plans, dict.fromkeys(self.worker.caches, self._slots))
-
-    def tick(self) -> None:
-        now = self.network.now
-        self.perform(self.core.tick(now))
-        for core in list(self.askings.values()):
-            self._try_route(core)
-            self.perform_origin(core, core.tick(now))
+        self.core.serve(plans, dict.fromkeys(self.worker.caches, self._habits.slots))

@@ -56,6 +56,10 @@ class Mesh:
         self._write(replace(self.state, members=members))
         self.replan()
 
+    def suspected(self, name: str) -> None:
+        """Somebody thinks that `name` is lost: it is asked, and who does not answer is out."""
+        self._network.at(self._network.now + 0.05 + 0.2 * self._rng.random(), self.left, name)
+
     def leaving(self, name: str) -> None:
         """`name` says that it leaves; it serves nobody from here on."""
         if name in self.state.members:

@@ -11,11 +11,21 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from peer.frames import Frame, Open, Step, Token, decode, encode
+from peer.frames import Feed, Frame, Here, Open, Step, Token, Where, decode, encode
 from tests.sim.schedule import Pace
 
-REPEATED = (Open, Step, Token)  # frames that may come twice; the cores must see what came already
+REPEATED = (
+    Open,
+    Step,
+    Token,
+    Feed,
+    Where,
+    Here,
+)  # frames that may come twice; the cores must see what came already
 AGAIN_S = 0.1  # at most so much later
+DIAL_S = 0.1  # to make a connection, about
+DIAL_AGAIN_S = 1.0
+GIVE_UP_S = 20.0  # nobody comes back so late
 
 
 class End(Protocol):
@@ -26,6 +36,7 @@ class End(Protocol):
 
     def take(self, sender: str, frame: Frame) -> None: ...
     def lost(self, peer: str) -> None: ...
+    def connected(self, peer: str) -> None: ...
 
 
 class Network:
@@ -82,7 +93,8 @@ class Network:
         self._arrivals[sender, target] = when
         self.at(when, self._arrive, sender, target, epoch, frame)
         if pace.duplicates and random_() < pace.duplicates and isinstance(frame, REPEATED):
-            self.at(when + AGAIN_S * random_(), self._arrive, sender, target, epoch, frame)
+            later = 0.0 if isinstance(frame, Open) else AGAIN_S * random_()  # an OPEN ends with its session
+            self.at(when + later, self._arrive, sender, target, epoch, frame)
 
     def cut(self, one: str, other: str, notice_s: float) -> None:
         """The connection between two peers is lost; each end notices within `notice_s`."""
@@ -90,6 +102,10 @@ class Network:
         epoch = self._epochs[pair] = self._epochs.get(pair, 0) + 1
         for end, far in ((one, other), (other, one)):
             self.at(self.now + notice_s * self._rng.random(), self._notice, end, far, epoch)
+
+    def chance(self) -> float:
+        """From 0 to 1."""
+        return self._rng.random()
 
     def reborn(self, name: str) -> None:
         """A restarted peer believes in no old connection."""
@@ -123,6 +139,16 @@ class Network:
             return
         self._seen[name, far] = epoch
         end.lost(far)
+        self.at(self.now + DIAL_S * (0.2 + self._rng.random()), self._dialled, name, far, epoch)
+
+    def _dialled(self, name: str, far: str, epoch: int) -> None:
+        """Who lost a connection makes another one when it can."""
+        end, other = self.ends[name], self.ends[far]
+        if end.alive and self._epochs.get(_pair(name, far), 0) == epoch:
+            if other.alive:
+                end.connected(far)
+            elif self.now < GIVE_UP_S:
+                self.at(self.now + DIAL_AGAIN_S, self._dialled, name, far, epoch)
 
     def _unreachable(self, name: str, far: str, epoch: int) -> None:
         end, other = self.ends[name], self.ends.get(far)

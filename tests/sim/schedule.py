@@ -12,7 +12,7 @@ from tests.sim.toy import UNITS, VOCAB
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question: `keep` tokens of the conversation so far (None: all), then `fresh` ones."""
+    """One question: `keep` tokens of the conversation so far (None: all; below 0: all but so many), then `fresh`."""
 
     keep: int | None
     fresh: tuple[int, ...]
@@ -30,6 +30,7 @@ class Talk:
     session: bytes
     asker: str
     turns: tuple[Turn, ...]
+    stays: bool  # the asker never lets the session go
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class Pace:
     encoded: bool  # every frame goes through its bytes
     notice_s: float  # at most so long until an end of a connection hears that it is lost
     log_s: float  # at most so long until the coordinator knows of a loss
+    hint_s: float  # at most so long until signaling says so to everyone (0: it never does)
+    patience_s: float  # that an asker has with an answer to WHERE
+    spare_loss: float  # chance that frames to a shadow are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class Schedule:
     plan: PlanRecord
     slots: int
     log_bytes: int
-    role: int  # of standbys: 0 nothing, 1 shadow, 2 keep
+    standbys_do: str  # "nothing", "shadow" or "keep"
+    hopeful: bool  # askers wait for a plan that holds what was lost
     talks: tuple[Talk, ...]
     faults: tuple[Fault, ...]
     pace: Pace
@@ -81,6 +86,7 @@ FAULTS = (
     *("replan",) * 4,
     *("full",) * 2,
     *("vanish",) * 1,
+    *("stranger",) * 3,
 )
 
 
@@ -115,6 +121,9 @@ def make_schedule(seed: int) -> Schedule:
         encoded=rng.random() < 0.03,
         notice_s=rng.choice((0.0, 0.05, 0.5, 4.0)),
         log_s=rng.choice((0.1, 0.5, 2.0)),
+        hint_s=rng.choice((0.0, 0.05)),
+        patience_s=rng.choice((0.08, 0.25)),
+        spare_loss=rng.choice((0.0, 0.0, 0.1, 0.5)),
     )
     busy_s = 0.3 + 12 * stages * (pace.link_s + pace.jitter_s / 2 + pace.token_s)
     count = rng.choice((0, 1, 1, 1, 2, 2, 3, 4))
@@ -126,7 +135,8 @@ def make_schedule(seed: int) -> Schedule:
         plan,
         slots=rng.choice((2, 4, 4, 4)),
         log_bytes=rng.choice((64, 256, 1 << 20, 1 << 20)),
-        role=rng.choice((0, 1, 1, 2)),
+        standbys_do=rng.choice(("nothing", "shadow", "shadow", "keep")),
+        hopeful=rng.random() < 0.7,
         talks=talks,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
         pace=pace,
@@ -143,10 +153,11 @@ def _talk(rng: random.Random, index: int, asker: str) -> Talk:
     for number in range(rng.choice((1, 1, 1, 2, 2, 3))):
         edited = number > 0 and rng.random() < 0.3
         most = rng.randint(2, 10)
+        fresh = rng.choice((1, 2, 4, 5, 9, 14))
         turns.append(
             Turn(
-                keep=rng.randint(0, 6) if edited else None,
-                fresh=tuple(rng.randrange(VOCAB) for _ in range(rng.choice((1, 2, 4, 5, 9, 14)))),
+                keep=rng.choice((-fresh, rng.randint(0, 6))) if edited else None,
+                fresh=tuple(rng.randrange(VOCAB) for _ in range(fresh)),
                 max_tokens=most,
                 sampling=_sampling(rng),
                 end_tokens=rng.choice(((), (), (3,), (3, 8))),
@@ -154,7 +165,7 @@ def _talk(rng: random.Random, index: int, asker: str) -> Talk:
                 pause_s=rng.choice((0.0, 0.02, 0.5)),
             )
         )
-    return Talk(bytes([index + 1]) * 16, asker, tuple(turns))
+    return Talk(bytes([index + 1]) * 16, asker, tuple(turns), rng.random() < 0.05)
 
 
 def _sampling(rng: random.Random) -> Sampling:

@@ -83,6 +83,7 @@ class Reference:
     """One conversation as it goes when nothing happens: what a single peer with the whole model answers."""
 
     tokens: list[int] = field(default_factory=list)  # with keys and values that hold for the next turn
+    _given: list[bool] = field(default_factory=list)  # how each of them was run
     _cache: Cache = field(default_factory=lambda: Cache(0, UNITS))
 
     def answer(
@@ -93,8 +94,12 @@ class Reference:
         end_tokens: Sequence[int],
     ) -> list[int]:
         """The tokens of one turn, until an end token or `most` tokens."""
-        start = min(_common(self.tokens, prompt), len(prompt) - 1)
-        number = self._cache.run(start, [token + 1 for token in prompt[start:]], True)[-1]
+        kept = _common(self.tokens, prompt)
+        self._given = self._given[:kept] + [True] * (len(prompt) - kept)
+        number = 0
+        for position in range(min(kept, len(prompt) - 1), len(prompt)):
+            given = self._given[position]
+            number = self._cache.run(position, [prompt[position] + 1], given)[-1]
         history = list(prompt)
         made: list[int] = []
         while True:
@@ -104,13 +109,14 @@ class Reference:
             if token in end_tokens or len(made) >= most:
                 break
             number = self._cache.run(len(history) - 1, [token + 1], False)[-1]
+            self._given.append(False)
         self.tokens = history[:-1]
         return made
 
     def stopped(self, length: int) -> None:
         """The asker stopped the answer when prompt and answer were `length` tokens."""
         self.tokens = self.tokens[: length - 1]
-        del self._cache.rows[length - 1 :]
+        del self._cache.rows[length - 1 :], self._given[length - 1 :]
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

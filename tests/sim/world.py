@@ -11,12 +11,15 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
-from peer import session
+from peer import spans
+from peer.effects import Broken, Emit, Ended
 from peer.mesh_state import MeshState
 from peer.pipeline import LEASE_S
-from peer.session import Ask, Broken, Emit, Ended, OriginSession
-from tests.sim.member import Member, Outcome
+from peer.session import HOPE_S, REROUTE_S, Ask, OriginSession
+from tests.sim.forgery import forged
+from tests.sim.member import Habits, Member, Outcome
 from tests.sim.mesh import Mesh
 from tests.sim.network import Network
 from tests.sim.schedule import Fault, Schedule, Talk
@@ -27,7 +30,8 @@ END_S = 400.0  # of virtual time: every question has ended long before
 MOST_EVENTS = 60_000
 PLAN_WAIT_S = 20.0
 CHUNK_TOKENS = 4  # so that short prompts come in several steps
-GAP_S = 1.0  # without a holder of some stage for so long, an answer may fail
+QUIET_S = 0.3  # after an answer, everybody has heard of its end
+GAP_SHARE = 0.6  # of what an asker waits for a route: without a holder for so long, an answer may fail
 
 Trace = Callable[[str, str], None]
 
@@ -61,12 +65,8 @@ class Report:
 @contextmanager
 def small_numbers() -> Iterator[None]:
     """Prompts of a few tokens come in several steps."""
-    kept = session.CHUNK_TOKENS
-    session.CHUNK_TOKENS = CHUNK_TOKENS
-    try:
+    with patch.object(spans, "CHUNK_TOKENS", CHUNK_TOKENS):
         yield
-    finally:
-        session.CHUNK_TOKENS = kept
 
 
 class World:
@@ -80,13 +80,25 @@ class World:
         self.network = Network(self._rng, schedule.pace)
         names = tuple(dict.fromkeys([*schedule.peers, *schedule.askers]))
         tracer = self._say if trace is not None else None
-        self.members = {
-            name: Member(self.network, name, schedule.slots, schedule.pace.token_s, tracer) for name in names
-        }
+        pace = schedule.pace
+        habits = Habits(
+            slots=schedule.slots,
+            log_session_bytes=schedule.log_bytes,
+            log_total_bytes=2 * schedule.log_bytes,
+            shadows=schedule.standbys_do != "nothing",
+            keep_only=schedule.standbys_do == "keep",
+            token_s=pace.token_s,
+            patience_s=pace.patience_s,
+            spare_loss=pace.spare_loss,
+            hopeful=schedule.hopeful,
+        )
+        self.members = {name: Member(self.network, name, habits, tracer) for name in names}
         self.mesh = Mesh(self.network, self._rng, self.members, schedule.peers, schedule.plan)
         self.speakers = {talk.session: Speaker(talk) for talk in schedule.talks}
         self.vanished: set[str] = set()
         self.gaps: list[tuple[float, float]] = []  # when some stage had no holder
+        self._stays = any(talk.stays for talk in schedule.talks)
+        self._disturbed = any(fault.kind in ("freeze", "spike", "full", "slow") for fault in schedule.faults)
         self._gap_from: float | None = None
         self.ended = self.failed = 0
         self.mesh.on_state = lambda state: self._look_for_gaps(state)
@@ -98,6 +110,7 @@ class World:
     def _run(self) -> Report:
         for member in self.members.values():
             member.listener = self._heard
+            member.suspected = self.mesh.suspected
         for fault in self.schedule.faults:
             self.network.at(fault.at_s, self._fault, fault)
         for speaker in self.speakers.values():
@@ -117,11 +130,11 @@ class World:
 
     def _ask(self, speaker: Speaker, waited: int) -> None:
         member = self.members[speaker.talk.asker]
-        if not member.alive or speaker.talk.asker in self.vanished or speaker.ended:
+        if not member.alive or speaker.ended:
             speaker.ended = True
             return
-        plan = member.state.serving()
-        if member.frozen or plan is None:
+        route = member.route()
+        if member.frozen or route is None:
             if waited * 0.1 > PLAN_WAIT_S:
                 speaker.ended = True
                 return
@@ -144,7 +157,7 @@ class World:
         ask = Ask(speaker.prompt, turn.max_tokens, turn.sampling, turn.end_tokens)
         if self._trace:
             self._say(member.name, f"asks {speaker.talk.session[0]}, turn {speaker.turn}: {ask}")
-        member.perform_origin(speaker.core, speaker.core.begin(self.network.now, plan, ask))
+        member.perform_origin(speaker.core, speaker.core.begin(self.network.now, route, ask))
 
     def _heard(self, core: OriginSession, outcome: Outcome) -> None:
         speaker = self.speakers[core.session]
@@ -199,11 +212,13 @@ class World:
             member.later(turns[speaker.turn].pause_s, self._ask, speaker, 0)
         else:
             speaker.ended = True
-            member.later(0.2, self._release, speaker)
+            member.later(QUIET_S, self._release, speaker)
 
     def _release(self, speaker: Speaker) -> None:
         core = speaker.core
-        if core is not None:
+        if core is not None and not speaker.talk.stays:
+            if self.network.lost_frames == 0 and not self._disturbed:
+                self._nobody_answers(speaker)
             member = self.members[core.me]
             member.perform_origin(core, core.release())
             member.askings.pop(core.session, None)
@@ -228,8 +243,12 @@ class World:
                     self.network.at(now + fault.lasts_s, self._thaw, member)
             case "drop":
                 self.network.cut(fault.peer, fault.other, pace.notice_s)
+                self.gaps.append(
+                    (now, now + pace.notice_s)
+                )  # until then nobody knows that it must be made anew
             case "slow":
-                member.worker.slow_until = now + fault.lasts_s
+                self._slow(member, True)
+                self.network.at(now + fault.lasts_s, self._slow, member, False)
             case "spike":
                 self.network.slow_link(fault.peer, fault.other, now + fault.lasts_s)
             case "leave":
@@ -240,13 +259,17 @@ class World:
                 self.mesh.shuffle()
             case "full":
                 if member.alive and not member.frozen:
-                    member.perform(member.core.congestion(fault.other, True))
-                    member.later(fault.lasts_s, self._relieve, member, fault.other)
+                    member.congestion(fault.other, True)
+                    member.later(fault.lasts_s, member.congestion, fault.other, False)
+            case "stranger":
+                for target, frame in forged(self._rng, self.members, fault.peer):
+                    self.network.send(fault.peer, target, frame)
             case _:
                 raise AssertionError(fault.kind)
 
     def _die(self, member: Member) -> None:
         member.alive = False
+        self.vanished |= {member.name} & set(self.schedule.askers)
         for speaker in self.speakers.values():
             if speaker.talk.asker == member.name and (speaker.core is not None or speaker.busy):
                 speaker.ended, speaker.busy = True, False  # a person who asks again asks in another session
@@ -254,6 +277,10 @@ class World:
         for other in self.members:
             if other != member.name:
                 self.network.cut(member.name, other, pace.notice_s)
+                if pace.hint_s:
+                    self.members[other].later(
+                        pace.hint_s * self._rng.random(), self.members[other].hint, member.name
+                    )
         self.network.at(
             self.network.now + 0.05 + pace.log_s * self._rng.random(), self.mesh.left, member.name
         )
@@ -273,8 +300,8 @@ class World:
             member.thaw()
             self._look_for_gaps(self.mesh.state)
 
-    def _relieve(self, member: Member, other: str) -> None:
-        member.perform(member.core.congestion(other, False))
+    def _slow(self, member: Member, slow: bool) -> None:
+        member.worker.slow = slow
 
     def _tick(self) -> None:
         for member in self.members.values():
@@ -314,27 +341,44 @@ class World:
             return True
         now = self.network.now
         gaps = [*self.gaps, *([(self._gap_from, now)] if self._gap_from is not None else [])]
-        return any(min(end, now) - max(begin, speaker.begun_s) >= GAP_S for begin, end in gaps)
+        enough_s = GAP_SHARE * (HOPE_S if self.schedule.hopeful else REROUTE_S)
+        return any(min(end, now) - max(begin, speaker.begun_s) >= enough_s for begin, end in gaps)
 
     def _finish(self) -> None:
         """Nothing moves any more: every question has ended, and nothing is left of any session."""
         for speaker in self.speakers.values():
             if speaker.busy and self.members[speaker.talk.asker].alive:
                 self._wrong(speaker, f"did not end: {speaker.core.phase if speaker.core else None}")
-        if self.network.lost_frames == 0:
+        for name, member in self.members.items():
+            if member.most_log_bytes > 2 * self.schedule.log_bytes:
+                self.problems.append(f"{name} kept {member.most_log_bytes} bytes of logs")
+        if self.network.lost_frames == 0 and not self.vanished and not self._stays:
             self._nothing_left("after every session was released")
-        self.network.now += LEASE_S + 1.0
+        self._pass(LEASE_S)
+        self._nothing_left("after the leases")
+
+    def _pass(self, seconds: float) -> None:
+        """So much time goes by, and whatever follows from it."""
+        self.network.now += seconds + 1.0
         for member in self.members.values():
             if member.alive:
                 member.tick()
         while self.network.step(1e9):
             continue
-        self._nothing_left("after the leases")
+
+    def _nobody_answers(self, speaker: Speaker) -> None:
+        """An answer that is over is over everywhere."""
+        for name, member in self.members.items():
+            seats = member.core._seats.items() if member.alive else ()
+            if any(key[0] == speaker.talk.session and seat.active and seat.serves for key, seat in seats):
+                self._wrong(speaker, f"{name} still answers after the end")
 
     def _nothing_left(self, when: str) -> None:
         for name, member in self.members.items():
             if not member.alive:
                 continue
+            if member.core.log_bytes:
+                self.problems.append(f"{name} keeps {member.core.log_bytes} bytes of logs {when}")
             if member.core.sessions():
                 self.problems.append(f"{name} keeps {member.core.sessions()} seats {when}")
             kept = {
