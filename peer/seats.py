@@ -137,7 +137,7 @@ class Seat:
 
 
 class Over:
-    """Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a peer that is frozen."""
+    """Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a frozen peer."""
 
     def __init__(self) -> None:
         self._turns: dict[tuple[str, bytes], int] = {}  # (asker, session) -> turns up to this one

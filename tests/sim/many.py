@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 
 from tests.sim.schedule import make_schedule
@@ -60,7 +61,7 @@ def problem_of(seed: int) -> str | None:
     return report.problems[0] if report.problems else None
 
 
-def catch_all(workers: int) -> list[Caught]:
+def catch_all(workers: int, most: int) -> list[Caught]:
     """Every switch, in their order."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(catch, SWITCHES))
+        return list(pool.map(partial(catch, most=most), SWITCHES))
