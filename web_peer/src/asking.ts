@@ -8,10 +8,11 @@ import type { Message } from './chat_template';
 import { nowS } from './connection';
 import { AnswerFailed, ConnectFailed, ContextOverflow, NoPlan, PeerError } from './errors';
 import type { SessionId } from './frames';
-import { type PlanRecord, routeOf, serving } from './mesh_state';
-import type { Node, Outcome } from './node';
+import type { Outcome } from './askings';
+import type { Node } from './node';
+import type { Route } from './routes';
 import { GREEDY, type Sampling } from './sampling';
-import { type Ask, distinct, OriginSession, roomFor } from './session';
+import { type Ask, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
 
@@ -73,7 +74,7 @@ export class Conversation {
     this.text = text;
     this.closed = closed;
     this.core = new OriginSession(session, node.me);
-    node.attach(this.core, (outcome) => {
+    node.askings.attach(this.core, (outcome) => {
       this.outcomes.push(outcome);
       this.wake?.();
     });
@@ -91,14 +92,14 @@ export class Conversation {
 
   /** Answers a prompt of token ids. Returning early stops the answer on every stage. */
   async *tokens(prompt: readonly number[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    if (!this.node.attached(this.core.session)) {
+    if (!this.node.askings.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
     if (this.answering()) {
       throw new AnswerFailed('this conversation is being answered; stop that answer, or wait for its end');
     }
     const begun = nowS();
-    const plan = await this.plan(settings.planWaitS);
+    const route = await this.findRoute(settings.planWaitS);
     const { model } = this.node.state;
     if (model === null || prompt.length === 0)
       throw new ContextOverflow('the prompt is empty; ask something');
@@ -108,9 +109,9 @@ export class Conversation {
       sampling: settings.sampling,
       endTokens: settings.ignoreEnd ? [] : this.text.endTokens,
     };
-    await this.connect(plan);
+    await this.connect(route);
     this.outcomes.length = 0;
-    this.node.performOrigin(this.core.session, this.core.begin(nowS(), plan, ask));
+    this.node.askings.perform(this.core.session, this.core.begin(nowS(), route, ask));
     try {
       yield* this.stream(begun, ask, this.core.start, new StopStrings(settings.stop));
     } finally {
@@ -125,12 +126,12 @@ export class Conversation {
 
   /** Ends the answer under way; what came so far stays. */
   stop(): void {
-    this.node.performOrigin(this.core.session, this.core.cancel());
+    this.node.askings.perform(this.core.session, this.core.cancel());
   }
 
   /** Frees the session's slots on every stage. */
   close(): void {
-    this.node.detach(this.core.session);
+    this.node.askings.detach(this.core.session);
     this.closed();
   }
 
@@ -195,19 +196,25 @@ export class Conversation {
     }
   }
 
-  private async plan(waitS: number): Promise<PlanRecord> {
-    await this.node.until((state) => serving(state) !== null, waitS);
-    const plan = serving(this.node.state);
-    if (plan === null) {
-      const reason = this.node.state.refused || 'its peers are still loading';
+  private async findRoute(waitS: number): Promise<Route> {
+    const { node } = this;
+    await node.until(() => node.askings.route() !== null, waitS);
+    const route = node.askings.route();
+    if (route === null) {
+      const reason = node.state.refused || 'its peers are still loading';
       throw new NoPlan(`the mesh cannot answer yet: ${reason}`);
     }
-    return plan;
+    return route;
   }
 
-  /** Connects to every stage at once, so that a token or a refusal finds its way from any of them. */
-  private async connect(plan: PlanRecord): Promise<void> {
-    const others = distinct(routeOf(plan)).filter((peer) => peer !== this.node.me);
+  /**
+   * Connects to every stage at once, so that a token or a refusal finds its way from any of them, and begins to connect
+   * to those that stand by.
+   */
+  private async connect(route: Route): Promise<void> {
+    const { me, dialer } = this.node;
+    const others = [...new Set(route.peers)].filter((peer) => peer !== me);
+    for (const { peer } of route.shadows) if (peer !== me) dialer.prepare(peer);
     const deadline = nowS() + CONNECT_WITHIN_S;
     for (;;) {
       try {

@@ -146,6 +146,10 @@ export class Connection implements EngineEvents {
   }
 
   /** Bytes of frames that wait here, not counting what the engine has. */
+  get timeoutS(): number | null {
+    return this.heartbeat.timeoutS;
+  }
+
   get queuedBytes(): number {
     return this.senders.control.queuedBytes + this.senders.data.queuedBytes;
   }

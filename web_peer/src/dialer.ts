@@ -93,6 +93,12 @@ export class Dialer {
     this.ensureAttempt(peer, line);
   }
 
+  /** Begins to connect to `peer`, which may be needed soon. */
+  prepare(peer: string): void {
+    const line = this.line(peer);
+    if (line.open === null && !this.closing) this.ensureAttempt(peer, line);
+  }
+
   /** The open connection to `peer`. Raises ConnectFailed or ConnectionLost when there will be none. */
   async dial(peer: string): Promise<Connection> {
     const line = this.line(peer);

@@ -14,10 +14,13 @@ import {
   WrongField,
 } from './errors';
 import { type Field, id, integer, integers, isInteger, MAX_INT, text, texts, toHex } from './fields';
+import { FINISH, ROLE, type Step, type Frame, type Kind } from './frame_kinds';
 import { type Decoded, decodeHeader, HeaderWriter, shown, type Value } from './header';
 import { aligned, DTYPE_CODES, MAX_TENSOR_BYTES, type Tensor, tensorFromWire } from './tensors';
 
-export const PROTOCOL_VERSION = 1;
+export * from './frame_kinds';
+
+export const PROTOCOL_VERSION = 2;
 
 export const SESSION_BYTES = 16;
 export const MAX_NAME_BYTES = 128; // peer ids, display names, agent strings, method names
@@ -25,6 +28,8 @@ export const MAX_TEXT_BYTES = 4096; // reasons and messages meant for people
 export const MAX_ROUTE = 64; // stages
 export const MAX_SAMPLING = 32;
 export const MAX_END_TOKENS = 64;
+export const MAX_SPANS = 512; // of given and sampled positions in one session
+const MAX_SHADOWS = 128;
 export const MAX_HISTORY = 256 * 1024; // tokens; above any context length in use
 export const MAX_PROBE_BYTES = 1024 * 1024;
 export const MAX_RANGE_BYTES = 256 * 1024; // of a piece of weights in one frame: an activation behind it waits no longer
@@ -48,224 +53,6 @@ export const MAX_FRAME_BYTES: Readonly<Record<Channel, number>> = {
   control: MAX_CONTROL_FRAME_BYTES,
   data: MAX_DATA_FRAME_BYTES,
 };
-
-/** Why a TOKEN is the last one, or that it is not. */
-export const FINISH = { more: 0, endToken: 1, length: 2 } as const;
-
-/** A session's 16 bytes in lower-case hex. */
-export type SessionId = string;
-
-/** First frame of each side. `peer` is the sender's peer id, `agent` its software and version. */
-export interface Hello {
-  readonly kind: 'HELLO';
-  readonly protocol: number;
-  readonly peer: string;
-  readonly name: string;
-  readonly agent: string;
-}
-
-export interface Ping {
-  readonly kind: 'PING';
-  readonly nonce: number;
-}
-
-export interface Pong {
-  readonly kind: 'PONG';
-  readonly nonce: number;
-}
-
-/**
- * The last frame a side sends, apart from BYE_ACK. `reason` is for people and logs.
- *
- * `dataBytes` is the total of pieces sent on the data channel: BYE_ACK follows when all of them have come.
- */
-export interface Bye {
-  readonly kind: 'BYE';
-  readonly reason: string;
-  readonly dataBytes: number;
-}
-
-export interface ByeAck {
-  readonly kind: 'BYE_ACK';
-}
-
-/** Its receiver may send `totalBytes` of pieces on `channel`, counted since the connection opened. */
-export interface Credit {
-  readonly kind: 'CREDIT';
-  readonly channel: number;
-  readonly totalBytes: number;
-}
-
-/** A question to the other peer; `body` is JSON. */
-export interface Request {
-  readonly kind: 'REQUEST';
-  readonly id: number;
-  readonly method: string;
-  readonly body: Uint8Array;
-}
-
-/** The answer to a REQUEST. status 0 is success; `body` is JSON. */
-export interface Response {
-  readonly kind: 'RESPONSE';
-  readonly id: number;
-  readonly status: number;
-  readonly message: string;
-  readonly body: Uint8Array;
-}
-
-/** One log entry; `body` is the JSON command. */
-export interface Entry {
-  readonly kind: 'ENTRY';
-  readonly term: number;
-  readonly index: number;
-  readonly body: Uint8Array;
-}
-
-/** The state that the log up to (term, index) builds; `body` is JSON. */
-export interface Snapshot {
-  readonly kind: 'SNAPSHOT';
-  readonly term: number;
-  readonly index: number;
-  readonly body: Uint8Array;
-}
-
-/**
- * Opens a turn of a session on its receiver, which is stage `stage` of `route`.
- *
- * `start` is the first position that will be sent; the positions before it are cached from earlier turns.
- * `history` holds the token ids before the first sampled one, for repetition penalties (payload, int32); the
- * last `generated` of them were sampled in this answer (an answer that goes on).
- */
-export interface Open {
-  readonly kind: 'OPEN';
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly plan: number;
-  readonly route: readonly string[];
-  readonly stage: number;
-  readonly origin: string;
-  readonly start: number;
-  readonly promptTokens: number;
-  readonly maxTokens: number;
-  readonly sampling: readonly number[];
-  readonly endTokens: readonly number[];
-  readonly generated: number;
-  readonly history: Int32Array;
-}
-
-/** `count` positions from `position` on: int32 tokens (count,) or float32 states (count, hidden). */
-export interface Step {
-  readonly kind: 'STEP';
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly plan: number;
-  readonly position: number;
-  readonly count: number;
-  readonly last: number;
-  readonly tensor: Tensor;
-}
-
-export interface Token {
-  readonly kind: 'TOKEN';
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly position: number;
-  readonly token: number;
-  readonly finish: number;
-}
-
-/** A step that `stage` could not take; `have` is the number of positions it has cached. */
-export interface Refuse {
-  readonly kind: 'REFUSE';
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly stage: number;
-  readonly position: number;
-  readonly have: number;
-  readonly reason: number;
-  readonly message: string;
-}
-
-/** Stops a turn; the first `keep` positions stay cached. */
-export interface Cancel {
-  readonly kind: 'CANCEL';
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly keep: number;
-  readonly reason: string;
-}
-
-/** Frees the session's slot. */
-export interface Release {
-  readonly kind: 'RELEASE';
-  readonly session: SessionId;
-}
-
-/** Bytes to be counted, to measure a link. */
-export interface Probe {
-  readonly kind: 'PROBE';
-  readonly nonce: number;
-  readonly body: Uint8Array;
-}
-
-/** Asks for `count` bytes from `offset` on of the piece of weights with this SHA-256, in hex. */
-export interface PieceRequest {
-  readonly kind: 'PIECE_REQUEST';
-  readonly id: number;
-  readonly sha256: string;
-  readonly offset: number;
-  readonly count: number;
-}
-
-/** The answer to a PIECE_REQUEST. status 0: `body` is what was asked for; 1: it is not here. */
-export interface Piece {
-  readonly kind: 'PIECE';
-  readonly id: number;
-  readonly status: number;
-  readonly body: Uint8Array;
-}
-
-export interface ProbeAck {
-  readonly kind: 'PROBE_ACK';
-  readonly nonce: number;
-  readonly receivedBytes: number;
-}
-
-/**
- * Data frames that were made together, to be handled together: their encoded bytes, one after the other.
- *
- * `sizes` are their lengths in order. A bundle holds no bundle.
- */
-export interface Bundle {
-  readonly kind: 'BUNDLE';
-  readonly sizes: readonly number[];
-  readonly body: Uint8Array;
-}
-
-export type Frame =
-  | Hello
-  | Ping
-  | Pong
-  | Bye
-  | ByeAck
-  | Credit
-  | Request
-  | Response
-  | Entry
-  | Snapshot
-  | Open
-  | Step
-  | Token
-  | Refuse
-  | Cancel
-  | Release
-  | Probe
-  | ProbeAck
-  | PieceRequest
-  | Piece
-  | Bundle;
-
-export type Kind = Frame['kind'];
 
 /** What follows the header: nothing, the attribute `body`, a tensor's bytes (its data type code and shape are the
  * last two header fields), or the attribute `history` as int32. */
@@ -345,6 +132,13 @@ const LAYOUTS: readonly Layout[] = [
       sampling: integers(MAX_SAMPLING, -MAX_INT),
       endTokens: integers(MAX_END_TOKENS, 0, MAX_TOKEN),
       generated: integer(0, MAX_HISTORY),
+      role: integer(0, ROLE.shadow),
+      answer: UINT,
+      before: UINT,
+      keep: UINT,
+      spans: integers(MAX_SPANS, 0),
+      shadowStages: integers(MAX_SHADOWS, 0, MAX_ROUTE - 1),
+      shadows: texts(MAX_SHADOWS, NAME),
     },
     'tokens',
     MAX_HISTORY * 4,
@@ -353,7 +147,7 @@ const LAYOUTS: readonly Layout[] = [
     33,
     'data',
     'STEP',
-    { session: SESSION, turn: UINT, plan: UINT, position: UINT, count: integer(1, MAX_TOKEN), last: FLAG },
+    { session: SESSION, turn: UINT, stage: PLACE, position: UINT, count: integer(1, MAX_TOKEN), last: FLAG },
     'tensor',
     MAX_TENSOR_BYTES,
   ),
@@ -378,6 +172,16 @@ const LAYOUTS: readonly Layout[] = [
   layout(38, 'data', 'PROBE', { nonce: UINT }, 'body', MAX_PROBE_BYTES),
   layout(39, 'data', 'PROBE_ACK', { nonce: UINT, receivedBytes: UINT }),
   layout(40, 'data', 'BUNDLE', { sizes: integers(MAX_BUNDLE_FRAMES, 1) }, 'body', MAX_BUNDLE_BYTES),
+  layout(41, 'data', 'FEED', { session: SESSION, turn: UINT, stage: PLACE, position: UINT }),
+  layout(42, 'data', 'WHERE', { session: SESSION, turn: UINT, stage: PLACE }),
+  layout(43, 'data', 'HERE', {
+    session: SESSION,
+    turn: UINT,
+    stage: PLACE,
+    received: UINT,
+    computed: UINT,
+    steps: UINT,
+  }),
   layout(48, 'data', 'PIECE_REQUEST', {
     id: UINT,
     sha256: id(HASH_BYTES),

@@ -6,7 +6,7 @@
 import { textOf } from './engine';
 import { ConnectFailed, ConnectionLost, PeerError } from './errors';
 import type { FetchProgress } from './fetch';
-import { type PlanRecord, routeOf, type Run, runKey, serving } from './mesh_state';
+import { type PlanRecord, type Run, runKey, serving } from './mesh_state';
 import type { Node } from './node';
 import type { PlanStages } from './pipeline';
 import type { Serving } from './serving';
@@ -182,19 +182,29 @@ export class Holding {
     return !isWanted();
   }
 
-  /** Connects to the next stage of each plan (the last to the first), so that the first token need not wait. */
+  /**
+   * Connects to everyone who may hold the next stage of each plan (of the last: the first), so that neither the first
+   * token nor one after a loss need wait.
+   */
   private async meetNeighbours(): Promise<void> {
     const { state, me, dialer } = this.node;
+    const wanted = new Set<string>();
     for (const plan of [state.proposed, state.plan]) {
-      const route = plan === null ? [] : routeOf(plan);
-      for (const [place, peer] of route.entries()) {
-        const following = route[(place + 1) % route.length];
-        if (peer !== me || following === undefined || following === me) continue;
-        try {
-          await dialer.dial(following);
-        } catch (error) {
-          if (!(error instanceof ConnectFailed || error instanceof ConnectionLost)) throw error;
-        }
+      const stages = plan?.stages ?? [];
+      for (const [place, { primary, standbys }] of stages.entries()) {
+        if (primary !== me && !standbys.includes(me)) continue;
+        const following = stages[(place + 1) % stages.length];
+        if (following !== undefined)
+          for (const peer of [following.primary, ...following.standbys]) wanted.add(peer);
+      }
+    }
+    wanted.delete(me);
+    for (const peer of wanted) {
+      if (!state.members.has(peer)) continue;
+      try {
+        await dialer.dial(peer);
+      } catch (error) {
+        if (!(error instanceof ConnectFailed || error instanceof ConnectionLost)) throw error;
       }
     }
   }
@@ -202,7 +212,10 @@ export class Holding {
   private tellCore(): void {
     const plans = new Map<number, PlanStages>();
     for (const [version, plan] of this.plans) {
-      const stages = plan.stages.map(({ primary, first, stop }) => ({ peer: primary, run: { first, stop } }));
+      const stages = plan.stages.map(({ primary, standbys, first, stop }) => ({
+        peers: [primary, ...standbys],
+        run: { first, stop },
+      }));
       plans.set(version, stages);
     }
     this.node.core.serve(

@@ -64,6 +64,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     described: (from, connection, kind, sdp) => node?.dialer.described(from, connection, kind, sdp),
     candidate: (from, connection, text) => node?.dialer.candidate(from, connection, text),
     left: (peer, reason) => {
+      node?.hinted(peer);
       if (reason === 'InviteRevoked')
         void node?.dialer.hangUp(peer, 'the invite this peer came with was withdrawn');
     },

@@ -3,14 +3,17 @@
  * of peer/node.py). Edge; models run in the workers of serving.ts.
  */
 
+import { Askings } from './askings';
+import { Breakers } from './breakers';
 import { bundled, framesOf } from './bundles';
 import { type Body, Calls, notCoordinator } from './calls';
 import { nowS } from './connection';
 import { Dialer, type SendSignal } from './dialer';
 import type { Engine } from './connection';
+import type { NotRan, Ran, StageEffect } from './effects';
 import { textOf } from './engine';
 import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from './errors';
-import type { Frame, Hello, SessionId } from './frames';
+import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
 import { Prober } from './links';
 import {
@@ -20,30 +23,25 @@ import {
   decodeState,
   EMPTY_STATE,
   encodeCommand,
-  isAway,
   type MeshState,
-  serving,
 } from './mesh_state';
 import type { Pieces } from './pieces';
-import { type NotRan, type Ran, StageCore, type StageEffect } from './pipeline';
+import { StageCore } from './pipeline';
 import type { Serving } from './serving';
-import type { Broken, Emit, Ended, OriginEffect, OriginSession } from './session';
+import { PATIENCE_S } from './session';
+import { Spares } from './spares';
 
-const TICK_MS = 250; // deadlines of askers and leases of stages are looked at this often
-
-export type Outcome = Emit | Ended | Broken;
+const TICK_MS = 250; // leases of stages are looked at this often
+const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
+const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
+const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
+const PATIENCE_CEILING_S = 1;
 
 /** Frames of sessions that passed between this peer and another, in either direction. */
 export interface Traffic {
   readonly peer: string;
   readonly sent: number;
   readonly received: number;
-}
-
-/** A session of this peer and who listens to it. */
-interface Asking {
-  readonly core: OriginSession;
-  readonly listener: (outcome: Outcome) => void;
 }
 
 export class Node {
@@ -60,7 +58,9 @@ export class Node {
   readonly onState = new Set<() => void>();
   readonly onGone = new Set<(peer: string, reason: string, polite: boolean) => void>();
   readonly onConnected = new Set<(peer: string) => void>();
-  private readonly askings = new Map<SessionId, Asking>();
+  readonly breakers = new Breakers();
+  readonly askings: Askings;
+  private readonly spares: Spares;
   private readonly touched = new Set<() => void>();
   private readonly counted = new Map<string, { sent: number; received: number }>();
   private ticker: ReturnType<typeof setInterval> | null = null;
@@ -74,6 +74,11 @@ export class Node {
       (peer, method, body) => this.answer(peer, method, body),
     );
     this.prober = new Prober((peer, frame) => this.send(peer, frame));
+    this.askings = new Askings(this, this.breakers);
+    this.spares = new Spares(
+      (peer, frame) => this.sendOrLose(peer, frame),
+      (peer) => this.hasRoom(peer),
+    );
   }
 
   /** Begins to watch deadlines. */
@@ -84,17 +89,8 @@ export class Node {
   /** Says goodbye to everyone and stops; answers under way end with an error. */
   async close(reason: string): Promise<void> {
     if (this.ticker !== null) clearInterval(this.ticker);
-    for (const { core, listener } of this.askings.values()) {
-      for (const effect of core.cancel(reason)) {
-        if (effect.kind === 'send') this.sendOrLose(effect.peer, effect.frame);
-        else
-          listener({
-            kind: 'broken',
-            text: `this tab is no longer in the mesh: ${reason}`,
-            reason: 'leaving',
-          });
-      }
-    }
+    this.askings.close(reason);
+    this.spares.close();
     await this.dialer.close(reason);
   }
 
@@ -130,6 +126,9 @@ export class Node {
       switch (effect.kind) {
         case 'send':
           break;
+        case 'spare':
+          this.spare(effect.peer, effect.frame);
+          break;
         case 'runStep':
           this.runs().submit(effect);
           break;
@@ -153,56 +152,51 @@ export class Node {
   }
 
   private resultOf(result: Ran | NotRan): StageEffect[] {
-    if ('reason' in result) return this.core.notRan(result);
+    if ('reason' in result) return this.core.notRan(nowS(), result);
     try {
       return this.core.ran(nowS(), result);
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
-      const { session, turn, position } = result;
+      const { run, session, epoch, position } = result;
+      const text = error.message;
       // It ends this session, and no other whose result came along.
-      return this.core.notRan({ session, turn, position, have: 0, reason: 'failed', text: error.message });
+      return this.core.notRan(nowS(), { run, session, epoch, position, have: 0, reason: 'failed', text });
     }
   }
 
   // --- asking
 
-  /** Takes a session of this peer in. */
-  attach(core: OriginSession, listener: (outcome: Outcome) => void): void {
-    this.askings.set(core.session, { core, listener });
+  /** Hands a frame to a peer that shadows a stage, when there is room. */
+  spare(peer: string, frame: Frame): void {
+    this.spares.put(peer, frame);
   }
 
-  /** Lets a session go; its slots are freed on every stage, and its listener hears of the end. */
-  detach(session: SessionId): void {
-    const asking = this.askings.get(session);
-    if (asking !== undefined) this.performOrigin(session, asking.core.release());
-    this.askings.delete(session);
+  /** How long `peer` may take to say where it is. */
+  patienceS(peer: string): number {
+    const timeoutS = peer === this.me ? null : (this.dialer.connection(peer)?.timeoutS ?? null);
+    if (timeoutS === null) return PATIENCE_S;
+    return Math.min(Math.max(timeoutS * PATIENCE_TIMES, PATIENCE_FLOOR_S), PATIENCE_CEILING_S);
   }
 
-  /** Whether `session` was taken in and not let go. */
-  attached(session: SessionId): boolean {
-    return this.askings.has(session);
+  /** Whether a plan may come that holds what was lost. */
+  hopeful(): boolean {
+    if (this.coordinator === null || this.dialer.connection(this.coordinator) === null) return false;
+    return this.state.refused === '';
   }
 
-  /** Does what a session decided. */
-  performOrigin(session: SessionId, effects: readonly OriginEffect[]): void {
-    const asking = this.askings.get(session);
-    for (const effect of effects) {
-      switch (effect.kind) {
-        case 'send':
-          this.sendOrLose(effect.peer, effect.frame);
-          break;
-        case 'emit':
-        case 'ended':
-        case 'broken':
-          asking?.listener(effect);
-          break;
-        case 'findRoute':
-          if (asking !== undefined && !effect.soon) this.tryRoute(asking);
-          break;
-        default:
-          effect satisfies never;
-      }
-    }
+  /** Signaling says that `peer` went away: that is no proof, and a reason to ask it. */
+  hinted(peer: string): void {
+    this.askings.hint(peer);
+  }
+
+  /** A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it. */
+  suspected(peer: string, _why: string): void {
+    this.breakers.failed(peer, Math.floor(nowS() * 1000));
+    queueMicrotask(() => this.askings.hint(peer));
+    if (this.coordinator === null || this.coordinator === peer) return;
+    this.calls.call(this.coordinator, 'suspect', { peer }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // the coordinator is away, too
+    });
   }
 
   /** Waits until no session is being answered on this peer's stages. */
@@ -245,15 +239,7 @@ export class Node {
 
   stateChanged(): void {
     for (const listener of [...this.onState]) listener();
-    for (const asking of [...this.askings.values()]) {
-      for (const peer of asking.core.route) {
-        const member = this.state.members.get(peer);
-        if (member !== undefined && !isAway(member)) continue;
-        const why = `peer ${this.nameOf(peer)} left the mesh`;
-        this.performOrigin(asking.core.session, asking.core.peerGone(nowS(), peer, why));
-      }
-      this.tryRoute(asking);
-    }
+    this.askings.stateChanged();
   }
 
   /** Reports to the coordinator. Raises ConnectionLost or MeshError. */
@@ -281,6 +267,9 @@ export class Node {
       case 'CANCEL':
       case 'RELEASE':
       case 'REFUSE':
+      case 'FEED':
+      case 'WHERE':
+      case 'HERE':
         this.sessionFrames(peer, [frame]);
         break;
       case 'REQUEST':
@@ -330,11 +319,10 @@ export class Node {
     this.calls.gone(peer, reason);
     this.prober.gone(peer);
     this.pieces?.gone(peer);
-    this.perform(this.core.peerGone(peer));
+    this.spares.forget(peer);
+    this.perform(this.core.peerGone(nowS(), peer));
     const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
-    for (const asking of [...this.askings.values()]) {
-      this.performOrigin(asking.core.session, asking.core.peerGone(nowS(), peer, why));
-    }
+    this.askings.gone(peer, why);
     for (const listener of [...this.onGone]) listener(peer, reason, polite);
     this.touch();
   }
@@ -363,14 +351,17 @@ export class Node {
         case 'STEP':
           effects.push(...this.core.step(now, peer, frame));
           break;
-        case 'TOKEN': {
+        case 'TOKEN':
           effects.push(...this.core.token(now, peer, frame));
-          const asking = this.askings.get(frame.session);
-          if (asking !== undefined) {
-            this.performOrigin(frame.session, asking.core.token(now, peer, frame));
-          }
+          this.askings.frame(now, peer, frame);
           break;
-        }
+        case 'FEED':
+          effects.push(...this.core.feed(now, peer, frame));
+          if (frame.stage === 0) this.askings.frame(now, peer, frame);
+          break;
+        case 'WHERE':
+          effects.push(...this.core.where(peer, frame));
+          break;
         case 'OPEN':
           effects.push(...this.core.open(now, peer, frame));
           break;
@@ -380,13 +371,10 @@ export class Node {
         case 'RELEASE':
           effects.push(...this.core.release(peer, frame));
           break;
-        case 'REFUSE': {
-          const asking = this.askings.get(frame.session);
-          if (asking !== undefined) {
-            this.performOrigin(frame.session, asking.core.refused(now, peer, frame));
-          }
+        case 'REFUSE':
+        case 'HERE':
+          this.askings.frame(now, peer, frame);
           break;
-        }
         case 'PROBE':
           this.prober.probed(peer, frame);
           break;
@@ -400,7 +388,7 @@ export class Node {
     this.perform(effects);
   }
 
-  private sendOrLose(peer: string, frame: Frame): void {
+  sendOrLose(peer: string, frame: Frame): void {
     try {
       this.send(peer, frame);
     } catch (error) {
@@ -411,11 +399,8 @@ export class Node {
     }
   }
 
-  private tryRoute(asking: Asking): void {
-    const plan = serving(this.state);
-    if (plan !== null && asking.core.phase === 'rerouting') {
-      this.performOrigin(asking.core.session, asking.core.reroute(nowS(), plan));
-    }
+  private hasRoom(peer: string): boolean {
+    return (this.dialer.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES;
   }
 
   private entry(peer: string, term: number, index: number, body: Uint8Array): void {
@@ -448,12 +433,7 @@ export class Node {
   }
 
   private tick(): void {
-    const now = nowS();
-    this.perform(this.core.tick(now));
-    for (const asking of [...this.askings.values()]) {
-      this.tryRoute(asking);
-      this.performOrigin(asking.core.session, asking.core.tick(now));
-    }
+    this.perform(this.core.tick(nowS()));
   }
 
   private touch(): void {
@@ -477,7 +457,7 @@ export class Node {
   }
 
   /** What people call a peer. */
-  private nameOf(peer: string): string {
+  nameOf(peer: string): string {
     const member = this.state.members.get(peer);
     return member === undefined ? peer.slice(0, 8) : `${member.name} (${peer.slice(0, 8)})`;
   }

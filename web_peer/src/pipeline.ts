@@ -1,89 +1,56 @@
 /*
- * One peer's stages: what to run, what to pass on, what to refuse, for every session that crosses this peer.
+ * One peer's stages: what to run, what to pass on, what to ask for again, for every session that crosses this peer
+ * (twin of peer/pipeline.py).
  *
  * Pure: frames and runtime results in, effects out. A session is accepted by OPEN, which travels along the route ahead
- * of the steps on the same ordered channel; a stage takes steps only from the neighbour that its route names. At most
- * `AHEAD_STEPS` steps of a session wait in the runtime, and none while the way to the next stage is full.
+ * of the steps; a stage takes steps only from the neighbour that its route names, each position once and in order. At
+ * most `AHEAD_STEPS` steps of a session wait in the runtime, and none while the way to the next stage is full.
+ * Whatever a stage lacks it asks for (FEED): the stage before it sends from its log, or computes it again.
  */
 
+import { ActivationLog, rowsIn } from './activation_log';
+import {
+  type NotRan,
+  type Pick,
+  type Ran,
+  type Reason,
+  REASONS,
+  type RunStep,
+  type Send,
+  type StageEffect,
+} from './effects';
 import { BadSampling } from './errors';
 import {
   type Cancel,
+  type Feed,
   FINISH,
   type Open,
   type Release,
+  ROLE,
   type SessionId,
   type Step,
   type Token,
+  type Where,
 } from './frames';
 import { type Run, runKey } from './mesh_state';
-import { sample, type Sampling, samplingFromWire } from './sampling';
-import { distinct, needsHistory, type Reason, REASONS, type Send } from './session';
-import { floats, integers, tensorOf } from './tensors';
+import { needsHistory, sample, type Sampling, samplingFromWire } from './sampling';
+import { FEED_AGAIN_S, FOR_GOOD, NEVER_ASKED, Over, Seat } from './seats';
+import { sumOf } from './spans';
+import { floats, integers, type Tensor, tensorOf } from './tensors';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
-const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
+export const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
+export const ORPHAN_S = 30; // a session whose asker is gone waits so long for another one
 const MAX_STEP_POSITIONS = 256; // eight chunks; more would hold up the sessions beside it
 const MAX_PENDING_STEPS = 65536; // per session: an answer of that length can be replayed, a token to a step
 const MAX_PENDING_BYTES = 256 * 1024 * 1024; // per session: a whole prompt that waits for a slow stage
+const MAX_UNFIT = 3; // times in a row that a runtime lacks what this module thinks it has
+const LOG_SESSION_BYTES = 64 * 1024 * 1024; // of activations kept for one session
+const LOG_TOTAL_BYTES = 256 * 1024 * 1024; // for all of them
 
-/** How the head's logits become the token for `position`: plain values, since the runtime is a worker. */
-export interface Pick {
-  readonly sampling: Sampling;
-  readonly position: number;
-  readonly history: Int32Array;
-  readonly generated: number; // of `history`, the last so many were sampled in this answer
-}
-
-/** Submit to the runtime of units `run`. With `pick`, the worker turns the head's logits into a token. */
-export interface RunStep {
-  readonly kind: 'runStep';
-  readonly run: Run;
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly position: number;
-  readonly tokens: Int32Array | null; // (T,) for the run that begins with the embedding
-  readonly hidden: Float32Array | null; // (T, hidden) otherwise
-  readonly count: number; // T
-  readonly last: boolean;
-  readonly pick: Pick | null;
-  readonly prompt: boolean; // the tokens were given, not sampled
-  /** Of a decode batch: the first stage sends its sessions off in as many groups as there are stages. 0: no bound. */
-  readonly mostRows: number;
-}
-
-/** The runtime of `run` forgets `session`. */
-export interface FreeSlot {
-  readonly kind: 'freeSlot';
-  readonly run: Run;
-  readonly session: SessionId;
-}
-
-export type StageEffect = Send | RunStep | FreeSlot;
-
-/** A finished step, as the runtime reports it. `hidden` (count, width) to pass on, or the sampled `token` at the tail. */
-export interface Ran {
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly position: number;
-  readonly count: number;
-  readonly hidden: Float32Array | null;
-  readonly token: number | null;
-}
-
-/** A step that the runtime refused. `have`: positions that its cache holds. */
-export interface NotRan {
-  readonly session: SessionId;
-  readonly turn: number;
-  readonly position: number;
-  readonly have: number;
-  readonly reason: Reason;
-  readonly text: string;
-}
-
-/** The primary of each stage of a plan, and its units. */
-export type PlanStages = readonly { readonly peer: string; readonly run: Run }[];
+/** Who may hold each stage of a plan, and its units. */
+export type PlanStages = readonly { readonly peers: readonly string[]; readonly run: Run }[];
 
 /** Units that are loaded, and for how many sessions. */
 export interface Loaded {
@@ -91,35 +58,28 @@ export interface Loaded {
   readonly slots: number;
 }
 
-/** One session on one stage of this peer. */
-interface Seat {
-  readonly opening: Open;
-  readonly run: Run;
-  readonly sampling: Sampling;
-  readonly history: number[];
-  readonly upstream: string | undefined; // who may send steps: the previous stage, or the asker
-  readonly downstream: string | undefined; // absent at the tail
-  generated: number;
-  active: boolean;
-  touched: number;
-  inFlight: number;
-  pending: Step[];
-  pendingBytes: number;
-}
-
-/** All sessions on this peer's stages. One peer serves at most one stage of a route. */
+/** All sessions on this peer's stages. A peer may have several places in one route, each with units of its own. */
 export class StageCore {
   readonly me: string;
+  logSessionBytes: number;
+  logTotalBytes: number;
+  keepOnly = false; // shadows keep their inputs, and compute when they are asked to serve
   tokensSampled = 0;
   stepsRun = 0;
-  private readonly seats = new Map<SessionId, Seat>();
+  replayedBytes = 0; // of activations sent again
+  takenOver = 0; // sessions that a shadow here went on with
+  private readonly seats = new Map<string, Seat>(); // by seatKey
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
   private leaving = false;
   private readonly full = new Set<string>(); // peers whose connection has no room
+  private readonly over = new Over();
+  private epoch = 0;
 
-  constructor(me: string) {
+  constructor(me: string, logSessionBytes = LOG_SESSION_BYTES, logTotalBytes = LOG_TOTAL_BYTES) {
     this.me = me;
+    this.logSessionBytes = logSessionBytes;
+    this.logTotalBytes = logTotalBytes;
   }
 
   // --- what this peer serves
@@ -133,8 +93,14 @@ export class StageCore {
   /** Refuses what comes and tells every asker, so that answers can go on elsewhere. */
   leave(): StageEffect[] {
     this.leaving = true;
-    const active = this.sorted().filter(([, seat]) => seat.active);
-    return active.flatMap(([, seat]) => this.stop(seat, 'leaving', 'this peer is leaving'));
+    const effects: StageEffect[] = [];
+    for (const seat of this.sorted()) {
+      if (!seat.active || !seat.serves) continue;
+      seat.active = false;
+      seat.stopWaiting();
+      effects.push(refusal(seat, 'leaving', 'this peer is leaving'));
+    }
+    return effects;
   }
 
   /** Takes sessions again after `leave`. */
@@ -144,29 +110,46 @@ export class StageCore {
 
   /** Sessions that hold a slot here. */
   sessions(): number {
-    return this.seats.size;
+    return new Set([...this.seats.values()].map((seat) => seat.session)).size;
   }
 
   /** Sessions that are being answered. */
   active(): number {
-    return [...this.seats.values()].filter((seat) => seat.active).length;
+    const serving = [...this.seats.values()].filter((seat) => seat.active && seat.serves);
+    return new Set(serving.map((seat) => seat.session)).size;
   }
 
   /** Sessions that are being answered with units `run`. */
   activeOn(run: Run): number {
-    return [...this.seats.values()].filter((seat) => seat.active && sameRun(seat.run, run)).length;
+    return [...this.seats.values()].filter((seat) => seat.active && seat.serves && sameRun(seat.run, run))
+      .length;
+  }
+
+  /** Positions that shadows here have still to compute. */
+  lag(): number {
+    return sumOf([...this.seats.values()].map((seat) => (seat.serves ? 0 : seat.received - seat.computed)));
+  }
+
+  /** Activations kept to be sent again. */
+  get logBytes(): number {
+    return sumOf([...this.seats.values()].map((seat) => seat.log.bytes));
+  }
+
+  /** Who asks `session`; null for one that has no seat here. */
+  asker(session: SessionId): string | null {
+    return this.placesOf(session)[0]?.opening.origin ?? null;
   }
 
   /** Forgets every session of units `run`, which are about to be unloaded. */
   drop(run: Run): StageEffect[] {
     this.loaded.delete(runKey(run));
     const effects: StageEffect[] = [];
-    for (const [session, seat] of this.sorted()) {
+    for (const seat of this.sorted()) {
       if (!sameRun(seat.run, run)) continue;
-      if (seat.active) {
-        effects.push(this.refusal(seat, 0, 0, 'unknown_plan', 'the plan moved these units to another peer'));
+      if (seat.active && seat.serves) {
+        effects.push(refusal(seat, 'unknown_plan', 'the plan moved these units to another peer'));
       }
-      effects.push(...this.free(session));
+      effects.push(...this.free(seat));
     }
     return effects;
   }
@@ -175,73 +158,59 @@ export class StageCore {
 
   /** Takes a seat for the session and passes the OPEN on, or refuses to the asker. */
   open(now: number, sender: string, frame: Open): StageEffect[] {
-    const { route, stage } = frame;
-    if (stage >= route.length || route[stage] !== this.me) {
-      return [no(frame, 'bad_step', 'this peer is not at that place of the route')];
-    }
-    const upstream = stage > 0 ? route[stage - 1] : frame.origin;
-    if (sender !== upstream) {
-      return [no(frame, 'bad_step', `OPEN for stage ${stage} must come from ${upstream ?? ''}`)];
-    }
-    if (this.leaving) return [no(frame, 'leaving', 'this peer is leaving')];
-    const plan = this.plans.get(frame.plan);
-    const run = plan?.[stage]?.run;
-    const agrees = plan?.length === route.length && plan.every(({ peer }, at) => peer === route[at]);
-    if (!agrees || run === undefined) {
-      return [no(frame, 'unknown_plan', `plan ${frame.plan} with that route is not served here`)];
-    }
-    const loaded = this.loaded.get(runKey(run));
-    if (loaded === undefined) {
-      return [no(frame, 'unknown_plan', `units ${run.first}-${run.stop - 1} are not loaded here`)];
-    }
+    if (this.over.has(frame)) return []; // what ended it took a shorter way
+    const serves = frame.role === ROLE.serve;
+    const refuse = (reason: Reason, text: string): StageEffect[] => (serves ? [no(frame, reason, text)] : []);
+    const fault = this.fault(sender, frame);
+    if (fault !== null) return refuse(fault.reason, fault.text);
     const sampling = samplingOrFault(frame.sampling);
     if (sampling instanceof BadSampling) {
-      return [no(frame, 'bad_step', `sampling settings: ${sampling.message}`)];
+      return refuse('bad_step', `sampling settings: ${sampling.message}`);
     }
+    const run = this.plans.get(frame.plan)?.[frame.stage]?.run;
+    const loaded = run === undefined ? undefined : this.loaded.get(runKey(run));
+    if (run === undefined || loaded === undefined) return [];
     const effects: StageEffect[] = [];
-    let seat = this.seats.get(frame.session);
+    let seat = this.seats.get(seatKey(frame.session, frame.stage));
     if (seat !== undefined && seat.opening.origin !== frame.origin) {
       return [no(frame, 'bad_step', 'that session belongs to another asker')];
     }
     if (seat !== undefined && frame.turn <= seat.opening.turn) return []; // an older turn that was overtaken
     if (seat !== undefined && !sameRun(seat.run, run)) {
-      effects.push(...this.free(frame.session));
+      effects.push(...this.free(seat));
       seat = undefined;
     }
     if (seat === undefined) {
-      const evicted = this.makeRoom(now, loaded, frame.session);
+      const other = this.ofRun(frame.session, run);
+      if (other !== undefined) effects.push(...this.free(other)); // the place of these units in the route has changed
+      const evicted = this.makeRoom(now, loaded, serves);
       if (evicted === null) {
         const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
-        return [...effects, no(frame, 'no_slot', text)];
+        return [...effects, ...refuse('no_slot', text)];
       }
       effects.push(...evicted);
+      seat = new Seat(frame, run, sampling, new ActivationLog(this.logSessionBytes), now);
+      seat.epoch = this.nextEpoch();
+      this.seats.set(seatKey(frame.session, frame.stage), seat);
+    } else {
+      this.turn(seat, frame);
     }
-    const downstream = route[stage + 1];
-    this.seats.set(frame.session, {
-      opening: frame,
-      run,
-      sampling,
-      history: [...frame.history],
-      upstream,
-      downstream,
-      generated: frame.generated,
-      active: true,
-      touched: now,
-      inFlight: 0,
-      pending: [],
-      pendingBytes: 0,
-    });
-    if (downstream !== undefined) {
-      effects.push({ kind: 'send', peer: downstream, frame: { ...frame, stage: stage + 1 } });
-    }
-    return effects;
+    seat.opening = frame;
+    seat.sampling = sampling;
+    seat.touched = now;
+    seat.active = true;
+    seat.orphan = false;
+    seat.unfit = 0;
+    seat.asked = NEVER_ASKED;
+    if (seat.isTail) effects.push(...this.continueTail(seat));
+    effects.push(...this.passOn(seat), ...this.askUpstream(now, seat));
+    return [...effects, ...this.feedRuntime(seat)];
   }
 
-  /** Queues a step of an open session. Stale turns change nothing. */
+  /** Queues a step of an open session. Stale turns and positions that came before change nothing. */
   step(now: number, sender: string, frame: Step): StageEffect[] {
-    const seat = this.seats.get(frame.session);
-    if (seat === undefined || frame.turn !== seat.opening.turn || !seat.active) return [];
-    if (sender !== seat.upstream) return []; // only the neighbour that the route names may feed this stage
+    const seat = this.seat(frame.session, frame.stage, frame.turn);
+    if (seat === undefined || !seat.active || sender !== seat.upstream) return []; // only the neighbour that the route names may feed this stage
     if ((frame.tensor.dtype === 'int32') !== (seat.opening.stage === 0)) {
       return this.stop(seat, 'bad_step', 'a first stage takes int32 tokens, later ones float32 activations');
     }
@@ -254,90 +223,128 @@ export class StageCore {
 
   /** The tail's token starts the next decode step at the first stage. */
   token(now: number, sender: string, frame: Token): StageEffect[] {
-    const seat = this.seats.get(frame.session);
-    if (seat === undefined || frame.turn !== seat.opening.turn || !seat.active) return [];
-    const { opening } = seat;
-    if (opening.stage !== 0 || sender !== opening.route.at(-1)) return [];
+    const seat = this.seat(frame.session, 0, frame.turn);
+    if (seat === undefined || !seat.active || !seat.serves || sender !== seat.opening.route.at(-1)) return [];
     if (frame.finish !== FINISH.more) {
       seat.active = false;
       return [];
     }
+    const { session, turn, position } = frame;
+    const tensor = tensorOf(Int32Array.of(frame.token), [1]);
     return this.queue(now, seat, {
       kind: 'STEP',
-      session: opening.session,
-      turn: opening.turn,
-      plan: opening.plan,
-      position: frame.position,
+      session,
+      turn,
+      stage: 0,
+      position,
       count: 1,
       last: 1,
-      tensor: tensorOf(Int32Array.of(frame.token), [1]),
+      tensor,
     });
+  }
+
+  /** Sends again what the next stage, or one of its shadows, lacks. */
+  feed(now: number, sender: string, frame: Feed): StageEffect[] {
+    const seat = frame.stage > 0 ? this.seat(frame.session, frame.stage - 1, frame.turn) : undefined;
+    if (!seat?.serves) return [];
+    const toShadow = sender !== seat.downstream && seat.shadows(frame.stage).includes(sender);
+    if (!toShadow && sender !== seat.downstream) return [];
+    const found = frame.position >= seat.computed ? [] : seat.log.since(frame.position);
+    if (found === null) return toShadow ? [] : this.computeAgain(now, seat, frame.position); // older than the log
+    return found.map(({ position, tensor }) => {
+      this.replayedBytes += tensor.data.length;
+      return { kind: toShadow ? 'spare' : 'send', peer: sender, frame: stepFor(seat, position, tensor) };
+    });
+  }
+
+  /** Says how far a session has come, to whoever asks: a silent peer is a lost one. */
+  where(sender: string, frame: Where): StageEffect[] {
+    const { session, stage, turn } = frame;
+    const seat = this.seat(session, stage, turn);
+    const [received, computed] = [seat?.received ?? 0, seat?.computed ?? 0];
+    const here = { kind: 'HERE', session, turn, stage, received, computed, steps: this.stepsRun } as const;
+    return [{ kind: 'send', peer: sender, frame: here }];
   }
 
   /** The asker wants no more tokens; the cache stays for its next turn unless it says otherwise. */
   cancel(sender: string, frame: Cancel): StageEffect[] {
-    const seat = this.seats.get(frame.session);
-    if (seat === undefined || sender !== seat.opening.origin || frame.turn < seat.opening.turn) return [];
-    seat.active = false;
-    seat.pending = [];
-    return frame.keep > 0 ? [] : this.free(frame.session);
+    this.over.note(sender, frame.session, frame.turn);
+    const effects: StageEffect[] = [];
+    for (const seat of this.placesOf(frame.session)) {
+      if (sender !== seat.opening.origin || frame.turn < seat.opening.turn) continue;
+      if (frame.keep === 0) effects.push(...this.free(seat));
+      else if (seat.serves) {
+        seat.active = false; // a shadow catches up at its leisure
+        seat.stopWaiting();
+      }
+    }
+    return effects;
   }
 
-  /** The asker is done with the session. */
+  /** The asker is done with the session, for good. */
   release(sender: string, frame: Release): StageEffect[] {
-    return this.seats.get(frame.session)?.opening.origin === sender ? this.free(frame.session) : [];
+    this.over.note(sender, frame.session, FOR_GOOD);
+    const own = this.placesOf(frame.session).filter((seat) => seat.opening.origin === sender);
+    return own.flatMap((seat) => this.free(seat));
   }
 
   // --- the runtime's answers
 
   /** Passes an activation on, or a token to the first stage and the asker. */
   ran(now: number, result: Ran): StageEffect[] {
-    const seat = this.seats.get(result.session);
-    if (seat === undefined || result.turn !== seat.opening.turn) return [];
+    const seat = this.ofRun(result.session, result.run);
+    if (seat === undefined || result.epoch !== seat.epoch) return [];
     seat.inFlight -= 1;
     seat.touched = now;
+    seat.unfit = 0;
+    seat.computed = result.position + result.count;
     this.stepsRun += 1;
-    if (!seat.active) return [];
-    const { opening, downstream } = seat;
     const effects: StageEffect[] = [];
-    const nextPosition = result.position + result.count;
-    if (downstream !== undefined && result.hidden !== null) {
-      const width = result.hidden.length / result.count;
-      const frame: Step = {
-        kind: 'STEP',
-        session: opening.session,
-        turn: opening.turn,
-        plan: opening.plan,
-        position: result.position,
-        count: result.count,
-        last: nextPosition >= opening.promptTokens ? 1 : 0,
-        tensor: tensorOf(result.hidden, [result.count, width]),
-      };
-      effects.push({ kind: 'send', peer: downstream, frame });
-    } else if (result.token !== null) {
-      effects.push(...this.sampled(seat, result.token, nextPosition));
+    if (!seat.isTail && result.hidden !== null) {
+      const tensor = tensorOf(result.hidden, [result.count, result.hidden.length / result.count]);
+      seat.log.append(result.position, tensor);
+      this.boundLogs();
+      if (seat.active && seat.serves && seat.downstream !== undefined) {
+        const frame = stepFor(seat, result.position, tensor);
+        effects.push({ kind: 'send', peer: seat.downstream, frame });
+        for (const peer of seat.shadows(seat.opening.stage + 1)) effects.push({ kind: 'spare', peer, frame });
+      }
+    } else if (result.token !== null && seat.serves && seat.active) {
+      effects.push(...this.sampled(seat, result.token, seat.computed));
     }
-    return [...effects, ...this.feed(seat)];
+    return [...effects, ...this.feedRuntime(seat)];
   }
 
-  /** Tells the asker why a step was refused. */
-  notRan(result: NotRan): StageEffect[] {
-    const seat = this.seats.get(result.session);
-    if (seat === undefined || result.turn !== seat.opening.turn) return [];
+  /** Asks for what the runtime lacks, or tells the asker why a step was refused. */
+  notRan(now: number, result: NotRan): StageEffect[] {
+    const seat = this.ofRun(result.session, result.run);
+    if (seat === undefined || result.epoch !== seat.epoch) return [];
     seat.inFlight -= 1;
+    seat.unfit += 1;
+    if (result.reason === 'missing_position' && seat.unfit <= MAX_UNFIT) {
+      return this.computeAgain(now, seat, Math.min(result.have, result.position));
+    }
+    if (!seat.serves) return this.free(seat);
     if (!seat.active) return [];
     return this.stop(seat, result.reason, result.text, result.position, result.have);
   }
 
   // --- the world around
 
-  /** Frees the sessions of an asker that is gone; tells askers whose answer needs the peer that is. */
-  peerGone(peer: string): StageEffect[] {
+  /** Keeps the sessions of an asker that is gone for another; tells askers whose answer needs the peer that is. */
+  peerGone(now: number, peer: string): StageEffect[] {
     const effects: StageEffect[] = [];
-    for (const [session, seat] of this.sorted()) {
-      if (seat.opening.origin === peer) effects.push(...this.free(session));
-      else if (seat.active && leansOn(seat, peer)) {
-        effects.push(...this.stop(seat, 'lost_neighbour', `the connection to peer ${peer} is gone`));
+    for (const seat of this.sorted()) {
+      if (seat.opening.origin === peer) {
+        seat.active = false;
+        seat.orphan = true;
+        seat.touched = now;
+        seat.stopWaiting();
+      } else if (seat.active && seat.serves && seat.leansOn(peer)) {
+        seat.active = false;
+        seat.stopWaiting();
+        const place = seat.opening.route.indexOf(peer);
+        effects.push(refusal(seat, 'lost_neighbour', `the connection to peer ${peer} is gone`, place));
       }
     }
     this.full.delete(peer);
@@ -351,58 +358,204 @@ export class StageCore {
       return [];
     }
     this.full.delete(peer);
-    const waiting = this.sorted().filter(([, seat]) => seat.downstream === peer);
-    return waiting.flatMap(([, seat]) => this.feed(seat));
+    const waiting = this.sorted().filter((seat) => seat.downstream === peer);
+    return waiting.flatMap((seat) => this.feedRuntime(seat));
   }
 
-  /** Frees sessions whose lease ran out. */
+  /** Frees sessions whose lease ran out; asks again for what did not come. */
   tick(now: number): StageEffect[] {
-    const stale = this.sorted().filter(([, seat]) => now - seat.touched > LEASE_S);
-    return stale.flatMap(([session]) => this.free(session));
+    const effects: StageEffect[] = [];
+    for (const seat of this.sorted()) {
+      if (now - seat.touched > (seat.orphan ? ORPHAN_S : LEASE_S)) effects.push(...this.free(seat));
+      else if (
+        seat.active &&
+        seat.waiting.size > 0 &&
+        seat.received === seat.submitted &&
+        seat.inFlight === 0
+      ) {
+        effects.push(...this.gap(now, seat));
+      }
+    }
+    return effects;
+  }
+
+  // --- opening
+
+  /** Why this OPEN cannot be taken. */
+  private fault(sender: string, frame: Open): { reason: Reason; text: string } | null {
+    const { route, stage } = frame;
+    const fault = (reason: Reason, text: string): { reason: Reason; text: string } => ({ reason, text });
+    if (stage >= route.length || frame.shadows.length !== frame.shadowStages.length) {
+      return fault('bad_step', 'the route has no such place');
+    }
+    const named =
+      frame.role === ROLE.serve
+        ? [route[stage]]
+        : frame.shadows.filter((_, at) => frame.shadowStages[at] === stage);
+    if (!named.includes(this.me)) return fault('bad_step', 'this peer is not at that place of the route');
+    const expected = stage > 0 ? route[stage - 1] : frame.origin;
+    if (sender !== expected) {
+      return fault('bad_step', `OPEN for stage ${stage} must come from ${expected ?? ''}`);
+    }
+    if (sumOf(frame.spans) !== frame.promptTokens || frame.answer > frame.turn) {
+      return fault('bad_step', 'spans add up to the tokens so far, and an answer begins before its turns');
+    }
+    if (this.leaving) return fault('leaving', 'this peer is leaving');
+    const plan = this.plans.get(frame.plan);
+    const fits =
+      plan?.length === route.length && plan.every(({ peers }, at) => peers.includes(route[at] ?? ''));
+    const run = plan?.[stage]?.run;
+    if (!fits || run === undefined) {
+      return fault('unknown_plan', `plan ${frame.plan} with that route is not served here`);
+    }
+    if (!this.loaded.has(runKey(run))) {
+      return fault('unknown_plan', `units ${run.first}-${run.stop - 1} are not loaded here`);
+    }
+    return null;
+  }
+
+  /** Another turn on a seat: what is cached stays as far as it belongs to the same tokens. */
+  private turn(seat: Seat, frame: Open): void {
+    const before = seat.opening;
+    if (frame.answer !== before.answer) {
+      const kept = frame.before === before.answer ? Math.min(seat.computed, frame.keep, frame.start) : 0;
+      seat.stopWaiting();
+      seat.sampled.clear();
+      seat.rewind(kept, this.nextEpoch());
+    } else if (!seat.serves && frame.role === ROLE.serve) {
+      this.takenOver += 1;
+    }
+  }
+
+  /** The last stage: sends again what it sampled beyond the tokens that the asker knows. */
+  private continueTail(seat: Seat): StageEffect[] {
+    const { opening } = seat;
+    const known = opening.promptTokens;
+    seat.history = [...opening.history];
+    seat.generated = opening.generated;
+    if (!seat.serves) return [];
+    const effects: StageEffect[] = [];
+    let position = known;
+    for (;;) {
+      const found = seat.sampled.get(position);
+      if (found === undefined) break;
+      seat.generated += 1;
+      if (needsHistory(seat.sampling)) seat.history.push(found.token);
+      effects.push(...this.tell(seat, position, found.token, found.finish));
+      position += 1;
+    }
+    if (position === known && seat.submitted >= known) {
+      seat.rewind(known - 1, this.nextEpoch()); // computed without the head, or on its way so
+    }
+    return effects;
+  }
+
+  /** The OPEN for the next stage and for its shadows. */
+  private passOn(seat: Seat): StageEffect[] {
+    const { opening, downstream } = seat;
+    if (!seat.serves || downstream === undefined) return [];
+    const stage = opening.stage + 1;
+    const effects: StageEffect[] = [
+      { kind: 'send', peer: downstream, frame: { ...opening, stage, role: ROLE.serve } },
+    ];
+    for (const peer of seat.shadows(stage)) {
+      effects.push({ kind: 'spare', peer, frame: { ...opening, stage, role: ROLE.shadow } });
+    }
+    return effects;
+  }
+
+  /** FEED, when what will come unasked leaves a gap, or when an answer goes on and nobody knows what was lost. */
+  private askUpstream(now: number, seat: Seat): StageEffect[] {
+    const { opening } = seat;
+    const resumes = opening.turn !== opening.answer;
+    const lacks = seat.received < opening.start || (resumes && opening.stage > 0);
+    return lacks ? this.gap(now, seat) : [];
+  }
+
+  private gap(now: number, seat: Seat): StageEffect[] {
+    const { asked, received: position } = seat;
+    if (asked.position === position && now - asked.at < FEED_AGAIN_S) return [];
+    seat.asked = { position, at: now };
+    const { session, turn, stage } = seat.opening;
+    return [{ kind: 'send', peer: seat.upstream, frame: { kind: 'FEED', session, turn, stage, position } }];
   }
 
   // --- inner moves
 
-  private sorted(): [SessionId, Seat][] {
-    return [...this.seats.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
+  private seat(session: SessionId, stage: number, turn: number): Seat | undefined {
+    const seat = this.seats.get(seatKey(session, stage));
+    return seat?.opening.turn === turn ? seat : undefined;
+  }
+
+  private ofRun(session: SessionId, run: Run): Seat | undefined {
+    return this.placesOf(session).find((seat) => sameRun(seat.run, run));
+  }
+
+  /** The seats of a session, by place. */
+  private placesOf(session: SessionId): Seat[] {
+    return this.sorted().filter((seat) => seat.session === session);
+  }
+
+  private sorted(): Seat[] {
+    return [...this.seats.values()].sort(
+      (a, b) =>
+        (a.session < b.session ? -1 : a.session > b.session ? 1 : 0) || a.opening.stage - b.opening.stage,
+    );
+  }
+
+  private nextEpoch(): number {
+    this.epoch += 1;
+    return this.epoch;
   }
 
   private queue(now: number, seat: Seat, step: Step): StageEffect[] {
-    seat.pendingBytes += step.tensor.data.byteLength;
-    if (seat.pending.length >= MAX_PENDING_STEPS || seat.pendingBytes > MAX_PENDING_BYTES) {
-      return this.stop(seat, 'bad_step', 'too many steps wait');
+    if (!seat.take(step)) return [];
+    if (seat.waiting.size > MAX_PENDING_STEPS || seat.waitingBytes > MAX_PENDING_BYTES) {
+      return this.stop(seat, 'bad_step', 'too many steps wait'); // a shadow asks from the beginning when it is needed
     }
     seat.touched = now;
-    seat.pending.push(step);
-    return this.feed(seat);
+    if (step.position > seat.received && seat.inFlight === 0) return this.gap(now, seat);
+    return this.feedRuntime(seat);
   }
 
-  private feed(seat: Seat): StageEffect[] {
+  private feedRuntime(seat: Seat): StageEffect[] {
     const effects: StageEffect[] = [];
-    while (seat.active && seat.inFlight < AHEAD_STEPS) {
-      if (seat.downstream !== undefined && this.full.has(seat.downstream)) break;
-      const frame = seat.pending.shift();
-      if (frame === undefined) break;
-      seat.pendingBytes -= frame.tensor.data.byteLength;
+    while (seat.active && seat.inFlight < AHEAD_STEPS && (seat.serves || !this.keepOnly)) {
+      if (seat.serves && seat.downstream !== undefined && this.full.has(seat.downstream)) break;
+      // The token that comes next belongs to the history of the one after.
+      if (seat.isTail && seat.serves && seat.inFlight > 0 && needsHistory(seat.sampling)) break;
+      const frame = seat.nextStep();
+      if (frame === null) break;
       seat.inFlight += 1;
-      const last = frame.last === 1;
-      const isFirst = seat.opening.stage === 0;
-      effects.push({
-        kind: 'runStep',
-        run: seat.run,
-        session: frame.session,
-        turn: frame.turn,
-        position: frame.position,
-        tokens: isFirst ? integers(frame.tensor) : null,
-        hidden: isFirst ? null : floats(frame.tensor),
-        count: frame.count,
-        last,
-        pick: seat.downstream === undefined && last ? pickOf(seat, frame.position + frame.count) : null,
-        prompt: frame.position < seat.opening.promptTokens - seat.opening.generated,
-        mostRows: this.mostRows(seat),
-      });
+      effects.push(this.runStep(seat, frame));
     }
     return effects;
+  }
+
+  private runStep(seat: Seat, frame: Step): RunStep {
+    const isFirst = seat.opening.stage === 0;
+    const stop = frame.position + frame.count;
+    const sampled = seat.isTail && seat.serves && stop >= seat.opening.promptTokens;
+    return {
+      kind: 'runStep',
+      run: seat.run,
+      session: frame.session,
+      epoch: seat.epoch,
+      position: frame.position,
+      tokens: isFirst ? integers(frame.tensor) : null,
+      hidden: isFirst ? null : this.own(seat, floats(frame.tensor)),
+      count: frame.count,
+      last: sampled,
+      pick: sampled ? pickOf(seat, stop) : null,
+      prompt: seat.isGiven(frame.position),
+      mostRows: this.mostRows(seat),
+      behind: !seat.serves,
+    };
+  }
+
+  /** An array that the runtime may take over: what this peer made itself is in its log, too. */
+  private own(seat: Seat, hidden: Float32Array): Float32Array {
+    return seat.upstream === this.me ? hidden.slice() : hidden;
   }
 
   private mostRows(seat: Seat): number {
@@ -411,62 +564,71 @@ export class StageCore {
     return Math.ceil(this.activeOn(seat.run) / stages);
   }
 
+  /** This stage no longer has what it made of `position`: asks for the inputs from there on. */
+  private computeAgain(now: number, seat: Seat, position: number): StageEffect[] {
+    seat.rewind(position, this.nextEpoch());
+    return [...this.gap(now, seat), ...this.feedRuntime(seat)];
+  }
+
   private sampled(seat: Seat, token: number, position: number): StageEffect[] {
     const { opening } = seat;
     seat.generated += 1;
     if (needsHistory(seat.sampling)) seat.history.push(token);
     this.tokensSampled += 1;
-    const answered = seat.generated - opening.generated;
     const finish = opening.endTokens.includes(token)
       ? FINISH.endToken
-      : answered >= opening.maxTokens
+      : seat.generated - opening.generated >= opening.maxTokens
         ? FINISH.length
         : FINISH.more;
+    seat.sampled.set(position, { token, finish });
+    return this.tell(seat, position, token, finish);
+  }
+
+  private tell(seat: Seat, position: number, token: number, finish: number): StageEffect[] {
+    const { session, turn, route, origin } = seat.opening;
     if (finish !== FINISH.more) seat.active = false;
-    const frame: Token = {
-      kind: 'TOKEN',
-      session: opening.session,
-      turn: opening.turn,
-      position,
-      token,
-      finish,
-    };
-    const told = distinct([opening.route[0] ?? opening.origin, opening.origin]);
-    return told.map((peer) => ({ kind: 'send', peer, frame }));
+    const frame: Token = { kind: 'TOKEN', session, turn, position, token, finish };
+    return [...new Set([route[0] ?? origin, origin])].map((peer) => ({ kind: 'send', peer, frame }));
   }
 
   /** What frees a slot of these units, or null when every session on them is being answered. */
-  private makeRoom(now: number, { run, slots }: Loaded, session: SessionId): StageEffect[] | null {
-    const taken = this.sorted().filter(([key, seat]) => sameRun(seat.run, run) && key !== session);
+  private makeRoom(now: number, { run, slots }: Loaded, serves: boolean): StageEffect[] | null {
+    const taken = this.sorted().filter((seat) => sameRun(seat.run, run));
     if (taken.length < slots) return [];
-    const left = (seat: Seat): boolean => now - seat.touched > LEFT_S && seat.inFlight === 0;
-    const idle = taken.filter(([, seat]) => !seat.active || left(seat));
-    const [idlest] = idle.sort(([, a], [, b]) => a.touched - b.touched);
-    return idlest === undefined ? null : this.free(idlest[0]);
+    const idle = taken.filter(
+      (seat) =>
+        !seat.active || (serves && !seat.serves) || (now - seat.touched > LEFT_S && seat.inFlight === 0),
+    );
+    const rank = (seat: Seat): number => (seat.orphan ? 0 : 2) + (seat.serves ? 1 : 0);
+    const [idlest] = idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched);
+    return idlest === undefined ? null : this.free(idlest);
   }
 
-  private free(session: SessionId): StageEffect[] {
-    const seat = this.seats.get(session);
-    if (seat === undefined) return [];
-    this.seats.delete(session);
-    return [{ kind: 'freeSlot', run: seat.run, session }];
+  private free(seat: Seat): StageEffect[] {
+    this.seats.delete(seatKey(seat.session, seat.opening.stage));
+    seat.active = false;
+    return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];
+  }
+
+  /** Over the bound, the oldest activations of the session that was idle for longest go first. */
+  private boundLogs(): void {
+    let over = this.logBytes - this.logTotalBytes;
+    while (over > 0) {
+      const logged = this.sorted().filter((seat) => seat.log.bytes > 0);
+      const [oldest] = logged.sort((a, b) => a.touched - b.touched);
+      if (oldest === undefined) return;
+      const before = oldest.log.bytes;
+      oldest.log.dropOldest();
+      over -= before - oldest.log.bytes;
+    }
   }
 
   private stop(seat: Seat, reason: Reason, text: string, position = 0, have = 0): StageEffect[] {
+    if (!seat.serves) return this.free(seat);
     seat.active = false;
-    seat.pending = [];
-    return [this.refusal(seat, position, have, reason, text)];
+    seat.stopWaiting();
+    return [refusal(seat, reason, text, have, position)];
   }
-
-  private refusal({ opening }: Seat, position: number, have: number, reason: Reason, text: string): Send {
-    return no(opening, reason, text, position, have);
-  }
-}
-
-/** Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back. */
-function leansOn({ opening: { route, stage }, upstream, downstream }: Seat, peer: string): boolean {
-  if (peer === upstream || peer === downstream) return true;
-  return (stage === 0 || downstream === undefined) && (peer === route[0] || peer === route.at(-1));
 }
 
 /** The token for `spec.position`, from the head's logits (vocabulary,). The runtime's worker calls it. */
@@ -479,6 +641,17 @@ export function pick(spec: Pick, logits: Float32Array): number {
 function pickOf(seat: Seat, position: number): Pick {
   const { sampling, history, generated } = seat;
   return { sampling, position, history: Int32Array.from(history), generated };
+}
+
+function stepFor(seat: Seat, position: number, tensor: Tensor): Step {
+  const { session, turn, stage, promptTokens } = seat.opening;
+  const count = rowsIn(tensor);
+  const last = position + count >= promptTokens ? 1 : 0;
+  return { kind: 'STEP', session, turn, stage: stage + 1, position, count, last, tensor };
+}
+
+function refusal(seat: Seat, reason: Reason, text: string, have = 0, position = 0): Send {
+  return no(seat.opening, reason, text, position, have);
 }
 
 function no(frame: Open, reason: Reason, message: string, position = 0, have = 0): Send {
@@ -501,4 +674,8 @@ function samplingOrFault(wire: readonly number[]): Sampling | BadSampling {
 
 function sameRun(a: Run, b: Run): boolean {
   return a.first === b.first && a.stop === b.stop;
+}
+
+function seatKey(session: SessionId, stage: number): string {
+  return `${session}/${stage}`;
 }

@@ -451,3 +451,10 @@ function roundHalfEven(value: number): number {
   if (rest !== 0.5) return rest < 0.5 ? low : low + 1;
   return low % 2 === 0 ? low : low + 1;
 }
+
+/** Whether the tail must know the tokens so far: only then do they travel with OPEN. */
+export function needsHistory(sampling: Sampling): boolean {
+  return (
+    sampling.repetitionPenalty !== 1 || sampling.frequencyPenalty !== 0 || sampling.presencePenalty !== 0
+  );
+}

@@ -3,13 +3,12 @@
  * of peer/serving.py). Edge.
  */
 
+import { type FreeSlot, type NotRan, type Ran, reasonOf, type RunStep } from './effects';
 import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
 import { type Run, runKey } from './mesh_state';
-import type { FreeSlot, NotRan, Ran, RunStep } from './pipeline';
 import { type Answer, type MemoryBytes, type Room, StageRuntime } from './runtime';
-import { reasonOf } from './session';
 
 export class Serving {
   private readonly fetcher: Fetcher;
@@ -48,7 +47,7 @@ export class Serving {
     const blobs = await this.fetcher.blobs(blobsOf(this.manifest, first, stop), signal, progress);
     signal.throwIfAborted();
     const receiver = {
-      answers: (answers: readonly Answer[]) => this.onResults(answers.map(resultOf)),
+      answers: (answers: readonly Answer[]) => this.onResults(answers.map((answer) => resultOf(run, answer))),
       lost: (text: string) => this.lost(run, text),
     };
     const { manifest, room } = this;
@@ -70,15 +69,27 @@ export class Serving {
   /** Queues a step; a run that is not loaded refuses it at once. */
   submit(step: RunStep): void {
     const loaded = this.runtimes.get(runKey(step.run));
-    const { session, turn, position, tokens, hidden, last, prompt, mostRows } = step;
+    const { run, session, epoch, position, tokens, hidden, last, prompt, mostRows, behind } = step;
     if (loaded === undefined) {
       const text = `units ${step.run.first}-${step.run.stop - 1} are no longer loaded here`;
-      const refusal: NotRan = { session, turn, position, have: 0, reason: 'unknown_plan', text };
+      const refusal: NotRan = { run, session, epoch, position, have: 0, reason: 'unknown_plan', text };
       queueMicrotask(() => this.onResults([refusal]));
       return;
     }
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
-    loaded.runtime.submit({ session, turn, position, tokens, hidden, last, pick, prompt, mostRows });
+    const turn = epoch;
+    loaded.runtime.submit({
+      session,
+      turn,
+      position,
+      tokens,
+      hidden,
+      last,
+      pick,
+      prompt,
+      mostRows,
+      behind,
+    });
   }
 
   /** Frees the session's slot; what still waits of it is dropped. */
@@ -116,12 +127,12 @@ export class Serving {
   }
 }
 
-function resultOf(answer: Answer): Ran | NotRan {
-  const { session, turn, position } = answer;
+function resultOf(run: Run, answer: Answer): Ran | NotRan {
+  const { session, turn: epoch, position } = answer;
   if (answer.kind === 'done') {
     const { count, hidden, token } = answer;
-    return { session, turn, position, count, hidden, token };
+    return { run, session, epoch, position, count, hidden, token };
   }
   const { have, reason, text } = answer;
-  return { session, turn, position, have, reason: reasonOf(reason), text };
+  return { run, session, epoch, position, have, reason: reasonOf(reason), text };
 }

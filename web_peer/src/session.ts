@@ -1,105 +1,53 @@
 /*
- * The asker's side of one generation: which frames to send, which tokens to show, when to give up.
+ * The asker's side of one generation: which frames to send, which tokens to show, whom to do without, when to give up
+ * (twin of peer/session.py).
  *
  * Pure: every method takes `now` (seconds) where time matters and returns effects for the edge to perform. The life of
  * a session is one tagged value, `Phase`:
  *
  *     idle ──begin──▶ prefill ──first token──▶ decode ──end, length, stop──▶ done
  *                        │  ▲                     │
- *                        ▼  │ a serving route     ▼
+ *                        ▼  │ a route             ▼
  *                     rerouting ◀──refused, peer lost or leaving
  *                        │
  *                        └──no route in time──▶ failed          cancel leads from any phase to done
  *
- * A session may have several turns: each begins with a prompt of which the stages keep the longest cached prefix.
+ * When the next token is late, every stage is asked where it is (WHERE). Who is silent is hedged against: the answer
+ * goes on in another turn, over a route without that peer, where there is one; else it waits. A session has many
+ * answers: each begins with a prompt of which the stages keep the longest cached prefix.
  */
 
+import { type Broken, type OriginEffect, type Reason, reasonOf, type Send, type Spare } from './effects';
 import { ContextOverflow } from './errors';
 import {
-  type Cancel,
+  type Feed,
   FINISH,
   type Frame,
+  type Here,
+  MAX_SPANS,
   type Open,
   type Refuse,
+  ROLE,
   type SessionId,
+  type Step,
   type Token,
 } from './frames';
-import { type PlanRecord, routeOf } from './mesh_state';
-import { type Sampling, samplingToWire } from './sampling';
+import { Lateness } from './lateness';
+import type { Route } from './routes';
+import { needsHistory, type Sampling, samplingToWire } from './sampling';
+import { commonPrefix, cutSpans, extended, stepsOf } from './spans';
 import { tensorOf } from './tensors';
 
-export const CHUNK_TOKENS = 32; // prompt tokens a step carries: small enough that stages overlap (docs/benchmarks.md)
-export const REROUTE_S = 1.5; // how long to wait for a serving route: an asker must hear of a loss within 2 s
+export const REROUTE_S = 1.5; // how long to wait for a route when nobody could take over: an asker must hear of it
+export const HOPE_S = 30; // and when another peer is loading what was lost
 export const STALL_S = 60; // no token for this long ends the session with an error
 const SLOW_TOKENS_PER_S = 10; // of a prompt: the slowest mesh that is waited for beyond that
-export const MAX_REROUTES = 8; // per turn; bounds the work a flapping mesh can cause
-
-/** Why a stage refused, and its number in REFUSE frames. */
-export const REASONS = {
-  missing_position: 1,
-  context_overflow: 2,
-  no_slot: 3,
-  not_finite_input: 4,
-  not_finite_output: 5,
-  failed: 6,
-  unknown_plan: 7,
-  unknown_session: 8,
-  lost_neighbour: 9,
-  leaving: 10,
-  bad_step: 11,
-} as const;
-export type Reason = keyof typeof REASONS;
-
-const REASON_OF: ReadonlyMap<number, Reason> = new Map(
-  Object.entries(REASONS).map(([name, number]) => [number, name as Reason]),
-);
-
-/** The reason with that number; one that this build does not know counts as `failed`. */
-export function reasonOf(number: number): Reason {
-  return REASON_OF.get(number) ?? 'failed';
-}
+export const MAX_REROUTES = 16; // per answer; bounds the work a flapping mesh can cause
+export const PATIENCE_S = 0.25; // for an answer to WHERE, unless the edge knows the link better
+export const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck
+const STUCK_GAPS = 10; // and for as many usual gaps
 
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
-
-/** Hand `frame` to `peer`, which may be this peer itself. */
-export interface Send {
-  readonly kind: 'send';
-  readonly peer: string;
-  readonly frame: Frame;
-}
-
-/** Show `token`, sampled for `position`. */
-export interface Emit {
-  readonly kind: 'emit';
-  readonly token: number;
-  readonly position: number;
-}
-
-/** The turn is over: "end" (an end token), "length", or "cancelled". */
-export interface Ended {
-  readonly kind: 'ended';
-  readonly why: string;
-}
-
-/** The turn failed; `text` says what happened and what to do. */
-export interface Broken {
-  readonly kind: 'broken';
-  readonly text: string;
-  readonly reason: Reason;
-}
-
-/**
- * This session needs a serving plan that avoids `without`; call `reroute` when there is one.
- *
- * `soon`: not at once, since a stage has not heard of the plan yet.
- */
-export interface FindRoute {
-  readonly kind: 'findRoute';
-  readonly without: ReadonlySet<string>;
-  readonly soon: boolean;
-}
-
-export type OriginEffect = Send | Emit | Ended | Broken | FindRoute;
 
 /** One turn: the whole prompt as token ids, and how to answer it. */
 export interface Ask {
@@ -129,24 +77,46 @@ export function roomFor(promptTokens: number, maxTokens: number | null, context:
   return maxTokens;
 }
 
+/** Peers that an answer can do nothing with, and those it would rather do without. */
+export interface Without {
+  readonly gone: ReadonlySet<string>;
+  readonly avoid: ReadonlySet<string>;
+}
+
 /** One session as its asker sees it. */
 export class OriginSession {
   readonly session: SessionId;
   readonly me: string;
   phase: Phase = 'idle';
   turn = 0;
-  plan: PlanRecord | null = null;
-  tokens: number[] = []; // prompt and answer of the current turn
-  start = 0; // first position that the current turn sent; those before were cached
+  current: Route | null = null;
+  tokens: number[] = []; // prompt and answer so far
+  start = 0; // first position that this answer sent; those before were cached
+  reroutes = 0; // of this answer
+  readonly patienceS = new Map<string, number>(); // by peer: how long an answer to WHERE may take
+  readonly lateness = new Lateness();
   private ask: Ask | null = null;
   private generated = 0;
-  private cached: number[] = []; // tokens whose keys and values every stage of the last route holds
-  private cachedPlan: PlanRecord | null = null;
-  private badPeers: ReadonlySet<string> = new Set();
-  private reroutes = 0;
-  private deadline = 0;
-  private patienceS = STALL_S;
+  private spans: readonly number[] = []; // of the prompt of this answer
+  private answer = 0;
+  private before = 0;
+  private keep = 0;
+  private readonly used = new Set<string>(); // peers that may have a slot for this session
+  private readonly tails = new Set<string>(); // last stages of this answer's turns
+  private gone: ReadonlySet<string> = new Set();
+  private avoid: ReadonlySet<string> = new Set();
+  private silent: ReadonlySet<string> = new Set();
+  private giveUpAt = 0;
+  private patienceAllS = STALL_S;
+  private reroutingSince = 0;
   private trouble = '';
+  private tokenAt = 0;
+  private tokenTurn = 0; // the turn in which the last token came
+  private askedAt: number | null = null; // when the stages were asked where they are
+  private askAt = 0; // when they are to be asked next
+  private readonly heard = new Map<number, Here>();
+  private progress: readonly Here[] = [];
+  private movedAt = 0;
 
   constructor(session: SessionId, me: string) {
     this.session = session;
@@ -154,96 +124,207 @@ export class OriginSession {
   }
 
   get route(): readonly string[] {
-    return this.plan === null ? [] : routeOf(this.plan);
+    return this.current?.peers ?? [];
   }
 
-  /** Opens a turn over `plan`. Only tokens beyond the prefix that the stages already hold are sent. */
-  begin(now: number, plan: PlanRecord, ask: Ask): OriginEffect[] {
+  get without(): Without {
+    return { gone: new Set([...this.gone, ...this.silent]), avoid: this.avoid };
+  }
+
+  /** When `tick` wants to be called next. */
+  get deadline(): number {
+    switch (this.phase) {
+      case 'prefill':
+      case 'decode': {
+        if (this.askedAt === null) return Math.min(this.giveUpAt, this.askAt);
+        const waiting = this.route.filter((_, stage) => !this.heard.has(stage));
+        const longest = Math.max(0, ...waiting.map((peer) => this.patience(peer)));
+        return Math.min(this.giveUpAt, this.askedAt + longest);
+      }
+      case 'rerouting':
+        return Math.min(this.giveUpAt, this.askAt);
+      case 'idle':
+      case 'done':
+      case 'failed':
+        return Infinity;
+      default:
+        return this.phase satisfies never;
+    }
+  }
+
+  /** Opens an answer over `route`. Only tokens beyond the prefix that the stages already hold are sent. */
+  begin(now: number, route: Route, ask: Ask): OriginEffect[] {
     if (this.phase !== 'idle' && this.phase !== 'done' && this.phase !== 'failed') {
       throw new Error(`session is ${this.phase}; cancel it before it is asked again`);
     }
+    const cached = this.tokens.slice(0, -1); // the last token of an answer was sampled but never run
+    this.keep = commonPrefix(cached, ask.prompt);
+    this.spans = extended(cutSpans(this.allSpans(), this.keep), ask.prompt.length - this.keep, true);
+    if (this.spans.length > MAX_SPANS) {
+      this.keep = 0;
+      this.spans = [ask.prompt.length];
+    }
+    this.before = this.answer;
     this.ask = ask;
     this.generated = 0;
-    this.badPeers = new Set();
+    this.gone = this.avoid = this.silent = new Set();
     this.reroutes = 0;
+    this.answer = this.turn + 1;
+    this.tails.clear();
     this.tokens = [...ask.prompt];
-    return this.open(now, plan, ask);
+    this.start = Math.min(this.keep, ask.prompt.length - 1);
+    return this.open(now, route, ask, this.start);
   }
 
-  /** A token from the tail. Duplicates, stale turns and tokens of other peers change nothing. */
+  /** A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing. */
   token(now: number, sender: string, frame: Token): OriginEffect[] {
-    if (!this.answering() || frame.turn !== this.turn) return [];
-    if (sender !== this.route.at(-1) || frame.position !== this.tokens.length) return [];
-    this.phase = 'decode';
-    this.patienceS = STALL_S;
-    this.deadline = now + STALL_S;
+    if (!this.running()) return [];
+    if (frame.turn < this.answer || frame.turn > this.turn) return [];
+    if (!this.tails.has(sender) || frame.position !== this.tokens.length) return [];
+    if (this.phase !== 'rerouting') {
+      if (this.tokenTurn === this.turn) this.lateness.gap(now - this.tokenAt);
+      this.phase = 'decode';
+      this.patienceAllS = STALL_S;
+      this.giveUpAt = now + STALL_S;
+      this.wait(now);
+    }
+    this.tokenAt = now;
+    this.tokenTurn = this.turn;
     this.tokens.push(frame.token);
     this.generated += 1;
-    const emit: Emit = { kind: 'emit', token: frame.token, position: frame.position };
-    if (frame.finish === FINISH.more && this.ask !== null && this.generated >= this.ask.maxTokens) {
-      return [emit, ...this.cancel('length')]; // a tail that does not count would go on for ever
-    }
+    const emit: OriginEffect = { kind: 'emit', token: frame.token, position: frame.position };
     switch (frame.finish) {
       case FINISH.endToken:
-        return [emit, ...this.rest('end'), ...this.end('end')];
+        return [emit, ...this.end('end')];
       case FINISH.length:
-        return [emit, ...this.rest('length'), ...this.end('length')];
-      default:
-        return [emit];
+        return [emit, ...this.end('length')];
+      default: {
+        // A tail that does not count would go on for ever.
+        if (this.ask !== null && this.generated >= this.ask.maxTokens)
+          return [emit, ...this.cancel('length')];
+        const step = this.stepOf(frame.position, frame.position + 1);
+        return [emit, ...this.shadowsOfFirst().map((peer) => spare(peer, step))];
+      }
     }
   }
 
-  /** A stage could not go on. Recovers where another route or a full prefill can help. */
+  /** A stage could not go on. Goes on elsewhere where another route can help. */
   refused(now: number, sender: string, frame: Refuse): OriginEffect[] {
     if (!this.answering() || frame.turn !== this.turn) return [];
     if (!this.route.includes(sender)) return [];
     const reason = reasonOf(frame.reason);
+    const text = frame.message || reason.replaceAll('_', ' ');
     switch (reason) {
       case 'missing_position':
       case 'unknown_session':
-        this.cached = [];
-        return this.restart(now, [], frame.message);
+        return this.restart(now, frame.message);
       case 'unknown_plan':
-      case 'lost_neighbour':
-        return this.restart(now, [], frame.message, true);
+        return this.restart(now, frame.message, { soon: true });
+      case 'lost_neighbour': {
+        const lost = this.route[frame.have] ?? sender;
+        const avoid = lost === this.me ? [] : [lost];
+        return this.restart(now, frame.message, { avoid, soon: this.route.length === 1 });
+      }
       case 'leaving':
-        return this.restart(now, [sender], `peer ${sender} is leaving`);
-      case 'no_slot':
-      case 'context_overflow':
-      case 'not_finite_input':
-      case 'not_finite_output':
+        return this.restart(now, `peer ${sender} is leaving`, { gone: [sender] });
       case 'failed':
+      case 'not_finite_output':
+      case 'no_slot':
+        if (this.avoid.has(sender)) return this.fail(text, reason);
+        return this.elsewhere(now, text, reason, sender);
+      case 'not_finite_input': {
+        const culprit = frame.stage > 0 ? this.route[frame.stage - 1] : undefined;
+        if (culprit === undefined || this.avoid.has(culprit)) return this.fail(text, reason);
+        return this.elsewhere(now, frame.message, reason, culprit);
+      }
+      case 'context_overflow':
       case 'bad_step':
-        return this.fail(frame.message || reason.replaceAll('_', ' '), reason);
+        return this.fail(text, reason);
       default:
         return reason satisfies never;
     }
   }
 
-  /** A peer of the route left or was lost: the answer goes on elsewhere, or fails within REROUTE_S. */
+  /** The first stage, or one of its shadows, asks for tokens again. */
+  feed(_now: number, sender: string, frame: Feed): OriginEffect[] {
+    if (frame.turn !== this.turn || frame.stage > 0 || !this.answering()) return [];
+    const steps = this.stepsFrom(frame.position, this.tokens.length);
+    if (sender === this.route[0]) return steps.map((step) => send(sender, step));
+    return this.shadowsOfFirst().includes(sender) ? steps.map((step) => spare(sender, step)) : [];
+  }
+
+  /** A stage says how far it has come. */
+  here(now: number, sender: string, frame: Here): OriginEffect[] {
+    this.silent = without(this.silent, sender);
+    if (frame.turn !== this.turn || sender !== this.route[frame.stage]) return [];
+    this.heard.set(frame.stage, frame);
+    if (this.askedAt === null || this.heard.size < this.route.length) return [];
+    return this.allAnswered(now);
+  }
+
+  /** Somebody thinks that `peer` is lost: the stages are asked at once. */
+  hint(now: number, peer: string): OriginEffect[] {
+    if (!this.answering() || !this.route.includes(peer) || this.askedAt !== null) return [];
+    return this.where(now);
+  }
+
+  /** A peer left or was lost for good: an answer that needs it goes on elsewhere, or fails in time. */
   peerGone(now: number, peer: string, why: string): OriginEffect[] {
-    if (this.answering() && this.route.includes(peer)) return this.restart(now, [peer], why);
-    if (this.phase === 'rerouting') this.badPeers = new Set([...this.badPeers, peer]);
-    else if (this.route.includes(peer)) this.cached = [];
+    if (this.answering() && this.route.includes(peer)) return this.restart(now, why, { gone: [peer] });
+    if (this.running()) this.gone = new Set([...this.gone, peer]);
     return [];
   }
 
-  /** A serving plan: replays prompt and answer so far over it, unless it uses a peer known to be gone. */
-  reroute(now: number, plan: PlanRecord): OriginEffect[] {
-    if (this.phase !== 'rerouting' || this.ask === null) return [];
-    if (routeOf(plan).some((peer) => this.badPeers.has(peer))) return [];
-    return this.open(now, plan, this.ask);
+  /** `peer` can be used again. */
+  peerBack(peer: string): void {
+    this.gone = without(this.gone, peer);
+    this.silent = without(this.silent, peer);
   }
 
-  /** Gives up on a route that never came, or on a mesh that went silent. */
+  /** A route to go on with: the answer continues from the tokens so far. One that helps nothing is left alone. */
+  reroute(now: number, route: Route): OriginEffect[] {
+    if (!this.running() || this.ask === null) return [];
+    if (route.peers.some((peer) => this.gone.has(peer) || this.silent.has(peer))) return [];
+    if (this.phase !== 'rerouting') {
+      const same = route.peers.length === this.route.length;
+      if (same && route.peers.every((peer, stage) => peer === this.route[stage])) return [];
+      this.reroutes += 1;
+    }
+    return this.open(now, route, this.ask, this.tokens.length - 1);
+  }
+
+  /** Whether another peer may soon hold what was lost: then a route is waited for longer. */
+  hope(hopeful: boolean): void {
+    if (this.phase === 'rerouting') {
+      this.giveUpAt = this.reroutingSince + (hopeful ? HOPE_S : REROUTE_S);
+    }
+  }
+
+  /**
+   * Asks when a token is late, does without who is silent; gives up on a route that never came, or a mesh that stands
+   * still.
+   */
   tick(now: number): OriginEffect[] {
-    if (now < this.deadline) return [];
     switch (this.phase) {
       case 'rerouting':
-        return this.fail(`${this.trouble}; no other peers hold its part right now, ask again soon`);
+        if (now >= this.giveUpAt) {
+          return this.fail(`${this.trouble}; no other peers hold its part right now, ask again soon`);
+        }
+        if (now < this.askAt) return [];
+        this.askAt = now + this.lateness.lateS;
+        return [
+          ...this.route.flatMap((peer, stage) =>
+            this.silent.has(peer) ? [send(peer, this.whereOf(stage))] : [],
+          ),
+          this.findRoute(),
+        ];
       case 'prefill':
       case 'decode':
-        return this.fail(`no token came for ${this.patienceS} s; the mesh may be overloaded, ask again`);
+        if (now >= this.giveUpAt) {
+          return this.fail(`no token came for ${this.patienceAllS} s; the mesh may be overloaded, ask again`);
+        }
+        if (this.askedAt !== null) return this.judge(now, this.askedAt);
+        return now >= this.askAt ? this.where(now) : [];
       case 'idle':
       case 'done':
       case 'failed':
@@ -253,44 +334,56 @@ export class OriginSession {
     }
   }
 
-  /** Stops the turn on every stage; their cache is kept for the next question. */
+  /** Stops the answer on every stage; their cache is kept for the next question. */
   cancel(why = 'cancelled'): OriginEffect[] {
-    if (!this.answering() && this.phase !== 'rerouting') return [];
-    const told = this.phase === 'rerouting' ? [] : distinct(this.route);
-    return [...told.map((peer) => this.send(peer, this.stop(why))), ...this.end(why)];
+    return this.running() ? this.end(why) : [];
   }
 
   /** Frees the session's slots on every stage it used. */
   release(): OriginEffect[] {
     const ended = this.cancel();
-    this.cached = [];
-    return [...ended, ...this.releases(distinct(this.route))];
+    const releases = this.forget([...this.used], { kind: 'RELEASE', session: this.session });
+    return [...ended, ...releases];
   }
+
+  // --- turns
 
   private answering(): boolean {
     return this.phase === 'prefill' || this.phase === 'decode';
   }
 
-  private open(now: number, plan: PlanRecord, ask: Ask): OriginEffect[] {
-    const route = routeOf(plan);
-    const [first] = route;
-    if (first === undefined) throw new Error('a plan of at least one stage expected');
-    const count = this.tokens.length;
-    const start = this.sameRoute(plan) ? Math.min(commonPrefix(this.cached, this.tokens), count - 1) : 0;
-    const gone = distinct(this.route).filter((peer) => !route.includes(peer));
-    const effects: OriginEffect[] = this.releases(gone.sort());
-    this.plan = plan;
-    this.start = start;
+  private running(): boolean {
+    return this.answering() || this.phase === 'rerouting';
+  }
+
+  private open(now: number, route: Route, ask: Ask, start: number): OriginEffect[] {
+    const first = route.peers[0];
+    const tail = route.peers.at(-1);
+    if (first === undefined || tail === undefined) throw new Error('a route of at least one stage expected');
+    const effects: OriginEffect[] = [];
+    const inside = membersOf(route);
+    if (this.current !== null && this.turn >= this.answer) {
+      const stop = this.stopping('goes on elsewhere');
+      const out = [...membersOf(this.current)].filter((peer) => !inside.has(peer) && !this.gone.has(peer));
+      effects.push(...out.sort().map((peer) => send(peer, stop)));
+    }
+    this.current = route;
     this.turn += 1;
-    this.phase = 'prefill';
-    this.patienceS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);
-    this.deadline = now + this.patienceS;
+    for (const peer of inside) this.used.add(peer);
+    this.tails.add(tail);
+    this.phase = this.generated === 0 ? 'prefill' : 'decode';
+    const count = this.tokens.length;
+    this.patienceAllS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);
+    this.giveUpAt = now + this.patienceAllS;
+    this.progress = [];
+    this.movedAt = now;
+    this.wait(now);
     const opening: Open = {
       kind: 'OPEN',
       session: this.session,
       turn: this.turn,
-      plan: plan.version,
-      route,
+      plan: route.plan,
+      route: route.peers,
       stage: 0,
       origin: this.me,
       start,
@@ -299,117 +392,183 @@ export class OriginSession {
       sampling: samplingToWire(ask.sampling),
       endTokens: ask.endTokens,
       generated: this.generated,
+      role: ROLE.serve,
+      answer: this.answer,
+      before: this.before,
+      keep: this.keep,
+      spans: this.allSpans(),
+      shadowStages: route.shadows.map(({ stage }) => stage),
+      shadows: route.shadows.map(({ peer }) => peer),
       history: Int32Array.from(needsHistory(ask.sampling) ? this.tokens : []),
     };
-    effects.push(this.send(first, opening));
-    this.cached = [];
-    this.cachedPlan = plan;
-    const ids = Int32Array.from(this.tokens);
-    for (const { position, stop } of stepsOf(start, count, count - this.generated)) {
-      effects.push(
-        this.send(first, {
-          kind: 'STEP',
-          session: this.session,
-          turn: this.turn,
-          plan: plan.version,
-          position,
-          count: stop - position,
-          last: stop === count ? 1 : 0,
-          tensor: tensorOf(ids.subarray(position, stop), [stop - position]),
-        }),
-      );
+    const steps = this.stepsFrom(start, count);
+    effects.push(send(first, opening), ...steps.map((step) => send(first, step)));
+    for (const peer of this.shadowsOfFirst()) {
+      effects.push(spare(peer, { ...opening, role: ROLE.shadow }), ...steps.map((step) => spare(peer, step)));
     }
     return effects;
   }
 
-  private sameRoute(plan: PlanRecord): boolean {
-    const cached = this.cachedPlan;
-    if (cached?.version !== plan.version) return false;
-    const [held, wanted] = [routeOf(cached), routeOf(plan)];
-    return held.length === wanted.length && held.every((peer, stage) => peer === wanted[stage]);
+  private allSpans(): number[] {
+    return extended(this.spans, this.generated, false);
   }
 
-  private send(peer: string, frame: Frame): Send {
-    return { kind: 'send', peer, frame };
+  private stepsFrom(start: number, count: number): Step[] {
+    return stepsOf(start, count, this.allSpans()).map(({ position, stop }) => this.stepOf(position, stop));
   }
 
-  private stop(reason: string): Cancel {
-    return { kind: 'CANCEL', session: this.session, turn: this.turn, keep: this.tokens.length, reason };
+  private stepOf(position: number, stop: number): Step {
+    const { session, turn } = this;
+    const count = stop - position;
+    const tensor = tensorOf(Int32Array.from(this.tokens.slice(position, stop)), [count]);
+    const last = stop === this.tokens.length ? 1 : 0;
+    return { kind: 'STEP', session, turn, stage: 0, position, count, last, tensor };
   }
 
-  private releases(peers: readonly string[]): Send[] {
-    return peers.map((peer) => this.send(peer, { kind: 'RELEASE', session: this.session }));
+  private shadowsOfFirst(): string[] {
+    const shadows = this.current?.shadows ?? [];
+    return shadows.filter(({ stage }) => stage === 0).map(({ peer }) => peer);
   }
 
-  /** Tells the stages between the first and the last, which see no tokens, that the turn is over. */
-  private rest(why: string): OriginEffect[] {
-    return distinct(this.route.slice(1, -1)).map((peer) => this.send(peer, this.stop(why)));
+  private stopping(reason: string, keep = this.tokens.length): Frame {
+    return { kind: 'CANCEL', session: this.session, turn: this.turn, keep, reason };
+  }
+
+  /** Nothing is known of the session any more; `peers` hear `frame`. */
+  private forget(peers: readonly string[], frame: Frame): Send[] {
+    this.used.clear();
+    this.tokens = [];
+    this.spans = [];
+    this.generated = 0;
+    return [...peers].sort().map((peer) => send(peer, frame));
   }
 
   private end(why: string): OriginEffect[] {
-    // The last token of an answer was sampled but never run; a cancelled prefill may have run in part.
-    this.cached = this.phase === 'decode' ? this.tokens.slice(0, -1) : [];
+    const cancel = this.stopping(why);
+    const shadows = this.current?.shadows.map(({ peer }) => peer) ?? [];
+    const told = [...new Set([...this.route, ...shadows])].filter((peer) => !this.gone.has(peer));
     this.phase = 'done';
-    return [{ kind: 'ended', why }];
+    return [...told.map((peer) => send(peer, cancel)), { kind: 'ended', why }];
   }
 
-  private restart(now: number, without: readonly string[], why: string, soon = false): OriginEffect[] {
+  // --- trouble
+
+  private patience(peer: string): number {
+    return this.patienceS.get(peer) ?? PATIENCE_S;
+  }
+
+  /** Nothing is late yet. */
+  private wait(now: number): void {
+    this.askedAt = null;
+    this.heard.clear();
+    this.askAt = now + this.lateness.lateS;
+  }
+
+  private where(now: number): OriginEffect[] {
+    this.askedAt = now;
+    this.heard.clear();
+    return this.route.map((peer, stage) => send(peer, this.whereOf(stage)));
+  }
+
+  private whereOf(stage: number): Frame {
+    return { kind: 'WHERE', session: this.session, turn: this.turn, stage };
+  }
+
+  private findRoute(soon = false): OriginEffect {
+    return { kind: 'findRoute', ...this.without, soon };
+  }
+
+  /** Whoever has not answered within its patience is silent. */
+  private judge(now: number, askedAt: number): OriginEffect[] {
+    const late = new Set(
+      this.route.filter((peer, stage) => !this.heard.has(stage) && now >= askedAt + this.patience(peer)),
+    );
+    if (late.size === 0) return [];
+    const fresh = [...late].filter((peer) => !this.silent.has(peer)).sort();
+    this.silent = new Set([...this.silent, ...late]);
+    this.wait(now);
+    this.askAt = now + Math.max(this.lateness.lateS, ...[...late].map((peer) => this.patience(peer)));
+    const suspects = fresh.map((peer) => ({ kind: 'suspect', peer, why: 'does not answer' }) as const);
+    return [...suspects, this.findRoute()];
+  }
+
+  /** Everybody is there: has anything moved since they were asked before? */
+  private allAnswered(now: number): OriginEffect[] {
+    const seen = this.route.map((_, stage) => this.heard.get(stage)).filter((here) => here !== undefined);
+    const before = this.progress;
+    let moved =
+      before.length !== seen.length ||
+      seen.some(
+        (here, at) => here.received !== before[at]?.received || here.computed !== before[at]?.computed,
+      );
+    const stage = seen.findIndex((here, at) => !isDone(here, seen[at - 1]));
+    if (stage >= 0 && !moved) moved = seen[stage]?.steps !== before[stage]?.steps; // busy with others
+    this.progress = seen;
+    this.wait(now);
+    if (moved) {
+      this.movedAt = now;
+      return [];
+    }
+    if (now - this.movedAt < Math.max(STUCK_S, STUCK_GAPS * this.lateness.usualS)) return [];
+    this.movedAt = now;
+    const peer = stage >= 0 ? this.route[stage] : undefined;
+    if (peer === undefined || this.avoid.has(peer)) return this.restart(now, 'a stage does not come on');
+    this.avoid = new Set([...this.avoid, peer]);
+    return [{ kind: 'suspect', peer, why: 'does not come on' }, this.findRoute()];
+  }
+
+  private restart(
+    now: number,
+    why: string,
+    { gone = [], avoid = [], soon = false }: { gone?: string[]; avoid?: string[]; soon?: boolean } = {},
+  ): OriginEffect[] {
     this.reroutes += 1;
     if (this.reroutes > MAX_REROUTES) {
       return this.fail(`${why}; the route failed ${MAX_REROUTES} times, ask again`);
     }
-    const told = distinct(this.route).filter((peer) => !without.includes(peer));
-    const stops = told.map((peer) => this.send(peer, this.stop('rerouting')));
     this.phase = 'rerouting';
-    this.badPeers = new Set([...this.badPeers, ...without]);
+    this.gone = new Set([...this.gone, ...gone]);
+    this.avoid = new Set([...this.avoid, ...avoid]);
     this.trouble = why;
-    this.deadline = now + REROUTE_S;
-    return [...stops, { kind: 'findRoute', without: this.badPeers, soon }];
+    this.reroutingSince = now;
+    this.giveUpAt = now + REROUTE_S;
+    this.askAt = now + this.lateness.lateS;
+    return [this.findRoute(soon)];
+  }
+
+  /** A stage failed by itself: another peer may not. */
+  private elsewhere(now: number, why: string, reason: Reason, culprit: string): OriginEffect[] {
+    const suspect: OriginEffect[] =
+      reason === 'no_slot' ? [] : [{ kind: 'suspect', peer: culprit, why: 'failed a step' }];
+    return [...suspect, ...this.restart(now, why, { avoid: [culprit] })];
   }
 
   private fail(text: string, reason: Reason = 'lost_neighbour'): OriginEffect[] {
-    const told = distinct(this.route).filter((peer) => !this.badPeers.has(peer));
-    this.cached = [];
+    const told = [...this.used].filter((peer) => !this.gone.has(peer));
+    const stops = this.forget(told, this.stopping(text, 0)); // it may be asked again: RELEASE would be for good
+    const broken: Broken = { kind: 'broken', text, reason };
     this.phase = 'failed';
-    return [...this.releases(told), { kind: 'broken', text, reason }];
+    return [...stops, broken];
   }
 }
 
-/**
- * [position, stop) of the steps that send tokens `start` to `count`, of which the first `given` are the prompt.
- *
- * An answer that goes on elsewhere is replayed token by token, as it was made: attention adds up in another order
- * for one token than for several, and only the same order gives the same bits.
- */
-export function stepsOf(
-  start: number,
-  count: number,
-  given: number,
-): { readonly position: number; readonly stop: number }[] {
-  const steps: { position: number; stop: number }[] = [];
-  for (let position = start; position < given; position += CHUNK_TOKENS) {
-    steps.push({ position, stop: Math.min(position + CHUNK_TOKENS, given) });
-  }
-  for (let position = Math.max(start, given); position < count; position++) {
-    steps.push({ position, stop: position + 1 });
-  }
-  return steps;
+/** Whether a stage has nothing to do: it computed what came, and what came is what the one before it computed. */
+function isDone(mine: Here, before: Here | undefined): boolean {
+  return mine.computed >= mine.received && (before === undefined || mine.received >= before.computed);
 }
 
-/** Whether the tail must know the tokens so far: only then do they travel with OPEN. */
-export function needsHistory(sampling: Sampling): boolean {
-  return (
-    sampling.repetitionPenalty !== 1 || sampling.frequencyPenalty !== 0 || sampling.presencePenalty !== 0
-  );
+function send(peer: string, frame: Frame): Send {
+  return { kind: 'send', peer, frame };
 }
 
-/** How many leading tokens `a` and `b` share. */
-export function commonPrefix(a: readonly number[], b: readonly number[]): number {
-  const most = Math.min(a.length, b.length);
-  for (let index = 0; index < most; index++) if (a[index] !== b[index]) return index;
-  return most;
+function spare(peer: string, frame: Frame): Spare {
+  return { kind: 'spare', peer, frame };
 }
 
-export function distinct(peers: readonly string[]): string[] {
-  return [...new Set(peers)];
+function membersOf(route: Route): Set<string> {
+  return new Set([...route.peers, ...route.shadows.map(({ peer }) => peer)]);
+}
+
+function without(peers: ReadonlySet<string>, peer: string): ReadonlySet<string> {
+  return peers.has(peer) ? new Set([...peers].filter((other) => other !== peer)) : peers;
 }

@@ -57,6 +57,7 @@ export interface Step {
   readonly pick: Pick | null;
   readonly mostRows: number;
   readonly prompt: boolean;
+  readonly behind: boolean; // nobody waits for it: it runs when nothing else does
 }
 
 export interface Done {
@@ -197,10 +198,22 @@ export class Stage {
     if (queue.length > 0) this.waiting.set(session, queue);
   }
 
+  /** The sessions to look at now: those that somebody waits for, or all when there are none. */
+  private due(): [SessionId, Queued[]][] {
+    const all = [...this.waiting];
+    const urgent = all.filter(([, queue]) =>
+      queue.some((item) => {
+        if (item.kind === 'truncate') return false;
+        return !(item.kind === 'step' ? item.step : item.prompt.step).behind;
+      }),
+    );
+    return urgent.length > 0 ? urgent : all;
+  }
+
   /** Runs the waiting one-token steps of all sessions, in as few calls as their rows allow. */
   private async decodeBatch(): Promise<void> {
     const ready = new Map<number, Ready>();
-    for (const queue of [...this.waiting.values()]) {
+    for (const [, queue] of this.due()) {
       const first = queue[0];
       if (first?.kind !== 'step' || !isDecode(first.step, this.architecture.hidden)) continue;
       const { step } = first;
@@ -259,7 +272,7 @@ export class Stage {
 
   /** Runs one piece of the first waiting prompt. */
   private async promptPiece(): Promise<void> {
-    for (const [session, queue] of this.waiting) {
+    for (const [session, queue] of this.due()) {
       const first = queue[0];
       if (first === undefined || first.kind === 'truncate') continue;
       const step = first.kind === 'prompt' ? first.prompt.step : first.step;

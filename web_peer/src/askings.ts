@@ -1,0 +1,240 @@
+/*
+ * The sessions that this peer asks: their timers, their routes, and what they find out about other peers (twin of
+ * peer/askings.py). Edge around session.ts, which decides.
+ */
+
+import type { Breakers } from './breakers';
+import { nowS } from './connection';
+import type { Broken, Emit, Ended, OriginEffect } from './effects';
+import type { Feed, Frame, Here, Refuse, SessionId, Token } from './frames';
+import { isAway, type MeshState } from './mesh_state';
+import { choose, type Route } from './routes';
+import type { OriginSession, Without } from './session';
+
+const SOONEST_S = 0.005; // between two looks at one session
+
+export type Outcome = Emit | Ended | Broken;
+
+/** What askings need of the peer they live on. */
+export interface Surroundings {
+  readonly state: MeshState;
+  sendOrLose(peer: string, frame: Frame): void;
+  spare(peer: string, frame: Frame): void;
+  patienceS(peer: string): number;
+  hopeful(): boolean;
+  suspected(peer: string, why: string): void;
+  nameOf(peer: string): string;
+}
+
+/** A session of this peer and who listens to it. */
+interface Asking {
+  readonly core: OriginSession;
+  readonly listener: (outcome: Outcome) => void;
+  timer: { readonly handle: ReturnType<typeof setTimeout>; readonly due: number } | null;
+}
+
+const NOBODY: Without = { gone: new Set(), avoid: new Set() };
+
+/** All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings. */
+export class Askings {
+  standbys = true;
+  shadows = true;
+  private readonly around: Surroundings;
+  private readonly breakers: Breakers;
+  private readonly all = new Map<SessionId, Asking>();
+
+  constructor(around: Surroundings, breakers: Breakers) {
+    this.around = around;
+    this.breakers = breakers;
+  }
+
+  /** Takes a session in. */
+  attach(core: OriginSession, listener: (outcome: Outcome) => void): void {
+    this.all.set(core.session, { core, listener, timer: null });
+  }
+
+  /** Lets a session go; its slots are freed on every stage, and its listener hears of the end. */
+  detach(session: SessionId): void {
+    const asking = this.all.get(session);
+    if (asking === undefined) return;
+    this.perform(session, asking.core.release());
+    disarm(asking);
+    this.all.delete(session);
+  }
+
+  /** Whether `session` was taken in and not let go. */
+  attached(session: SessionId): boolean {
+    return this.all.has(session);
+  }
+
+  /** The best route now, if there is one. */
+  route({ gone, avoid }: Without = NOBODY): Route | null {
+    const { state } = this.around;
+    if (state.plan === null || state.model === null) return null;
+    const now = nowMs();
+    const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
+    const { standbys, shadows } = this;
+    return choose(state, state.plan, { gone, avoid, order, standbys, shadows });
+  }
+
+  /** Does what a session decided. */
+  perform(session: SessionId, effects: readonly OriginEffect[]): void {
+    const asking = this.all.get(session);
+    for (const effect of effects) {
+      switch (effect.kind) {
+        case 'send':
+          this.around.sendOrLose(effect.peer, effect.frame);
+          break;
+        case 'spare':
+          this.around.spare(effect.peer, effect.frame);
+          break;
+        case 'emit':
+        case 'ended':
+        case 'broken':
+          if (asking !== undefined) this.told(asking, effect);
+          break;
+        case 'findRoute':
+          if (asking !== undefined && !effect.soon) this.find(asking);
+          break;
+        case 'suspect':
+          this.around.suspected(effect.peer, effect.why);
+          break;
+        default:
+          effect satisfies never;
+      }
+    }
+    if (asking !== undefined) this.arm(asking);
+  }
+
+  /** A frame that concerns a session of this peer. */
+  frame(now: number, peer: string, frame: Token | Refuse | Here | Feed): void {
+    const core = this.all.get(frame.session)?.core;
+    if (core === undefined) return;
+    switch (frame.kind) {
+      case 'TOKEN':
+        this.perform(frame.session, core.token(now, peer, frame));
+        break;
+      case 'REFUSE':
+        this.perform(frame.session, core.refused(now, peer, frame));
+        break;
+      case 'HERE':
+        this.perform(frame.session, core.here(now, peer, frame));
+        break;
+      case 'FEED':
+        this.perform(frame.session, core.feed(now, peer, frame));
+        break;
+      default:
+        frame satisfies never;
+    }
+  }
+
+  /** The connection to `peer` is gone. */
+  gone(peer: string, why: string): void {
+    for (const { core } of [...this.all.values()]) {
+      if (core.route.includes(peer)) this.breakers.failed(peer, nowMs());
+      this.perform(core.session, core.peerGone(nowS(), peer, why));
+    }
+  }
+
+  /** `peer` may be lost: answers that need it ask at once. */
+  hint(peer: string): void {
+    for (const { core } of [...this.all.values()]) {
+      this.learnPatience(core);
+      this.perform(core.session, core.hint(nowS(), peer));
+    }
+  }
+
+  /** The mesh changed: peers may have left, and there may be another route. */
+  stateChanged(): void {
+    const { members } = this.around.state;
+    for (const asking of [...this.all.values()]) {
+      const { core } = asking;
+      if (isRunning(core)) {
+        for (const peer of core.route) {
+          const member = members.get(peer);
+          if (member !== undefined && !isAway(member)) continue;
+          const why = `peer ${this.around.nameOf(peer)} left the mesh`;
+          this.perform(core.session, core.peerGone(nowS(), peer, why));
+        }
+      }
+      const { gone, avoid } = core.without;
+      if (gone.size > 0 || avoid.size > 0) {
+        this.find(asking);
+        this.arm(asking);
+      }
+    }
+  }
+
+  /** Cancels every answer; whoever waits for one hears why. */
+  close(reason: string): void {
+    for (const asking of [...this.all.values()]) {
+      for (const effect of asking.core.cancel(reason)) {
+        if (effect.kind === 'send') this.around.sendOrLose(effect.peer, effect.frame);
+        else if (effect.kind === 'ended') {
+          const text = `this tab is no longer in the mesh: ${reason}`;
+          asking.listener({ kind: 'broken', text, reason: 'leaving' });
+        }
+      }
+      disarm(asking);
+    }
+  }
+
+  // --- inner moves
+
+  private told(asking: Asking, outcome: Outcome): void {
+    if (outcome.kind === 'ended') {
+      for (const peer of asking.core.route) this.breakers.succeeded(peer, nowMs());
+    }
+    asking.listener(outcome);
+  }
+
+  private find({ core }: Asking): void {
+    if (!isRunning(core)) return;
+    const route = this.route(core.without);
+    if (route === null) {
+      core.hope(this.around.hopeful());
+      return;
+    }
+    for (const peer of route.peers) this.breakers.chosen(peer, nowMs());
+    this.perform(core.session, core.reroute(nowS(), route));
+  }
+
+  private learnPatience(core: OriginSession): void {
+    for (const peer of core.route) core.patienceS.set(peer, this.around.patienceS(peer));
+  }
+
+  private arm(asking: Asking): void {
+    const due = asking.core.deadline;
+    if (due === Infinity) {
+      disarm(asking);
+      return;
+    }
+    if (asking.timer !== null && asking.timer.due <= due) return; // it looks again when it fires
+    disarm(asking);
+    const waitS = Math.max(due - nowS(), SOONEST_S);
+    asking.timer = { handle: setTimeout(() => this.fire(asking), waitS * 1000), due };
+  }
+
+  private fire(asking: Asking): void {
+    asking.timer = null;
+    const { core } = asking;
+    if (nowS() >= core.deadline) {
+      this.learnPatience(core);
+      this.perform(core.session, core.tick(nowS()));
+    }
+    if (this.all.get(core.session) === asking) this.arm(asking);
+  }
+}
+
+function isRunning({ phase }: OriginSession): boolean {
+  return phase === 'prefill' || phase === 'decode' || phase === 'rerouting';
+}
+
+function disarm(asking: Asking): void {
+  if (asking.timer !== null) clearTimeout(asking.timer.handle);
+  asking.timer = null;
+}
+
+function nowMs(): number {
+  return Math.floor(nowS() * 1000);
+}

@@ -1,0 +1,184 @@
+/*
+ * One session at one place of its route: what came, what was computed, what was handed on (twin of peer/seats.py). Pure.
+ */
+
+import { ActivationLog, rows } from './activation_log';
+import { type Open, ROLE, type SessionId, type Step } from './frames';
+import type { Run } from './mesh_state';
+import type { Sampling } from './sampling';
+
+export const NEVER_ASKED = { position: -1, at: 0 } as const;
+export const FEED_AGAIN_S = 1; // a gap that was not filled is asked for again after this
+export const FOR_GOOD = Infinity; // every turn
+const MAX_OVER = 4096; // sessions of which is remembered which turns are over
+
+/** A token that this stage sampled, and whether it is the last one. */
+export interface Sampled {
+  readonly token: number;
+  readonly finish: number;
+}
+
+/**
+ * Inputs of `received` positions came, `submitted` went to the runtime, `computed` came back: counts from position 0
+ * on, without holes. Steps of an `epoch` that is over are still running in the runtime, and their results are dropped.
+ */
+export class Seat {
+  opening: Open;
+  readonly run: Run;
+  sampling: Sampling;
+  readonly log: ActivationLog;
+  touched: number;
+  active = true;
+  orphan = false; // its asker is gone; another peer may adopt the session
+  received = 0;
+  submitted = 0;
+  computed = 0;
+  epoch = 0;
+  inFlight = 0;
+  readonly waiting = new Map<number, Step>(); // by position
+  waitingBytes = 0;
+  asked: { readonly position: number; readonly at: number } = NEVER_ASKED; // of the last FEED
+  readonly sampled = new Map<number, Sampled>(); // by position, of this answer
+  history: number[] = []; // for penalties
+  generated = 0; // tokens sampled in this answer
+  unfit = 0; // steps that the runtime could not place, in a row
+
+  constructor(opening: Open, run: Run, sampling: Sampling, log: ActivationLog, touched: number) {
+    this.opening = opening;
+    this.run = run;
+    this.sampling = sampling;
+    this.log = log;
+    this.touched = touched;
+  }
+
+  get serves(): boolean {
+    return this.opening.role === ROLE.serve;
+  }
+
+  get session(): SessionId {
+    return this.opening.session;
+  }
+
+  /** Who may send steps: the previous stage, or the asker. */
+  get upstream(): string {
+    const { route, stage, origin } = this.opening;
+    return stage > 0 ? (route[stage - 1] ?? origin) : origin;
+  }
+
+  get isTail(): boolean {
+    return this.opening.stage === this.opening.route.length - 1;
+  }
+
+  get downstream(): string | undefined {
+    return this.opening.route[this.opening.stage + 1];
+  }
+
+  /** Who shadows place `stage` of this session. */
+  shadows(stage: number): string[] {
+    const { shadowStages, shadows } = this.opening;
+    return shadows.filter((_, at) => shadowStages[at] === stage);
+  }
+
+  /** Whether no token comes without `peer`: a neighbour, or the other end of the way a token takes back. */
+  leansOn(peer: string): boolean {
+    const { route, stage } = this.opening;
+    if (peer === this.upstream || peer === this.downstream) return true;
+    return (stage === 0 || this.isTail) && (peer === route[0] || peer === route.at(-1));
+  }
+
+  /** Whether `position` was given, not sampled: its step is computed as a prompt is. */
+  isGiven(position: number): boolean {
+    let stop = 0;
+    let given = true;
+    for (const count of this.opening.spans) {
+      stop += count;
+      if (position < stop) return given;
+      given = !given;
+    }
+    return false;
+  }
+
+  /** Keeps the input of a step until its turn; false when nothing in it is new. */
+  take(step: Step): boolean {
+    if (step.position + step.count <= this.received) return false;
+    const fresh = step.position < this.received ? part(step, this.received) : step;
+    const known = this.waiting.get(fresh.position);
+    if (known !== undefined && known.count >= fresh.count) return false;
+    this.waiting.set(fresh.position, fresh);
+    this.waitingBytes += fresh.tensor.data.length - (known?.tensor.data.length ?? 0);
+    this.advance();
+    return true;
+  }
+
+  /** Takes the step that comes next out of those that wait. */
+  nextStep(): Step | null {
+    const step = this.waiting.get(this.submitted);
+    if (step === undefined) return null;
+    this.forget(this.submitted);
+    this.submitted += step.count;
+    if (step.count > 1) this.forgetBefore(this.submitted); // it may have come over others that lie inside it
+    return step;
+  }
+
+  /** The next step is that of `position`; what is under way counts no more. */
+  rewind(position: number, epoch: number): void {
+    this.epoch = epoch;
+    this.inFlight = 0;
+    this.submitted = this.received = position;
+    this.computed = Math.min(this.computed, position);
+    this.log.cut(position);
+    this.asked = NEVER_ASKED;
+    this.forgetBefore(position);
+    this.advance();
+  }
+
+  /** Drops the inputs that wait. */
+  stopWaiting(): void {
+    this.waiting.clear();
+    this.waitingBytes = 0;
+    this.received = this.submitted;
+  }
+
+  private advance(): void {
+    for (;;) {
+      const step = this.waiting.get(this.received);
+      if (step === undefined) return;
+      this.received += step.count;
+    }
+  }
+
+  private forgetBefore(position: number): void {
+    for (const at of [...this.waiting.keys()]) if (at < position) this.forget(at);
+  }
+
+  private forget(position: number): void {
+    this.waitingBytes -= this.waiting.get(position)?.tensor.data.length ?? 0;
+    this.waiting.delete(position);
+  }
+}
+
+/** Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a frozen peer. */
+export class Over {
+  private readonly turns = new Map<string, number>(); // by asker and session: turns up to this one
+
+  /** `asker` says that turns up to `turn` are over. */
+  note(asker: string, session: SessionId, turn: number): void {
+    const key = `${session}/${asker}`;
+    const known = this.turns.get(key) ?? 0;
+    this.turns.delete(key); // so that it counts as the newest
+    this.turns.set(key, Math.max(turn, known));
+    const oldest = this.turns.keys().next();
+    if (this.turns.size > MAX_OVER && oldest.done !== true) this.turns.delete(oldest.value);
+  }
+
+  /** Whether this OPEN comes too late. */
+  has({ origin, session, turn }: Open): boolean {
+    return turn <= (this.turns.get(`${session}/${origin}`) ?? 0);
+  }
+}
+
+/** The part of `step` from `position` on. */
+function part(step: Step, position: number): Step {
+  const skip = position - step.position;
+  return { ...step, position, count: step.count - skip, tensor: rows(step.tensor, skip, step.count) };
+}

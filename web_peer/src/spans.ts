@@ -1,0 +1,59 @@
+/*
+ * Which positions of a session were given and which were sampled, and the steps that send them (twin of peer/spans.py).
+ *
+ * Pure. Spans count given and sampled positions by turns, given ones first. Attention adds up in another order for one
+ * token than for several: given positions are computed together, in any chunks, sampled ones alone, and only so do
+ * bits repeat.
+ */
+
+export const CHUNK_TOKENS = 32; // prompt tokens a step carries: small enough that stages overlap (docs/benchmarks.md)
+
+/** [position, stop) of the steps that send positions `start` to `stop`: given ones in chunks, sampled ones alone. */
+export function stepsOf(
+  start: number,
+  stop: number,
+  spans: readonly number[],
+): { readonly position: number; readonly stop: number }[] {
+  const steps: { position: number; stop: number }[] = [];
+  let end = 0;
+  let given = true;
+  for (const count of spans) {
+    const first = Math.max(start, end);
+    end = Math.min(end + count, stop);
+    const size = given ? CHUNK_TOKENS : 1;
+    for (let at = first; at < end; at += size) steps.push({ position: at, stop: Math.min(at + size, end) });
+    given = !given;
+  }
+  return steps;
+}
+
+/** `spans` and `count` positions more. */
+export function extended(spans: readonly number[], count: number, given: boolean): number[] {
+  if (count === 0) return [...spans];
+  if (spans.length === 0) return given ? [count] : [0, count];
+  if ((spans.length % 2 === 1) === given) return [...spans.slice(0, -1), (spans.at(-1) ?? 0) + count];
+  return [...spans, count];
+}
+
+/** The spans of the first `length` positions. */
+export function cutSpans(spans: readonly number[], length: number): number[] {
+  const kept: number[] = [];
+  let left = length;
+  for (const count of spans) {
+    if (left <= 0) break;
+    kept.push(Math.min(count, left));
+    left -= count;
+  }
+  return kept;
+}
+
+export function sumOf(counts: readonly number[]): number {
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+/** How many leading tokens `a` and `b` share. */
+export function commonPrefix(a: readonly number[], b: readonly number[]): number {
+  const most = Math.min(a.length, b.length);
+  for (let index = 0; index < most; index++) if (a[index] !== b[index]) return index;
+  return most;
+}
