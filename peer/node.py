@@ -376,7 +376,7 @@ class Node:
         self.state_changed()
 
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
-        if method in ("join", "measured", "held", "drain", "paused", "leaving"):
+        if method in ("join", "measured", "held", "drain", "paused", "leaving", "suspect"):
             if self.coordinating is None:
                 raise NotAdmitted("this peer is not the coordinator")
             return self.coordinating.answer(peer, method, body)
