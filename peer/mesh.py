@@ -238,11 +238,17 @@ class Mesh:
             self.end,
             self.journal,
         )
-        self.holding.keep(self._held_before(manifest, options.memory_bytes))
+        self._follow_protection()
+        if self.journal.kept:
+            self.holding.keep(self._held_before(manifest, options.memory_bytes))
+        self.node.on_state.append(self._follow_protection)
         self.node.on_state.append(self.holding.state_changed)
         self._start(self._meter_tokens())
         self.holding.start()
         self.holding.state_changed()
+
+    def _follow_protection(self) -> None:
+        self.journal.turn(self.node.state.protection.transactions)
 
     def _held_before(self, manifest: Manifest, most_bytes: int) -> list[Run_]:
         """The runs of units that this peer held when it ended, of which every blob is still in its store."""
