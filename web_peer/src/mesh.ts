@@ -100,6 +100,7 @@ export class Mesh {
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
   private returning: Returning | null = null;
+  private couldNot = ''; // why units could not be loaded, last
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
 
@@ -406,6 +407,7 @@ export class Mesh {
   }
 
   private cannotLend(text: string): void {
+    this.couldNot = text;
     this.events.notice(text);
     void this.pause(text).catch(() => undefined);
   }
