@@ -33,6 +33,7 @@ from peer.mesh_state import MemberJoined, ModelChosen
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
+from peer.protection import check_protection
 from peer.signaling_client import (
     ClientSettings,
     ClientState,
@@ -163,6 +164,7 @@ async def found(
     if founding.mesh.cuts is not None:
         check_cuts(founding.mesh.cuts, len(units))
     _check_context(manifest, founding.mesh.context)
+    check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
     identity = thrown_away().identity
     door = _Door()
     async with serve(founding.server, store, plan_bytes) as server:
@@ -197,6 +199,7 @@ async def found(
                         founding.mesh.objective,
                     )
                 )
+                node.coordinating.protect(founding.mesh.protection)
                 lends = options.memory_bytes > 0
                 node.coordinating.submit(MemberJoined(node.me, options.name, lends))
                 times: UnitTimes | None = None
