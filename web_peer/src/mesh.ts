@@ -383,8 +383,13 @@ export class Mesh {
     const plan = serving(state);
     const needed = plan !== null && routeOf(plan).includes(coordinator);
     const back = await returning.search(state.members.get(coordinator)?.name ?? '', needed, this.signal);
-    if (back) this.holding?.forgetReport();
-    else this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+    if (!back) {
+      this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+      return;
+    }
+    this.holding?.forgetReport();
+    // What could not be fetched while the mesh was away may be there again.
+    if (this.lending.kind === 'paused' && this.lending.why === this.couldNot) await this.resume();
   }
 
   private async enterAgain(enter: () => Promise<void>): Promise<void> {
