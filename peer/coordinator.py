@@ -6,7 +6,7 @@ the place of the list that `Coordinator` returns without any other change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ from peer.mesh_state import (
     planner_link,
     planner_profile,
 )
+from peer.repair_order import chained, priority_stages, waves
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
 from planner.placement import plan, replan_held, replan_moving
@@ -54,12 +55,13 @@ class Wanted:
     key: str  # what the request was made of; a result for an older key is dropped
     held: Held  # runs of units that members hold
     before: tuple[Stage, ...] = ()  # of a plan that can serve no more: what moves then counts most
+    first: tuple[int, ...] = ()  # places of `before` that are lost, in the order of their repair
 
 
 def solve(wanted: Wanted) -> Plan | Infeasible:
     """The planner's answer. May take seconds."""
     if wanted.before:
-        return replan_moving(wanted.request, wanted.held, wanted.before)
+        return replan_moving(wanted.request, wanted.held, wanted.before, wanted.first)
     return plan(wanted.request)
 
 
@@ -184,7 +186,8 @@ class Coordinator:
         if key == self._planned_key:
             return None
         self._planned_key = key
-        return Wanted(plan_request(self.state, self._units, spared), key, self._held(), lost)
+        request = plan_request(self.state, self._units, spared)
+        return Wanted(request, key, self._held(), lost, self._repairs(lost, {peer.peer for peer in ready}))
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""
@@ -292,6 +295,15 @@ class Coordinator:
         if serving is not None and not self._silent() & set(serving.route):
             return ()
         return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in state.plan.stages)
+
+    def _repairs(self, before: Sequence[Stage], here: Set[str]) -> tuple[int, ...]:
+        """The places of `before` whose peers are not `here`, in the order of their repair."""
+        lost = [place for place, stage in enumerate(before) if stage.peer not in here]
+        runs, names = [(stage.first, stage.stop) for stage in before], [unit.name for unit in self._units]
+        protection = self.state.protection
+        urgent = priority_stages(runs, names, protection.priority)
+        order = waves(chained(lost), urgent, together=protection.together)
+        return tuple(place for wave in order for place in wave)
 
     def _silent(self) -> frozenset[str]:
         members = self.state.members.items()

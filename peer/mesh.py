@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +30,7 @@ from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
 from peer.pipeline import Run_, StageCore
+from peer.repair_order import load_order
 from peer.returning import Away, Returning
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
@@ -242,6 +243,7 @@ class Mesh:
         if self.journal.kept:
             self.holding.keep(self._held_before(manifest, options.memory_bytes))
         self.node.on_state.append(self._follow_protection)
+        self.holding.order = self._load_order
         self.node.on_state.append(self.holding.state_changed)
         self._start(self._meter_tokens())
         self.holding.start()
@@ -270,6 +272,14 @@ class Mesh:
         with suppress(TimeoutError):
             async with asyncio.timeout(HELD_WITHIN_S):
                 await self.holding.given_back.wait()
+
+    def _load_order(self, runs: Collection[Run_]) -> tuple[Run_, ...]:
+        """Earlier stages first, before all others those with units that the mesh repairs first."""
+        state = self.node.state
+        plan = state.proposed or state.plan
+        stages = [(stage.first, stage.stop) for stage in plan.stages] if plan is not None else []
+        units = [unit.name for unit in self.manifest.units] if self.manifest is not None else []
+        return load_order(stages, runs, units, state.protection.priority)
 
     async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
         """This peer's profile and its links to the other compute members, as one command."""

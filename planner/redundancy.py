@@ -69,9 +69,10 @@ def with_standbys(
 def takeovers(request: PlanRequest, stages: Sequence[Stage], lost: Iterable[int]) -> tuple[Stage, ...] | None:
     """`stages` with somebody else in the places `lost`, everyone else where they are; None when there is no room.
 
-    Whoever takes a place may have others. Fewest places first, then the fastest, then by name.
+    The places choose in the order given. Whoever takes one may have others. Fewest places first, then the
+    fastest, then by name.
     """
-    open_places = sorted(set(lost))
+    open_places = list(dict.fromkeys(lost))
     found = list(stages)
     while open_places:
         at = open_places.pop(0)

@@ -132,6 +132,31 @@ def test_without_a_standby_the_idle_peer_brings_the_lost_stage_and_nobody_else_m
     assert (mesh.state.proposed.stages[1].first, mesh.state.proposed.stages[1].stop) in held[route[1]]
 
 
+@pytest.mark.parametrize("priority", [(), ("head",), ("embed",)])
+def test_lost_places_choose_their_new_peers_in_the_order_of_their_repair(priority: tuple[str, ...]) -> None:
+    mesh = Mesh(Protection(1000, False, priority=priority, together=False))
+    mesh.join("a", "b", "c", "d")
+    for peer in mesh.route:
+        mesh.core.submit(MemberLeft(peer, "lost"))
+    wanted = mesh.core.wanted()
+    assert wanted is not None
+    assert wanted.first == (0, 1), "the head waits for the stage before it, which therefore comes first"
+    mesh.settle()
+    assert len(mesh.route) == 2
+
+
+def test_a_priority_stage_that_waits_for_nobody_is_repaired_first() -> None:
+    mesh = Mesh(Protection(1000, False, priority=("head",)))
+    mesh.core.set_cuts((1, 2))
+    mesh.join("a", "b", "c", "d", "e")
+    before = mesh.route
+    for peer in (before[0], before[2]):
+        mesh.core.submit(MemberLeft(peer, "lost"))
+    wanted = mesh.core.wanted()
+    assert wanted is not None
+    assert wanted.first == (2, 0)
+
+
 def test_a_silent_peer_is_left_out_at_once_where_others_hold_its_units() -> None:
     mesh = Mesh(ALL)
     mesh.join("a", "b", "c", "d")
