@@ -73,7 +73,7 @@ class Mesh:
         """Plans and loads until nothing is left to do."""
         for _ in range(20):
             while (wanted := self.core.wanted()) is not None:
-                self.core.planned(wanted, solve(wanted))
+                self.core.planned(wanted, self.core.by_hand(wanted.request) or solve(wanted))
             if not self.load():
                 return
         raise AssertionError("the plans never settle")
@@ -141,6 +141,7 @@ def test_lost_places_choose_their_new_peers_in_the_order_of_their_repair(priorit
     wanted = mesh.core.wanted()
     assert wanted is not None
     assert wanted.first == (0, 1), "the head waits for the stage before it, which therefore comes first"
+    mesh.core.planned(wanted, solve(wanted))
     mesh.settle()
     assert len(mesh.route) == 2
 
