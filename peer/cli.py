@@ -268,9 +268,9 @@ def parser() -> argparse.ArgumentParser:
     _protected(demo)
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
-    validate_arguments(
-        command("validate", "hurt a mesh on this machine, and see whether answers survive"), DEFAULT_MODEL
-    )
+    hurting = command("validate", "hurt a mesh on this machine, and see whether answers survive")
+    validate_arguments(hurting, DEFAULT_MODEL)
+    _protected(hurting, "--level")
     return top
 
 
@@ -348,10 +348,13 @@ def _founder(made: argparse.ArgumentParser) -> None:
     _protected(made)
 
 
-def _protected(made: argparse.ArgumentParser) -> None:
-    """What happens when peers are lost: a level, and settings given in place of its own."""
+def _protected(made: argparse.ArgumentParser, *names: str) -> None:
+    """What happens when peers are lost: a level, also by `names`, and settings given in place of its own."""
     made.add_argument(
-        "--protection", choices=LEVELS, default="standard", help="level of protection [%(default)s]"
+        *("--protection", *names),
+        choices=LEVELS,
+        default="standard",
+        help="level of protection [%(default)s]",
     )
     made.add_argument(
         "--redundancy",
