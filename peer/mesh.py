@@ -12,12 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import psutil
 
 from peer import VERSION
 from peer.asking import Conversation
+from peer.breakers import State
 from peer.calls import Body
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
@@ -379,12 +380,18 @@ class Mesh:
             "tokens": core.tokens_sampled,
             "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
             "tasks": len(asyncio.all_tasks()),
+            "breakers": self._breakers(),
             "rtt_us": {
                 other: round((connection.rtt_s or 0) * 1e6)
                 for other in self.node.dialer.connected_peers()
                 if (connection := self.node.dialer.connection(other)) is not None
             },
         }
+
+    def _breakers(self) -> list[list[str]]:
+        """Whom this peer leaves alone: peers, and links as "src>dst", with the state of each breaker."""
+        found = self.node.coordinating.breakers() if self.node.coordinating is not None else []
+        return [list(pair) for pair in found][:MAX_REPORTED]
 
     async def _kv_digest(self, peer: str, body: Body) -> Body:
         """What this peer caches of a session at positions [first, stop), for the session's asker only."""
@@ -452,7 +459,20 @@ def checked_report(body: Body) -> Body:
         **{name: _whole(body, name) for name in _MORE_COUNTS if name in body},
         "runs": [[_whole(span, "first"), _whole(span, "stop")] for span in spans],
         "rtt_us": {peer: _whole(rtts, peer) for peer in rtts},
+        "breakers": _checked_breakers(body.get("breakers", [])),
     }
+
+
+def _checked_breakers(value: object) -> list[list[str]]:
+    if not isinstance(value, list) or len(value) > MAX_REPORTED:
+        raise BadCommand(f"breakers: expected at most {MAX_REPORTED} pairs")
+    found: list[list[str]] = []
+    for pair in value:
+        key, state = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        if not isinstance(key, str) or state not in get_args(State):
+            raise BadCommand(f"breakers: expected pairs of a peer and one of {', '.join(get_args(State))}")
+        found.append([plain(key[: 2 * MAX_SHOWN + 1]), str(state)])
+    return found
 
 
 def text_of(store: Store, manifest: Manifest) -> Text:
