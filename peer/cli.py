@@ -25,10 +25,13 @@ from peer.options import (
     cuts,
     port,
     positive,
+    redundancy,
     size,
     span,
+    unit_names,
     uses,
 )
+from peer.protection import LEVELS, SHADOWS, STRATEGIES
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
 from signaling.invites import parse_link
@@ -262,11 +265,12 @@ def parser() -> argparse.ArgumentParser:
         help="tabs of these among the peers, such as chromium,firefox [none]",
     )
     demo.add_argument("--headless", action="store_true", help="the browsers without windows")
+    _protected(demo)
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
-    validate_arguments(
-        command("validate", "hurt a mesh on this machine, and see whether answers survive"), DEFAULT_MODEL
-    )
+    hurting = command("validate", "hurt a mesh on this machine, and see whether answers survive")
+    validate_arguments(hurting, DEFAULT_MODEL)
+    _protected(hurting, "--level")
     return top
 
 
@@ -341,6 +345,38 @@ def _founder(made: argparse.ArgumentParser) -> None:
         "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
+    _protected(made)
+
+
+def _protected(made: argparse.ArgumentParser, *names: str) -> None:
+    """What happens when peers are lost: a level, also by `names`, and settings given in place of its own."""
+    made.add_argument(
+        *("--protection", *names),
+        choices=LEVELS,
+        default="standard",
+        help="level of protection [%(default)s]",
+    )
+    made.add_argument(
+        "--redundancy",
+        type=redundancy,
+        metavar="N",
+        help="copies of stages, such as 1.5: half of them doubled [as the level]",
+    )
+    made.add_argument(
+        "--shadow",
+        choices=SHADOWS,
+        help="what standbys do: nothing, keep inputs, compute behind [as the level]",
+    )
+    made.add_argument(
+        "--recovery", choices=STRATEGIES, help="what is tried first after a loss [as the level]"
+    )
+    made.add_argument(
+        "--priority",
+        type=unit_names,
+        default=(),
+        metavar="UNITS",
+        help="repair stages with these first, such as head,embed",
+    )
 
 
 def _invited(made: argparse.ArgumentParser) -> None:

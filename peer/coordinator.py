@@ -6,11 +6,13 @@ the place of the list that `Coordinator` returns without any other change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from peer.errors import BadCommand
 from peer.mesh_state import (
+    AWAY,
     Command,
     LinkFacts,
     Member,
@@ -30,14 +32,19 @@ from peer.mesh_state import (
     planner_link,
     planner_profile,
 )
+from peer.repair_order import chained, priority_stages, waves
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
-from planner.placement import replan_held
+from planner.placement import plan, replan_held, replan_moving
+from planner.redundancy import with_standbys
 from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
 
 WORTH_MOVING = 0.95  # a new plan replaces a working one only below this share of its predicted time
 SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it
 SLOWEST_BYTES_PER_S = 1000
+SILENT = "it does not answer"  # the reason of a member that the coordinator itself drains
+KEPT = "The stages stay; who stands by for them has changed."
+Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,16 @@ class Wanted:
 
     request: PlanRequest
     key: str  # what the request was made of; a result for an older key is dropped
+    held: Held  # runs of units that members hold
+    before: tuple[Stage, ...] = ()  # of a plan that can serve no more: what moves then counts most
+    first: tuple[int, ...] = ()  # places of `before` that are lost, in the order of their repair
+
+
+def solve(wanted: Wanted) -> Plan | Infeasible:
+    """The planner's answer. May take seconds."""
+    if wanted.before:
+        return replan_moving(wanted.request, wanted.held, wanted.before, wanted.first)
+    return plan(wanted.request)
 
 
 class Coordinator:
@@ -61,6 +78,7 @@ class Coordinator:
         self._planned_key = ""
         self._joined: list[str] = []  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
+        self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
         """Fixes the borders by hand, or with None hands them back to the planner. Raises BadCommand on bad borders."""
@@ -106,15 +124,45 @@ class Coordinator:
     def submit(self, command: Command) -> list[Command]:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
+        awaited = self._worth_waiting(command)
         self._apply(command)
+        self._awaited |= awaited
         if isinstance(command, MemberMeasured | MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
             self._needed = False
-        if (
-            isinstance(command, MemberPaused | MemberLeaving | MemberLeft)
-            and (quick := self._without_loading()) is not None
-        ):
-            log.append(quick)
-            self._apply(quick)
+        if isinstance(command, MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
+            log += self._quick()
+        return log + self._follow_ups()
+
+    def stop_waiting(self, peer: str) -> list[Command]:
+        """`peer` was waited for long enough: what follows from its loss, unless it is back."""
+        if peer not in self._awaited:
+            return []
+        self._awaited.discard(peer)
+        log = self._quick()
+        return log + self._follow_ups()
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Lost members that are waited for."""
+        return frozenset(self._awaited)
+
+    def _worth_waiting(self, command: Command) -> set[str]:
+        """Who is lost by `command`, not politely, from the plan that serves, where the strategy is to wait first."""
+        if not isinstance(command, MemberLeft) or self.state.protection.strategy != "simple":
+            return set()
+        member, serving = self.state.members.get(command.peer), self.state.serving()
+        impolite = member is not None and member.status not in AWAY
+        return {command.peer} if impolite and serving is not None and command.peer in serving.route else set()
+
+    def _quick(self) -> list[Command]:
+        quick = None if self._awaited else self._without_loading()
+        if quick is None:
+            return []
+        self._apply(quick)
+        return [quick]
+
+    def _follow_ups(self) -> list[Command]:
+        log: list[Command] = []
         while (follow := self._follow_up()) is not None:
             log.append(follow)
             self._apply(follow)
@@ -123,7 +171,7 @@ class Coordinator:
     def wanted(self) -> Wanted | None:
         """The planner run that the present members call for, unless it was made already."""
         model = self.state.model
-        if model is None:
+        if model is None or self._awaited:
             return None
         spared = frozenset() if self._needed else self._draining()
         ready = [member for member in ready_to_serve(self.state) if member.peer not in spared]
@@ -132,11 +180,14 @@ class Coordinator:
             return self.wanted()
         if not ready:
             return None  # nobody has measured yet; the founder will
-        key = repr((model, self._cuts, [(member.peer, member.profile) for member in ready]))
+        lost = self._lost()
+        known = [(member.peer, member.profile) for member in ready]
+        key = repr((model, self._cuts, self.state.protection, bool(lost), known))
         if key == self._planned_key:
             return None
         self._planned_key = key
-        return Wanted(plan_request(self.state, self._units, spared), key)
+        request = plan_request(self.state, self._units, spared)
+        return Wanted(request, key, self._held(), lost, self._repairs(lost, {peer.peer for peer in ready}))
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""
@@ -144,14 +195,22 @@ class Coordinator:
             return None
         borders = (0, *self._cuts, len(self._units))
         here = {profile.peer for profile in request.peers}
-        order = [peer for peer in self._joined if peer in here]
+        present = [peer for peer in self._joined if peer in here]
         wanted = len(borders) - 1
-        if len(order) < wanted:
-            return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, here: {len(order)}")
+        if len(present) < wanted:
+            return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, here: {len(present)}")
         profile = profiles(request)
-        spans = zip(borders, borders[1:], order, strict=False)
-        stages = tuple(make_stage(request, profile[peer], first, stop) for first, stop, peer in spans)
+        spans = list(pairwise(borders))
+        now = {(s.first, s.stop): s.primary for s in self.state.plan.stages} if self.state.plan else {}
+        stay = {run: now[run] for run in spans if now.get(run) in here} if now.keys() == set(spans) else {}
+        if len(set(stay.values())) < len(stay):
+            stay = {}  # after a loss one peer served several
+        others = iter([peer for peer in present if peer not in stay.values()])
+        order = [stay[run] if run in stay else next(others) for run in spans]
+        bare = [make_stage(request, profile[peer], *run) for run, peer in zip(spans, order, strict=True)]
         try:
+            evaluate(request, bare)
+            stages = with_standbys(request, bare, prefer=self._held())
             found = evaluate(request, stages)
         except RequestError as error:
             return Infeasible(f"the cuts {list(self._cuts)} cannot be served: {error}")
@@ -174,31 +233,86 @@ class Coordinator:
         record = plan_record(result, self.state.last_version + 1)
         serving_plan = self.state.serving()
         if serving_plan is not None and self._good_enough(serving_plan, record, wanted.request):
-            return []
+            record = self._with_other_standbys(serving_plan, wanted.request)
+            if record.holders() == serving_plan.holders():
+                return []
         return self.submit(PlanProposed(record))
 
+    def _with_other_standbys(self, serving: PlanRecord, request: PlanRequest) -> PlanRecord:
+        """The plan that serves, with standbys as they are promised for the members there are."""
+        profile = profiles(request)
+        bare = [make_stage(request, profile[s.primary], s.first, s.stop) for s in serving.stages]
+        stages = with_standbys(request, bare, prefer=self._held())
+        found = evaluate(request, stages)
+        kept = Plan(
+            stages,
+            request.objective,
+            found.decode_s,
+            found.tokens_per_s,
+            found.bottleneck_s,
+            (*(why for why in serving.why if why != KEPT), KEPT),
+        )
+        return plan_record(kept, self.state.last_version + 1)
+
     def _good_enough(self, serving: PlanRecord, fresh: PlanRecord, request: PlanRequest) -> bool:
-        if self._cuts is not None or fresh.holders() == serving.holders():
-            return fresh.holders() == serving.holders()
+        same = [(s.first, s.stop, s.primary) for s in fresh.stages] == [
+            (s.first, s.stop, s.primary) for s in serving.stages
+        ]
+        if self._cuts is not None:
+            return same
         try:
             present = evaluate(request, tuple(Stage(s.first, s.stop, s.primary) for s in serving.stages))
         except RequestError:
             return False
-        idle = fresh.holders().keys() - serving.holders().keys()
+        if same:
+            return True
         if request.objective == "latency":
             better = fresh.predicted_token_us < present.decode_s * 1e6 * WORTH_MOVING
         else:
             better = fresh.predicted_rate_milli * WORTH_MOVING > present.tokens_per_s * 1000
-        return not better and not idle
+        return not better
 
     def _without_loading(self) -> Command | None:
         """After a loss: a plan over units that the others hold already, which can serve at once."""
         state = self.state
-        if state.plan is None or state.model is None or state.serving() is not None or self._cuts is not None:
+        if state.model is None or not self._lost():
             return None
-        held = {peer: member.held for peer, member in state.members.items()}
-        plan = replan_held(plan_request(state, self._units), held)
-        return None if plan is None else PlanProposed(plan_record(plan, state.last_version + 1))
+        request = plan_request(state, self._units, self._silent())
+        found = replan_held(request, self._held())
+        if found is None or (self._cuts is not None and _borders(found) != self._cuts):
+            return None
+        if state.protection.strategy == "parallel":  # new standbys load while the old ones serve
+            stages = with_standbys(request, found.stages, prefer=self._held())
+            found = replace(found, stages=stages)
+        return PlanProposed(plan_record(found, state.last_version + 1))
+
+    def _lost(self) -> tuple[Stage, ...]:
+        """The stages of the last plan when it can no longer serve, or only with somebody who is silent; else none."""
+        state = self.state
+        if state.plan is None:
+            return ()
+        serving = state.serving()
+        if serving is not None and not self._silent() & set(serving.route):
+            return ()
+        return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in state.plan.stages)
+
+    def _repairs(self, before: Sequence[Stage], here: Set[str]) -> tuple[int, ...]:
+        """The places of `before` whose peers are not `here`, in the order of their repair."""
+        lost = [place for place, stage in enumerate(before) if stage.peer not in here]
+        runs, names = [(stage.first, stage.stop) for stage in before], [unit.name for unit in self._units]
+        protection = self.state.protection
+        urgent = priority_stages(runs, names, protection.priority)
+        order = waves(chained(lost), urgent, together=protection.together)
+        return tuple(place for wave in order for place in wave)
+
+    def _silent(self) -> frozenset[str]:
+        members = self.state.members.items()
+        return frozenset(
+            peer for peer, member in members if member.status == "draining" and member.reason == SILENT
+        )
+
+    def _held(self) -> Held:
+        return {peer: member.held for peer, member in self.state.members.items()}
 
     def _draining(self) -> frozenset[str]:
         return frozenset(peer for peer, member in self.state.members.items() if member.status == "draining")
@@ -214,6 +328,8 @@ class Coordinator:
     def _apply(self, command: Command) -> None:
         self.state = apply(self.state, command)
         members = self.state.members
+        if self._awaited and self.state.serving() is not None:
+            self._awaited.clear()
         self._joined = [peer for peer in self._joined if peer in members]
         self._joined += [peer for peer in members if peer not in self._joined]
 
@@ -238,7 +354,13 @@ def plan_request(
         context=model.context,
         sessions=model.sessions,
         objective=model.objective,
+        redundancy=state.protection.redundancy_milli,
+        spare=state.protection.spare,
     )
+
+
+def _borders(found: Plan) -> tuple[int, ...]:
+    return tuple(stage.stop for stage in found.stages[:-1])
 
 
 def check_cuts(cuts: tuple[int, ...], units: int) -> None:

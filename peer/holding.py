@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from peer.effects import StageEffect
@@ -68,6 +68,9 @@ class Holding:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.leaving = False
+        self.order: Callable[[Collection[Run_]], Iterable[Run_]] = lambda runs: (
+            runs
+        )  # in which runs are loaded
 
     def keep(self, runs: Sequence[Run_]) -> None:
         """Loads these too, until a plan is made that could have wanted them. Before `start`."""
@@ -208,6 +211,7 @@ class Holding:
                     later[run] = None
         ready = state.proposed is None and state.serving() is not None
         standby = [run for run in later if run not in first and (ready or run in self._serving.runs)]
+        first, standby = dict.fromkeys(self.order(first)), [*self.order(standby)]
         kept = [run for run in self._kept if run not in first and run not in standby]
         return [*first, *standby, *kept]
 

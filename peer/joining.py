@@ -33,6 +33,7 @@ from peer.mesh_state import MemberJoined, ModelChosen
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
+from peer.protection import check_protection
 from peer.signaling_client import (
     ClientSettings,
     ClientState,
@@ -40,6 +41,7 @@ from peer.signaling_client import (
     SignalingClient,
     SignalingEvents,
 )
+from peer.suspicion import Reach
 from peer.transaction_store import Journal
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
@@ -54,6 +56,8 @@ from signaling.server import ServerOptions, own_certificate, serve
 FOUNDER_WAIT_S: Final = 10.0  # a link to a mesh whose founder is gone must say so soon
 SNAPSHOT_WAIT_S: Final = 10.0
 CONNECTION_ID_BYTES: Final = 16
+LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
+MOST_PATIENCE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ class _Door:
         def left(peer: str, reason: str) -> None:
             if self.node is not None:
                 self.node.hinted(peer)
+                if self.node.coordinating is not None:
+                    self.node.coordinating.hinted(peer)
             if self.node is not None and reason == InviteRevoked.__name__:
                 task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
                 self._hanging_up.add(task)
@@ -160,6 +166,7 @@ async def found(
     if founding.mesh.cuts is not None:
         check_cuts(founding.mesh.cuts, len(units))
     _check_context(manifest, founding.mesh.context)
+    check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
     identity = thrown_away().identity
     door = _Door()
     async with serve(founding.server, store, plan_bytes) as server:
@@ -175,7 +182,13 @@ async def found(
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinator = Coordinator(node.me, units, founding.mesh.cuts)
                 node.coordinating = Coordinating(
-                    coordinator, node.send, node.state_changed, lambda peer: _may_compute(client, peer)
+                    coordinator,
+                    node.send,
+                    node.state_changed,
+                    lambda peer: _may_compute(client, peer),
+                    Reach(
+                        lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()
+                    ),
                 )
                 node.coordinator = node.me
                 node.coordinating.submit(
@@ -188,6 +201,7 @@ async def found(
                         founding.mesh.objective,
                     )
                 )
+                node.coordinating.protect(founding.mesh.protection)
                 lends = options.memory_bytes > 0
                 node.coordinating.submit(MemberJoined(node.me, options.name, lends))
                 times: UnitTimes | None = None
@@ -328,6 +342,16 @@ async def _founder(client: SignalingClient) -> str:
                 f"the founder of this mesh has not been there for {FOUNDER_WAIT_S:.0f} s; ask whoever sent the link"
             )
         await asyncio.sleep(0.1)
+
+
+async def _answers(node: Node, peer: str, times: float) -> bool:
+    """Whether `peer` answers within so many times what its link usually takes, with room for a busy machine."""
+    connection = node.dialer.connection(peer)
+    if connection is None:
+        return False
+    rtt_s = connection.rtt_s
+    patience_s = MOST_PATIENCE_S if rtt_s is None else min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rtt_s)
+    return await node.prober.answers(peer, times * patience_s)
 
 
 def _may_compute(client: SignalingClient, peer: str) -> bool:

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from peer.errors import PeerError
 from peer.frames import Frame, Probe, ProbeAck
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
@@ -41,6 +42,14 @@ class Prober:
         rtt = statistics.median([await self._echo(peer, SMALL_BYTES) for _ in range(ROUNDS)])
         burst = await self._echo(peer, BURST_BYTES)
         return Measured(rtt, BURST_BYTES / max(burst - rtt, 1e-6))
+
+    async def answers(self, peer: str, within_s: float) -> bool:
+        """Whether `peer` answers one small probe in time."""
+        try:
+            await asyncio.wait_for(self._echo(peer, SMALL_BYTES), within_s)
+        except (PeerError, TimeoutError):
+            return False
+        return True
 
     def probed(self, peer: str, frame: Probe) -> None:
         """Answers the other side's probe."""

@@ -9,15 +9,16 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import psutil
 
 from peer import VERSION
 from peer.asking import Conversation
+from peer.breakers import State
 from peer.calls import Body
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
@@ -29,6 +30,7 @@ from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
+from peer.repair_order import load_order
 from peer.returning import Away, Returning
 from peer.seats import Run_
 from peer.serving import Room, Serving
@@ -238,11 +240,18 @@ class Mesh:
             self.end,
             self.journal,
         )
-        self.holding.keep(self._held_before(manifest, options.memory_bytes))
+        self._follow_protection()
+        if self.journal.kept:
+            self.holding.keep(self._held_before(manifest, options.memory_bytes))
+        self.node.on_state.append(self._follow_protection)
+        self.holding.order = self._load_order
         self.node.on_state.append(self.holding.state_changed)
         self._start(self._meter_tokens())
         self.holding.start()
         self.holding.state_changed()
+
+    def _follow_protection(self) -> None:
+        self.journal.turn(self.node.state.protection.transactions)
 
     def _held_before(self, manifest: Manifest, most_bytes: int) -> list[Run_]:
         """The runs of units that this peer held when it ended, of which every blob is still in its store."""
@@ -264,6 +273,14 @@ class Mesh:
         with suppress(TimeoutError):
             async with asyncio.timeout(HELD_WITHIN_S):
                 await self.holding.given_back.wait()
+
+    def _load_order(self, runs: Collection[Run_]) -> tuple[Run_, ...]:
+        """Earlier stages first, before all others those with units that the mesh repairs first."""
+        state = self.node.state
+        plan = state.proposed or state.plan
+        stages = [(stage.first, stage.stop) for stage in plan.stages] if plan is not None else []
+        units = [unit.name for unit in self.manifest.units] if self.manifest is not None else []
+        return load_order(stages, runs, units, state.protection.priority)
 
     async def measured(self, options: PeerOptions, times: UnitTimes) -> MemberMeasured:
         """This peer's profile and its links to the other compute members, as one command."""
@@ -366,13 +383,20 @@ class Mesh:
             "replayed_bytes": core.replayed_bytes,
             "log_bytes": core.log_bytes,
             "taken_over": core.taken_over,
-            "breakers": [list(pair) for pair in self.node.breakers.shown(int(now * 1000))],
+            "breakers": self._breakers(),
             "rtt_us": {
                 other: round((connection.rtt_s or 0) * 1e6)
                 for other in self.node.dialer.connected_peers()
                 if (connection := self.node.dialer.connection(other)) is not None
             },
         }
+
+    def _breakers(self) -> list[list[str]]:
+        """Whom this peer leaves alone: peers, and links as "src>dst", with the state of each breaker."""
+        now = int(time.monotonic() * 1000)
+        found = dict(self.node.coordinating.breakers() if self.node.coordinating is not None else [])
+        found |= dict(self.node.breakers.shown(now))
+        return [[key, state] for key, state in sorted(found.items())][:MAX_REPORTED]
 
     async def _kv_digest(self, peer: str, body: Body) -> Body:
         """What this peer caches of a session at positions [first, stop), for the session's asker only."""
@@ -433,7 +457,20 @@ def checked_report(body: Body) -> Body:
         **{name: _whole(body, name) for name in _MORE_COUNTS if name in body},
         "runs": [[_whole(span, "first"), _whole(span, "stop")] for span in spans],
         "rtt_us": {peer: _whole(rtts, peer) for peer in rtts},
+        "breakers": _checked_breakers(body.get("breakers", [])),
     }
+
+
+def _checked_breakers(value: object) -> list[list[str]]:
+    if not isinstance(value, list) or len(value) > MAX_REPORTED:
+        raise BadCommand(f"breakers: expected at most {MAX_REPORTED} pairs")
+    found: list[list[str]] = []
+    for pair in value:
+        key, state = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        if not isinstance(key, str) or state not in get_args(State):
+            raise BadCommand(f"breakers: expected pairs of a peer and one of {', '.join(get_args(State))}")
+        found.append([plain(key[: 2 * MAX_SHOWN + 1]), str(state)])
+    return found
 
 
 def text_of(store: Store, manifest: Manifest) -> Text:

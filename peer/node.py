@@ -246,10 +246,20 @@ class Node:
         """Something was applied: lets everyone look again."""
         if self.coordinating is not None:
             self.state = self.coordinating.state
+        self._protect()
         self._state_event.set()
         for listener in self.on_state:
             listener()
         self.askings.state_changed()
+
+    def _protect(self) -> None:
+        """Keeps to the mesh's protection settings."""
+        protection = self.state.protection
+        self.askings.standbys = protection.strategy not in ("simple", "coordinated")
+        self.askings.shadows = protection.shadow != "off"
+        self.core.keep_only = protection.shadow == "log"
+        self.core.log_session_bytes = protection.log_session_bytes
+        self.core.log_total_bytes = protection.log_total_bytes
 
     async def tell_coordinator(self, method: str, command: Command | None) -> None:
         """Reports to the coordinator, which may be this peer. Raises ConnectionLost, MeshError or TimeoutError."""
@@ -384,7 +394,7 @@ class Node:
         self.state_changed()
 
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
-        if method in ("join", "measured", "held", "drain", "paused", "leaving"):
+        if method in ("join", "measured", "held", "drain", "paused", "leaving", "suspect"):
             if self.coordinating is None:
                 raise NotAdmitted("this peer is not the coordinator")
             return self.coordinating.answer(peer, method, body)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from peer.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD, Protection
 from planner.types import Objective
 from signaling.invites import MAX_USES
 
@@ -56,6 +57,7 @@ class MeshOptions:
     sessions: int
     objective: Objective
     cuts: tuple[int, ...] | None
+    protection: Protection = STANDARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,28 @@ def cuts(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected unit borders such as 20,41, got {text!r}") from None
+
+
+def redundancy(text: str) -> int:
+    """Thousandths of copies of "1.5". Raises ArgumentTypeError."""
+    try:
+        milli = round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        milli = 0
+    if not MIN_REDUNDANCY <= milli <= MAX_REDUNDANCY:
+        raise argparse.ArgumentTypeError(
+            f"expected copies from {MIN_REDUNDANCY // 1000} (none) to {MAX_REDUNDANCY // 1000}, "
+            f"such as 1.5: half of the stages doubled; got {text!r:.60}"
+        )
+    return milli
+
+
+def unit_names(text: str) -> tuple[str, ...]:
+    """The units of "embed,head". Raises ArgumentTypeError."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected units with commas, such as embed,head; got {text!r:.60}")
+    return found
 
 
 def positive(text: str) -> int:

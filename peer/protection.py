@@ -6,7 +6,7 @@ Pure; web_peer/src/protection.ts has the same. A level is a named preset; each s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from peer.errors import BadCommand
@@ -45,6 +45,22 @@ PRESETS: Final[Mapping[Level, Protection]] = {
     "high": Protection(2000, True, "shadow", "parallel"),
     "critical": Protection(3000, True, "shadow", "coordinated", True, (), True, 64 * MIB, 512 * MIB),
 }
+
+
+def chosen(
+    level: Level = "standard",
+    redundancy_milli: int | None = None,
+    shadow: Shadow | None = None,
+    strategy: Strategy | None = None,
+    priority: tuple[str, ...] = (),
+) -> Protection:
+    """A level with the settings given alone in place of its own. A redundancy given alone is kept to exactly."""
+    found = replace(PRESETS[level], priority=priority)
+    if redundancy_milli is not None:
+        found = replace(found, redundancy_milli=redundancy_milli, spare=False)
+    if shadow is not None:
+        found = replace(found, shadow=shadow)
+    return found if strategy is None else replace(found, strategy=strategy)
 
 
 def check_protection(protection: Protection, units: tuple[str, ...] = ()) -> None:

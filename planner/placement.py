@@ -72,11 +72,15 @@ def replan_held(request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], 
 
 
 def replan_moving(
-    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], before: Sequence[Stage] = ()
+    request: PlanRequest,
+    held: Mapping[str, tuple[tuple[int, int], ...]],
+    before: Sequence[Stage] = (),
+    first: Sequence[int] = (),
 ) -> Plan | Infeasible:
     """The plan for which the fewest bytes of weights move (held_paths.moved), of equals the fastest.
 
-    `before`: the stages of the plan that can no longer serve; those whose peers are there may stay as they are.
+    `before`: the stages of the plan that can no longer serve; those whose peers are there may stay as they are, and of
+    the places that were lost those of `first` choose their peers first.
     """
     cost.check_request(request)
     names = sorted(peer.peer for peer in request.peers)
@@ -87,6 +91,7 @@ def replan_moving(
             options.append(network.build(request, names, 1).stages(request, path))
     here = set(names)
     lost = [at for at, stage in enumerate(before) if stage.peer not in here]
+    lost.sort(key=lambda at: (first.index(at) if at in first else len(first), at))
     known = cost.profiles(request)
     kept = [
         cost.make_stage(request, known[stage.peer], stage.first, stage.stop) if stage.peer in here else stage

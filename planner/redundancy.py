@@ -44,10 +44,14 @@ def promised(stages: int, redundancy: int) -> int:
 
 
 def with_standbys(
-    request: PlanRequest, stages: Sequence[Stage], held: Held | None = None
+    request: PlanRequest, stages: Sequence[Stage], held: Held | None = None, prefer: Held | None = None
 ) -> tuple[Stage, ...]:
-    """`stages` with their standbys. With `held` (runs per peer) only those who hold a stage's run, and all of them."""
+    """`stages` with their standbys. With `held` (runs per peer) only those who hold a stage's run, and all of them.
+
+    `prefer`: runs per peer; who holds a stage's run already is taken first.
+    """
     room = _Room.of(request, stages)
+    room.prefer = prefer or {}
     if held is not None:
         for at in room.order:
             stage = room.stages[at]
@@ -65,9 +69,10 @@ def with_standbys(
 def takeovers(request: PlanRequest, stages: Sequence[Stage], lost: Iterable[int]) -> tuple[Stage, ...] | None:
     """`stages` with somebody else in the places `lost`, everyone else where they are; None when there is no room.
 
-    Whoever takes a place may have others. Fewest places first, then the fastest, then by name.
+    The places choose in the order given. Whoever takes one may have others. Fewest places first, then the
+    fastest, then by name.
     """
-    open_places = sorted(set(lost))
+    open_places = list(dict.fromkeys(lost))
     found = list(stages)
     while open_places:
         at = open_places.pop(0)
@@ -133,6 +138,7 @@ class _Room:
     order: list[int]
     places: dict[str, set[Run]] = field(default_factory=dict)
     standbys: list[list[str]] = field(default_factory=list)
+    prefer: Held = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: PlanRequest, stages: Sequence[Stage]) -> _Room:
@@ -164,11 +170,12 @@ class _Room:
         ]
         return sorted(names, key=lambda name: self.liking(name, stage))
 
-    def liking(self, name: str, stage: Stage) -> tuple[int, bool, int, str]:
+    def liking(self, name: str, stage: Stage) -> tuple[bool, int, bool, int, str]:
         """Fewest places first, nobody's primary first: what one loss takes away should be little."""
+        lacks = (stage.first, stage.stop) not in self.prefer.get(name, ())
         serves = any(each.peer == name for each in self.stages)
         units = self.request.units[stage.first : stage.stop]
-        return len(self.places.get(name, ())), serves, cost.stage_ps(self.peers[name], units, 1), name
+        return lacks, len(self.places.get(name, ())), serves, cost.stage_ps(self.peers[name], units, 1), name
 
     def put(self, at: int, name: str) -> None:
         self.standbys[at].append(name)

@@ -17,7 +17,7 @@ from typing import Any
 from peer.asking import Settings
 from peer.chat_template import Message
 from peer.commands.asking import converse, stream, summary
-from peer.commands.members import follow
+from peer.commands.members import follow, protection
 from peer.commands.models import find_or_import
 from peer.commands.tabs import numbered
 from peer.commands.terminal import Interrupts, interrupts, out, say, write
@@ -74,7 +74,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             cuts = even_cuts(len(manifest.units), peers) if args.browsers else None
             promise = Founding(
                 model_id,
-                MeshOptions(context, SESSIONS, "latency", cuts),
+                MeshOptions(context, SESSIONS, "latency", cuts, protection(args)),
                 ServerOptions(port=args.port, web_app=built_app()),
             )
             key = identity_from_seed(os.urandom(SEED_BYTES))

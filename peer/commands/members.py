@@ -26,6 +26,7 @@ from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
 from peer.names import named, names
 from peer.options import Disturbance, MeshOptions, PeerOptions, bytes_text
+from peer.protection import Protection, chosen
 from planner.manifest import decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app
@@ -45,6 +46,11 @@ def peer_options(args: argparse.Namespace) -> PeerOptions:
     return PeerOptions(args.name, args.memory, args.threads, args.provider, args.transport, tuple(args.bind))
 
 
+def protection(args: argparse.Namespace) -> Protection:
+    """How answers are protected, by the arguments."""
+    return chosen(args.protection, args.redundancy, args.shadow, args.recovery, args.priority)
+
+
 def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMeshFile | None) -> Founding:
     """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link."""
     context = args.context
@@ -52,7 +58,7 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
         context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
     return Founding(
         model_id=model_id,
-        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts),
+        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts, protection(args)),
         server=ServerOptions(
             host=args.host,
             port=args.port,

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from peer.bench_pipeline import balanced_cuts
 from peer.commands.demo import needed_bytes
+from peer.commands.members import protection
 from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
 from peer.errors import CannotServe, Interrupted
 from peer.options import INTERRUPTED, MeshOptions
-from peer.protection import PRESETS
+from peer.protection import level_of
 from peer.validation.measures import Figures, Ran, figures
 from peer.validation.results import Results, Start, open_results
 from peer.validation.rig import Shape, rig
@@ -79,12 +80,11 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
         memory = max(memory, MIN_TAB_BYTES)
     return Shape(
         model_id,
-        MeshOptions(context, max(args.sessions, 4), "latency", cuts),
+        MeshOptions(context, max(args.sessions, 4), "latency", cuts, protection(args)),
         args.peers,
         memory,
         1,
         args.transport,
-        PRESETS[args.level],
         tuple(args.browsers),
     )
 
@@ -92,9 +92,9 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
 def start_of(args: argparse.Namespace, seed: int) -> Start:
     """How results name this start."""
     return Start(
-        level=args.level,
-        strategy=PRESETS[args.level].strategy,
-        protection=PRESETS[args.level].shadow,
+        level=level_of(protection(args)) or f"{args.protection}, changed",
+        strategy=protection(args).strategy,
+        protection=protection(args).shadow,
         seed=seed,
         peers=args.peers,
         stages=args.stages,
@@ -187,7 +187,7 @@ def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[R
         if not args.json:
             out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
     if args.json:
-        _print(args, {"held": held, "seed": seed, "level": args.level, "scenarios": shown})
+        _print(args, {"held": held, "seed": seed, "level": args.protection, "scenarios": shown})
     elif not held:
         say(f"not everything held; `shoal validate --seed {seed}` with the same options repeats it")
     return 0 if held else NOT_HELD

@@ -13,7 +13,6 @@ SCENARIOS: Final = (
     *("connection_lost", "peer_crash", "peer_frozen", "component_timeout", "component_error"),
     *("multi_peer", "cascade", "network_instability", "rolling_restart"),
 )
-LEVELS: Final = ("basic", "standard", "high", "critical")
 DEFAULT_MINUTES: Final = 30.0
 
 
@@ -49,7 +48,6 @@ def validate_arguments(made: argparse.ArgumentParser, model: str) -> None:
     made.add_argument(
         "--soak", type=positive, metavar="N", help="open, cancel and kill N sessions, and see what is left"
     )
-    made.add_argument("--level", choices=LEVELS, default="standard", help="of protection [%(default)s]")
     made.add_argument("--peers", type=positive, default=6, help="that compute [%(default)s]")
     made.add_argument("--stages", type=positive, default=3, help="[%(default)s]")
     made.add_argument("--sessions", type=positive, default=4, help="answers at the same time [%(default)s]")

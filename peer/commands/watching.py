@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from peer.commands.terminal import either, interrupts, out
 from peer.coordinator import plan_request
 from peer.errors import BadCommand
 from peer.mesh import Mesh
-from peer.mesh_state import MeshState
+from peer.mesh_state import AWAY, MeshState
 from peer.names import named, names, plain
 from peer.options import bytes_text
+from peer.protection import level_of
 from planner.codec import decode_request, encode_answer
 from planner.explain import explain
 from planner.manifest import Manifest
@@ -80,6 +81,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
         "sessions": model.sessions if model else 0,
         "serving": state.serving() is not None,
         "refused": named(state.refused, state.members),
+        "protection": {"level": level_of(state.protection), **asdict(state.protection)},
         "plan": _plan_dict(state),
         "members": [
             {
@@ -113,7 +115,13 @@ def _plan_dict(state: MeshState) -> dict[str, Any] | None:
     return {
         "version": shown.version,
         "stages": [
-            {"first": s.first, "stop": s.stop, "primary": s.primary, "standbys": list(s.standbys)}
+            {
+                "first": s.first,
+                "stop": s.stop,
+                "primary": s.primary,
+                "standbys": list(s.standbys),
+                "ready": [peer for peer in s.standbys if _holds(state, peer, (s.first, s.stop))],
+            }
             for s in shown.stages
         ],
         "predicted_ms_per_token": shown.predicted_token_us / 1000,
@@ -122,13 +130,18 @@ def _plan_dict(state: MeshState) -> dict[str, Any] | None:
     }
 
 
+def _holds(state: MeshState, peer: str, run: tuple[int, int]) -> bool:
+    """Whether a standby could take over now."""
+    member = state.members.get(peer)
+    return member is not None and member.status not in AWAY and run in member.held
+
+
 def _stage_of(state: MeshState, peer: str) -> str:
-    for number, stage in enumerate(state.plan.stages if state.plan else (), start=1):
-        if peer == stage.primary:
-            return f"{number}"
-        if peer in stage.standbys:
-            return f"{number} standby"
-    return "-"
+    """The places of `peer`, those it serves first: "2, 1 standby"."""
+    stages = list(enumerate(state.plan.stages if state.plan else (), start=1))
+    serves = [f"{number}" for number, stage in stages if peer == stage.primary]
+    stands_by = [f"{number} standby" for number, stage in stages if peer in stage.standbys]
+    return ", ".join([*serves, *stands_by]) or "-"
 
 
 def _hop_us(state: MeshState, peer: str, report: dict[str, Any] | None) -> int | None:
@@ -153,17 +166,73 @@ def view(data: dict[str, Any]) -> Group:
     for member in data["members"]:
         if member["compute"]:
             shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
+    lines.append(_protection_line(data["protection"]))
     asking = [member["name"] for member in data["members"] if not member["compute"] and not member["self"]]
     tail = [f"{member['name']} {_less(member)}" for member in data["members"] if member["reason"]]
     tail += [f"asking: {', '.join(asking)}"] if asking else []
     plan_data = data["plan"]
+    called = {member["peer"]: member["name"] for member in data["members"]}
+    tail += _left_alone(data["members"], called)
     if plan_data is not None:
+        tail += _standby_lines(plan_data["stages"], called)
         rate = plan_data["predicted_tokens_per_s"]
         tail.append(
             f"plan {plan_data['version']} expects {plan_data['predicted_ms_per_token']:.1f} ms a token for one "
             f"conversation, {rate:.0f} tokens/s for all"
         )
     return Group(*map(Text, lines), shown, *map(Text, tail))
+
+
+_SHADOWS = {
+    "off": "standbys get nothing",
+    "log": "standbys keep activations",
+    "shadow": "standbys compute along",
+}
+_STRATEGIES = {
+    "simple": "a loss waits for the same peer",
+    "progressive": "a loss goes to the standby, then to a new plan",
+    "parallel": "a loss goes to the standby and to a new plan at once",
+    "coordinated": "a loss goes where the coordinator says",
+}
+
+
+def _protection_line(chosen: dict[str, Any]) -> str:
+    """How answers are protected, in words."""
+    spare = ", spare peers stand by" if chosen["spare"] else ""
+    parts = [
+        f"protection {chosen['level'] or 'of its own'}: {chosen['redundancy_milli'] / 1000:g} copies{spare}",
+        _SHADOWS[chosen["shadow"]],
+        _STRATEGIES[chosen["strategy"]],
+    ]
+    return "; ".join([*parts, *([f"first {', '.join(chosen['priority'])}"] if chosen["priority"] else [])])
+
+
+def _standby_lines(stages: list[dict[str, Any]], called: dict[str, str]) -> list[str]:
+    """Who could take over which stage, and who still loads; nothing where nobody stands by for any."""
+    if not any(stage["standbys"] for stage in stages):
+        return []
+    lines = []
+    for number, stage in enumerate(stages, start=1):
+        names_of = [
+            f"{called.get(peer, peer[:8])} {'ready' if peer in stage['ready'] else 'not ready'}"
+            for peer in stage["standbys"]
+        ]
+        lines.append(f"stage {number} stands by: {', '.join(names_of) or 'nobody'}")
+    return lines
+
+
+def _left_alone(members: list[dict[str, Any]], called: dict[str, str]) -> list[str]:
+    """Whom members leave alone for a while, after it failed or was slow."""
+    by_key: dict[tuple[str, str], list[str]] = {}
+    for member in members:
+        for key, state in (member["report"] or {}).get("breakers", []):
+            by_key.setdefault((key, state), []).append(member["name"])
+    lines = []
+    for (key, state), seen_by in sorted(by_key.items()):
+        what = " to ".join(called.get(peer, peer[:8]) for peer in key.split(">"))
+        how = "is left alone by" if state == "open" else "is being tried again by"
+        lines.append(f"{what} {how} {', '.join(seen_by)}")
+    return lines
 
 
 def _less(member: dict[str, Any]) -> str:
@@ -180,7 +249,7 @@ def _row(member: dict[str, Any]) -> tuple[str, ...]:
     expected = planned and planned["weight_bytes"] + planned["overhead_bytes"] + report["kv_bytes"]
     return (
         member["name"],
-        member["stage"].replace(" standby", "s"),
+        member["stage"].replace(" standby", "s").replace(", ", " "),
         " ".join(f"{first}-{stop - 1}" for first, stop in report["runs"]) or member["status"],
         _mib(report["rss_bytes"]),
         _mib(expected) if expected else "-",

@@ -14,7 +14,6 @@ from typing import Any, Final
 import psutil
 
 from peer.errors import CannotServe
-from peer.mesh_state import ProtectionChosen
 from peer.protection import SHADOWS, Shadow
 from peer.validation.measures import Stream
 from peer.validation.questions import questions
@@ -62,7 +61,7 @@ async def measure_cost(
 async def _measured(made: Rig, shadow: Shadow, number: int, tokens: int, seed: int) -> tuple[Stream, Row]:
     coordinating = made.founder.node.coordinating
     assert coordinating is not None
-    coordinating.submit(ProtectionChosen(replace(made.shape.protection, shadow=shadow)))
+    coordinating.protect(replace(made.shape.mesh.protection, shadow=shadow))
     await made.until_whole()
     asked = questions(1, tokens, random.Random(f"{seed}/cost").random)
     await answer_all(made.founder, [replace(asked[0], tokens=WARM_TOKENS)], digests=False)

@@ -63,13 +63,17 @@ def gathered(results: Results) -> list[Seen]:
     )
     found = []
     order = [name.value for name in Name]
-    for level in sorted({run["level"] for run in runs}, key=LEVELS.index):
+    for level in sorted({run["level"] for run in runs}, key=lambda level: (_rank(level), level)):
         for scenario in order:
             mine = [run for run in runs if (run["level"], run["scenario"]) == (level, scenario)]
             if mine:
                 its = [a for a in answers if (a["level"], a["scenario"]) == (level, scenario)]
                 found.append(_seen(level, scenario, mine, its))
     return found
+
+
+def _rank(level: str) -> int:
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
 def _seen(level: str, scenario: str, runs: list[dict[str, Any]], answers: list[dict[str, Any]]) -> Seen:

@@ -20,7 +20,7 @@ from peer.validation.runner import Run
 
 FORMAT: Final = 1
 _TABLES: Final = (
-    """create table if not exists started (id bigint primary key, format integer, at timestamp, version text,
+    """create table if not exists started (id bigint primary key, format integer, begun timestamp, version text,
         machine text, level text, strategy text, protection text, seed bigint, peers integer, stages integer,
         sessions integer, tokens integer, weights text, transport text, browsers text)""",
     """create table if not exists runs (started bigint, scenario text, number integer, completed boolean,

@@ -18,9 +18,8 @@ from typing import Final
 from peer.errors import CannotServe
 from peer.joining import Founding, found
 from peer.mesh import Mesh
-from peer.mesh_state import MeshState, PlanRecord, Profile, ProtectionChosen
+from peer.mesh_state import MeshState, PlanRecord, Profile
 from peer.options import MeshOptions, PeerOptions
-from peer.protection import Protection
 from peer.validation.children import Child, How, JoinedProcess, Tab
 from peer.validation.conditions import CLEAR
 from peer.validation.injection import Injection, disturbance
@@ -45,12 +44,11 @@ class Shape:
     memory_bytes: int
     threads: int
     transport: str
-    protection: Protection
     browsers: tuple[str, ...] = ()
 
     def doubled(self, stages: int) -> bool:
         """Whether every stage must have a standby before the mesh counts as whole."""
-        protection = self.protection
+        protection = self.mesh.protection
         return protection.redundancy_milli >= 2000 or (protection.spare and self.peers >= 2 * stages)
 
 
@@ -189,8 +187,6 @@ async def rig(
             found(Founding(shape.model_id, shape.mesh, server), options, store, key)
         )
         assert founder.link is not None
-        assert founder.node.coordinating is not None
-        founder.node.coordinating.submit(ProtectionChosen(shape.protection))
         link = founder.link.url()
         how = How(link, store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
         children: dict[str, Child] = {}

@@ -23,7 +23,7 @@ from peer.mesh import SESSION_BYTES
 from peer.validation.rig import ASKER, Rig, Shape, rig
 from planner.store import Store
 
-WORKERS: Final = 4  # sessions at the same time
+WORKERS: Final = 8  # sessions at the same time
 KILLED: Final = 4  # sessions of an asker that is killed
 KILL_EVERY: Final = 160  # sessions between two such askers: they take seconds to start
 WARM_SESSIONS: Final = 60  # before the first reading: caches, arrays and bindings grow to their size once
@@ -80,7 +80,8 @@ async def soak(
                 await _lone_asker(made, store, tally)
             if tally.opened // each > (len(rows) // (shape.peers + 1)) - 1:
                 rows += await _reading(made, tally.opened, time.monotonic() - begun)
-                tell(f"{tally.opened} sessions, {tally.failed} failed")
+                why = f": {tally.reasons[-1]}" if tally.reasons else ""
+                tell(f"{tally.opened} sessions, {tally.failed} failed{why}")
         rows += await _quiet_reading(made, tally.opened, time.monotonic() - begun)
     return left_over(rows, tally, seed), rows
 
@@ -99,7 +100,7 @@ async def _some(made: Rig, count: int, tally: _Tally, seed: int) -> None:
 async def _one(made: Rig, tally: _Tally, chance: random.Random) -> None:
     mesh = made.founder
     talk = Conversation(mesh.node, mesh.text, os.urandom(SESSION_BYTES))
-    prompt = [chance.randrange(1000, 20000) for _ in range(chance.randrange(2, 40))]
+    prompt = [chance.randrange(1000, 20000) for _ in range(chance.randrange(1, 14))]
     tokens = chance.randrange(1, 5)
     cut = chance.randrange(tokens + 1) if chance.random() < 1 / 3 else -1
     tally.opened += 1

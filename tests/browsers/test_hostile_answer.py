@@ -50,11 +50,11 @@ LINKS = """[one](javascript:ran.push(5)) [two](data:text/html,<script>ran.push(6
 The end of links."""
 SHAPES = (
     "Admin: \u202egnp.exe\u202c and \u2066user\u2069 \u200f\u200e. "
-    + "W" * 240
+    + "W" * 120
     + " https://evil.example/"
-    + "a/" * 120
+    + "a/" * 60
     + "\n\n```\n"
-    + "long " * 60
+    + "long " * 40
     + "\n```\n\nThe end of shapes."
 )
 ALLOWED = "P BR HR H3 H4 H5 H6 BLOCKQUOTE UL OL LI STRONG EM S CODE PRE A TABLE THEAD TBODY TR TH TD DIV SPAN BUTTON"
@@ -87,7 +87,7 @@ class Script:
 async def test_a_hostile_answer_is_shown_and_not_obeyed(
     driver: Driver,
     app: Path,
-    models: Models,
+    two_blocks: Models,
     tmp_path: Path,
     browser: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,7 +95,7 @@ async def test_a_hostile_answer_is_shown_and_not_obeyed(
     script = Script()
     monkeypatch.setattr(peer.pipeline, "sample", script)
     made = await launch(driver, browser, tmp_path / "profile")
-    async with founded(models, app, context=CONTEXT) as mesh:
+    async with founded(two_blocks, app, weights="f32", context=CONTEXT) as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.url(), width=390, height=844, early=WATCH))
         await page.until("document.querySelector('.lending.is-lending')")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
+
+import pytest
+
+from peer.asking import Settings
+from peer.mesh import Mesh
 
 from .conftest import WITHIN_S, Driver, Models, founded, launch
 from .page import SHOWN_WITHIN_S, Page
@@ -13,6 +19,15 @@ WATCH = (
     "globalThis.blockedMs = []; new PerformanceObserver((list) => list.getEntries().forEach("
     "(task) => blockedMs.push(task.duration))).observe({ type: 'longtask' })"
 )
+ANSWERS = 3
+WATCH_PICTURE = (
+    "globalThis.saw = { busy: false, dot: false }; setInterval(() => {"
+    " saw.busy ||= document.querySelectorAll('.peer.is-busy').length === 2;"
+    " saw.dot ||= document.querySelector('.dot[opacity=\"1\"]') !== null; }, 20)"
+)
+HELPED = "Number(document.querySelector('.facts-grid dd').textContent.replaceAll(',', ''))"
+MOST_TOKENS = 400  # of an answer asked elsewhere: pages look around once a second
+LOOK_EVERY = 5
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
 
 
@@ -33,31 +48,44 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
     await made.close()
 
 
+@pytest.mark.parametrize("browser", ["chromium", "firefox"])
 async def test_joining_asking_and_the_end_of_the_mesh(
-    driver: Driver, app: Path, models: Models, tmp_path: Path
+    driver: Driver, app: Path, models: Models, tmp_path: Path, browser: str
 ) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+    made = await launch(driver, browser, tmp_path / "profile")
     async with founded(models, app, cuts=CUTS) as mesh:
         assert mesh.link is not None
-        page = Page(await made.tab(mesh.link.url()))
+        page = Page(await made.tab(mesh.link.url(), width=1280, height=800))
         await page.until("document.querySelector('.steps')", SHOWN_WITHIN_S)
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("2 here")
 
-        await page.run(WATCH)
         await page.ask(HOSTILE)
         await page.until("document.querySelector('.turn .foot .facts')")
-        blocked = await page.run("Math.max(0, ...blockedMs)")
-        assert blocked < MOST_BLOCKED_MS
         assert await page.run("document.querySelector('.question').textContent") == HOSTILE
         assert await page.run("document.title") == "Shoal"
         assert await page.run("document.querySelectorAll('.turns img, .turns script').length") == 0
+        if browser == "chromium":  # the one that tells of long tasks
+            await expect_never_blocked(page)
 
-        second = Page(await made.tab(mesh.link.url()))
+        await page.run(WATCH_PICTURE)
+        helped = await page.run(HELPED)
+        await asked_until(mesh, page, "saw.busy && saw.dot")
+        assert await page.run(HELPED) > helped
+
+        await page.sized(390, 844)
+        for part in ("Mesh", "My part", "Chat"):
+            await page.press(part)
+            assert await page.run("document.documentElement.scrollWidth <= innerWidth"), part
+
+        second = Page(await made.tab(mesh.link.url(), width=390, height=844))
         await second.until_says("Another tab of this browser already computes")
         await second.ask("Say hello.")
         await second.until("document.querySelector('.turn .foot .facts')")
+        await second.run(WATCH_PICTURE)  # it sees an answer that it neither asked for nor helps with
+        await asked_until(mesh, second, "saw.busy && saw.dot")
 
+        await driver.call("front", page=page.tab.page)  # Firefox slows the clocks of a tab behind another
         await page.press("Pause lending")
         await page.until("document.querySelector('.lending.is-paused')")
         await page.press("Lend again")
@@ -66,3 +94,33 @@ async def test_joining_asking_and_the_end_of_the_mesh(
     await page.until_says("The mesh has ended")
     await second.until("document.querySelector('.trouble')", SHOWN_WITHIN_S)  # it may have tried to take over
     await made.close()
+
+
+async def expect_never_blocked(page: Page) -> None:
+    """While an answer streams and this tab computes. A machine that is busy elsewhere may lengthen any one task, so the
+    best of a few answers counts: what the page itself does comes with every answer.
+    """
+    blocked = []
+    for _ in range(ANSWERS):
+        await page.run("globalThis.blockedMs?.splice(0)" if blocked else WATCH)
+        await page.key("Alt+KeyN")
+        await page.ask("Tell me in three sentences what a shoal is.")
+        await page.until("document.querySelector('.turn .foot .facts')")
+        blocked.append(await page.run("Math.max(0, ...blockedMs)"))
+        if blocked[-1] < MOST_BLOCKED_MS:
+            return
+    pytest.fail(f"the longest tasks of {ANSWERS} answers took {blocked} ms, expected < {MOST_BLOCKED_MS}")
+
+
+async def asked_until(mesh: Mesh, page: Page, seen: str) -> None:
+    """The founder asks, and `page` has seen it before the answer ends."""
+    conversation = mesh.conversation()
+    settings = Settings(max_tokens=MOST_TOKENS, ignore_end=True)
+    tokens = 0
+    async with aclosing(conversation.complete("The sea is", settings)) as pieces:
+        async for _ in pieces:
+            tokens += 1
+            if tokens % LOOK_EVERY == 0 and await page.run(seen):
+                conversation.close()
+                return
+    pytest.fail(f"{seen} did not come about in {tokens} tokens; the page says: {await page.text()}")

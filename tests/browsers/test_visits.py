@@ -223,27 +223,6 @@ async def test_a_paused_tab_stays_and_comes_back(
         await made.close()
 
 
-async def test_a_hidden_tab_serves_on_only_while_nobody_else_can(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
-) -> None:
-    async with founded(models, harness, cuts=(31,)) as mesh:
-        made = await launch(driver, "chromium", tmp_path / "profile")
-        tab = await lend(made, mesh)
-        await tab.run("shoal.hide(true)")
-        status = await tab.until("s.lending === 'paused'")
-        answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
-        assert len(answer["tokens"]) == 4  # its units are nowhere else
-        mesh.set_cuts(())  # now the founder alone would do
-        status = await tab.until("s.runs.length === 0")
-        assert status["lending"] == "paused"
-        answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")
-        assert len(answer["tokens"]) == 4
-        mesh.set_cuts((31,))
-        await tab.run("shoal.hide(false)")
-        await tab.until("s.lending === 'lending' && s.runs.length > 0")
-        await made.close()
-
-
 async def test_closed_and_reloaded_tabs_end_answers_clearly(
     driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:

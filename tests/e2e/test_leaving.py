@@ -20,6 +20,7 @@ from peer.errors import AnswerFailed, NoPlan
 from peer.joining import Founding, found
 from peer.mesh import Mesh
 from peer.options import MeshOptions
+from peer.protection import PRESETS, STANDARD, Protection
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
@@ -57,8 +58,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(models: Models, cuts: tuple[int, ...] | None, founder_memory: int) -> AsyncIterator[World]:
-    promise = Founding(models.ids["8bit"], MeshOptions(CONTEXT, 4, "latency", cuts), ServerOptions())
+async def world(
+    models: Models, cuts: tuple[int, ...] | None, founder_memory: int, protection: Protection = STANDARD
+) -> AsyncIterator[World]:
+    mesh = MeshOptions(CONTEXT, 4, "latency", cuts, protection)
+    promise = Founding(models.ids["8bit"], mesh, ServerOptions())
     async with AsyncExitStack() as stack:
         key = identity_from_seed(os.urandom(32))
         founding = found(promise, options("founder", founder_memory), models.store, key)
@@ -109,7 +113,7 @@ async def test_the_answer_goes_on_at_a_peer_that_holds_the_units(models: Models)
 
 
 async def test_without_another_holder_the_asker_hears_soon_and_the_mesh_answers_again(models: Models) -> None:
-    async with world(models, (31,), PLEDGE) as mesh:
+    async with world(models, (31,), PLEDGE, PRESETS["basic"]) as mesh:
         leaver = await mesh.add()
         await mesh.founder.until_serving(STANDBY_WITHIN_S)
         undisturbed = await whole(mesh.founder.conversation(), 30)

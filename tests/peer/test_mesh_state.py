@@ -233,6 +233,7 @@ def test_a_later_peer_becomes_a_standby_and_takes_over_without_loading() -> None
 
 def test_without_a_holder_there_is_no_route_until_somebody_loads() -> None:
     mesh = Mesh(cuts=(3,))
+    mesh.submit(ProtectionChosen(Protection(1000, False)))
     mesh.join("a", 200)
     assert "2 peers" in mesh.core.state.refused
     mesh.join("b", 200)

@@ -391,6 +391,7 @@ GOOD_REPORT: dict[str, Any] = {
     "tokens_per_s_milli": 3,
     "runs": [[0, 2]],
     "rtt_us": {"a": 5},
+    "breakers": [["a", "open"], ["a>b", "half-open"]],
     "name": "a",
     "agent": "shoal",
 }
@@ -405,6 +406,11 @@ GOOD_REPORT: dict[str, Any] = {
         {"rtt_us": []},
         {"rtt_us": {"a": "b"}},
         {"tokens": -1},
+        {"breakers": {}},
+        {"breakers": [["a"]]},
+        {"breakers": [["a", "ajar"]]},
+        {"breakers": [[1, "open"]]},
+        {"breakers": [["a", "open"]] * 2000},
     ],
 )
 def test_a_status_of_the_wrong_shape_is_no_status(change: dict[str, Any]) -> None:

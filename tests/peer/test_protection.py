@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from peer.errors import BadCommand
-from peer.protection import LEVELS, PRESETS, SHADOWS, STANDARD, Protection, check_protection, level_of
+from peer.options import redundancy, unit_names
+from peer.protection import (
+    LEVELS,
+    PRESETS,
+    SHADOWS,
+    STANDARD,
+    Protection,
+    check_protection,
+    chosen,
+    level_of,
+)
 
 
 def test_levels_rise() -> None:
@@ -24,6 +35,35 @@ def test_what_nobody_chose_is_the_level_standard() -> None:
     assert Protection() == STANDARD == PRESETS["standard"]
     assert [level_of(preset) for preset in PRESETS.values()] == list(LEVELS)
     assert level_of(replace(STANDARD, together=False)) is None
+
+
+def test_each_setting_can_be_given_alone() -> None:
+    assert [chosen(level) for level in LEVELS] == list(PRESETS.values())
+    assert chosen("high", redundancy_milli=1500) == replace(
+        PRESETS["high"], redundancy_milli=1500, spare=False
+    )
+    assert chosen("basic", None, "shadow", "parallel", ("head",)) == replace(
+        PRESETS["basic"], shadow="shadow", strategy="parallel", priority=("head",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "milli"), [("1", 1000), ("1.5", 1500), ("2.0", 2000), ("8", 8000), ("1.2345", 1234)]
+)
+def test_copies_as_people_type_them(typed: str, milli: int) -> None:
+    assert redundancy(typed) == milli
+
+
+@pytest.mark.parametrize("typed", ["", "0.9", "8.1", "two", "nan", "inf", "-1", "1e400"])
+def test_copies_that_make_no_sense_are_refused(typed: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"half of the stages doubled"):
+        redundancy(typed)
+
+
+def test_units_as_people_type_them() -> None:
+    assert unit_names("head, embed,") == ("head", "embed")
+    with pytest.raises(argparse.ArgumentTypeError, match="embed,head"):
+        unit_names(" ,")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 VECTORS = Path(__file__).parents[1] / "vectors"
 
 
-@pytest.mark.parametrize("name", ["breakers", "kv_slots", "mesh_state", "pipeline", "session", "text"])
+@pytest.mark.parametrize(
+    "name", ["breakers", "kv_slots", "mesh_state", "pipeline", "session", "text", "transactions"]
+)
 def test_vectors_are_up_to_date(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(VECTORS))
     maker = runpy.run_path(str(VECTORS / f"make_{name}.py"))

@@ -266,6 +266,16 @@ def test_without_an_idle_peer_a_survivor_with_room_takes_a_second_place() -> Non
     ]
 
 
+def test_the_places_named_first_choose_first() -> None:
+    request, stages = four(1000, False, *FULL, 500, 500)
+    slow = tuple(replace(p, step_s=0.1) if p.peer == "e" else p for p in request.peers)
+    left = replace(request, peers=tuple(p for p in slow if p.peer not in "ab"))
+    for order, heirs in (((0, 1), ("f", "e")), ((1, 0), ("e", "f"))):
+        found = redundancy.takeovers(left, stages, order)
+        assert found is not None
+        assert tuple(stage.peer for stage in found[:2]) == heirs
+
+
 def test_the_fewest_bytes_move_of_all_plans() -> None:
     compared = 0
     for seed in range(120):

@@ -20,6 +20,11 @@
  * │   ├── AnswerFailed         an answer broke off, and why
  * │   ├── CannotServe          this peer cannot load or run what the plan gave it
  * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
+ * ├── TransactionError         a step of an operation that does not follow from those before
+ * │   ├── AlreadyBegun         another operation on the same thing is under way
+ * │   ├── NotBegun             the end of an operation that was not begun
+ * │   ├── NotAllowed           the thing does not stand so that the operation can begin, or too many are there
+ * │   └── WrongRecord          a line of the transaction log that no peer can have written
  * ├── SamplingError            settings or logits that no token can be drawn from
  * │   ├── BadSampling          a setting out of its range
  * │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
@@ -92,6 +97,22 @@ export class CannotServe extends MeshError {
 }
 export class DeviceLost extends MeshError {
   override readonly name = 'DeviceLost';
+}
+
+export class TransactionError extends PeerError {
+  override readonly name: string = 'TransactionError';
+}
+export class AlreadyBegun extends TransactionError {
+  override readonly name = 'AlreadyBegun';
+}
+export class NotBegun extends TransactionError {
+  override readonly name = 'NotBegun';
+}
+export class NotAllowed extends TransactionError {
+  override readonly name = 'NotAllowed';
+}
+export class WrongRecord extends TransactionError {
+  override readonly name = 'WrongRecord';
 }
 
 export class SamplingError extends PeerError {

@@ -108,6 +108,12 @@ export class Fetcher {
     return made;
   }
 
+  /** Whether this browser keeps every piece of `refs`. */
+  async keeps(refs: readonly BlobRef[]): Promise<boolean> {
+    for (const hash of refs.flatMap(({ pieces }) => pieces)) if (!(await this.cache.has(hash))) return false;
+    return true;
+  }
+
   private async fromSources(ref: BlobRef, index: number, signal: AbortSignal): Promise<Bytes> {
     const hash = ref.pieces[index] ?? '';
     let trouble = 'nobody has it';

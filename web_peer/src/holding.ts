@@ -4,15 +4,18 @@
  */
 
 import { textOf } from './engine';
-import { ConnectFailed, ConnectionLost, PeerError } from './errors';
+import { CannotServe, ConnectFailed, ConnectionLost, PeerError } from './errors';
 import type { FetchProgress } from './fetch';
 import { type PlanRecord, type Run, runKey, serving } from './mesh_state';
 import type { Node } from './node';
 import type { PlanStages } from './pipeline';
 import type { Serving } from './serving';
+import type { Operation } from './transaction_records';
+import type { Journal } from './transaction_store';
 
 const REMEMBERED_PLANS = 4; // sessions may open over a plan that was replaced a moment ago
 const DRAIN_MS = 20_000; // how long answers may keep units loaded that no plan wants any more
+const KEPT_MS = 30_000; // how long units that were held before a reload wait for a plan that wants them
 const LOOK_MS = 250;
 const REPORT_AGAIN_MS = 1000; // after a report that did not arrive
 
@@ -31,6 +34,10 @@ export class Holding {
   private readonly slots: number;
   private readonly report: (runs: readonly Run[]) => Promise<void>;
   private readonly events: HoldingEvents;
+  private readonly journal: Journal; // loads and unloads are begun and ended in it
+  private kept: readonly Run[] = []; // held before a reload, and not yet given up
+  private keptSince: number | null = null; // the last plan's version when this tab was measured
+  private givenBack: (() => void)[] = [];
   private readonly plans = new Map<number, PlanRecord>();
   private reported: string | null = null;
   private changed: (() => void) | null = null;
@@ -44,12 +51,28 @@ export class Holding {
     slots: number,
     report: (runs: readonly Run[]) => Promise<void>,
     events: HoldingEvents,
+    journal: Journal,
   ) {
     this.node = node;
     this.serving = runs;
     this.slots = slots;
     this.report = report;
     this.events = events;
+    this.journal = journal;
+  }
+
+  /**
+   * Loads these too, until a plan is made that could have wanted them. Before `start`; resolves when they are loaded or
+   * given up, and the coordinator knows.
+   */
+  keep(runs: readonly Run[]): Promise<void> {
+    this.kept = runs;
+    const keys = new Set(runs.map(runKey));
+    for (const run of this.journal.core.kept) if (!keys.has(runKey(run))) this.journal.giveUp(run);
+    return new Promise((resolve) => {
+      if (runs.length === 0) resolve();
+      else this.givenBack.push(resolve);
+    });
   }
 
   /** Begins to follow the state. */
@@ -75,6 +98,7 @@ export class Holding {
   close(): void {
     this.node.onState.delete(this.stateChanged);
     this.ended.abort();
+    this.tellGivenBack();
     this.changed?.();
     this.serving.close();
   }
@@ -118,20 +142,16 @@ export class Holding {
 
   /** One load or unload; asks to be called again while there is more to do. */
   private async step(): Promise<void> {
+    this.lookAtKept();
     const wanted = this.wanted();
     const keys = new Set(wanted.map(runKey));
     const loaded = new Set(this.serving.runs.map(runKey));
     for (const run of this.serving.runs) {
-      if (!keys.has(runKey(run)) && (await this.drained(run))) {
-        this.node.perform(this.node.core.drop(run));
-        this.serving.unload(run);
-        this.tellCore();
-      }
+      if (!keys.has(runKey(run))) await this.unload(run);
     }
     const next = this.leaving ? undefined : wanted.find((run) => !loaded.has(runKey(run)));
     if (next !== undefined) {
-      const progress = (of: FetchProgress): void => this.events.progress(next, of);
-      await this.serving.load(next, progress, this.ended.signal);
+      await this.load(next);
       this.tellCore();
       this.due = true;
     }
@@ -149,6 +169,69 @@ export class Holding {
       this.reported = key;
       this.events.reported(held);
     }
+    const here = new Set(held.map(runKey));
+    if (this.kept.every((run) => here.has(runKey(run)))) this.tellGivenBack();
+  }
+
+  private async load(run: Run): Promise<void> {
+    const operation: Operation = { kind: 'load', ...run };
+    await this.journal.begin(operation);
+    try {
+      const progress = (of: FetchProgress): void => this.events.progress(run, of);
+      await this.serving.load(run, progress, this.ended.signal);
+    } catch (error) {
+      this.journal.rollBack(operation);
+      const isKept = this.kept.some((each) => runKey(each) === runKey(run));
+      if (!isKept || !(error instanceof CannotServe)) throw error;
+      this.kept = this.kept.filter((each) => runKey(each) !== runKey(run)); // a plan that wants it has it loaded again
+      return;
+    }
+    if (this.serving.runs.some((each) => runKey(each) === runKey(run))) this.journal.commit(operation);
+    else this.journal.rollBack(operation); // the GPU refused it
+  }
+
+  private async unload(run: Run): Promise<void> {
+    const operation = this.wayOut(run);
+    await this.journal.begin(operation);
+    if (!(await this.drained(run))) {
+      this.journal.rollBack(operation);
+      return;
+    }
+    this.node.perform(this.node.core.drop(run));
+    this.serving.unload(run);
+    this.journal.commit(operation);
+    this.tellCore();
+  }
+
+  /** Whether these units go to another peer, or are just wanted no longer. */
+  private wayOut({ first, stop }: Run): Operation {
+    const { state, me } = this.node;
+    const stages = serving(state)?.stages ?? [];
+    const taker = stages.find((stage) => stage.first <= first && first < stage.stop && stage.primary !== me);
+    return taker === undefined
+      ? { kind: 'unload', first, stop }
+      : { kind: 'migrate', first, stop, peer: taker.primary };
+  }
+
+  /** Gives up what was kept once a plan is made that knew of it, or nobody made one for long. */
+  private lookAtKept(): void {
+    const { state, me } = this.node;
+    const status = state.members.get(me)?.status ?? 'joining';
+    if (this.kept.length === 0 || status === 'joining') return;
+    if (this.keptSince === null) {
+      this.keptSince = state.lastVersion;
+      const late = setTimeout(() => {
+        this.kept = [];
+        this.look();
+      }, KEPT_MS);
+      this.ended.signal.addEventListener('abort', () => clearTimeout(late));
+    } else if (state.lastVersion > this.keptSince) {
+      this.kept = [];
+    }
+  }
+
+  private tellGivenBack(): void {
+    for (const tell of this.givenBack.splice(0)) tell();
   }
 
   private wanted(): readonly Run[] {
@@ -165,7 +248,9 @@ export class Holding {
     const ready = state.proposed === null && serving(state) !== null;
     const loaded = new Set(this.serving.runs.map(runKey));
     const standby = [...later].filter(([key]) => !first.has(key) && (ready || loaded.has(key)));
-    return [...first.values(), ...standby.map(([, run]) => run)];
+    const planned = [...first.values(), ...standby.map(([, run]) => run)];
+    const keys = new Set(planned.map(runKey));
+    return [...planned, ...this.kept.filter((run) => !keys.has(runKey(run)))];
   }
 
   /** Waits until no answer uses `run`; false when the plan wants it again meanwhile. */

@@ -12,7 +12,7 @@ import type { Fetcher } from './fetch';
 import { toHex } from './fields';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
-import type { Manifest } from './manifest';
+import { blobsOf, type Manifest } from './manifest';
 import { abilities, candidate } from './measure';
 import {
   isAway,
@@ -30,8 +30,10 @@ import type { Room } from './runtime_messages';
 import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
 import type { Text } from './text';
+import { Journal } from './transaction_store';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
+const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
 const METER_MS = 500;
 const SESSION_BYTES = 16;
@@ -95,11 +97,13 @@ export class Mesh {
   private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
   private going = false; // this membership ends
   private holding: Holding | null = null;
+  private journal = new Journal();
   private model: Text | null = null;
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
   private returning: Returning | null = null;
+  private couldNot = ''; // why units could not be loaded, last
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
 
@@ -242,6 +246,7 @@ export class Mesh {
     this.ended = why;
     this.over.abort();
     this.holding?.close();
+    void this.journal.close();
     this.client.close();
     void this.node.close(why);
     for (const listener of this.whenEnded.splice(0)) listener();
@@ -285,25 +290,53 @@ export class Mesh {
       (run, text) => this.lost(run, text),
     );
     this.node.serving = this.serving;
-    this.holding = new Holding(this.node, this.serving, model.sessions, (runs) => this.reportHeld(runs), {
-      progress: (run, of) => {
-        const detail = `units ${run.first}-${run.stop - 1}`;
-        const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;
-        this.setPhase({ step: 'fetch', detail, done, total, perSecond, leftS });
+    this.journal = await Journal.open(`${this.node.me}:${model.model}`, (text) => this.events.notice(text));
+    if (this.ended !== null) return this.journal.close();
+    this.holding = new Holding(
+      this.node,
+      this.serving,
+      model.sessions,
+      (runs) => this.reportHeld(runs),
+      {
+        progress: (run, of) => {
+          const detail = `units ${run.first}-${run.stop - 1}`;
+          const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;
+          this.setPhase({ step: 'fetch', detail, done, total, perSecond, leftS });
+        },
+        reported: () => {
+          const { state, me } = this.node;
+          const plan = state.proposed ?? state.plan;
+          if (plan?.stages.some(({ primary }) => primary === me) === true) this.setPhase(phaseOf('ready'));
+          this.events.changed();
+        },
+        failed: (text) => {
+          this.cannotLend(text);
+        },
       },
-      reported: () => {
-        const { state, me } = this.node;
-        const plan = state.proposed ?? state.plan;
-        if (plan?.stages.some(({ primary }) => primary === me) === true) this.setPhase(phaseOf('ready'));
-        this.events.changed();
-      },
-      failed: (text) => {
-        this.cannotLend(text);
-      },
-    });
+      this.journal,
+    );
+    const followProtection = (): void => this.journal.turn(this.node.state.protection.transactions);
+    followProtection();
+    this.node.onState.add(followProtection);
+    const before = this.journal.kept ? await this.heldBefore(fetcher, manifest, profile.memoryBytes) : [];
+    const heldAgain = this.holding.keep(before);
     this.holding.start();
     this.setLending({ kind: 'lending' });
+    await Promise.race([heldAgain, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
     await this.tellMeasured(profile);
+  }
+
+  /** The runs of units that this tab held when it ended, of which this browser still keeps every piece. */
+  private async heldBefore(fetcher: Fetcher, manifest: Manifest, memoryBytes: number): Promise<Run[]> {
+    const found: Run[] = [];
+    let left = memoryBytes;
+    for (const { first, stop } of this.journal.recovered.held) {
+      if (stop > manifest.units.length) continue;
+      const blobs = blobsOf(manifest, first, stop);
+      left -= blobs.reduce((sum, { bytes }) => sum + bytes, 0);
+      if (left >= 0 && (await fetcher.keeps(blobs))) found.push({ first, stop });
+    }
+    return found;
   }
 
   /** Reports this peer's profile and its links to the other members that compute. */
@@ -382,8 +415,13 @@ export class Mesh {
     const plan = serving(state);
     const needed = plan !== null && routeOf(plan).includes(coordinator);
     const back = await returning.search(state.members.get(coordinator)?.name ?? '', needed, this.signal);
-    if (back) this.holding?.forgetReport();
-    else this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+    if (!back) {
+      this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+      return;
+    }
+    this.holding?.forgetReport();
+    // What could not be fetched while the mesh was away may be there again.
+    if (this.lending.kind === 'paused' && this.lending.why === this.couldNot) await this.resume();
   }
 
   private async enterAgain(enter: () => Promise<void>): Promise<void> {
@@ -406,6 +444,7 @@ export class Mesh {
   }
 
   private cannotLend(text: string): void {
+    this.couldNot = text;
     this.events.notice(text);
     void this.pause(text).catch(() => undefined);
   }

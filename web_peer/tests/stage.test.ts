@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 
+import { DeviceLost } from '../src/errors';
 import type { Execution } from '../src/execution';
 import type { KvSlots, Move, Span } from '../src/kv_slots';
 import type { Architecture } from '../src/manifest';
@@ -20,6 +21,7 @@ class AddsOne implements Execution {
   readonly calls: string[] = [];
   result = 1; // what is added
   broken = false;
+  lost = false;
   during: (() => void) | null = null;
   readonly hasEmbed: boolean;
   readonly hasHead: boolean;
@@ -68,6 +70,7 @@ class AddsOne implements Execution {
   private async run(hidden: Float32Array): Promise<Float32Array> {
     await tick();
     this.during?.();
+    if (this.lost) throw new DeviceLost('the GPU device is gone');
     if (this.broken) throw new Error('out of memory');
     return hidden.map((value) => value + this.result);
   }
@@ -274,6 +277,17 @@ describe('a middle stage', () => {
     expect(await all()).toEqual([]);
     expect(stage.lengths()).toEqual(new Map());
   });
+});
+
+test.each([
+  ['a prompt', 3],
+  ['a decode', 1],
+])('%s that breaks off with its device is not refused: somebody else computes it again', async (_, count) => {
+  const lost = new AddsOne(false, false);
+  lost.lost = true;
+  const stage = new Stage(lost, architecture, { slots: 2, context: 64 });
+  stage.submit(step('a', 0, count));
+  await expect(stage.turn()).rejects.toThrow(DeviceLost);
 });
 
 describe('a whole model', () => {

@@ -10,7 +10,7 @@ import { Icon, Mark } from './icons';
 import { isGettingReady, JoiningSteps } from './joining_card';
 import { type Block, GrowingMarkdown } from './markdown';
 import { sayable, spoken } from './spoken';
-import type { AnswerFacts, Turn, View } from './view';
+import type { AnswerFacts, MeshView, Turn, View } from './view';
 import { rateText } from './words';
 
 const AT_END_PX = 48; // this close to the end counts as being there: the text then follows
@@ -204,6 +204,16 @@ export function Conversation({ view }: { view: View }) {
   );
 }
 
+function whoRuns({ members, model }: MeshView, lending: number): string {
+  if (lending > 1) {
+    return `${lending} machines run ${model} for everyone here. What you ask goes straight from one to the next, through no server.`;
+  }
+  const alone = members.some(({ you, holds }) => you && holds.length > 0);
+  return alone
+    ? `This tab runs all of ${model} by itself. Invite someone to share the work: what is asked then goes straight from one machine to the next, through no server.`
+    : `One machine runs ${model} for everyone here. What you ask goes straight to it, through no server.`;
+}
+
 function Empty({ view }: { view: View }) {
   const mesh = view.mesh.value;
   if (isGettingReady(view)) {
@@ -222,7 +232,7 @@ function Empty({ view }: { view: View }) {
       <h2>Ask together</h2>
       <p>
         {mesh.answers
-          ? `${lending === 1 ? 'One machine runs' : `${lending} machines run`} ${mesh.model} for everyone here. What you ask goes straight from one to the next, through no server.`
+          ? whoRuns(mesh, lending)
           : `${mesh.whyNot || 'The model is getting ready.'} You can already write your question.`}
       </p>
       <div class="starters">

@@ -49,8 +49,6 @@ export interface Harness {
   pause(): Promise<void>;
   resume(): Promise<void>;
   leave(): Promise<void>;
-  /** As if the person looked at another tab, or came back. */
-  hide(hidden: boolean): void;
   /** Flips a bit of one kept piece; whether there was one. */
   spoil(): Promise<boolean>;
   /** Acts as a page of another protocol version from now on. */
@@ -167,14 +165,6 @@ window.shoal = {
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),
   leave: async () => tab?.leave(),
-  hide: (hidden) => {
-    // Headless pages are never hidden.
-    Object.defineProperty(document, 'visibilityState', {
-      configurable: true,
-      get: () => (hidden ? 'hidden' : 'visible'),
-    });
-    document.dispatchEvent(new Event('visibilitychange'));
-  },
   spoil: async () => {
     const database = await openDB('shoal-pieces');
     const keys = await database.getAllKeys('pieces');

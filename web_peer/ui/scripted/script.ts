@@ -275,7 +275,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       {
         id: 2,
         question: QUESTION,
-        answer: ANSWER.slice(0, 420),
+        answer: ANSWER.slice(0, ANSWER.indexOf(' default')),
         state: { kind: 'streaming', stalled: false },
       },
     ],

@@ -1,0 +1,171 @@
+"""A tab that is hidden, frozen, offline or low on battery says so to the coordinator, and lends again afterwards.
+
+Real Chromium: tabs go to the back of their window, the page is frozen by the browser, the network is gone for it. Only
+what the battery says is made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from peer.asking import Delta, Settings
+from peer.commands.watching import snapshot
+from peer.joining import join
+from peer.mesh import Mesh
+from peer.options import PeerOptions
+from planner.store import Store
+
+from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
+
+PROMPT = "The capital of France is"
+TOKENS = 12
+BATTERY = """
+globalThis.battery = Object.assign(new EventTarget(), { level: 1, charging: true });
+Object.defineProperty(Navigator.prototype, 'getBattery', { value: async () => globalThis.battery });
+globalThis.setBattery = (level, charging) => {
+  Object.assign(battery, { level, charging });
+  battery.dispatchEvent(new Event('levelchange'));
+  battery.dispatchEvent(new Event('chargingchange'));
+};
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The tab that lends, and another one of the same window."""
+
+    browser: Browser
+    tab: TabInBrowser
+    other: TabInBrowser
+
+    async def do(self, op: str, **arguments: object) -> None:
+        await self.tab.driver.call(op, page=self.tab.page, **arguments)
+
+    async def look_away(self) -> None:
+        await self.other.driver.call("front", page=self.other.page)
+
+    async def look_back(self) -> None:
+        await self.do("front")
+
+    async def freeze(self) -> None:
+        await self.do("lifecycle", state="frozen")
+
+    async def thaw(self) -> None:
+        await self.do("lifecycle", state="active")
+        await self.look_away()  # the browser froze it as a hidden page, but believes that it is in front
+        await self.look_back()
+
+    async def unplug(self) -> None:
+        await self.do("offline", offline=True)
+
+    async def plug_in(self) -> None:
+        await self.do("offline", offline=False)
+
+    async def run_down(self) -> None:
+        await self.tab.run("setBattery(0.19, false)")
+
+    async def charge(self) -> None:
+        await self.tab.run("setBattery(0.19, true)")
+
+
+@dataclass(frozen=True, slots=True)
+class Surrounding:
+    """What comes over the tab and goes again; how the coordinator knows it meanwhile."""
+
+    begins: Callable[[Machine], Awaitable[None]]
+    ends: Callable[[Machine], Awaitable[None]]
+    status: str
+    reason: str
+
+
+SURROUNDINGS = {
+    "hidden": Surrounding(Machine.look_away, Machine.look_back, "draining", "the tab is hidden"),
+    "battery": Surrounding(Machine.run_down, Machine.charge, "draining", "the battery is low"),
+    "offline": Surrounding(Machine.unplug, Machine.plug_in, "paused", "the network is gone"),
+    "frozen": Surrounding(Machine.freeze, Machine.thaw, "paused", "the browser froze the tab"),
+}
+
+
+async def tokens_of(mesh: Mesh) -> list[int]:
+    conversation = mesh.conversation()
+    pieces = conversation.complete(PROMPT, Settings(max_tokens=TOKENS, ignore_end=True))
+    found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+    conversation.close()
+    return found
+
+
+@asynccontextmanager
+async def python_peer(mesh: Mesh, store: Store) -> AsyncIterator[Mesh]:
+    """One that can hold the whole model; it leaves politely."""
+    assert mesh.link is not None
+    options = PeerOptions("python", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
+    async with join(mesh.link.url(), options, store, compute=True) as peer:
+        yield peer
+        await peer.leave()
+
+
+async def stands(mesh: Mesh, peer: str, status: str, reason: str = "") -> None:
+    """Waits until `shoal status` shows that the coordinator knows `peer` so."""
+    found: tuple[str, str] | None = None
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while found != (status, reason):
+                shown = [one for one in (await snapshot(mesh))["members"] if one["peer"] == peer]
+                found = (shown[0]["status"], shown[0]["reason"]) if shown else None
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"expected the tab as {status!r}, {reason!r}, it is {found}")
+
+
+async def held_by(mesh: Mesh, *peers: str) -> None:
+    """Waits until a plan over exactly these serves."""
+
+    def so() -> bool:
+        plan = mesh.node.state.serving()
+        return mesh.node.state.proposed is None and plan is not None and set(plan.route) == set(peers)
+
+    assert await mesh.node.until(lambda _: so(), WITHIN_S), mesh.node.state
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+async def test_a_tab_lends_less_while_it_must(
+    driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path, name: str
+) -> None:
+    surrounding = SURROUNDINGS[name]
+    async with founded(two_blocks, harness, weights="f32", memory=0) as mesh:
+        assert mesh.link is not None
+        browser = await launch(driver, "chromium", tmp_path / "profile")
+        other = await browser.tab(mesh.link.server)
+        machine = Machine(browser, await browser.tab(mesh.link.server, early=BATTERY), other)
+        status = await machine.tab.join(mesh.link.url(), lends=True)
+        assert status["state"] == "in", status
+        tab = status["me"]
+        await held_by(mesh, tab)
+        await stands(mesh, tab, "measured")
+        right = await tokens_of(mesh)
+        assert len(right) == TOKENS
+
+        await surrounding.begins(machine)
+        await stands(mesh, tab, surrounding.status, surrounding.reason)
+        if surrounding.status == "draining":  # a mesh is never left without its only peer
+            await held_by(mesh, tab)
+            assert await tokens_of(mesh) == right
+        else:
+            assert mesh.node.state.serving() is None
+
+        async with python_peer(mesh, two_blocks.store) as python:
+            await held_by(mesh, python.node.me)
+            if surrounding.status == "draining":
+                await machine.tab.until("s.runs.length === 0 && s.lending === 'paused'")
+            assert await tokens_of(mesh) == right
+            await surrounding.ends(machine)
+            await stands(mesh, tab, "measured")
+        await held_by(mesh, tab)
+        assert await tokens_of(mesh) == right
+        await browser.close()

@@ -1,0 +1,99 @@
+"""What `shoal status` says about protection: the level, who could take over, and whom members leave alone."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from peer.commands.watching import snapshot, view
+from peer.mesh import Mesh
+from peer.mesh_state import (
+    MemberJoined,
+    MemberMeasured,
+    MeshState,
+    ModelChosen,
+    PlanActivated,
+    PlanProposed,
+    PlanRecord,
+    PlanStage,
+    Profile,
+    ProtectionChosen,
+    UnitsHeld,
+    apply,
+)
+from peer.protection import PRESETS, chosen
+
+REPORT = {
+    **dict.fromkeys(("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes", "sessions", "active"), 1 << 20),
+    "tokens_per_s_milli": 0,
+    "runs": [[0, 2]],
+    "rtt_us": {},
+    "breakers": [],
+}
+
+
+class Watched:
+    """As much of a member as `snapshot` looks at."""
+
+    manifest = None
+
+    def __init__(self, state: MeshState, reports: dict[str, Any]) -> None:
+        self.node = self
+        self.me, self.state, self._reports = "a", state, reports
+
+    async def status(self) -> dict[str, Any]:
+        return self._reports
+
+
+def mesh_state() -> MeshState:
+    profile = Profile(1 << 30, 0, {}, {}, {}, 1, "cpu", 1)
+    stages = (PlanStage(0, 2, "a", ("b", "c")), PlanStage(2, 4, "b"))
+    state = apply(MeshState(term=1), ModelChosen("m" * 64, "toy", 4, 128, 2, "latency"))
+    for peer in "abc":
+        state = apply(state, MemberJoined(peer, {"a": "Ada", "b": "Bo", "c": "Cy"}[peer], True))
+        state = apply(state, MemberMeasured(peer, profile, ()))
+    for command in (
+        PlanProposed(PlanRecord(1, stages, 1, 1)),
+        UnitsHeld("a", ((0, 2),)),
+        UnitsHeld("b", ((0, 2), (2, 4))),
+        PlanActivated(1),
+    ):
+        state = apply(state, command)
+    return state
+
+
+async def shown(state: MeshState, reports: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    data = await snapshot(Watched(state, reports))  # type: ignore[arg-type]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(view(data))
+    return data, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+async def test_protection_standbys_and_breakers_are_shown() -> None:
+    assert Mesh.status  # what Watched stands for
+    alone = {**REPORT, "breakers": [["c", "open"], ["a>b", "half-open"]]}
+    data, text = await shown(mesh_state(), {"a": alone, "b": {**REPORT, "breakers": [["c", "open"]]}})
+    assert data["protection"]["level"] == "standard"
+    assert data["plan"]["stages"][0]["ready"] == ["b"]
+    assert [member["stage"] for member in data["members"]] == ["1", "1 standby", "2, 1 standby"]
+    for line in (
+        "protection standard: 1.5 copies, spare peers stand by; standbys keep activations; "
+        "a loss goes to the standby, then to a new plan",
+        "stage 1 stands by: Bo ready, Cy not ready",
+        "stage 2 stands by: nobody",
+        "Ada to Bo is being tried again by Ada",
+        "Cy is left alone by Ada, Bo",
+    ):
+        assert line in text
+
+
+async def test_every_level_and_settings_given_alone_are_said_in_words() -> None:
+    for level in PRESETS:
+        _, text = await shown(apply(mesh_state(), ProtectionChosen(PRESETS[level])), {})
+        assert f"protection {level}: " in text
+    own = chosen("high", 1250, priority=("head",))
+    _, text = await shown(apply(mesh_state(), ProtectionChosen(own)), {})
+    assert "protection of its own: 1.25 copies; standbys compute along" in text
+    assert "first head" in text
