@@ -95,7 +95,10 @@ def test_channels() -> None:
         (Probe(1, bytes(1024 * 1024 + 1)), OversizeFrame),
         (Step(SESSION, 0, 0, 0, 2, 0, tensor_of(np.zeros((1, 4), np.float32))), WrongField),
         (
-            Open(SESSION, 0, 0, (), 0, "", 0, 0, 0, (), (), 0, tuple(range(MAX_HISTORY + 1))),
+            Open(
+                *(SESSION, 0, 0, (), 0, "", 0, 0, 0, (), (), 0, 0, 0, 0, 0, (), (), ()),
+                tuple(range(MAX_HISTORY + 1)),
+            ),
             WrongField,
         ),
     ],
@@ -107,7 +110,8 @@ def test_encode_refuses_what_the_receiver_would(frame: Frame, error: type[FrameE
 
 
 def test_the_longest_history_fits() -> None:
-    opened = Open(SESSION, 0, 0, (), 0, "", 0, 0, 0, (), (), 0, tuple(range(MAX_HISTORY)))
+    known = (SESSION, 0, 0, (), 0, "", 0, 0, 0, (), (), 0, 0, 0, 0, 0, (), (), ())
+    opened = Open(*known, tuple(range(MAX_HISTORY)))
     assert decode(encode(opened)) == opened
 
 

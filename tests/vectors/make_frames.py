@@ -22,8 +22,10 @@ from peer.frames import (
     Channel,
     Credit,
     Entry,
+    Feed,
     Frame,
     Hello,
+    Here,
     Open,
     Piece,
     PieceRequest,
@@ -38,6 +40,7 @@ from peer.frames import (
     Snapshot,
     Step,
     Token,
+    Where,
     channel_of,
     decode,
     encode,
@@ -48,8 +51,8 @@ PATH = Path(__file__).with_name("frames.json")
 SESSION = bytes(range(16))
 
 FRAMES: tuple[Frame, ...] = (
-    Hello(1, "mfrggzdfmztwq2lk", "Ada's laptop", "shoal/0.1 (aiortc)"),
-    Hello(1, "", "", ""),
+    Hello(2, "mfrggzdfmztwq2lk", "Ada's laptop", "shoal/0.1 (aiortc)"),
+    Hello(2, "", "", ""),
     Ping(0),
     Ping(MAX_INT),
     Pong(255),
@@ -63,12 +66,18 @@ FRAMES: tuple[Frame, ...] = (
     Response(8, 404, "no such model", b"null"),
     Entry(3, 12, b'{"do":"join"}'),
     Snapshot(3, 12, b"{}"),
-    Open(SESSION, 1, 4, ("a", "b", "c"), 1, "a", 0, 45, 200, (0, -1, 950000), (2,), 0, (1, 2, 49151)),
-    Open(bytes(16), 0, 0, (), 0, "", 0, 0, 0, (), (), 0, ()),
-    Open(SESSION, 2, 4, ("a",), 0, "a", 300, 20, 64, (800000,), (2, 0), 2, tuple(range(0, 70000, 500))),
-    Step(SESSION, 1, 4, 45, 1, 1, Tensor(Dtype.FLOAT32, (1, 3), bytes.fromhex("0000803f000000c00000003f"))),
-    Step(SESSION, 1, 4, 0, 3, 0, Tensor(Dtype.INT32, (3,), bytes.fromhex("01000000ffbf00007f000000"))),
-    Step(SESSION, 1, 4, 0, 2, 0, Tensor(Dtype.FLOAT32, (2, 0), b"")),
+    Open(
+        *(SESSION, 1, 4, ("a", "b", "c"), 1, "a", 0, 45, 200, (0, -1, 950000), (2,), 0),
+        *(0, 1, 0, 0, (45,), (), (), (1, 2, 49151)),
+    ),
+    Open(bytes(16), 0, 0, (), 0, "", 0, 0, 0, (), (), 0, 0, 0, 0, 0, (), (), (), ()),
+    Open(
+        *(SESSION, 7, 4, ("a", "b"), 1, "c", 319, 320, 64, (800000,), (2, 0), 2),
+        *(1, 6, 2, 300, (45, 255, 18, 2), (0, 1), ("d", "a"), tuple(range(0, 70000, 500))),
+    ),
+    Step(SESSION, 1, 1, 45, 1, 1, Tensor(Dtype.FLOAT32, (1, 3), bytes.fromhex("0000803f000000c00000003f"))),
+    Step(SESSION, 1, 0, 0, 3, 0, Tensor(Dtype.INT32, (3,), bytes.fromhex("01000000ffbf00007f000000"))),
+    Step(SESSION, 1, 63, 0, 2, 0, Tensor(Dtype.FLOAT32, (2, 0), b"")),
     Token(SESSION, 1, 46, 284, 0),
     Token(SESSION, 1, 2**31, 2**31 - 1, 2),
     Refuse(SESSION, 1, 2, 46, 40, 1, "expected position 40"),
@@ -78,6 +87,9 @@ FRAMES: tuple[Frame, ...] = (
     ProbeAck(1, 64),
     Bundle((3, 1), b"abcd"),
     Bundle((), b""),
+    Feed(SESSION, 2, 1, 300),
+    Where(SESSION, 2, 0),
+    Here(SESSION, 2, 1, 320, 300, 2**40),
     PieceRequest(3, bytes(range(32)), 2**22 - 9, 9),
     Piece(3, 0, b"weights"),
     Piece(2**40, 1, b""),
@@ -109,7 +121,8 @@ def framed(header: str, payload: str = "") -> bytes:
 
 SESSION_HEX = "c410" + SESSION.hex()
 STEP = "9921" + SESSION_HEX
-OPEN = "9d20" + SESSION_HEX + "010190"
+OPEN = "dc001420" + SESSION_HEX + "010190"
+TURN = "00000000" + "909090"  # role, answer, before, keep; spans, shadow_stages, shadows
 REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("no bytes", Channel.CONTROL, b""),
     ("header length cut short", Channel.CONTROL, b"\x05\x00\x00"),
@@ -131,7 +144,7 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("a kind that is text", Channel.CONTROL, framed("92a13200")),
     ("TOKEN on control", Channel.CONTROL, encode(Token(SESSION, 1, 1, 1, 0))),
     ("PING on data", Channel.DATA, encode(Ping(1))),
-    ("HELLO of protocol 2 with a field more", Channel.CONTROL, framed("960102a161a162a16305")),
+    ("HELLO of protocol 3 with a field more", Channel.CONTROL, framed("960103a161a162a16305")),
     ("a field missing", Channel.CONTROL, framed("9102")),
     ("a field too many", Channel.CONTROL, framed("93020000")),
     ("a float for an integer", Channel.CONTROL, framed("9202cb3ff0000000000000")),
@@ -142,7 +155,7 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("text that is not UTF-8", Channel.CONTROL, framed("9304a1ff00")),
     ("bytes for text", Channel.CONTROL, framed("9304c4016100")),
     ("a reason of 4097 bytes", Channel.CONTROL, framed("9304da1001" + "61" * 4097 + "00")),
-    ("a name of 129 bytes in 43 characters", Channel.CONTROL, framed("950101a0d981" + "e282ac" * 43 + "a0")),
+    ("a name of 129 bytes in 43 characters", Channel.CONTROL, framed("950102a0d981" + "e282ac" * 43 + "a0")),
     ("a payload after PING", Channel.CONTROL, framed("920200", "00")),
     ("credit for control", Channel.CONTROL, framed("93060100")),
     ("a session of 15 bytes", Channel.DATA, framed("9225c40f" + "00" * 15)),
@@ -150,9 +163,22 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("a range of no bytes", Channel.DATA, framed("9530" + "01" + "c420" + "00" * 32 + "0000")),
     ("a hash of 31 bytes", Channel.DATA, framed("9530" + "01" + "c41f" + "00" * 31 + "0001")),
     ("finish 3", Channel.DATA, framed("9622" + SESSION_HEX + "01010103")),
-    ("history of 6 bytes", Channel.DATA, framed(OPEN + "00a0000000909000", "00" * 6)),
-    ("a negative token in history", Channel.DATA, framed(OPEN + "00a0000000909000", "ff" * 4)),
-    ("a negative token in end_tokens", Channel.DATA, framed(OPEN + "00a00000009091ff00")),
+    ("history of 6 bytes", Channel.DATA, framed(OPEN + "00a0000000909000" + TURN, "00" * 6)),
+    ("a negative token in history", Channel.DATA, framed(OPEN + "00a0000000909000" + TURN, "ff" * 4)),
+    ("a negative token in end_tokens", Channel.DATA, framed(OPEN + "00a00000009091ff00" + TURN)),
+    ("role 2", Channel.DATA, framed(OPEN + "00a0000000909000" + "02000000" + "909090")),
+    ("a negative span", Channel.DATA, framed(OPEN + "00a0000000909000" + "00000000" + "91ff9090")),
+    ("513 spans", Channel.DATA, framed(
+        OPEN + "00a0000000909000" + "00000000" + "dc0201" + "01" * 513 + "9090")),
+    ("a shadow of stage 64", Channel.DATA, framed(OPEN + "00a0000000909000" + "00000000" + "90914091a161")),
+    ("129 shadows", Channel.DATA, framed(
+        OPEN + "00a0000000909000" + "00000000" + "9090" + "dc0081" + "a0" * 129)),
+    ("OPEN as protocol 1 had it", Channel.DATA, framed(
+        "9d20" + SESSION_HEX + "010190" + "00a0000000909000")),
+    ("FEED for stage 64", Channel.DATA, framed("9529" + SESSION_HEX + "014000")),
+    ("HERE without its steps", Channel.DATA, framed("962b" + SESSION_HEX + "01000000")),
+    ("WHERE with a payload", Channel.DATA, framed("942a" + SESSION_HEX + "0100", "00")),
+    ("a step for stage 64", Channel.DATA, framed(STEP + "0140000100" + "01920101", "00" * 4)),
     ("step without tensor fields", Channel.DATA, framed("9721" + SESSION_HEX + "0101000100")),
     ("step with data type 9", Channel.DATA, framed(STEP + "0101000100" + "099101", "00" * 4)),
     ("step with a byte too few", Channel.DATA, framed(STEP + "0101000100" + "01920101", "00" * 3)),

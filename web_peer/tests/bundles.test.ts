@@ -15,7 +15,7 @@ const PING: Frame = { kind: 'PING', nonce: 1 };
 
 function step(tokens: number, width = 576): Step {
   const tensor = tensorOf(new Float32Array(tokens * width).fill(1), [tokens, width]);
-  return { kind: 'STEP', session: SESSION, turn: 1, plan: 1, position: 0, count: tokens, last: 0, tensor };
+  return { kind: 'STEP', session: SESSION, turn: 1, stage: 1, position: 0, count: tokens, last: 0, tensor };
 }
 
 function opened(frames: readonly Frame[]): Frame[] {
