@@ -14,12 +14,17 @@ from typing import Final, Protocol
 from peer.breakers import Breakers
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.frames import Feed, Frame, Here, Refuse, Token
-from peer.mesh_state import AWAY, MeshState
+from peer.mesh_state import AWAY, MeshState, PlanRecord
 from peer.routes import Route, choose
 from peer.session import OriginSession, Phase
 
 SOONEST_S: Final = 0.005  # between two looks at one session
+REMEMBERED_PLANS: Final = (
+    4  # as stages do: while a new plan comes about, an older one may still have all holders
+)
 MILLI: Final = 1000
+
+RUNNING: Final = (Phase.PREFILL, Phase.DECODE, Phase.REROUTING)
 
 Outcome = Emit | Ended | Broken
 
@@ -52,6 +57,7 @@ class Askings:
         self._around = surroundings
         self._breakers = breakers
         self._all: dict[bytes, Asking] = {}
+        self._plans: dict[int, PlanRecord] = {}
         self.standbys = True
         self.shadows = True
 
@@ -75,20 +81,24 @@ class Askings:
         return session in self._all
 
     def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
-        """The best route now, if there is one."""
+        """The best route now, if there is one: over the newest plan, else over one that it replaced."""
         state = self._around.state
         if state.plan is None or state.model is None:
             return None
         now = _now_ms()
-        return choose(
-            state,
-            state.plan,
-            gone,
-            avoid=avoid,
-            order=lambda candidates: self._breakers.order(candidates, now),
-            standbys=self.standbys,
-            shadows=self.shadows,
-        )
+        for plan in (state.plan, *(self._plans[version] for version in sorted(self._plans, reverse=True))):
+            route = choose(
+                state,
+                plan,
+                gone,
+                avoid=avoid,
+                order=lambda candidates: self._breakers.order(candidates, now),
+                standbys=self.standbys,
+                shadows=self.shadows,
+            )
+            if route is not None:
+                return route
+        return None
 
     def perform(self, session: bytes, effects: list[OriginEffect]) -> None:
         """Does what a session decided."""
@@ -127,13 +137,16 @@ class Askings:
                 effects = core.feed(now, peer, frame)
         self.perform(frame.session, effects)
 
-    def gone(self, peer: str, why: str) -> None:
-        """The connection to `peer` is gone."""
+    def gone(self, peer: str, why: str) -> bool:
+        """The connection to `peer` is gone. Whether an answer needs it."""
         now = time.monotonic()
+        running = [asking.core for asking in self._all.values() if asking.core.phase in RUNNING]
+        needed = any(peer in core.route for core in running)
+        if needed:
+            self._breakers.failed(peer, _now_ms())
         for asking in list(self._all.values()):
-            if peer in asking.core.route:
-                self._breakers.failed(peer, _now_ms())
             self.perform(asking.core.session, asking.core.peer_gone(now, peer, why))
+        return needed
 
     def hint(self, peer: str) -> None:
         """`peer` may be lost: answers that need it ask at once."""
@@ -144,13 +157,28 @@ class Askings:
             )
             self.perform(asking.core.session, asking.core.hint(now, peer))
 
+    def back(self, peer: str) -> None:
+        """There is a connection to `peer` again."""
+        for asking in list(self._all.values()):
+            asking.core.peer_back(peer)
+            if asking.core.phase is Phase.REROUTING:
+                self._find(asking)
+                self._arm(asking)
+
     def state_changed(self) -> None:
         """The mesh changed: peers may have left, and there may be another route."""
         now = time.monotonic()
-        members = self._around.state.members
+        state = self._around.state
+        members = state.members
+        if state.plan is None:
+            self._plans.clear()
+        else:
+            self._plans[state.plan.version] = state.plan
+            for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
+                del self._plans[version]
         for asking in list(self._all.values()):
             core = asking.core
-            if core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+            if core.phase in RUNNING:
                 for peer in core.route:
                     member = members.get(peer)
                     if member is None or member.status in AWAY:
@@ -180,7 +208,7 @@ class Askings:
 
     def _find(self, asking: Asking) -> None:
         core = asking.core
-        if core.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+        if core.phase not in RUNNING:
             return
         route = self.route(*core.without)
         if route is None:

@@ -59,6 +59,7 @@ from signaling.presence import SignalKind
 MAX_WHY: Final = 500  # characters of a refusal
 TICK_S: Final = 0.25  # leases of stages are looked at this often
 SPARE_BYTES: Final = 64 * 1024  # waiting towards a peer: beyond that nothing is sent to shadows there
+ONE_INCIDENT_S: Final = 1.0  # what several sessions find out about one peer within this is one failure
 PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
 PATIENCE_FLOOR_S: Final = 0.08  # a process that competes for its processor answers no sooner
 PATIENCE_CEILING_S: Final = 1.0
@@ -93,6 +94,7 @@ class Node:
         self.askings = Askings(self, self.breakers)
         self.spares = Spares(self.send_or_lose, self._has_room)
         self._reports: set[asyncio.Task[None]] = set()
+        self._suspected: dict[str, float] = {}  # when, by peer
         self._measuring: set[str] = set()  # peers whose link is measured for them now
         self._state_event = asyncio.Event()
         self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
@@ -207,8 +209,12 @@ class Node:
 
     def suspected(self, peer: str, why: str) -> None:
         """A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it."""
+        now = time.monotonic()
+        if now - self._suspected.get(peer, -ONE_INCIDENT_S) < ONE_INCIDENT_S:
+            return
+        self._suspected[peer] = now
         log.info("peer %s %s", peer[:8], why)
-        self.breakers.failed(peer, int(time.monotonic() * 1000))
+        self.breakers.failed(peer, int(now * 1000))
         asyncio.get_running_loop().call_soon(self.askings.hint, peer)
         report = asyncio.ensure_future(self._report_suspect(peer))
         self._reports.add(report)
@@ -309,6 +315,7 @@ class Node:
 
     def connected(self, peer: str) -> None:
         log.debug("connected to %s", peer[:8])
+        self.askings.back(peer)
 
     def disconnected(self, peer: str, reason: str, polite: bool) -> None:
         """The connection to `peer` ended; whatever needed it is told."""
@@ -319,7 +326,9 @@ class Node:
         self.spares.forget(peer)
         self.perform(self.core.peer_gone(time.monotonic(), peer))
         why = f"peer {_name(self.state, peer)} left" if polite else f"peer {_name(self.state, peer)} was lost"
-        self.askings.gone(peer, f"{why} ({reason})")
+        needed = self.askings.gone(peer, f"{why} ({reason})")
+        if needed and not polite and peer in self.state.members:
+            self.dialer.prepare(peer)  # only the connection may be lost
         if self.coordinating is not None:
             self.coordinating.gone(peer, reason)
         for listener in self.on_gone:

@@ -7,11 +7,12 @@ import type { Breakers } from './breakers';
 import { nowS } from './connection';
 import type { Broken, Emit, Ended, OriginEffect } from './effects';
 import type { Feed, Frame, Here, Refuse, SessionId, Token } from './frames';
-import { isAway, type MeshState } from './mesh_state';
+import { isAway, type MeshState, type PlanRecord } from './mesh_state';
 import { choose, type Route } from './routes';
 import type { OriginSession, Without } from './session';
 
 const SOONEST_S = 0.005; // between two looks at one session
+const REMEMBERED_PLANS = 4; // as stages do: while a new plan comes about, an older one may still have all holders
 
 export type Outcome = Emit | Ended | Broken;
 
@@ -42,6 +43,7 @@ export class Askings {
   private readonly around: Surroundings;
   private readonly breakers: Breakers;
   private readonly all = new Map<SessionId, Asking>();
+  private readonly plans = new Map<number, PlanRecord>();
 
   constructor(around: Surroundings, breakers: Breakers) {
     this.around = around;
@@ -67,14 +69,19 @@ export class Askings {
     return this.all.has(session);
   }
 
-  /** The best route now, if there is one. */
+  /** The best route now, if there is one: over the newest plan, else over one that it replaced. */
   route({ gone, avoid }: Without = NOBODY): Route | null {
     const { state } = this.around;
     if (state.plan === null || state.model === null) return null;
     const now = nowMs();
     const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
     const { standbys, shadows } = this;
-    return choose(state, state.plan, { gone, avoid, order, standbys, shadows });
+    const older = [...this.plans.values()].sort((a, b) => b.version - a.version);
+    for (const plan of [state.plan, ...older]) {
+      const route = choose(state, plan, { gone, avoid, order, standbys, shadows });
+      if (route !== null) return route;
+    }
+    return null;
   }
 
   /** Does what a session decided. */
@@ -128,11 +135,23 @@ export class Askings {
     }
   }
 
-  /** The connection to `peer` is gone. */
-  gone(peer: string, why: string): void {
-    for (const { core } of [...this.all.values()]) {
-      if (core.route.includes(peer)) this.breakers.failed(peer, nowMs());
-      this.perform(core.session, core.peerGone(nowS(), peer, why));
+  /** The connection to `peer` is gone. Whether an answer needs it. */
+  gone(peer: string, why: string): boolean {
+    const cores = [...this.all.values()].map(({ core }) => core);
+    const needed = cores.some((core) => isRunning(core) && core.route.includes(peer));
+    if (needed) this.breakers.failed(peer, nowMs());
+    for (const core of cores) this.perform(core.session, core.peerGone(nowS(), peer, why));
+    return needed;
+  }
+
+  /** There is a connection to `peer` again. */
+  back(peer: string): void {
+    for (const asking of [...this.all.values()]) {
+      asking.core.peerBack(peer);
+      if (asking.core.phase === 'rerouting') {
+        this.find(asking);
+        this.arm(asking);
+      }
     }
   }
 
@@ -146,7 +165,11 @@ export class Askings {
 
   /** The mesh changed: peers may have left, and there may be another route. */
   stateChanged(): void {
-    const { members } = this.around.state;
+    const { members, plan } = this.around.state;
+    if (plan === null) this.plans.clear();
+    else this.plans.set(plan.version, plan);
+    const versions = [...this.plans.keys()].sort((a, b) => a - b);
+    for (const version of versions.slice(0, -REMEMBERED_PLANS)) this.plans.delete(version);
     for (const asking of [...this.all.values()]) {
       const { core } = asking;
       if (isRunning(core)) {

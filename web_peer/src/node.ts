@@ -33,6 +33,7 @@ import { Spares } from './spares';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
+const ONE_INCIDENT_S = 1; // what several sessions find out about one peer within this is one failure
 const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
 const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
 const PATIENCE_CEILING_S = 1;
@@ -61,6 +62,7 @@ export class Node {
   readonly breakers = new Breakers();
   readonly askings: Askings;
   private readonly spares: Spares;
+  private readonly suspects = new Map<string, number>(); // when, by peer
   private readonly touched = new Set<() => void>();
   private readonly counted = new Map<string, { sent: number; received: number }>();
   private ticker: ReturnType<typeof setInterval> | null = null;
@@ -191,7 +193,10 @@ export class Node {
 
   /** A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it. */
   suspected(peer: string, _why: string): void {
-    this.breakers.failed(peer, Math.floor(nowS() * 1000));
+    const now = nowS();
+    if (now - (this.suspects.get(peer) ?? -ONE_INCIDENT_S) < ONE_INCIDENT_S) return;
+    this.suspects.set(peer, now);
+    this.breakers.failed(peer, Math.floor(now * 1000));
     queueMicrotask(() => this.askings.hint(peer));
     if (this.coordinator === null || this.coordinator === peer) return;
     this.calls.call(this.coordinator, 'suspect', { peer }).catch((error: unknown) => {
@@ -238,8 +243,19 @@ export class Node {
   }
 
   stateChanged(): void {
+    this.protect();
     for (const listener of [...this.onState]) listener();
     this.askings.stateChanged();
+  }
+
+  /** Keeps to the mesh's protection settings. */
+  private protect(): void {
+    const { strategy, shadow, logSessionBytes, logTotalBytes } = this.state.protection;
+    this.askings.standbys = strategy !== 'simple' && strategy !== 'coordinated';
+    this.askings.shadows = shadow !== 'off';
+    this.core.keepOnly = shadow === 'log';
+    this.core.logSessionBytes = logSessionBytes;
+    this.core.logTotalBytes = logTotalBytes;
   }
 
   /** Reports to the coordinator. Raises ConnectionLost or MeshError. */
@@ -311,6 +327,7 @@ export class Node {
   }
 
   connected(peer: string): void {
+    this.askings.back(peer);
     for (const listener of [...this.onConnected]) listener(peer);
   }
 
@@ -322,7 +339,9 @@ export class Node {
     this.spares.forget(peer);
     this.perform(this.core.peerGone(nowS(), peer));
     const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
-    this.askings.gone(peer, why);
+    const needed = this.askings.gone(peer, why);
+    // Only the connection may be lost.
+    if (needed && !polite && this.state.members.has(peer)) this.dialer.prepare(peer);
     for (const listener of [...this.onGone]) listener(peer, reason, polite);
     this.touch();
   }
