@@ -92,7 +92,7 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
 def start_of(args: argparse.Namespace, seed: int) -> Start:
     """How results name this start."""
     return Start(
-        level=level_of(protection(args)) or f"{args.protection}, changed",
+        level=level_words(args),
         strategy=protection(args).strategy,
         protection=protection(args).shadow,
         seed=seed,
@@ -104,6 +104,17 @@ def start_of(args: argparse.Namespace, seed: int) -> Start:
         transport=args.transport,
         browsers=",".join(args.browsers),
     )
+
+
+def level_words(args: argparse.Namespace) -> str:
+    """The level with the settings given alone, as one types them after --level."""
+    if level_of(protection(args)) == args.protection:
+        return str(args.protection)
+    redundancy = None if args.redundancy is None else f"{args.redundancy / 1000:g}"
+    given = {"redundancy": redundancy, "shadow": args.shadow, "recovery": args.recovery}
+    if args.priority:
+        given["priority"] = ",".join(args.priority)
+    return " ".join([args.protection, *(f"--{name} {value}" for name, value in given.items() if value)])
 
 
 async def _validate(
@@ -187,7 +198,7 @@ def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[R
         if not args.json:
             out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
     if args.json:
-        _print(args, {"held": held, "seed": seed, "level": args.protection, "scenarios": shown})
+        _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:
         say(f"not everything held; `shoal validate --seed {seed}` with the same options repeats it")
     return 0 if held else NOT_HELD
