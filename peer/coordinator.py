@@ -278,7 +278,7 @@ class Coordinator:
         if state.model is None or not self._lost():
             return None
         request = plan_request(state, self._units, self._silent())
-        found = replan_held(request, self._held())
+        found = replan_held(request, self._held(), self._lost())
         if found is None or (self._cuts is not None and _borders(found) != self._cuts):
             return None
         if state.protection.strategy == "parallel":  # new standbys load while the old ones serve
@@ -294,7 +294,9 @@ class Coordinator:
         serving = state.serving()
         if serving is not None and not self._silent() & set(serving.route):
             return ()
-        return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in state.plan.stages)
+        return tuple(
+            Stage(stage.first, stage.stop, stage.primary, stage.standbys) for stage in state.plan.stages
+        )
 
     def _repairs(self, before: Sequence[Stage], here: Set[str]) -> tuple[int, ...]:
         """The places of `before` whose peers are not `here`, in the order of their repair."""

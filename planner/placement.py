@@ -47,17 +47,24 @@ def plan(request: PlanRequest) -> Plan | Infeasible:
     return _infeasible(request) if choice is None else _finish(request, choice, ())
 
 
-def replan_held(request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]]) -> Plan | None:
+def replan_held(
+    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], before: Sequence[Stage] = ()
+) -> Plan | None:
     """The best plan in which every peer serves only units it holds already, so that nothing is fetched; or
     None.
 
-    `held`: runs [first, stop) of units per peer, stage and standby runs alike. A plan of whole runs comes
-    first, whatever its figures: surviving stages keep their graph and their caches. Then one in which a peer
+    `held`: runs [first, stop) of units per peer, stage and standby runs alike. First comes the plan `before` with
+    standbys in the places of peers that are gone: surviving stages keep their caches. Then a plan of whole runs,
+    whatever its figures: they keep their graph. Then one in which a peer
     serves several of its runs, one after another or apart. Else runs may be served in part. Whoever holds the
     run of a stage and does not serve it stands by.
     """
     cost.check_request(request)
     names = sorted(peer.peer for peer in request.peers if held.get(peer.peer))
+    kept = redundancy.promoted(request, before, held)
+    if kept is not None:
+        why = "Who stood by took over; nobody else moves."
+        return _finish(request, _Choice(kept, False, len(names), None), (why,), held)
     for how in ("as they are", "as they are, several on one peer", "in part"):
         if how.endswith("peer"):
             found = held_paths.least(request, names, held)

@@ -66,6 +66,26 @@ def with_standbys(
     return room.result()
 
 
+def promoted(request: PlanRequest, before: Sequence[Stage], held: Held) -> tuple[Stage, ...] | None:
+    """`before` (with its standbys) where a lost stage goes to its first standby that holds it, and nobody else moves.
+
+    Without such a standby it goes to whoever else holds its run: fewest places first, then the fastest, then by
+    name. None when nobody does, or the links are missing.
+    """
+    known = cost.profiles(request)
+    found: list[Stage] = []
+    for stage in before:
+        run = (stage.first, stage.stop)
+        names = [name for name in sorted(known) if run in held.get(name, ())]
+        room = _Room.of(request, found)
+        names.sort(key=lambda name: room.liking(name, stage))
+        wishes = [name for name in (stage.peer, *stage.standbys, *names) if name in names]
+        if not wishes:
+            return None
+        found.append(cost.make_stage(request, known[wishes[0]], *run))
+    return tuple(found) if found and cost.refuse(request, found) is None else None
+
+
 def takeovers(request: PlanRequest, stages: Sequence[Stage], lost: Iterable[int]) -> tuple[Stage, ...] | None:
     """`stages` with somebody else in the places `lost`, everyone else where they are; None when there is no room.
 

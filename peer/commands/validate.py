@@ -8,9 +8,11 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from peer.bench_pipeline import balanced_cuts
@@ -18,13 +20,13 @@ from peer.commands.demo import needed_bytes
 from peer.commands.members import protection
 from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
-from peer.errors import CannotServe, Interrupted
+from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
 from peer.validation.measures import Figures, Ran, figures
 from peer.validation.results import Results, Start, open_results
 from peer.validation.rig import Shape, rig
-from peer.validation.runner import Load, Runner
+from peer.validation.runner import Load, Run, Runner
 from peer.validation.scenarios import MEANING, RELAYED, Name
 from planner.manifest import decode_manifest
 from planner.store import Store
@@ -52,17 +54,26 @@ def validate(args: argparse.Namespace) -> int:
     model_id = find_or_import(store, args.model, weights)
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
     say(f"seed {seed}")
-    with _kept(args) as results:
-        return asyncio.run(_validate(args, store, shape_of(args, store, model_id), seed, results))
+    shape = shape_of(args, store, model_id)
+    return asyncio.run(_validate(args, store, shape, seed, Keeping(args, start_of(args, seed))))
 
 
-@contextmanager
-def _kept(args: argparse.Namespace) -> Iterator[Results | None]:
-    if args.no_results:
-        yield None
-        return
-    with open_results(args.results) as results:
-        yield results
+class Keeping:
+    """Puts rows into the file of results, unless --no-results was given."""
+
+    def __init__(self, args: argparse.Namespace, start: Start) -> None:
+        self._file: Path | None = None if args.no_results else args.results
+        self._started = 0
+        self.keep(lambda results, _: self._begin(results, start))
+
+    def keep(self, rows: Callable[[Results, int], None]) -> None:
+        """Calls `rows` with the open file and the id of this start."""
+        if self._file is not None:
+            with open_results(self._file) as results:
+                rows(results, self._started)
+
+    def _begin(self, results: Results, start: Start) -> None:
+        self._started = results.start(start)
 
 
 def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
@@ -92,7 +103,7 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
 def start_of(args: argparse.Namespace, seed: int) -> Start:
     """How results name this start."""
     return Start(
-        level=level_of(protection(args)) or f"{args.protection}, changed",
+        level=level_words(args),
         strategy=protection(args).strategy,
         protection=protection(args).shadow,
         seed=seed,
@@ -106,10 +117,18 @@ def start_of(args: argparse.Namespace, seed: int) -> Start:
     )
 
 
-async def _validate(
-    args: argparse.Namespace, store: Store, shape: Shape, seed: int, results: Results | None
-) -> int:
-    started = results.start(start_of(args, seed)) if results is not None else 0
+def level_words(args: argparse.Namespace) -> str:
+    """The level with the settings given alone, as one types them after --level."""
+    if level_of(protection(args)) == args.protection:
+        return str(args.protection)
+    redundancy = None if args.redundancy is None else f"{args.redundancy / 1000:g}"
+    given = {"redundancy": redundancy, "shadow": args.shadow, "recovery": args.recovery}
+    if args.priority:
+        given["priority"] = ",".join(args.priority)
+    return " ".join([args.protection, *(f"--{name} {value}" for name, value in given.items() if value)])
+
+
+async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
     with interrupts() as ctrl, ctrl.cancelling():
         if args.cost:
             from peer.validation.cost import measure_cost
@@ -117,16 +136,14 @@ async def _validate(
             costs, rows = await measure_cost(
                 shape, store, args.rounds, args.tokens, seed, ctrl.last_words, say
             )
-            if results is not None:
-                results.cost(started, rows)
+            keeping.keep(lambda results, started: results.cost(started, rows))
             _print(args, costs)
             return 0
         if args.soak:
             from peer.validation.soak import soak
 
             left, readings = await soak(shape, store, args.soak, args.minutes, seed, ctrl.last_words, say)
-            if results is not None:
-                results.soak(started, readings)
+            keeping.keep(lambda results, started: results.soak(started, readings))
             _print(args, left)
             return 0 if left["held"] else NOT_HELD
         wanted = [Name(name) for name in args.scenario] or list(Name)
@@ -137,7 +154,7 @@ async def _validate(
             for relayed in (False, True):
                 names = [name for name in wanted if (name in RELAYED) is relayed]
                 if names:
-                    await _run(args, store, shape, load, names, found, until_s, ctrl, results, started)
+                    await _run(args, store, shape, load, names, found, until_s, ctrl, keeping)
         except Interrupted:
             if found:
                 _tell(args, wanted, found, seed)
@@ -154,8 +171,7 @@ async def _run(
     found: dict[Name, list[Ran]],
     until_s: float,
     ctrl: Interrupts,
-    results: Results | None,
-    started: int,
+    keeping: Keeping,
 ) -> None:
     """Scenarios that share a mesh. A mesh that could not be made whole again is given up, and the next is another."""
     todo = [(name, number) for name in names for number in range(args.first, args.first + args.count)]
@@ -167,13 +183,25 @@ async def _run(
             runner = Runner(await stack.enter_async_context(entering), load, say)
             while todo and time.monotonic() < until_s:
                 name, number = todo.pop(0)
-                run = await runner.run(name, number)
+                run = await _one(runner, name, number)
                 found.setdefault(name, []).append(run.ran)
-                if results is not None:
-                    results.run(started, run)
+                keeping.keep(partial(_keep_run, run))
                 if run.ran.trouble:
+                    say(f"{name.value} {number}: {run.ran.trouble}")
                     break
         ctrl.last_words.clear()
+
+
+def _keep_run(run: Run, results: Results, started: int) -> None:
+    results.run(started, run)
+
+
+async def _one(runner: Runner, name: Name, number: int) -> Run:
+    """One run; a mesh that cannot even answer undisturbed is a run that did not hold."""
+    try:
+        return await runner.run(name, number)
+    except PeerError as error:
+        return Run(name, number, Ran((), False, None, 0, None, str(error)), ())
 
 
 def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[Ran]], seed: int) -> int:
@@ -187,7 +215,7 @@ def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[R
         if not args.json:
             out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
     if args.json:
-        _print(args, {"held": held, "seed": seed, "level": args.protection, "scenarios": shown})
+        _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:
         say(f"not everything held; `shoal validate --seed {seed}` with the same options repeats it")
     return 0 if held else NOT_HELD

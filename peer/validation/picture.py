@@ -19,10 +19,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _MARKS: Final = {"basic": "x", "standard": "o", "high": "^", "critical": "s"}
-_GREYS: Final = {"basic": "#999999", "standard": "#1b5e9b", "high": "#c26a1a", "critical": "#111111"}
+_GREYS: Final = {"basic": "#8c8c8c", "standard": "#1b4f8a", "high": "#e08a2e", "critical": "#111111"}
 MEDIAN_WANTED_MS: Final = 300.0
 LEAST_MS: Final = 1.0  # of a logarithmic axis
 PANEL_IN: Final = 3.4
+LEAST_GROWTH_MIB: Final = 20.0  # of the axis: less is noise of allocators
 
 
 def draw(
@@ -84,10 +85,16 @@ def _recoveries(axes: Axes, seen: Sequence[Seen], places: Mapping[tuple[str, str
         if not len(values):
             axes.text(LEAST_MS * 1.2, height, "not hit", va="center", fontsize=8, color="#555555")
             continue
-        color = _GREYS.get(one.level, "#111111")
+        color = _GREYS.get(one.level.split()[0], "#111111")
         jitter = height + spread.uniform(-0.22, 0.22, len(values))
         axes.scatter(
-            values, jitter, s=9, marker=_MARKS.get(one.level, "o"), color=color, alpha=0.35, linewidths=0.6
+            values,
+            jitter,
+            s=9,
+            marker=_MARKS.get(one.level.split()[0], "o"),
+            color=color,
+            alpha=0.5,
+            linewidths=0.7,
         )
         p50, p95 = one.p50_ms or 0.0, one.p95_ms or 0.0
         axes.plot([max(p50, LEAST_MS)] * 2, [height - 0.36, height + 0.36], color="#111111", linewidth=2.2)
@@ -123,6 +130,8 @@ def _recoveries(axes: Axes, seen: Sequence[Seen], places: Mapping[tuple[str, str
             fontsize=7,
             color="#555555",
         )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(min(places.values(), default=0.0) - 0.8, 0.8)
     axes.set_xlabel("ms, logarithmic; thick: median, dashed: 95th percentile (numbers at the right)")
     _plain(axes)
 
@@ -132,10 +141,10 @@ def _shares(axes: Axes, seen: Sequence[Seen], places: Mapping[tuple[str, str], f
     for one in seen:
         height = places[one.scenario, one.level]
         axes.barh(height, one.completed, 0.62, color="#e4e4e4", edgecolor="#111111", linewidth=0.7)
-        axes.barh(height, one.equal, 0.62, color=_GREYS.get(one.level, "#111111"), alpha=0.85)
+        axes.barh(height, one.equal, 0.62, color=_GREYS.get(one.level.split()[0], "#111111"), alpha=0.85)
         text = f"{one.equal:.0%} equal, {one.completed:.0%} complete, {one.runs} runs"
         axes.text(1.02, height, text, va="center", fontsize=8)
-    axes.set_xlim(0, 1.75)
+    axes.set_xlim(0, 1.95)
     axes.set_xticks([0, 0.5, 1.0], ["0", "50%", "100%"])
     axes.tick_params(axis="y", length=0, labelleft=False)
     _plain(axes)
@@ -156,19 +165,21 @@ def _cost(axes: Axes, costs: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _soak(axes: Axes, soaks: Sequence[dict[str, Any]]) -> None:
-    axes.set_title("soak: memory of each process, MiB over sessions", loc="left", fontsize=11)
+    axes.set_title("soak: memory of each process since its start, MiB over sessions", loc="left", fontsize=11)
     styles = ("-", "--", ":", "-.")
     for number, peer in enumerate(dict.fromkeys(row["peer"] for row in soaks)):
         mine = [row for row in soaks if row["peer"] == peer]
         axes.plot(
             [row["sessions"] for row in mine],
-            [row["rss_bytes"] / 2**20 for row in mine],
+            [(row["rss_bytes"] - mine[0]["rss_bytes"]) / 2**20 for row in mine],
             styles[number % len(styles)],
             color=str(0.6 * (number % 5) / 5),
             linewidth=1.2,
             label=peer,
         )
-    axes.set_ylim(bottom=0)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, -LEAST_GROWTH_MIB / 4), max(high, LEAST_GROWTH_MIB))
+    axes.axhline(0, color="#777777", linewidth=0.8)
     axes.legend(fontsize=7, ncols=2, frameon=False)
     _plain(axes)
 

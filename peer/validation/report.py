@@ -73,7 +73,8 @@ def gathered(results: Results) -> list[Seen]:
 
 
 def _rank(level: str) -> int:
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
+    name = level.split()[0]  # settings given alone follow it
+    return LEVELS.index(name) if name in LEVELS else len(LEVELS)
 
 
 def _seen(level: str, scenario: str, runs: list[dict[str, Any]], answers: list[dict[str, Any]]) -> Seen:

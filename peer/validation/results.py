@@ -19,6 +19,8 @@ from peer.errors import StateUnusable
 from peer.validation.runner import Run
 
 FORMAT: Final = 1
+OPEN_WITHIN_S: Final = 10.0
+AGAIN_S: Final = 0.05
 _TABLES: Final = (
     """create table if not exists started (id bigint primary key, format integer, begun timestamp, version text,
         machine text, level text, strategy text, protection text, seed bigint, peers integer, stages integer,
@@ -120,20 +122,26 @@ def _now() -> str:
 
 @contextmanager
 def open_results(file: Path) -> Iterator[Results]:
-    """The results in `file`, made when it is not there. Raises StateUnusable."""
+    """The results in `file`, made when it is not there. Open it for a moment only: others write there, too.
+
+    Raises StateUnusable.
+    """
     try:
         import duckdb
     except ImportError as error:
         raise StateUnusable(
             "results need DuckDB: install shoal-mesh[validate], or give --no-results"
         ) from error
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        connection = duckdb.connect(str(file))
-    except (OSError, duckdb.Error) as error:
-        raise StateUnusable(
-            f"{file}: expected a file of results that nothing else has open: {error}"
-        ) from error
+    deadline = time.monotonic() + OPEN_WITHIN_S
+    while True:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            connection = duckdb.connect(str(file))
+            break
+        except (OSError, duckdb.Error) as error:  # another validation has it open for a moment
+            if time.monotonic() > deadline:
+                raise StateUnusable(f"{file}: expected a file of results that opens: {error}") from error
+            time.sleep(AGAIN_S)
     try:
         yield Results(connection)
     finally:

@@ -56,6 +56,18 @@ async def test_no_result_in_a_tab_depends_on_crowd_or_chunks(
     assert found["value"] == {"batch": 0, "chunks": 0}
 
 
+async def test_rows_of_a_batch_on_a_gpu_are_as_alone(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    model = build_model(Cut(open_gguf(smollm2_gguf), 1), "8bit", store)
+    order = {
+        "executable": browser_path(),
+        "flags": list(SOFTWARE_GPU),
+        "evaluate": {"call": "crowd", "args": [model, "webgpu"]},
+    }
+    found = await drive(store, page, order)
+    assert found["value"] < EXACT
+
+
 async def test_a_lost_gpu_is_noticed(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
     model = build_model(Cut(open_gguf(smollm2_gguf), 1), "8bit", store)

@@ -225,6 +225,23 @@ def test_standbys_become_primaries_and_the_others_stay_standbys() -> None:
     assert kept == before
 
 
+def test_a_loss_moves_nobody_but_the_standby() -> None:
+    """Though the standby of another stage would be faster."""
+    request, stages = four(2000, True, *FULL, 500, 500, 500)
+    plan = redundancy.with_standbys(request, stages)
+    held = {name: tuple(sorted(runs)) for name, runs in cost.runs_by_peer(plan).items()}
+    quick = replace(
+        request,
+        peers=tuple(
+            replace(p, step_s=0.0 if p.peer in "efg" else 0.1) for p in request.peers if p.peer != "a"
+        ),
+    )
+    after = placement.replan_held(quick, held, plan)
+    assert after is not None
+    assert [s.peer for s in after.stages] == [plan[0].standbys[0], "b", "c", "d"]
+    assert placement.replan_held(quick, {**held, plan[0].standbys[0]: ()}, plan[1:]) is None
+
+
 def test_one_survivor_serves_all_that_it_holds() -> None:
     request, _ = four(1000, True, *FULL, 1000)
     alone = replace(request, peers=tuple(p for p in request.peers if p.peer in "ae"))

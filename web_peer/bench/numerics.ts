@@ -15,6 +15,8 @@ declare global {
     logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
     /** How many values differ by a bit between sessions alone and in a batch, and between a prompt whole and cut. */
     unequal(model: string, provider: Provider): Promise<{ batch: number; chunks: number }>;
+    /** The largest difference between sessions alone and the same in one batch; no row has as many tokens as another. */
+    crowd(model: string, provider: Provider): Promise<number>;
     /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
     untilLost(model: string): Promise<string>;
   }
@@ -64,6 +66,34 @@ window.unequal = async (model, provider) => {
   }
   execution.close();
   return { batch, chunks };
+};
+
+window.crowd = async (model, provider) => {
+  const { manifest, stop, blobs } = await whole(model);
+  const { architecture, units } = manifest;
+  const graphs = makeGraphs(manifest, 0, stop, provider);
+  const execution = await load(provider, { architecture, units, graphs }, blobs);
+  const { hidden: width } = architecture;
+  const lengths = [3, 17, 8];
+  const slots = new KvSlots(lengths.length, CONTEXT);
+  for (const row of lengths.keys()) slots.admit(String(row));
+  execution.ensure(slots, lengths.length, CONTEXT);
+  const given = execution.embed(Int32Array.from({ length: 17 }, (_, at) => 100 + 7 * at));
+  const tokens = execution.embed(Int32Array.of(11, 22, 33));
+  const alone: Float32Array[] = [];
+  for (const [row, length] of lengths.entries()) {
+    await execution.prompt(given.slice(0, length * width), 0, 0);
+    const one = tokens.slice(row * width, (row + 1) * width);
+    alone.push((await execution.decode(one, { start: 0, stop: 1 }, [length])).slice());
+  }
+  for (const [row, length] of lengths.entries())
+    await execution.prompt(given.slice(0, length * width), row, 0);
+  const together = await execution.decode(tokens, { start: 0, stop: lengths.length }, lengths);
+  const distances = alone.flatMap((one, row) =>
+    [...one].map((value, at) => Math.abs(value - (together[row * width + at] ?? NaN))),
+  );
+  execution.close();
+  return Math.max(...distances);
 };
 
 function different(one: Float32Array, other: Float32Array): number {

@@ -136,6 +136,13 @@ export class PieceCache {
     return (await this.read(hash)) !== null;
   }
 
+  /** Whether entries of all of them are here. Their bytes are checked when they are read. */
+  async hasAll(hashes: readonly string[]): Promise<boolean> {
+    const entries = await this.shelf.entries().catch(() => []);
+    const here = new Set(entries.map(({ hash }) => hash));
+    return hashes.every((hash) => here.has(hash));
+  }
+
   /** A manifest as it was stored, unchecked; its hash is its id, which the reader checks. */
   async manifest(model: string): Promise<Bytes | null> {
     return this.shelf.manifest(model).catch(() => null);

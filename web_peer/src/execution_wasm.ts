@@ -31,7 +31,11 @@ export class WasmExecution implements Execution {
   private readonly table: EmbeddingTable | null;
   private readonly body: number | null;
   private readonly headSession: number | null;
-  private readonly rotary: readonly { readonly name: string; readonly tensor: number }[];
+  private readonly rotary: readonly {
+    readonly name: string;
+    readonly tensor: number;
+    readonly pointer: number;
+  }[];
   private readonly cache: KvArrays;
   private readonly bodyCalls = new Map<string, Prepared>();
   private readonly headCalls = new Map<number, Prepared>();
@@ -60,7 +64,7 @@ export class WasmExecution implements Execution {
       const pointer = module.allocate(values.byteLength);
       module.floats(pointer, values.length).set(values);
       const shape = [context + 1, source.architecture.ropeDims / 2];
-      return { name, tensor: module.tensor(FLOAT32, pointer, shape) };
+      return { name, pointer, tensor: module.tensor(FLOAT32, pointer, shape) };
     });
   }
 
@@ -71,7 +75,16 @@ export class WasmExecution implements Execution {
     threads: number,
     context: number,
   ): Promise<WasmExecution> {
-    const module = await WasmModule.load(threads);
+    return WasmExecution.loadInto(await WasmModule.load(threads), source, blobs, context);
+  }
+
+  /** The same in a module that another execution has left: a module's memory never shrinks. */
+  static async loadInto(
+    module: WasmModule,
+    source: ShardSource,
+    blobs: Blobs,
+    context: number,
+  ): Promise<WasmExecution> {
     const loaded = await loadSessions(module, source, blobs);
     return new WasmExecution(module, source, blobs, context, loaded);
   }
@@ -139,6 +152,10 @@ export class WasmExecution implements Execution {
     this.cache.close();
     for (const session of [this.body, this.headSession]) {
       if (session !== null) this.module.releaseSession(session);
+    }
+    for (const { tensor, pointer } of this.rotary) {
+      this.module.releaseTensor(tensor);
+      this.module.free(pointer);
     }
   }
 

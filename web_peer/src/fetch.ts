@@ -109,9 +109,8 @@ export class Fetcher {
   }
 
   /** Whether this browser keeps every piece of `refs`. */
-  async keeps(refs: readonly BlobRef[]): Promise<boolean> {
-    for (const hash of refs.flatMap(({ pieces }) => pieces)) if (!(await this.cache.has(hash))) return false;
-    return true;
+  keeps(refs: readonly BlobRef[]): Promise<boolean> {
+    return this.cache.hasAll(refs.flatMap(({ pieces }) => pieces));
   }
 
   private async fromSources(ref: BlobRef, index: number, signal: AbortSignal): Promise<Bytes> {

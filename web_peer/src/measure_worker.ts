@@ -4,6 +4,7 @@ import { WasmExecution } from './execution_wasm';
 import type { Manifest } from './manifest';
 import { measureUnits, type UnitTimes } from './measure_units';
 import type { Provider } from './shards';
+import { WasmModule } from './wasm_module';
 
 export type ToMeasurer =
   | { readonly kind: 'ping' }
@@ -46,10 +47,11 @@ async function measured(order: Extract<ToMeasurer, { kind: 'measure' }>): Promis
       now,
     );
   }
+  const module = await WasmModule.load(order.threads);
   return measureUnits(
     order.manifest,
     'wasm',
-    (source, blobs, context) => WasmExecution.load(source, blobs, order.threads, context),
+    (source, blobs, context) => WasmExecution.loadInto(module, source, blobs, context),
     now,
   );
 }
