@@ -488,7 +488,7 @@ class OriginSession:
     def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
         stop = Cancel(self.session, self.turn, 0, text)  # it may be asked again: RELEASE would be for good
         stops: list[OriginEffect] = [Send(peer, stop) for peer in sorted(self._used - self._gone)]
-        self._used.clear()
+        self._used &= self._gone  # of a connection that was lost, maybe not for good: RELEASE will tell them
         self.tokens, self._spans, self._generated = [], (), 0
         self.phase = Phase.FAILED
         return [*stops, Broken(text, reason or Reason.LOST_NEIGHBOUR)]

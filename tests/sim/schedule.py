@@ -170,9 +170,9 @@ def _talk(rng: random.Random, index: int, asker: str) -> Talk:
 
 def _sampling(rng: random.Random) -> Sampling:
     match rng.randrange(4):
-        case 0 | 1:
+        case 0:
             return Sampling()
-        case 2:
+        case 1:
             return Sampling(temperature=1.0, seed=rng.randrange(1 << 40))
         case _:
             return Sampling(

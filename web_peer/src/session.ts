@@ -436,7 +436,7 @@ export class OriginSession {
 
   /** Nothing is known of the session any more; `peers` hear `frame`. */
   private forget(peers: readonly string[], frame: Frame): Send[] {
-    this.used.clear();
+    for (const peer of peers) this.used.delete(peer); // those whose connection was lost hear of it with RELEASE
     this.tokens = [];
     this.spans = [];
     this.generated = 0;

@@ -1,103 +1,34 @@
 /* One simulated peer: hands frames to the cores and performs what they decide, as the node of a real tab does. */
 
+import type { Broken, Emit, Ended, NotRan, OriginEffect, Ran, Spare, StageEffect } from '../../src/effects';
 import type { Frame, SessionId } from '../../src/frames';
-import {
-  EMPTY_STATE,
-  isAway,
-  type MeshState,
-  type PlanRecord,
-  type Run,
-  runKey,
-  serving,
-} from '../../src/mesh_state';
-import {
-  type Loaded,
-  type NotRan,
-  pick,
-  type PlanStages,
-  type Ran,
-  type RunStep,
-  StageCore,
-  type StageEffect,
-} from '../../src/pipeline';
-import type { Broken, Emit, Ended, OriginEffect, OriginSession } from '../../src/session';
+import { EMPTY_STATE, isAway, type MeshState, type PlanRecord, type Run, runKey } from '../../src/mesh_state';
+import { type Loaded, type PlanStages, StageCore } from '../../src/pipeline';
+import { ANY, choose, type Route } from '../../src/routes';
+import type { OriginSession, Without } from '../../src/session';
 import type { Network } from './network';
-import { Cache, fromHidden, logitsOf, toHidden } from './toy';
+import { Worker } from './worker';
 
 const REMEMBERED_PLANS = 4;
+const SOONEST_S = 0.005; // between two looks at one session
+const TOGETHER = 4; // frames to a shadow that go at once
+const TOGETHER_S = 0.03; // and no frame waits longer than this
+const NOBODY: Without = { gone: new Set(), avoid: new Set() };
+
 export type Outcome = Emit | Ended | Broken;
 export type Say = (who: string, what: string) => void;
 
-/** The sessions that a peer's units hold, by `runKey`. */
-type Caches = Map<string, { readonly run: Run; readonly sessions: Map<SessionId, Cache> }>;
-
-/** What a peer computes, one step after the other, in virtual time. */
-export class Worker {
-  slowUntil = 0;
-  readonly caches: Caches = new Map();
-  private readonly member: Member;
-  private readonly tokenS: number;
-  private waiting: RunStep[] = [];
-  private running: RunStep | null = null;
-  private released = false;
-
-  constructor(member: Member, tokenS: number) {
-    this.member = member;
-    this.tokenS = tokenS;
-  }
-
-  submit(step: RunStep): void {
-    this.waiting.push(step);
-    this.next();
-  }
-
-  /** Forgets the session; what waits of it is dropped without an answer. */
-  free(run: Run, session: SessionId): void {
-    const mine = (step: RunStep): boolean => step.session === session && runKey(step.run) === runKey(run);
-    this.caches.get(runKey(run))?.sessions.delete(session);
-    this.waiting = this.waiting.filter((step) => !mine(step));
-    if (this.running !== null && mine(this.running)) this.released = true;
-  }
-
-  private next(): void {
-    if (this.running !== null) return;
-    const step = this.waiting.shift();
-    if (step === undefined) return;
-    this.running = step;
-    this.released = false;
-    const slow = this.member.network.now < this.slowUntil ? 10 : 1;
-    this.member.later(this.tokenS * (1 + step.count / 8) * slow, () => {
-      this.running = null;
-      const result = this.run(step);
-      if (this.released) this.caches.get(runKey(step.run))?.sessions.delete(step.session);
-      this.member.result(result);
-      this.next();
-    });
-  }
-
-  private run(step: RunStep): Ran | NotRan {
-    const { session, turn, position } = step;
-    const mine = this.caches.get(runKey(step.run));
-    if (mine === undefined) {
-      return { session, turn, position, have: 0, reason: 'unknown_plan', text: 'not loaded' };
-    }
-    let cache = mine.sessions.get(session);
-    const have = cache?.rows.length ?? 0;
-    if (position > have) {
-      return { session, turn, position, have, reason: 'missing_position', text: `has ${have} positions` };
-    }
-    if (cache === undefined) {
-      cache = new Cache(step.run);
-      mine.sessions.set(session, cache);
-    }
-    const values =
-      step.tokens !== null
-        ? Array.from(step.tokens, (token) => token + 1)
-        : fromHidden(step.hidden ?? new Float32Array());
-    const numbers = cache.take(position, values, step.prompt || values.length > 1);
-    const token = step.pick === null ? null : pick(step.pick, logitsOf(numbers.at(-1) ?? 0));
-    return { session, turn, position, count: values.length, hidden: toHidden(numbers), token };
-  }
+/** What all peers of a run have in common. Times in seconds. */
+export interface Habits {
+  readonly slots: number;
+  readonly logSessionBytes: number;
+  readonly logTotalBytes: number;
+  readonly shadows: boolean;
+  readonly keepOnly: boolean;
+  readonly tokenS: number;
+  readonly patienceS: number; // for an answer to WHERE
+  readonly spareLoss: number; // chance that frames to a shadow are dropped
+  readonly hopeful: boolean; // whether askers think that the coordinator will find somebody
 }
 
 /** A peer of the simulated mesh. `listener` hears what comes of this peer's questions. */
@@ -107,25 +38,28 @@ export class Member {
   state: MeshState = EMPTY_STATE;
   core: StageCore;
   worker: Worker;
+  mostLogBytes = 0;
   askings = new Map<SessionId, OriginSession>();
   listener: (core: OriginSession, outcome: Outcome) => void = () => undefined;
+  suspected: (peer: string) => void = () => undefined;
   readonly network: Network;
   readonly name: string;
-  private readonly slots: number;
-  private readonly tokenS: number;
+  private readonly habits: Habits;
   private readonly say: Say | null;
   private readonly plans = new Map<number, PlanRecord>();
+  private readonly armed = new Map<SessionId, number>();
+  private readonly spares = new Map<string, Frame[]>();
+  private readonly full = new Set<string>();
   private backlog: (() => void)[] = [];
   private incarnation = 0;
 
-  constructor(network: Network, name: string, slots: number, tokenS: number, say: Say | null) {
+  constructor(network: Network, name: string, habits: Habits, say: Say | null) {
     this.network = network;
     this.name = name;
-    this.slots = slots;
-    this.tokenS = tokenS;
+    this.habits = habits;
     this.say = say;
-    this.core = new StageCore(name);
-    this.worker = new Worker(this, tokenS);
+    this.core = this.newCore();
+    this.worker = this.newWorker();
     network.ends.set(name, this);
   }
 
@@ -135,10 +69,14 @@ export class Member {
     this.alive = true;
     this.frozen = false;
     this.backlog = [];
-    this.core = new StageCore(this.name);
-    this.worker = new Worker(this, this.tokenS);
+    this.mostLogBytes = 0;
+    this.core = this.newCore();
+    this.worker = this.newWorker();
     this.askings = new Map();
     this.plans.clear();
+    this.armed.clear();
+    this.spares.clear();
+    this.full.clear();
     this.state = EMPTY_STATE;
   }
 
@@ -174,16 +112,24 @@ export class Member {
   lost(peer: string): void {
     this.awake(() => {
       this.say?.(this.name, `lost the connection to ${peer}`);
-      this.perform(this.core.peerGone(peer));
+      this.spares.delete(peer);
+      this.perform(this.core.peerGone(this.network.now, peer));
       for (const core of [...this.askings.values()]) {
         this.performOrigin(core, core.peerGone(this.network.now, peer, `peer ${peer} was lost`));
       }
     });
   }
 
-  result(result: Ran | NotRan): void {
-    this.say?.(this.name, `ran: ${shown(result)}`);
-    this.perform('reason' in result ? this.core.notRan(result) : this.core.ran(this.network.now, result));
+  connected(peer: string): void {
+    this.awake(() => {
+      this.say?.(this.name, `is connected to ${peer} again`);
+      for (const core of [...this.askings.values()]) {
+        core.peerBack(peer);
+        if (core.phase !== 'rerouting') continue;
+        this.find(core);
+        this.arm(core);
+      }
+    });
   }
 
   private frame(sender: string, frame: Frame): void {
@@ -194,13 +140,22 @@ export class Member {
         this.perform(this.core.step(now, sender, frame));
         break;
       case 'TOKEN': {
-        this.perform(this.core.token(now, sender, frame));
-        const asking = this.askings.get(frame.session);
-        if (asking !== undefined) this.performOrigin(asking, asking.token(now, sender, frame));
+        const effects = this.core.token(now, sender, frame);
+        this.asking(frame.session, (core) => core.token(now, sender, frame));
+        this.perform(effects);
         break;
       }
       case 'OPEN':
         this.perform(this.core.open(now, sender, frame));
+        break;
+      case 'FEED': {
+        const effects = this.core.feed(now, sender, frame);
+        if (frame.stage === 0) this.asking(frame.session, (core) => core.feed(now, sender, frame));
+        this.perform(effects);
+        break;
+      }
+      case 'WHERE':
+        this.perform(this.core.where(sender, frame));
         break;
       case 'CANCEL':
         this.perform(this.core.cancel(sender, frame));
@@ -208,23 +163,40 @@ export class Member {
       case 'RELEASE':
         this.perform(this.core.release(sender, frame));
         break;
-      case 'REFUSE': {
-        const asking = this.askings.get(frame.session);
-        if (asking !== undefined) this.performOrigin(asking, asking.refused(now, sender, frame));
+      case 'REFUSE':
+        this.asking(frame.session, (core) => core.refused(now, sender, frame));
         break;
-      }
+      case 'HERE':
+        this.asking(frame.session, (core) => core.here(now, sender, frame));
+        break;
       default:
         throw new Error(`${frame.kind} is no frame of a session`);
     }
   }
 
+  private asking(session: SessionId, decide: (core: OriginSession) => OriginEffect[]): void {
+    const core = this.askings.get(session);
+    if (core !== undefined) this.performOrigin(core, decide(core));
+  }
+
+  private result(result: Ran | NotRan): void {
+    const { now } = this.network;
+    this.say?.(this.name, `ran: ${shown(result)}`);
+    this.perform('reason' in result ? this.core.notRan(now, result) : this.core.ran(now, result));
+    this.mostLogBytes = Math.max(this.mostLogBytes, this.core.logBytes);
+  }
+
   // --- what is done
 
   perform(effects: readonly StageEffect[]): void {
+    const spares: Spare[] = [];
     for (const effect of effects) {
       switch (effect.kind) {
         case 'send':
           this.network.send(this.name, effect.peer, effect.frame);
+          break;
+        case 'spare':
+          spares.push(effect);
           break;
         case 'runStep':
           this.worker.submit(effect);
@@ -236,6 +208,7 @@ export class Member {
           effect satisfies never;
       }
     }
+    for (const { peer, frame } of spares) this.spare(peer, frame);
   }
 
   performOrigin(core: OriginSession, effects: readonly OriginEffect[]): void {
@@ -244,25 +217,96 @@ export class Member {
         case 'send':
           this.network.send(this.name, effect.peer, effect.frame);
           break;
+        case 'spare':
+          this.spare(effect.peer, effect.frame);
+          break;
         case 'emit':
         case 'ended':
         case 'broken':
           this.listener(core, effect);
           break;
         case 'findRoute':
-          if (!effect.soon) this.tryRoute(core);
+          if (!effect.soon) this.find(core);
+          break;
+        case 'suspect':
+          this.suspected(effect.peer);
+          this.later(0, () => {
+            this.hint(effect.peer);
+          });
           break;
         default:
           effect satisfies never;
       }
     }
+    this.arm(core);
   }
 
-  private tryRoute(core: OriginSession): void {
-    const plan = serving(this.state);
-    if (plan !== null && core.phase === 'rerouting') {
-      this.performOrigin(core, core.reroute(this.network.now, plan));
+  /** The best route now, if there is one. */
+  route({ gone, avoid }: Without = NOBODY): Route | null {
+    const { plan } = this.state;
+    return plan === null
+      ? null
+      : choose(this.state, plan, { ...ANY, gone, avoid, shadows: this.habits.shadows });
+  }
+
+  /** Somebody thinks that `peer` is lost. */
+  hint(peer: string): void {
+    for (const core of [...this.askings.values()])
+      this.performOrigin(core, core.hint(this.network.now, peer));
+  }
+
+  congestion(peer: string, full: boolean): void {
+    if (full) this.full.add(peer);
+    else this.full.delete(peer);
+    this.perform(this.core.congestion(peer, full));
+  }
+
+  private find(core: OriginSession): void {
+    if (!asking(core)) return;
+    const route = this.route(core.without);
+    if (route === null) core.hope(this.habits.hopeful);
+    else this.performOrigin(core, core.reroute(this.network.now, route));
+  }
+
+  private arm(core: OriginSession): void {
+    const due = core.deadline;
+    const armed = this.armed.get(core.session);
+    if (due === Infinity || (armed !== undefined && armed <= due)) return;
+    const when = Math.max(due, this.network.now + SOONEST_S);
+    this.armed.set(core.session, when);
+    this.later(when - this.network.now, () => {
+      this.fire(core, when);
+    });
+  }
+
+  private fire(core: OriginSession, when: number): void {
+    if (this.armed.get(core.session) !== when) return;
+    this.armed.delete(core.session);
+    if (this.askings.get(core.session) !== core) return;
+    if (this.network.now >= core.deadline) {
+      for (const peer of core.route) core.patienceS.set(peer, this.habits.patienceS);
+      this.performOrigin(core, core.tick(this.network.now));
     }
+    this.arm(core);
+  }
+
+  private spare(peer: string, frame: Frame): void {
+    const waiting = this.spares.get(peer) ?? [];
+    waiting.push(frame);
+    this.spares.set(peer, waiting);
+    if (waiting.length >= TOGETHER) this.flush(peer, waiting);
+    else if (waiting.length === 1) {
+      this.later(TOGETHER_S, () => {
+        this.flush(peer, waiting);
+      });
+    }
+  }
+
+  private flush(peer: string, waiting: readonly Frame[]): void {
+    if (this.spares.get(peer) !== waiting) return;
+    this.spares.delete(peer);
+    if (this.full.has(peer) || this.network.luck() < this.habits.spareLoss) return;
+    for (const frame of waiting) this.network.send(this.name, peer, frame);
   }
 
   // --- what the mesh knows
@@ -277,13 +321,16 @@ export class Member {
     }
     this.hold();
     for (const core of [...this.askings.values()]) {
-      for (const peer of core.route) {
+      for (const peer of asking(core) ? core.route : []) {
         const member = state.members.get(peer);
         if (member === undefined || isAway(member)) {
-          this.performOrigin(core, core.peerGone(this.network.now, peer, `peer ${peer} left`));
+          this.performOrigin(core, core.peerGone(this.network.now, peer, `peer ${peer} left the mesh`));
         }
       }
-      this.tryRoute(core);
+      const { gone, avoid } = core.without;
+      if (gone.size + avoid.size === 0) continue;
+      this.find(core);
+      this.arm(core);
     }
   }
 
@@ -300,12 +347,7 @@ export class Member {
   }
 
   tick(): void {
-    const { now } = this.network;
-    this.perform(this.core.tick(now));
-    for (const core of [...this.askings.values()]) {
-      this.tryRoute(core);
-      this.performOrigin(core, core.tick(now));
-    }
+    this.perform(this.core.tick(this.network.now));
   }
 
   private hold(): void {
@@ -313,10 +355,14 @@ export class Member {
     for (const [version, plan] of this.plans) {
       plans.set(
         version,
-        plan.stages.map(({ primary, first, stop }) => ({ peer: primary, run: { first, stop } })),
+        plan.stages.map(({ primary, standbys, first, stop }) => ({
+          peers: [primary, ...standbys],
+          run: { first, stop },
+        })),
       );
     }
-    const loaded: Loaded[] = [...this.worker.caches.values()].map(({ run }) => ({ run, slots: this.slots }));
+    const { slots } = this.habits;
+    const loaded: Loaded[] = [...this.worker.caches.values()].map(({ run }) => ({ run, slots }));
     this.core.serve(plans, loaded);
   }
 
@@ -324,6 +370,28 @@ export class Member {
     if (this.frozen) this.backlog.push(call);
     else call();
   }
+
+  private newCore(): StageCore {
+    const core = new StageCore(this.name, this.habits.logSessionBytes, this.habits.logTotalBytes);
+    core.keepOnly = this.habits.keepOnly;
+    return core;
+  }
+
+  private newWorker(): Worker {
+    return new Worker(
+      (afterS, call) => {
+        this.later(afterS, call);
+      },
+      (result) => {
+        this.result(result);
+      },
+      this.habits.tokenS,
+    );
+  }
+}
+
+function asking({ phase }: OriginSession): boolean {
+  return phase === 'prefill' || phase === 'decode' || phase === 'rerouting';
 }
 
 /** A frame or result for the trace. */

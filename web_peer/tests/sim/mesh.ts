@@ -83,6 +83,13 @@ export class Mesh {
     this.replan();
   }
 
+  /** Somebody thinks that `name` is lost: it is asked, and who does not answer is out. */
+  suspected(name: string): void {
+    this.network.at(this.network.now + 0.05 + 0.2 * this.chance.next(), () => {
+      this.left(name);
+    });
+  }
+
   /** `name` says that it leaves; it serves nobody from here on. */
   leaving(name: string): void {
     const member = this.state.members.get(name);

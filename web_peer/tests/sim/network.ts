@@ -9,8 +9,11 @@ import { decode, encode, type Frame } from '../../src/frames';
 import type { Chance } from './random';
 import type { Pace } from './schedule';
 
-const REPEATED: ReadonlySet<Frame['kind']> = new Set(['OPEN', 'STEP', 'TOKEN']); // frames that may come twice
+const REPEATED: ReadonlySet<Frame['kind']> = new Set(['OPEN', 'STEP', 'TOKEN', 'FEED', 'WHERE', 'HERE']); // may come twice
 const AGAIN_S = 0.1; // at most so much later
+const DIAL_S = 0.1; // to make a connection, about
+const DIAL_AGAIN_S = 1;
+const GIVE_UP_S = 20; // nobody comes back so late
 
 /** A peer as the network sees it. */
 export interface End {
@@ -18,6 +21,7 @@ export interface End {
   readonly alive: boolean;
   take(sender: string, frame: Frame): void;
   lost(peer: string): void;
+  connected(peer: string): void;
 }
 
 interface Due {
@@ -102,7 +106,8 @@ export class Network {
     };
     this.at(when, arrive);
     if (this.chance.next() < this.pace.duplicates && REPEATED.has(frame.kind)) {
-      this.at(when + AGAIN_S * this.chance.next(), arrive);
+      const later = frame.kind === 'OPEN' ? 0 : AGAIN_S * this.chance.next(); // an OPEN ends with its session
+      this.at(when + later, arrive);
     }
   }
 
@@ -119,6 +124,11 @@ export class Network {
         this.notice(end, far, epoch);
       });
     }
+  }
+
+  /** From 0 to 1. */
+  luck(): number {
+    return this.chance.next();
   }
 
   /** A restarted peer believes in no old connection. */
@@ -148,6 +158,21 @@ export class Network {
     if (end === undefined || !end.alive || (this.seen.get(`${name}>${far}`) ?? 0) >= epoch) return;
     this.seen.set(`${name}>${far}`, epoch);
     end.lost(far);
+    this.at(this.now + DIAL_S * (0.2 + this.chance.next()), () => {
+      this.dialled(name, far, epoch);
+    });
+  }
+
+  /** Who lost a connection makes another one when it can. */
+  private dialled(name: string, far: string, epoch: number): void {
+    const end = this.ends.get(name);
+    if (!end?.alive || (this.epochs.get(pairOf(name, far)) ?? 0) !== epoch) return;
+    if (this.ends.get(far)?.alive === true) end.connected(far);
+    else if (this.now < GIVE_UP_S) {
+      this.at(this.now + DIAL_AGAIN_S, () => {
+        this.dialled(name, far, epoch);
+      });
+    }
   }
 
   private unreachable(name: string, far: string, epoch: number): void {

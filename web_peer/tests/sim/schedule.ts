@@ -7,7 +7,7 @@ import { GREEDY, type Sampling, samplingOf } from '../../src/sampling';
 import { Chance } from './random';
 import { UNITS, VOCAB } from './toy';
 
-/** One question: `keep` tokens of the conversation so far (null: all), then `fresh` ones. */
+/** One question: `keep` tokens of the conversation so far (null: all; below 0: all but so many), then `fresh`. */
 export interface Turn {
   readonly keep: number | null;
   readonly fresh: readonly number[];
@@ -23,6 +23,7 @@ export interface Talk {
   readonly session: SessionId;
   readonly asker: string;
   readonly turns: readonly Turn[];
+  readonly stays: boolean; // the asker never lets the session go
 }
 
 const FAULTS = {
@@ -36,6 +37,7 @@ const FAULTS = {
   replan: 4,
   full: 2,
   vanish: 1,
+  stranger: 3,
 } as const;
 export type FaultKind = keyof typeof FAULTS;
 const KINDS = Object.entries(FAULTS).flatMap(([kind, count]) =>
@@ -60,6 +62,9 @@ export interface Pace {
   readonly encoded: boolean; // every frame goes through its bytes
   readonly noticeS: number; // at most so long until an end of a connection hears that it is lost
   readonly logS: number; // at most so long until the coordinator knows of a loss
+  readonly hintS: number; // at most so long until signaling says so to everyone (0: it never does)
+  readonly patienceS: number; // that an asker has with an answer to WHERE
+  readonly spareLoss: number; // chance that frames to a shadow are dropped
 }
 
 export interface Schedule {
@@ -69,7 +74,8 @@ export interface Schedule {
   readonly plan: PlanRecord;
   readonly slots: number;
   readonly logBytes: number;
-  readonly role: number; // of standbys: 0 nothing, 1 shadow, 2 keep
+  readonly standbysDo: 'nothing' | 'shadow' | 'keep';
+  readonly hopeful: boolean; // askers wait for a plan that holds what was lost
   readonly talks: readonly Talk[];
   readonly faults: readonly Fault[];
   readonly pace: Pace;
@@ -116,6 +122,9 @@ export function makeSchedule(seed: number): Schedule {
     encoded: chance.next() < 0.03,
     noticeS: chance.pick([0, 0.05, 0.5, 4]),
     logS: chance.pick([0.1, 0.5, 2]),
+    hintS: chance.pick([0, 0.05]),
+    patienceS: chance.pick([0.08, 0.25]),
+    spareLoss: chance.pick([0, 0, 0.1, 0.5]),
   };
   const busyS = 0.3 + 12 * stages * (pace.linkS + pace.jitterS / 2 + pace.tokenS);
   const faults = Array.from({ length: chance.pick([0, 1, 1, 1, 2, 2, 3, 4]) }, () =>
@@ -128,7 +137,8 @@ export function makeSchedule(seed: number): Schedule {
     plan: { version: 1, stages: planStages, predictedTokenUs: 0, predictedRateMilli: 0, why: [] },
     slots: chance.pick([2, 4, 4, 4]),
     logBytes: chance.pick([64, 256, 1 << 20, 1 << 20]),
-    role: chance.pick([0, 1, 1, 2]),
+    standbysDo: chance.pick(['nothing', 'shadow', 'shadow', 'keep']),
+    hopeful: chance.next() < 0.7,
     talks,
     faults: faults.sort((a, b) => a.atS - b.atS),
     pace,
@@ -146,7 +156,7 @@ function talkOf(chance: Chance, index: number, asker: string): Talk {
     const maxTokens = chance.whole(2, 10);
     const fresh = chance.pick([1, 2, 4, 5, 9, 14, 33, 40, 70]);
     return {
-      keep: edited ? chance.whole(0, 6) : null,
+      keep: edited ? chance.pick([-fresh, chance.whole(0, 6)]) : null,
       fresh: Array.from({ length: fresh }, () => chance.whole(0, VOCAB - 1)),
       maxTokens,
       sampling: samplingFrom(chance),
@@ -168,9 +178,8 @@ function samplingFrom(chance: Chance): Sampling {
   const seed = chance.whole(0, 2 ** 40);
   switch (chance.whole(0, 3)) {
     case 0:
-    case 1:
       return GREEDY;
-    case 2:
+    case 1:
       return samplingOf({ temperature: 1, seed });
     default:
       return samplingOf({

@@ -80,6 +80,7 @@ export class Cache {
 /** One conversation as it goes when nothing happens: what a single peer with the whole model answers. */
 export class Reference {
   private tokens: number[] = []; // with keys and values that hold for the next turn
+  private given: boolean[] = []; // how each of them was run
   private readonly cache = new Cache({ first: 0, stop: UNITS });
 
   /** The tokens of one turn, until an end token or `most` tokens. */
@@ -89,8 +90,12 @@ export class Reference {
     sampling: Sampling,
     endTokens: readonly number[],
   ): number[] {
-    const start = Math.min(common(this.tokens, prompt), prompt.length - 1);
-    let number = this.last(start, prompt.slice(start), true);
+    const kept = common(this.tokens, prompt);
+    this.given = [...this.given.slice(0, kept), ...prompt.slice(kept).map(() => true)];
+    let number = 0;
+    for (let position = Math.min(kept, prompt.length - 1); position < prompt.length; position++) {
+      number = this.last(position, prompt[position] ?? 0, this.given[position] ?? true);
+    }
     const history = [...prompt];
     const made: number[] = [];
     for (;;) {
@@ -98,7 +103,8 @@ export class Reference {
       history.push(token);
       made.push(token);
       if (endTokens.includes(token) || made.length >= most) break;
-      number = this.last(history.length - 1, [token], false);
+      number = this.last(history.length - 1, token, false);
+      this.given.push(false);
     }
     this.tokens = history.slice(0, -1);
     return made;
@@ -107,16 +113,11 @@ export class Reference {
   /** The asker stopped the answer when prompt and answer were `length` tokens. */
   stopped(length: number): void {
     this.tokens.length = length - 1;
-    this.cache.rows.length = length - 1;
+    this.cache.rows.length = this.given.length = length - 1;
   }
 
-  private last(position: number, tokens: readonly number[], given: boolean): number {
-    const numbers = this.cache.take(
-      position,
-      tokens.map((token) => token + 1),
-      given,
-    );
-    return numbers.at(-1) ?? 0;
+  private last(position: number, token: number, given: boolean): number {
+    return this.cache.take(position, [token + 1], given)[0] ?? 0;
   }
 }
 

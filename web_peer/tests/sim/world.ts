@@ -6,21 +6,23 @@
  * or log is left anywhere; logs stay within their bounds.
  */
 
-import { runKey, serving } from '../../src/mesh_state';
+import { runKey } from '../../src/mesh_state';
 import { LEASE_S } from '../../src/pipeline';
-import { type Ask, OriginSession } from '../../src/session';
-import { Member, type Outcome, type Say } from './member';
+import { type Ask, HOPE_S, OriginSession, REROUTE_S } from '../../src/session';
+import { forged, seatsOf } from './forgery';
+import { type Habits, Member, type Outcome, type Say } from './member';
 import { Mesh } from './mesh';
 import { Network } from './network';
 import { Chance } from './random';
-import type { Fault, Schedule, Talk } from './schedule';
+import type { Fault, FaultKind, Schedule, Talk } from './schedule';
 import { Reference } from './toy';
 
 const TICK_S = 0.25;
 const END_S = 400; // of virtual time: every question has ended long before
 const MOST_EVENTS = 60_000;
 const PLAN_WAIT_S = 20;
-const GAP_S = 1; // without a holder of some stage for so long, an answer may fail
+const QUIET_S = 0.3; // after an answer, everybody has heard of its end
+const GAP_SHARE = 0.6; // of what an asker waits for a route: without a holder for so long, an answer may fail
 
 /** One session as a person sees it. */
 class Speaker {
@@ -59,6 +61,9 @@ export class World {
   private readonly speakers: ReadonlyMap<string, Speaker>;
   private readonly gaps: [number, number][] = []; // when some stage had no holder
   private gapFrom: number | null = null;
+  private readonly vanished = new Set<string>();
+  private readonly stays: boolean;
+  private readonly disturbed: boolean;
   private ended = 0;
   private failed = 0;
   private readonly say: Say | null;
@@ -67,13 +72,24 @@ export class World {
     this.schedule = schedule;
     this.say = say;
     this.chance = new Chance(schedule.seed + 1_000_003);
-    const { pace, slots, peers, askers } = schedule;
+    const { pace, peers, askers, standbysDo } = schedule;
     this.network = new Network(this.chance, pace);
+    const habits: Habits = {
+      slots: schedule.slots,
+      logSessionBytes: schedule.logBytes,
+      logTotalBytes: 2 * schedule.logBytes,
+      shadows: standbysDo !== 'nothing',
+      keepOnly: standbysDo === 'keep',
+      tokenS: pace.tokenS,
+      patienceS: pace.patienceS,
+      spareLoss: pace.spareLoss,
+      hopeful: schedule.hopeful,
+    };
+    this.stays = schedule.talks.some((talk) => talk.stays);
+    const upsets: ReadonlySet<FaultKind> = new Set(['freeze', 'spike', 'full', 'slow']);
+    this.disturbed = schedule.faults.some((fault) => upsets.has(fault.kind));
     this.members = new Map(
-      [...new Set([...peers, ...askers])].map((name) => [
-        name,
-        new Member(this.network, name, slots, pace.tokenS, say),
-      ]),
+      [...new Set([...peers, ...askers])].map((name) => [name, new Member(this.network, name, habits, say)]),
     );
     this.mesh = new Mesh(this.network, this.chance, this.members, peers, schedule.plan);
     this.speakers = new Map(schedule.talks.map((talk) => [talk.session, new Speaker(talk)]));
@@ -86,6 +102,9 @@ export class World {
     for (const member of this.members.values()) {
       member.listener = (core, outcome) => {
         this.heard(core, outcome);
+      };
+      member.suspected = (peer) => {
+        this.mesh.suspected(peer);
       };
     }
     for (const fault of this.schedule.faults) {
@@ -126,8 +145,8 @@ export class World {
       speaker.ended = true;
       return;
     }
-    const plan = serving(member.state);
-    if (member.frozen || plan === null) {
+    const route = member.route();
+    if (member.frozen || route === null) {
       if (waited * 0.1 > PLAN_WAIT_S) {
         speaker.ended = true;
         return;
@@ -165,7 +184,7 @@ export class World {
       member.name,
       `asks in session ${talk.session.slice(0, 2)}, turn ${speaker.turn}: ${JSON.stringify(ask)}`,
     );
-    member.performOrigin(speaker.core, speaker.core.begin(this.network.now, plan, ask));
+    member.performOrigin(speaker.core, speaker.core.begin(this.network.now, route, ask));
   }
 
   private heard(core: OriginSession, outcome: Outcome): void {
@@ -236,13 +255,15 @@ export class World {
       return;
     }
     speaker.ended = true;
-    member.later(0.2, () => {
+    member.later(QUIET_S, () => {
       this.release(speaker);
     });
   }
 
-  private release({ core }: Speaker): void {
-    if (core === null) return;
+  private release(speaker: Speaker): void {
+    const { core } = speaker;
+    if (core === null || speaker.talk.stays) return;
+    if (this.network.lostFrames === 0 && !this.disturbed) this.nobodyAnswers(speaker);
     const member = this.member(core.me);
     member.performOrigin(core, core.release());
     member.askings.delete(core.session);
@@ -279,9 +300,13 @@ export class World {
         break;
       case 'drop':
         this.network.cut(fault.peer, fault.other, this.schedule.pace.noticeS);
+        this.gaps.push([now, now + this.schedule.pace.noticeS]); // until then nobody knows that it must be made anew
         break;
       case 'slow':
-        member.worker.slowUntil = now + fault.lastsS;
+        member.worker.slow = true;
+        this.network.at(now + fault.lastsS, () => {
+          member.worker.slow = false;
+        });
         break;
       case 'spike':
         this.network.slowLink(fault.peer, fault.other, now + fault.lastsS);
@@ -296,10 +321,15 @@ export class World {
         break;
       case 'full':
         if (!member.alive || member.frozen) return;
-        member.perform(member.core.congestion(fault.other, true));
+        member.congestion(fault.other, true);
         member.later(fault.lastsS, () => {
-          member.perform(member.core.congestion(fault.other, false));
+          member.congestion(fault.other, false);
         });
+        break;
+      case 'stranger':
+        for (const { to, frame } of forged(this.chance, this.members, fault.peer)) {
+          this.network.send(fault.peer, to, frame);
+        }
         break;
       default:
         fault.kind satisfies never;
@@ -308,14 +338,20 @@ export class World {
 
   private die(member: Member): void {
     member.alive = false;
+    if (this.schedule.askers.includes(member.name)) this.vanished.add(member.name);
     for (const speaker of this.speakers.values()) {
       if (speaker.talk.asker !== member.name || speaker.core === null) continue;
       speaker.ended = true; // a person who asks again asks in another session
       speaker.busy = false;
     }
-    const { noticeS, logS } = this.schedule.pace;
-    for (const other of this.members.keys()) {
-      if (other !== member.name) this.network.cut(member.name, other, noticeS);
+    const { noticeS, logS, hintS } = this.schedule.pace;
+    for (const [name, other] of this.members) {
+      if (other === member) continue;
+      this.network.cut(member.name, name, noticeS);
+      if (hintS === 0) continue;
+      other.later(hintS * this.chance.next(), () => {
+        other.hint(member.name);
+      });
     }
     this.network.at(this.network.now + 0.05 + logS * this.chance.next(), () => {
       this.mesh.left(member.name);
@@ -368,7 +404,8 @@ export class World {
     if (text.includes('in use') && this.speakers.size > this.schedule.slots) return true;
     const { now } = this.network;
     const gaps = this.gapFrom === null ? this.gaps : [...this.gaps, [this.gapFrom, now] as const];
-    return gaps.some(([begin, end]) => Math.min(end, now) - Math.max(begin, speaker.begunS) >= GAP_S);
+    const enoughS = GAP_SHARE * (this.schedule.hopeful ? HOPE_S : REROUTE_S);
+    return gaps.some(([begin, end]) => Math.min(end, now) - Math.max(begin, speaker.begunS) >= enoughS);
   }
 
   /** Nothing moves any more: every question has ended, and nothing is left of any session. */
@@ -378,16 +415,34 @@ export class World {
         this.wrong(speaker, `did not end: ${speaker.core?.phase ?? 'not begun'}`);
       }
     }
-    if (this.network.lostFrames === 0) this.nothingLeft('after every session was released');
+    for (const [name, { mostLogBytes }] of this.members) {
+      if (mostLogBytes > 2 * this.schedule.logBytes) {
+        this.problems.push(`${name} kept ${mostLogBytes} bytes of logs`);
+      }
+    }
+    if (this.network.lostFrames === 0 && this.vanished.size === 0 && !this.stays) {
+      this.nothingLeft('after every session was released');
+    }
     this.network.now += LEASE_S + 1;
     for (const member of this.members.values()) if (member.alive) member.tick();
     while (this.network.step(Infinity));
     this.nothingLeft('after the leases');
   }
 
+  /** An answer that is over is over everywhere. */
+  private nobodyAnswers(speaker: Speaker): void {
+    for (const [name, member] of this.members) {
+      if (!member.alive) continue;
+      const mine = seatsOf(member.core).filter((seat) => seat.session === speaker.talk.session);
+      if (mine.some((seat) => seat.active && seat.serves))
+        this.wrong(speaker, `${name} still answers after the end`);
+    }
+  }
+
   private nothingLeft(when: string): void {
     for (const [name, { alive, core, worker }] of this.members) {
       if (!alive) continue;
+      if (core.logBytes > 0) this.problems.push(`${name} keeps ${core.logBytes} bytes of logs ${when}`);
       if (core.sessions() > 0) this.problems.push(`${name} keeps ${core.sessions()} seats ${when}`);
       for (const [run, { sessions }] of worker.caches) {
         if (sessions.size > 0) this.problems.push(`${name} keeps ${sessions.size} slots of ${run} ${when}`);
