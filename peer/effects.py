@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +115,15 @@ class FreeSlot:
 
     run: Run_
     session: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the transaction log: a session "opened" at `stage` here, was "taken over", or "closed"."""
+
+    what: Literal["opened", "taken over", "closed"]
+    session: bytes
+    stage: int
 
 
 StageEffect = Send | Spare | RunStep | FreeSlot

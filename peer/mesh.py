@@ -225,6 +225,7 @@ class Mesh:
         room = Room(options.provider, options.threads, model.sessions, model.context, before_call)
         self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
+        self.node.journal = self.journal
         self.holding = Holding(
             self.node.me,
             self.node.core,

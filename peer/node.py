@@ -54,6 +54,7 @@ from peer.pipeline import StageCore
 from peer.serving import Serving
 from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
+from peer.transaction_store import Journal
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
@@ -94,6 +95,8 @@ class Node:
         self.askings = Askings(self, self.breakers)
         self.spares = Spares(self.send_or_lose, self._has_room)
         self._reports: set[asyncio.Task[None]] = set()
+        self.journal: Journal | None = None  # None: nothing is computed here
+        self._noted_tokens = 0
         self._suspected: dict[str, float] = {}  # when, by peer
         self._measuring: set[str] = set()  # peers whose link is measured for them now
         self._state_event = asyncio.Event()
@@ -157,6 +160,27 @@ class Node:
                     assert_never(effect)
         for extra in spare:
             self.spare(extra.peer, extra.frame)
+        self._note()
+
+    def _note(self) -> None:
+        """Tells the transaction log what happened to sessions here."""
+        notes = self.core.notes()
+        journal = self.journal
+        if journal is None:
+            return
+        for note in notes:
+            match note.what:
+                case "opened":
+                    journal.opened(note.session, note.stage)
+                case "taken over":
+                    journal.took_over(note.session, note.stage)
+                case "closed":
+                    journal.closed(note.session, note.stage)
+                case _:
+                    assert_never(note.what)
+        if self.core.tokens_sampled > self._noted_tokens:
+            journal.tokens(self.core.tokens_sampled - self._noted_tokens)
+            self._noted_tokens = self.core.tokens_sampled
 
     def results(self, results: list[Ran | NotRan]) -> None:
         """Workers finished or refused steps."""

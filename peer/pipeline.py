@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peer.activation_log import ActivationLog
-from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.effects import FreeSlot, Note, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.frame_kinds import (
     Cancel,
     Feed,
@@ -70,6 +70,7 @@ class StageCore:
         self.steps_run = 0
         self.replayed_bytes = 0  # of activations sent again
         self.taken_over = 0  # sessions that a shadow here went on with
+        self._notes: list[Note] = []
 
     # --- what this peer serves
 
@@ -134,6 +135,11 @@ class StageCore:
                 effects.append(_refusal(seat, Reason.UNKNOWN_PLAN, text))
             effects += self._free(seat)
         return effects
+
+    def notes(self) -> list[Note]:
+        """What happened to sessions here since this was last asked."""
+        found, self._notes = self._notes, []
+        return found
 
     # --- frames
 
@@ -375,6 +381,7 @@ class StageCore:
             seat.rewind(kept, self._next_epoch())
         elif seat.serves is False and frame.role == Role.SERVE:
             self.taken_over += 1
+            self._notes.append(Note("taken over", *seat.key))
 
     def _continue_tail(self, seat: Seat) -> list[StageEffect]:
         """The last stage: sends again what it sampled beyond the tokens that the asker knows."""
@@ -533,6 +540,7 @@ class StageCore:
         self._seats[seat.key] = seat
         self._of_run[session, seat.run] = seat
         self._places[session] = tuple(sorted({*self._places.get(session, ()), stage}))
+        self._notes.append(Note("opened", session, stage))
 
     def _free(self, seat: Seat) -> list[StageEffect]:
         session, stage = seat.key
@@ -544,6 +552,7 @@ class StageCore:
         else:
             del self._places[session]
         seat.active = False
+        self._notes.append(Note("closed", session, stage))
         return [FreeSlot(seat.run, session)]
 
     def _bound_logs(self) -> None:

@@ -119,6 +119,13 @@ export interface FreeSlot {
   readonly session: SessionId;
 }
 
+/** For the transaction log: what happened to a session at `stage` here. */
+export interface Note {
+  readonly what: 'opened' | 'taken over' | 'closed';
+  readonly session: SessionId;
+  readonly stage: number;
+}
+
 export type StageEffect = Send | Spare | RunStep | FreeSlot;
 
 /** A finished step, as the runtime reports it. `hidden` (count, width) to pass on, or the sampled `token` at the tail. */

@@ -292,6 +292,7 @@ export class Mesh {
     this.node.serving = this.serving;
     this.journal = await Journal.open(`${this.node.me}:${model.model}`, (text) => this.events.notice(text));
     if (this.ended !== null) return this.journal.close();
+    this.node.journal = this.journal;
     this.holding = new Holding(
       this.node,
       this.serving,
@@ -503,6 +504,10 @@ export class Mesh {
       sessions: core.sessions(),
       active: core.active(),
       steps: core.stepsRun,
+      replayed_bytes: core.replayedBytes,
+      log_bytes: core.logBytes,
+      taken_over: core.takenOver,
+      breakers: this.node.breakers.shown(Math.floor(nowS() * 1000)).map((pair) => [...pair]),
       tokens: core.tokensSampled,
       tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
       rtt_us: Object.fromEntries(rtts),

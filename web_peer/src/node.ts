@@ -30,6 +30,7 @@ import { StageCore } from './pipeline';
 import type { Serving } from './serving';
 import { PATIENCE_S } from './session';
 import { Spares } from './spares';
+import type { Journal } from './transaction_store';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
@@ -52,6 +53,8 @@ export class Node {
   serving: Serving | null = null; // null: this peer only asks
   pieces: Pieces | null = null; // null: the model is not known yet
   coordinator: string | null = null;
+  journal: Journal | null = null; // null: nothing is computed here
+  private notedTokens = 0;
   answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
   readonly dialer: Dialer;
   readonly calls: Calls;
@@ -141,6 +144,31 @@ export class Node {
           effect satisfies never;
       }
     }
+    this.note();
+  }
+
+  /** Tells the transaction log what happened to sessions here. */
+  private note(): void {
+    const notes = this.core.notes();
+    if (this.journal === null) return;
+    for (const { what, session, stage } of notes) {
+      switch (what) {
+        case 'opened':
+          this.journal.opened(session, stage);
+          break;
+        case 'taken over':
+          this.journal.tookOver(session, stage);
+          break;
+        case 'closed':
+          this.journal.closed(session, stage);
+          break;
+        default:
+          what satisfies never;
+      }
+    }
+    const fresh = this.core.tokensSampled - this.notedTokens;
+    if (fresh > 0) this.journal.tokens(fresh);
+    this.notedTokens = this.core.tokensSampled;
   }
 
   /** The worker finished or refused steps. */

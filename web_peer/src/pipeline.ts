@@ -10,6 +10,7 @@
 
 import { ActivationLog, rowsIn } from './activation_log';
 import {
+  type Note,
   type NotRan,
   type Pick,
   type Ran,
@@ -75,6 +76,7 @@ export class StageCore {
   private readonly full = new Set<string>(); // peers whose connection has no room
   private readonly over = new Over();
   private epoch = 0;
+  private noted: Note[] = [];
 
   constructor(me: string, logSessionBytes = LOG_SESSION_BYTES, logTotalBytes = LOG_TOTAL_BYTES) {
     this.me = me;
@@ -154,6 +156,13 @@ export class StageCore {
     return effects;
   }
 
+  /** What happened to sessions here since this was last asked. */
+  notes(): readonly Note[] {
+    const found = this.noted;
+    this.noted = [];
+    return found;
+  }
+
   // --- frames
 
   /** Takes a seat for the session and passes the OPEN on, or refuses to the asker. */
@@ -192,6 +201,7 @@ export class StageCore {
       seat = new Seat(frame, run, sampling, new ActivationLog(this.logSessionBytes), now);
       seat.epoch = this.nextEpoch();
       this.seats.set(seatKey(frame.session, frame.stage), seat);
+      this.note('opened', seat);
     } else {
       this.turn(seat, frame);
     }
@@ -424,6 +434,7 @@ export class StageCore {
       seat.rewind(kept, this.nextEpoch());
     } else if (!seat.serves && frame.role === ROLE.serve) {
       this.takenOver += 1;
+      this.note('taken over', seat);
     }
   }
 
@@ -501,6 +512,10 @@ export class StageCore {
       (a, b) =>
         (a.session < b.session ? -1 : a.session > b.session ? 1 : 0) || a.opening.stage - b.opening.stage,
     );
+  }
+
+  private note(what: Note['what'], { session, opening: { stage } }: Seat): void {
+    this.noted.push({ what, session, stage });
   }
 
   private nextEpoch(): number {
@@ -607,6 +622,7 @@ export class StageCore {
   private free(seat: Seat): StageEffect[] {
     this.seats.delete(seatKey(seat.session, seat.opening.stage));
     seat.active = false;
+    this.note('closed', seat);
     return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];
   }
 
