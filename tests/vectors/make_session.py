@@ -250,7 +250,7 @@ def busy() -> Trace:
         t.at(0, 3, 0, round_)
         t.at(1, 0, 0, 5)
         t.after(STUCK_S / 2)
-    for _ in range(6):
+    for _ in range(12):
         t.now = t.core.deadline
         t.tick()
         t.at(0, 3, 3, 9)

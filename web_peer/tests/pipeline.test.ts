@@ -3,20 +3,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import type { Cancel, Frame, Open, Release, Step, Token } from '../src/frames';
-import type { PlanRecord, Run } from '../src/mesh_state';
-import {
-  type Loaded,
-  type NotRan,
-  pick,
-  type PlanStages,
-  type Ran,
-  type RunStep,
-  StageCore,
-  type StageEffect,
-} from '../src/pipeline';
+import type { NotRan, OriginEffect, Ran, RunStep, StageEffect } from '../src/effects';
+import { reasonOf } from '../src/effects';
+import type { Cancel, Feed, Frame, Open, Release, Step, Token, Where } from '../src/frames';
+import type { Run } from '../src/mesh_state';
+import { type Loaded, pick, type PlanStages, StageCore } from '../src/pipeline';
+import type { Route } from '../src/routes';
 import { samplingOf, samplingToWire } from '../src/sampling';
-import { type OriginEffect, OriginSession, reasonOf } from '../src/session';
+import { OriginSession } from '../src/session';
 import { frameOf, type Row, shown } from './traces';
 import { vectors } from './vectors';
 
@@ -25,11 +19,12 @@ interface Op extends Row {
   readonly do: string;
   readonly now: number;
   readonly gives: Row[];
-  readonly after: number[];
+  readonly after: unknown[];
 }
 interface Vectors {
-  readonly plans: [number, [string, Pair][]][];
+  readonly plans: [number, [string[], Pair][]][];
   readonly slots: [Pair, number][];
+  readonly log_bytes: [number, number];
   readonly traces: { name: string; ops: Op[] }[];
 }
 
@@ -38,18 +33,22 @@ const runOf = ([first, stop]: Pair): Run => ({ first, stop });
 const PLANS: ReadonlyMap<number, PlanStages> = new Map(
   VECTORS.plans.map(([version, stages]) => [
     version,
-    stages.map(([peer, run]) => ({ peer, run: runOf(run) })),
+    stages.map(([peers, run]) => ({ peers, run: runOf(run) })),
   ]),
 );
 const LOADED: readonly Loaded[] = VECTORS.slots.map(([run, slots]) => ({ run: runOf(run), slots }));
 
 describe('traces', () => {
   it.each(VECTORS.traces)('$name', ({ ops }) => {
-    const core = new StageCore('p1');
+    const core = new StageCore('p1', ...VECTORS.log_bytes);
     core.serve(PLANS, LOADED);
     ops.forEach((op, at) => {
       const gives = perform(core, op).map(effect);
-      const after = [core.sessions(), core.active(), core.tokensSampled, core.stepsRun];
+      const after = [
+        ...[core.sessions(), core.active(), core.tokensSampled, core.stepsRun],
+        ...[core.lag(), core.logBytes, core.replayedBytes, core.takenOver],
+        core.notes().map(({ what, session, stage }) => `${what} at ${stage}: ${session}`),
+      ];
       expect({ at, op: op.do, gives, after }).toEqual({ at, op: op.do, gives: op.gives, after: op.after });
     });
   });
@@ -67,6 +66,10 @@ function perform(core: StageCore, op: Op): StageEffect[] {
       return core.step(now, sender, frame as Step);
     case 'token':
       return core.token(now, sender, frame as Token);
+    case 'feed':
+      return core.feed(now, sender, frame as Feed);
+    case 'where':
+      return core.where(sender, frame as Where);
     case 'cancel':
       return core.cancel(sender, frame as Cancel);
     case 'release':
@@ -74,12 +77,17 @@ function perform(core: StageCore, op: Op): StageEffect[] {
     case 'ran':
       return core.ran(now, {
         ...result,
+        run: runOf(result['run'] as Pair),
         hidden: Float32Array.from(result['hidden'] as number[]),
       } as unknown as Ran);
     case 'not_ran':
-      return core.notRan({ ...result, reason: reasonOf(result['reason'] as number) } as unknown as NotRan);
+      return core.notRan(now, {
+        ...result,
+        run: runOf(result['run'] as Pair),
+        reason: reasonOf(result['reason'] as number),
+      } as unknown as NotRan);
     case 'peer_gone':
-      return core.peerGone(op['peer'] as string);
+      return core.peerGone(now, op['peer'] as string);
     case 'congestion':
       return core.congestion(op['peer'] as string, op['full'] as boolean);
     case 'drop':
@@ -89,6 +97,9 @@ function perform(core: StageCore, op: Op): StageEffect[] {
       return [];
     case 'tick':
       return core.tick(now);
+    case 'keep_only':
+      core.keepOnly = op['held'] as boolean;
+      return [];
     case 'come_back':
       core.comeBack();
       return [];
@@ -103,13 +114,15 @@ function effect(item: StageEffect): unknown {
   switch (item.kind) {
     case 'send':
       return { send: item.peer, frame: shown(item.frame) };
+    case 'spare':
+      return { spare: item.peer, frame: shown(item.frame) };
     case 'freeSlot':
       return { free_slot: [item.run.first, item.run.stop], session: item.session };
     case 'runStep':
       return {
         run_step: [item.run.first, item.run.stop],
         session: item.session,
-        turn: item.turn,
+        epoch: item.epoch,
         position: item.position,
         tokens: shown(item.tokens),
         hidden: shown(item.hidden),
@@ -125,6 +138,7 @@ function effect(item: StageEffect): unknown {
               ],
         prompt: item.prompt,
         most_rows: item.mostRows,
+        behind: item.behind,
       };
     default:
       return item satisfies never;
@@ -147,19 +161,22 @@ class World {
   private readonly cores = new Map<string, StageCore>();
   private readonly caches = new Map<string, number[]>();
   private readonly links = new Map<string, (() => void)[]>();
+  private readonly gone = new Set<string>();
 
-  constructor(plan: PlanRecord) {
-    const stages = plan.stages.map(({ primary, first, stop }) => ({ peer: primary, run: { first, stop } }));
-    for (const { peer, run } of stages) {
-      const core = new StageCore(peer);
-      core.serve(new Map([[plan.version, stages]]), [{ run, slots: 2 }]);
-      this.cores.set(peer, core);
+  constructor(version: number, stages: PlanStages) {
+    for (const { peers, run } of stages) {
+      for (const peer of peers) {
+        const core = new StageCore(peer);
+        core.serve(new Map([[version, stages]]), [{ run, slots: 2 }]);
+        this.cores.set(peer, core);
+      }
     }
   }
 
-  /** Delivers everything; `choose` says which link goes next. */
-  deliver(choose: (links: number) => number): void {
+  /** Delivers everything; `choose` says which link goes next. Before delivery `at`, `event` happens. */
+  deliver(choose: (links: number) => number, at: number, event: () => void): void {
     for (let turn = 0; turn < 10_000; turn++) {
+      if (turn === at) event();
       const waiting = [...this.links.values()].filter((queue) => queue.length > 0);
       if (waiting.length === 0) return;
       waiting[choose(waiting.length)]?.shift()?.();
@@ -167,9 +184,18 @@ class World {
     throw new Error('no end');
   }
 
+  /** `peer` is no more; the session goes on over `route` if it needed it. */
+  lose(peer: string, route: Route): void {
+    this.gone.add(peer);
+    const effects = this.origin.peerGone(0, peer, 'gone');
+    if (effects.length === 0) return;
+    expect(effects.map(({ kind }) => kind)).toEqual(['findRoute']);
+    this.asked(this.origin.reroute(0, route));
+  }
+
   asked(effects: readonly OriginEffect[]): void {
     for (const item of effects) {
-      if (item.kind === 'send') this.post('asker', item.peer, item.frame);
+      if (item.kind === 'send' || item.kind === 'spare') this.post('asker', item.peer, item.frame);
       else if (item.kind === 'emit') this.emitted.push(item.token);
       else if (item.kind === 'ended') this.ended = item.why;
       else throw new Error(`unexpected ${item.kind}`);
@@ -188,18 +214,21 @@ class World {
 
   private arrive(src: string, dst: string, frame: Frame): void {
     const core = this.cores.get(dst);
+    if (this.gone.has(src) || this.gone.has(dst)) return;
     if (frame.kind === 'TOKEN' && dst === 'asker') this.asked(this.origin.token(0, src, frame));
+    if (frame.kind === 'FEED' && dst === 'asker') this.asked(this.origin.feed(0, src, frame));
     if (core === undefined) return;
     if (frame.kind === 'OPEN') this.staged(dst, core.open(0, src, frame));
     else if (frame.kind === 'STEP') this.staged(dst, core.step(0, src, frame));
     else if (frame.kind === 'TOKEN') this.staged(dst, core.token(0, src, frame));
+    else if (frame.kind === 'FEED') this.staged(dst, core.feed(0, src, frame));
     else if (frame.kind === 'CANCEL') this.staged(dst, core.cancel(src, frame));
     else throw new Error(`unexpected ${frame.kind}`);
   }
 
   private staged(peer: string, effects: readonly StageEffect[]): void {
     for (const item of effects) {
-      if (item.kind === 'send') this.post(peer, item.peer, item.frame);
+      if (item.kind === 'send' || item.kind === 'spare') this.post(peer, item.peer, item.frame);
       else if (item.kind === 'runStep') {
         const result = this.ran(peer, item); // in submission order, as the worker does
         this.later(`worker ${peer}`, () => this.staged(peer, this.cores.get(peer)?.ran(0, result) ?? []));
@@ -226,8 +255,9 @@ class World {
       token = pick(step.pick, logits);
     }
     return {
+      run: step.run,
       session: step.session,
-      turn: step.turn,
+      epoch: step.epoch,
       position: step.position,
       count: step.count,
       hidden,
@@ -236,29 +266,34 @@ class World {
   }
 }
 
-it('split equals unsplit, whatever arrives first', () => {
+it('split equals unsplit, whatever arrives first and whoever is lost', () => {
   fc.assert(
     fc.property(
       fc.subarray([1, 2, 3, 4, 5, 6, 7], { maxLength: 3 }),
       fc.array(fc.nat(VOCABULARY - 1), { minLength: 1, maxLength: 80 }),
       fc.integer({ min: 1, max: 12 }),
+      fc.nat(200),
+      fc.nat(3),
+      fc.boolean(),
       fc.infiniteStream(fc.nat(1000)),
-      (cuts, prompt, maxTokens, choices) => {
+      (cuts, prompt, maxTokens, lossAt, place, shadowed, choices) => {
         const borders = [0, ...cuts, UNITS];
         const stages = borders.slice(0, -1).map((first, at) => ({
-          first,
-          stop: borders[at + 1] ?? UNITS,
-          primary: `p${at}`,
-          standbys: [],
-          weightBytes: 0,
-          kvBytes: 0,
-          overheadBytes: 0,
+          peers: [`p${at}`, `s${at}`],
+          run: { first, stop: borders[at + 1] ?? UNITS },
         }));
-        const plan = { version: 1, stages, predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
-        const world = new World(plan);
+        const world = new World(1, stages);
+        const shadows = shadowed ? stages.map((_, stage) => ({ stage, peer: `s${stage}` })) : [];
+        const peers = stages.map((_, at) => `p${at}`);
         const ask = { prompt, maxTokens, sampling: samplingOf({}), endTokens: [13] };
-        world.asked(world.origin.begin(0, plan, ask));
-        world.deliver((links) => (choices.next().value as number) % links);
+        world.asked(world.origin.begin(0, { plan: 1, peers, shadows }, ask));
+        const lost = place % stages.length;
+        const other = peers.map((peer, at) => (at === lost ? `s${at}` : peer));
+        world.deliver(
+          (links) => (choices.next().value as number) % links,
+          lossAt,
+          () => world.lose(`p${lost}`, { plan: 1, peers: other, shadows: [] }),
+        );
         const tokens = [...prompt];
         do tokens.push(favourite(tokens));
         while (tokens.at(-1) !== 13 && tokens.length < prompt.length + maxTokens);
@@ -266,6 +301,6 @@ it('split equals unsplit, whatever arrives first', () => {
         expect(world.ended).toBe(tokens.at(-1) === 13 ? 'end' : 'length');
       },
     ),
-    { numRuns: 60 },
+    { numRuns: 120 },
   );
 });
