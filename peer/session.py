@@ -41,6 +41,8 @@ MAX_REROUTES: Final = 16  # per answer; bounds the work a flapping mesh can caus
 PATIENCE_S: Final = 0.25  # for an answer to WHERE, unless the edge knows the link better
 STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a stage counts as stuck
 STUCK_GAPS: Final = 10  # and for as many usual gaps
+STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
+STARVED_GAPS: Final = 4
 
 
 class Phase(Enum):
@@ -448,7 +450,9 @@ class OriginSession:
         if moved:
             self._moved_at = now
             return []
-        if now - self._moved_at < max(STUCK_S, STUCK_GAPS * self.lateness.usual_s):
+        starved = stage is not None and seen[stage][1] >= seen[stage][0]
+        least_s, gaps = (STARVED_S, STARVED_GAPS) if starved else (STUCK_S, STUCK_GAPS)
+        if now - self._moved_at < max(least_s, gaps * self.lateness.usual_s):
             return []
         self._moved_at = now
         peer = self.route[stage] if stage is not None else None

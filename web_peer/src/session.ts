@@ -46,6 +46,8 @@ export const MAX_REROUTES = 16; // per answer; bounds the work a flapping mesh c
 export const PATIENCE_S = 0.25; // for an answer to WHERE, unless the edge knows the link better
 export const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck
 const STUCK_GAPS = 10; // and for as many usual gaps
+const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
+const STARVED_GAPS = 4;
 
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
 
@@ -509,7 +511,10 @@ export class OriginSession {
       this.movedAt = now;
       return [];
     }
-    if (now - this.movedAt < Math.max(STUCK_S, STUCK_GAPS * this.lateness.usualS)) return [];
+    const slow = seen[stage];
+    const starved = slow !== undefined && slow.computed >= slow.received;
+    const [leastS, gaps] = starved ? [STARVED_S, STARVED_GAPS] : [STUCK_S, STUCK_GAPS];
+    if (now - this.movedAt < Math.max(leastS, gaps * this.lateness.usualS)) return [];
     this.movedAt = now;
     const peer = stage >= 0 ? this.route[stage] : undefined;
     if (peer === undefined || this.avoid.has(peer)) return this.restart(now, 'a stage does not come on');
