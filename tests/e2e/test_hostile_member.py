@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,22 @@ import pytest
 from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message
 from peer.errors import AnswerFailed, ContextOverflow, PeerError
-from peer.frames import Cancel, Entry, Frame, Open, Probe, Refuse, Release, Request, Snapshot, Step, Token
+from peer.frames import (
+    Cancel,
+    Entry,
+    Feed,
+    Frame,
+    Here,
+    Open,
+    Probe,
+    Refuse,
+    Release,
+    Request,
+    Snapshot,
+    Step,
+    Token,
+    Where,
+)
 from peer.joining import join
 from peer.mesh import Mesh
 from peer.mesh_state import LinkFacts, MemberMeasured, MeshState, UnitsHeld, encode_command, encode_state
@@ -46,7 +62,8 @@ def opening(evil: Mesh, number: int, **change: Any) -> Open:
     fields |= {"plan": plan.version, "route": plan.route} | change
     return Open(
         number.to_bytes(16, "big"), 1, fields["plan"], fields["route"], fields["stage"], fields["origin"], 0,
-        fields["prompt_tokens"], 2**53 - 1, WIRE, (), 0, fields["history"],
+        fields["prompt_tokens"], 2**53 - 1, WIRE, (), 0, 0, 1, 0, 0, (fields["prompt_tokens"],), (), (),
+        fields["history"],
     )  # fmt: skip
 
 
@@ -60,16 +77,21 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
         yield Refuse(session, turn, 0, 0, 0, 6, "\x1b]0;mine\x07")
         yield Step(session, turn, 1, 0, 4, 1, ids)
         yield Step(session, turn, 1, 0, 1, 1, nan)
+        yield Step(session, turn, 0, 0, 4, 1, ids)
+        yield Feed(session, turn, 1, 0)
+        yield Where(session, turn, 0)
+        yield Here(session, turn, 1, 2**53 - 1, 2**53 - 1, 7)
     yield Release(session)
     for number in range(100, 130):
         yield opening(evil, number, origin=f"stranger{number}", stage=number % 2)
         yield opening(evil, number, origin=victim)
         yield opening(evil, number, route=("nobody", evil.node.me), stage=number % 2)
         yield opening(evil, number, plan=2**53 - 1)
+        yield replace(opening(evil, number), role=1, shadow_stages=(0,), shadows=(victim,))
     for number in (1, 2, 3):  # slots, and work that is wrong
         yield opening(evil, number, prompt_tokens=2**53 - 1, history=tuple(range(1000)))
-        yield Step(number.to_bytes(16, "big"), 1, 1, 0, 4, 1, ids)
-        yield Step(number.to_bytes(16, "big"), 1, 1, 2**53 - 2, 1, 1, tensor_of(np.zeros(1, dtype=np.int32)))
+        yield Step(number.to_bytes(16, "big"), 1, 0, 0, 4, 1, ids)
+        yield Step(number.to_bytes(16, "big"), 1, 0, 2**53 - 2, 1, 1, tensor_of(np.zeros(1, dtype=np.int32)))
     yield Probe(1, bytes(1024 * 1024))
     me = evil.node.me
     profile = evil.node.state.members[victim].profile

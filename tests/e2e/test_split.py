@@ -14,8 +14,8 @@ from peer.chat_template import Message
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
 from peer.mesh import Mesh
-from peer.sampling import Sampling, sample
-from peer.session import CHUNK_TOKENS, needs_history
+from peer.sampling import Sampling, needs_history, sample
+from peer.spans import CHUNK_TOKENS
 from planner.manifest import decode_manifest
 from planner.shards import make_shard
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from peer.askings import Outcome
 from peer.calls import MAX_ANSWERING
 from peer.coordinating import MAX_COMMANDS, Coordinating
 from peer.coordinator import Coordinator
+from peer.effects import Broken, Ended
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
 from peer.frames import PROTOCOL_VERSION, Entry, Frame, Hello, Open, Refuse, Request, Snapshot, Token
@@ -25,7 +28,6 @@ from peer.mesh_state import (
     MeshState,
     ModelChosen,
     PlanRecord,
-    PlanStage,
     Profile,
     UnitsHeld,
     apply,
@@ -34,9 +36,10 @@ from peer.mesh_state import (
     encode_state,
 )
 from peer.names import names, plain, plain_lines
-from peer.node import Node, Outcome
+from peer.node import Node
+from peer.routes import Route
 from peer.sampling import Sampling
-from peer.session import Ask, Broken, Ended, OriginSession
+from peer.session import Ask, OriginSession
 from planner.types import Unit
 from signaling.presence import SignalKind
 
@@ -121,7 +124,11 @@ def state_of(*peers: str, plan: PlanRecord | None = None) -> MeshState:
 
 def opening(origin: str, number: int, **change: Any) -> Open:
     sampling = tuple(Sampling().to_wire())
-    frame = Open(number.to_bytes(16, "big"), 1, 9, ("p",), 0, origin, 0, 1, 4, sampling, (), 0, ())
+    session = number.to_bytes(16, "big")
+    frame = Open(
+        *(session, 1, 9, ("p",), 0, origin, 0, 1, 4, sampling, (), 0, 0),
+        *(1, 0, 0, (1,), (), (), ()),
+    )
     return replace(frame, **change)
 
 
@@ -308,9 +315,9 @@ async def test_reports_in_floods_are_refused_and_repeated_ones_tell_nobody() -> 
 def asked(node: Node) -> tuple[OriginSession, list[Outcome]]:
     """A session that waits for the answer of a peer that never answers."""
     core, heard = OriginSession(bytes(16), node.me), list[Outcome]()
-    node.attach(core, heard.append)
-    plan = PlanRecord(1, (PlanStage(0, 4, "far"),), 0, 0)
-    node.perform_origin(core.session, core.begin(0.0, plan, Ask((1, 2), 5, Sampling(), ())))
+    node.askings.attach(core, heard.append)
+    route = Route(1, ("far",))
+    node.askings.perform(core.session, core.begin(time.monotonic(), route, Ask((1, 2), 5, Sampling(), ())))
     return core, heard
 
 
@@ -318,9 +325,9 @@ async def test_whoever_listens_hears_the_end_however_it_comes() -> None:
     async with town() as here:
         node = here.add("p")
         core, heard = asked(node)
-        node.detach(core.session)
+        node.askings.detach(core.session)
         assert heard == [Ended("cancelled")]
-        assert not node.attached(core.session)
+        assert not node.askings.attached(core.session)
         core, heard = asked(node)
         await node.close("left")
         assert [type(outcome) for outcome in heard] == [Broken]
