@@ -78,6 +78,11 @@ class Conversation:
         async for piece in self.tokens(self._text.encode_chat(messages), settings):
             yield piece
 
+    @property
+    def route(self) -> tuple[str, ...]:
+        """The peers that answer, or did last, in the order of the stages."""
+        return self._core.route
+
     async def complete(self, prompt: str, settings: Settings) -> AsyncGenerator[Delta | Finished]:
         """Continues plain text, without the chat template."""
         async for piece in self.tokens(self._text.encode(prompt), settings):

@@ -14,6 +14,7 @@ from typing import Final, assert_never
 from peer.validation.conditions import Conditions
 from peer.validation.rig import ASKER, Rig
 from peer.validation.scenarios import Does, Fault
+from peer.validation.streams import Talks
 
 PREFILL_AFTER_S: Final = 0.02  # a fault "when it is asked" comes while the prompt travels
 
@@ -23,18 +24,32 @@ class Faults:
 
     def __init__(self, rig: Rig, schedule: Sequence[Fault]) -> None:
         self._rig = rig
+        self._schedule = schedule
         self._waiting = list(schedule)
-        # Whom the schedule means is settled now: the first fault changes the plan.
-        self._names = {id(fault): rig.victim(fault.victim) for fault in schedule}
-        self._others = {
-            id(fault): rig.neighbour(fault.victim) for fault in schedule if fault.does is Does.CUT
-        }
+        self._talks: Talks = ()
+        self._names: dict[Fault, str] = {}
+        self._others: dict[Fault, str] = {}
         self._timers: list[asyncio.TimerHandle] = []
         self._tasks: list[asyncio.Task[object]] = []
-        self.primary_hit = any(rig.is_primary(name) for name in self._names.values())
+        self.primary_hit = False  # whether an answer needed a peer that was hit
         self.hit_s: list[float] = []
         self.notes: list[str] = []
         self.last_until_s = 0.0  # when the last fault that lasts is over
+
+    def follow(self, talks: Talks) -> None:
+        """The answers of this run; faults hit those who make them."""
+        self._talks = talks
+
+    def _settle(self, first: Fault) -> None:
+        """Whom the schedule means is settled when the first fault comes, which changes who serves what."""
+        route = self._talks[first.session].route or self._rig.plan().route
+        for fault in self._schedule:
+            self._names[fault] = self._rig.victim(fault.victim, route)
+            if fault.does is Does.CUT:
+                self._others[fault] = self._rig.neighbour(fault.victim, route)
+        serving = {self._rig.name(peer) for peer in route}
+        shaken = any(fault.does is Does.SHAKE for fault in self._schedule)
+        self.primary_hit = shaken or bool(serving & set(self._names.values()))
 
     def on_token(self, session: int, count: int) -> None:
         """An answer has so many tokens now."""
@@ -57,7 +72,9 @@ class Faults:
         self._timers.append(asyncio.get_running_loop().call_later(delay_s, self._hit, fault))
 
     def _hit(self, fault: Fault) -> None:
-        name = self._names[id(fault)]
+        if not self._names:
+            self._settle(fault)
+        name = self._names[fault]
         child = self._rig.children[name]
         now = time.perf_counter()
         match fault.does:
@@ -78,7 +95,7 @@ class Faults:
             case Does.FAIL:
                 child.order("fail")
             case Does.CUT:
-                other = self._others[id(fault)]
+                other = self._others[fault]
                 self._shake(Conditions(cuts=((0.0, fault.for_s),)), [(name, other)])
                 self.notes.append(f"between {name} and {other}")
                 self.last_until_s = max(self.last_until_s, now + fault.for_s)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ class Rig:
         self.shape = shape
         self.children = children
         self.relay = relay
+        self._called: dict[str, str] = {}  # names by id, of all that were here when the mesh was whole
         self._stale: dict[str, Profile | None] = {}  # of peers that were ended: until they measured anew
 
     @property
@@ -81,25 +82,27 @@ class Rig:
             raise CannotServe("the mesh under validation has no plan")
         return plan
 
-    def victim(self, victim: Victim) -> str:
-        """The name of whom a schedule means now; a stage without a standby gives its primary."""
+    def victim(self, victim: Victim, route: Sequence[str]) -> str:
+        """The name of whom a schedule means: who serves its stage on `route`, or stands by for it; a stage without a
+        standby gives who serves it.
+        """
         if victim.stage < 0:
             return self.names[victim.peer % len(self.names)]
-        stage = self.plan().stages[victim.stage % len(self.plan().stages)]
-        standbys = [peer for peer in stage.standbys if peer in self.state.members]
-        peer = standbys[0] if victim.standby and standbys else stage.primary
-        return self.state.members[peer].name
+        place = victim.stage % len(route)
+        stage = self.plan().stages[place]
+        others = [
+            p for p in (*stage.standbys, stage.primary) if p in self.state.members and p != route[place]
+        ]
+        return self.name(others[0] if victim.standby and others else route[place])
 
-    def neighbour(self, victim: Victim) -> str:
-        """The name of the primary after the victim's stage, the first after the last; with one stage the asker."""
-        stages = self.plan().stages
-        following = stages[(victim.stage + 1) % len(stages)].primary
-        return self.state.members[following].name if len(stages) > 1 else ASKER
+    def neighbour(self, victim: Victim, route: Sequence[str]) -> str:
+        """The name of who serves the stage after the victim's, the first after the last; with one stage the asker."""
+        return self.name(route[(victim.stage + 1) % len(route)]) if len(set(route)) > 1 else ASKER
 
-    def is_primary(self, name: str) -> bool:
-        """Whether answers go through this peer now."""
-        members = self.state.members
-        return any(p in members and members[p].name == name for p in self.plan().route)
+    def name(self, peer: str) -> str:
+        """What the peer with this id is called here."""
+        member = self.state.members.get(peer)
+        return self._called[peer] if member is None else member.name
 
     def ended(self, name: str) -> None:
         """Notes that this peer was ended, so that what the mesh knows of it is out of date."""
@@ -146,6 +149,7 @@ class Rig:
         finally:
             self.founder.node.on_state.remove(changed.set)
         self._stale.clear()
+        self._called.update({peer: member.name for peer, member in self.state.members.items()})
 
     def _check_children(self) -> None:
         if self.founder.ended.is_set():

@@ -73,7 +73,7 @@ class Runner:
         planned = schedule(name, number, mesh, random.Random(f"{load.seed}/{name.value}/{number}").random)
         before = await self._replayed()
         faults = Faults(rig, planned)
-        seen = await answer_all(rig.founder, asked, faults.on_token)
+        seen = await answer_all(rig.founder, asked, faults.on_token, show=faults.follow)
         after = await self._replayed()
         shaken = any(fault.does is Does.SHAKE for fault in planned)
         first_s = min(faults.hit_s, default=None)

@@ -23,6 +23,7 @@ RANGE_TOKENS: Final = 32  # positions that one digest covers
 ANSWER_WITHIN_S: Final = 120.0  # an answer that takes longer has failed, whatever it waits for
 Caches = dict[tuple[int, int], dict[str, str]]  # by range of positions: the digest of each array
 OnToken = Callable[[int, int], None]
+Talks = Sequence[Conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,19 @@ def nothing(_: int, __: int) -> None:
 
 
 async def answer_all(
-    mesh: Mesh, asked: Sequence[Question], on_token: OnToken = nothing, *, digests: bool = True
+    mesh: Mesh,
+    asked: Sequence[Question],
+    on_token: OnToken = nothing,
+    *,
+    digests: bool = True,
+    show: Callable[[Talks], None] = lambda _: None,
 ) -> list[Answered]:
     """All answers at the same time. `on_token(number, count)` is called when answer `number` has `count` tokens, from 0
-    on; never raises for an answer that broke off, which its stream says.
+    on; `show` gets the conversations first. Never raises for an answer that broke off, which its stream says.
     """
     conversations = [(os.urandom(SESSION_BYTES), question) for question in asked]
     talks = [Conversation(mesh.node, mesh.text, session) for session, _ in conversations]
+    show(talks)
     try:
         found = await asyncio.gather(
             *(

@@ -194,6 +194,7 @@ async def each_scene(browser: Browser, scenes: str, size: tuple[int, int]) -> No
         await page.tab.driver.call("goto", page=page.tab.page, url="about:blank")
         await page.tab.driver.call("goto", page=page.tab.page, url=f"{scenes}/#{name}")
         await page.until("document.querySelector('.page')", SHOWN_WITHIN_S)
+        await page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         if here := await barriers(page):
             found[name] = here
     assert found == {}, json.dumps(found, indent=1)

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { delaysAmong, factsOf, type Known } from '../ui/member_card';
+import { breakersSaid, delaysAmong, factsOf, type Known } from '../ui/member_card';
 import { reportOf, Reports } from '../ui/reports';
 import { sayable, spoken } from '../ui/spoken';
 import { EMPTY_STATE } from '../src/mesh_state';
@@ -50,6 +50,7 @@ describe('reports', () => {
 
 describe('the card of a peer', () => {
   const known: Known = {
+    breakers: [],
     standsBy: [{ run: [0, 3], of: 'studio', ready: true }],
     report: REPORT,
     stepsPerS: 18,
@@ -68,6 +69,17 @@ describe('the card of a peer', () => {
       'Now: 18.0 tokens/s',
       'Conversations: 1 now, 2 kept',
       'From you: 1.4 ms',
+    ]);
+  });
+
+  it('says who leaves it, or a link to it, alone', () => {
+    const breakers = [[B, 'open'], [`${A}>${B}`, 'half-open'], [A, 'open'], [B, 'shut'], 7];
+    const report = reportOf({ breakers });
+    expect(report.breakers).toHaveLength(3);
+    const said = breakersSaid(B, new Map([[A, report]]), new Map([[A, 'studio']]));
+    expect(factsOf({ ...known, standsBy: [], breakers: said }).slice(0, 2)).toEqual([
+      { label: 'After failures', value: 'left alone, says studio', tone: 'warn' },
+      { label: 'Link from studio', value: 'tried again with little, says studio', tone: 'warn' },
     ]);
   });
 

@@ -408,6 +408,7 @@ function ownReport(mesh: Mesh): Report {
     weightBytes: mine.weightBytes,
     kvBytes: mine.kvBytes,
     rttS: new Map(),
+    breakers: [],
   };
 }
 

@@ -32,7 +32,15 @@ export interface Known {
   readonly delayMs: number; // from this tab; 0: not known, or this tab itself
   readonly lentBytes: number;
   readonly runsOn: string;
+  readonly breakers: readonly BreakerSaid[];
   readonly units: number;
+}
+
+/** What `by` said of this peer, or of the link `from` another one to it. Names. */
+export interface BreakerSaid {
+  readonly by: string;
+  readonly from: string; // "": of the peer itself
+  readonly state: 'open' | 'half-open';
 }
 
 export function factsOf(known: Known): readonly Fact[] {
@@ -45,6 +53,10 @@ export function factsOf(known: Known): readonly Fact[] {
     const whose = of === '' ? '' : ` of ${of}`;
     const value = `${runText(run, units)}${whose}: ${ready ? 'ready' : 'still loading'}`;
     say('Stands by for', value, ready ? 'good' : 'warn');
+  }
+  for (const { by, from, state } of known.breakers) {
+    const what = state === 'open' ? 'left alone' : 'tried again with little';
+    say(from === '' ? 'After failures' : `Link from ${from}`, `${what}, says ${by}`, 'warn');
   }
   say('Runs on', known.runsOn);
   const usedBytes = report === null ? 0 : report.weightBytes + report.kvBytes;
@@ -61,6 +73,22 @@ export function factsOf(known: Known): readonly Fact[] {
   }
   if (known.delayMs > 0) say('From you', delayText(known.delayMs));
   return facts;
+}
+
+/** What the peers around say of `peer`. */
+export function breakersSaid(
+  peer: string,
+  reports: ReadonlyMap<string, Report>,
+  names: ReadonlyMap<string, string>,
+): readonly BreakerSaid[] {
+  const called = (id: string): string => names.get(id) ?? id.slice(0, 8);
+  return [...reports].flatMap(([by, { breakers }]) =>
+    breakers.flatMap(({ of, state }) => {
+      const [first = '', to] = of.split('>');
+      if ((to ?? first) !== peer) return [];
+      return [{ by: called(by), from: to === undefined ? '' : called(first), state }];
+    }),
+  );
 }
 
 /** Links between others, as those at their ends measure them now: in milliseconds by "a b". */

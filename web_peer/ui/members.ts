@@ -8,7 +8,7 @@ import {
   type Run as StateRun,
   serving,
 } from '../src/mesh_state';
-import { delaysAmong, factsOf, standbysOf } from './member_card';
+import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import type { Report } from './reports';
 import type { LinkView, Member, MemberStatus, MeshView, Run } from './view';
 import { runText } from './words';
@@ -83,6 +83,7 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
       delayMs: (seen.rttS.get(peer) ?? 0) * 1000,
       lentBytes: profile?.memoryBytes ?? 0,
       runsOn: view.runsOn,
+      breakers: breakersSaid(peer, seen.reports, names),
       units,
     });
     return { ...view, standsBy, facts: view.status === 'gone' ? [] : facts };

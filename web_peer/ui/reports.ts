@@ -5,7 +5,14 @@
  */
 
 const FRESH_S = 5; // a peer that says nothing for so long is taken for idle
+const MOST_BREAKERS = 64; // of one report
 const MOST_COUNT = Number.MAX_SAFE_INTEGER;
+
+/** A peer, or a link "src>dst", that failed or was slow: left alone, or tried again with little. */
+export interface Breaker {
+  readonly of: string;
+  readonly state: 'open' | 'half-open';
+}
 
 /** One peer's answer to the request "status", as far as the page shows it. */
 export interface Report {
@@ -16,6 +23,7 @@ export interface Report {
   readonly weightBytes: number;
   readonly kvBytes: number;
   readonly rttS: ReadonlyMap<string, number>; // to the peers it is connected to
+  readonly breakers: readonly Breaker[]; // whom it leaves alone for a while
 }
 
 interface Heard {
@@ -36,7 +44,16 @@ export function reportOf(body: Readonly<Record<string, unknown>>): Report {
     weightBytes: count(body['weight_bytes']),
     kvBytes: count(body['kv_bytes']),
     rttS: new Map(pairs.map(([peer, us]) => [peer, count(us) / 1e6])),
+    breakers: breakersOf(body['breakers']),
   };
+}
+
+function breakersOf(value: unknown): readonly Breaker[] {
+  const pairs: readonly unknown[] = Array.isArray(value) ? value.slice(0, MOST_BREAKERS) : [];
+  return pairs.flatMap((pair) => {
+    const [of, state] = (Array.isArray(pair) ? pair : []) as readonly unknown[];
+    return typeof of === 'string' && (state === 'open' || state === 'half-open') ? [{ of, state }] : [];
+  });
 }
 
 function count(value: unknown): number {

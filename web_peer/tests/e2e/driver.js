@@ -78,6 +78,21 @@ const operations = {
     await keyboard.press(last);
     for (const each of held) await keyboard.up(each);
   },
+  /** Chromium only: from here on every task of the pages' main threads is recorded. */
+  async traceTasks({ page }) {
+    await pages.get(page).page.tracing.start({ categories: ['toplevel'] });
+  },
+  /** The most processor time, in milliseconds, that one task took since then: what a busy machine adds is left out. */
+  async longestTask({ page }) {
+    const { traceEvents } = JSON.parse(new TextDecoder().decode(await pages.get(page).page.tracing.stop()));
+    const isMain = ({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain';
+    const mains = new Set(traceEvents.filter(isMain).map(({ pid, tid }) => `${pid} ${tid}`));
+    const tasks = traceEvents.filter(
+      ({ tdur, pid, tid }) => tdur !== undefined && mains.has(`${pid} ${tid}`),
+    );
+    if (tasks.length === 0) throw new Error('no task of a main thread was recorded');
+    return Math.max(...tasks.map(({ tdur }) => tdur)) / 1000;
+  },
   /** What axe-core has against the page as it is now. */
   async axe({ page }) {
     const tab = pages.get(page).page;

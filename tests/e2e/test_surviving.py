@@ -1,0 +1,41 @@
+"""Peers are killed and frozen while the real model answers on real processes: the tokens are those of the calm run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from peer.options import MeshOptions
+from peer.protection import PRESETS
+from peer.validation.measures import figures
+from peer.validation.rig import Shape, rig
+from peer.validation.runner import Load, Runner
+from peer.validation.scenarios import Name
+
+from .conftest import PLEDGE, Models
+
+SEED = 3
+STAGES = 2
+RUNS = (
+    (Name.PEER_CRASH, 0),
+    (Name.PEER_CRASH, 8),
+    (Name.PEER_FROZEN, 8),
+)  # of one set of questions (runner.SETS)
+
+
+async def test_answers_survive_kills_and_a_freeze(models: Models) -> None:
+    options = MeshOptions(512, 4, "latency", (31,), PRESETS["high"])
+    shape = Shape(models.ids["8bit"], options, 2 * STAGES, PLEDGE, 1, "aiortc")
+    lines: list[str] = []
+    last_words: list[Callable[[], None]] = []
+    async with rig(shape, models.store, relayed=False, seed=SEED, last_words=last_words) as made:
+        runner = Runner(made, Load(sessions=3, tokens=24, seed=SEED), lines.append)
+        runs = [(await runner.run(name, number)).ran for name, number in RUNS]
+        pids = [child.pid for child in made.children.values()]
+        assert all(pids), "killed peers are back"
+    got = figures(runs)
+    assert got.held, lines
+    assert got.answers == 3 * len(RUNS)
+    assert got.kv_equal == 1.0, lines
+    assert all(run.primary_hit for run in runs), lines
+    assert all(any("kill" in note or "freeze" in note for note in run.notes) for run in runs), lines
+    assert all(child.pid is None for child in made.children.values())
