@@ -171,6 +171,7 @@ function talkOf(chance: Chance, index: number, asker: string): Talk {
       .repeat(16),
     asker,
     turns,
+    stays: chance.next() < 0.05,
   };
 }
 
