@@ -245,16 +245,6 @@ def _lets_late_opens_in() -> Replacements:
     return [(Over, "note", lambda self, asker, session, turn: None)]
 
 
-def _samples_without_the_last_token() -> Replacements:
-    original = StageCore._feed
-
-    def feed(self: StageCore, seat: Seat) -> list[StageEffect]:
-        with patch.object(pipeline, "needs_history", lambda sampling: False):
-            return original(self, seat)
-
-    return [(StageCore, "_feed", feed)]
-
-
 SWITCHES: dict[str, Switch] = {
     "accepts_gaps": Switch("a stage computes a step though a position before it is missing", _accepts_gaps),
     "forgets_duplicates": Switch("a stage computes again what came twice", _forgets_duplicates),
@@ -302,7 +292,4 @@ SWITCHES: dict[str, Switch] = {
         "a stage hands on what was computed before it went back", _takes_results_of_another_epoch
     ),
     "lets_late_opens_in": Switch("an OPEN that comes after the end takes a seat", _lets_late_opens_in),
-    "samples_without_the_last_token": Switch(
-        "a tail that catches up applies penalties without the token before", _samples_without_the_last_token
-    ),
 }

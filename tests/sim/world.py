@@ -98,7 +98,9 @@ class World:
         self.vanished: set[str] = set()
         self.gaps: list[tuple[float, float]] = []  # when some stage had no holder
         self._stays = any(talk.stays for talk in schedule.talks)
-        self._disturbed = any(fault.kind in ("freeze", "spike", "full", "slow") for fault in schedule.faults)
+        self._disturbed = any(
+            fault.kind in ("freeze", "spike", "full", "slow", "drop") for fault in schedule.faults
+        )
         self._gap_from: float | None = None
         self.ended = self.failed = 0
         self.mesh.on_state = lambda state: self._look_for_gaps(state)

@@ -86,7 +86,7 @@ export class World {
       hopeful: schedule.hopeful,
     };
     this.stays = schedule.talks.some((talk) => talk.stays);
-    const upsets: ReadonlySet<FaultKind> = new Set(['freeze', 'spike', 'full', 'slow']);
+    const upsets: ReadonlySet<FaultKind> = new Set(['freeze', 'spike', 'full', 'slow', 'drop']);
     this.disturbed = schedule.faults.some((fault) => upsets.has(fault.kind));
     this.members = new Map(
       [...new Set([...peers, ...askers])].map((name) => [name, new Member(this.network, name, habits, say)]),
