@@ -86,7 +86,16 @@ window.openShoal = async (model, context, provider, threads = 1) => {
   );
   const step = (tokens: readonly number[], position: number): Promise<Answer> => {
     const pick = { sampling: GREEDY, position: position + tokens.length, history: [], generated: 0 };
-    const settings = { session: '00', turn: 0, hidden: null, last: true, pick, prompt: false, mostRows: 0 };
+    const settings = {
+      session: '00',
+      turn: 0,
+      hidden: null,
+      last: true,
+      pick,
+      prompt: false,
+      behind: false,
+      mostRows: 0,
+    };
     runtime.submit({ ...settings, position, tokens: Int32Array.from(tokens) });
     return new Promise((resolve) => waiting.push(resolve));
   };

@@ -220,7 +220,7 @@ export class Node {
   }
 
   /** A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it. */
-  suspected(peer: string, _why: string): void {
+  suspected(peer: string): void {
     const now = nowS();
     if (now - (this.suspects.get(peer) ?? -ONE_INCIDENT_S) < ONE_INCIDENT_S) return;
     this.suspects.set(peer, now);

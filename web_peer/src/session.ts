@@ -501,7 +501,7 @@ export class OriginSession {
     let moved =
       before.length !== seen.length ||
       seen.some(
-        (here, at) => here.received !== before[at]?.received || here.computed !== before[at]?.computed,
+        (here, at) => here.received !== before[at]?.received || here.computed !== before[at].computed,
       );
     const stage = seen.findIndex((here, at) => !isDone(here, seen[at - 1]));
     if (stage >= 0 && !moved) moved = seen[stage]?.steps !== before[stage]?.steps; // busy with others

@@ -91,7 +91,18 @@ function step(session: string, position: number, count: number, more: Partial<St
   const pick = execution.hasHead
     ? { sampling: GREEDY, position: position + count, history: [], generated: 0 }
     : null;
-  return { session, turn: 7, position, last: true, pick, mostRows: 0, prompt: false, ...input, ...more };
+  return {
+    session,
+    turn: 7,
+    position,
+    last: true,
+    pick,
+    mostRows: 0,
+    prompt: false,
+    behind: false,
+    ...input,
+    ...more,
+  };
 }
 
 async function all(): Promise<Answer[]> {

@@ -133,11 +133,12 @@ CHILD = """
 import asyncio, json, sys
 from peer.connection import Connection, ConnectionState
 from peer.engines import EngineSettings, choose_engine
-from peer.frames import Hello
+from peer.frames import PROTOCOL_VERSION, Hello
 
 async def main(engine):
     done = asyncio.Event()
-    connection = Connection(choose_engine(engine)(EngineSettings(("127.0.0.1",))), Hello(1, "child", "", ""),
+    connection = Connection(choose_engine(engine)(EngineSettings(("127.0.0.1",))),
+                            Hello(PROTOCOL_VERSION, "child", "", ""),
                             lambda c, f: None, lambda c, s: None)
     print(json.dumps(await connection.accept(json.loads(sys.stdin.readline()))), flush=True)
     await connection.opened()
