@@ -129,37 +129,48 @@ def level_words(args: argparse.Namespace) -> str:
 
 
 async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
-    with interrupts() as ctrl, ctrl.cancelling():
-        if args.cost:
-            from peer.validation.cost import measure_cost
-
-            costs, rows = await measure_cost(
-                shape, store, args.rounds, args.tokens, seed, ctrl.last_words, say
-            )
-            keeping.keep(lambda results, started: results.cost(started, rows))
-            _print(args, costs)
-            return 0
-        if args.soak:
-            from peer.validation.soak import soak
-
-            left, readings = await soak(shape, store, args.soak, args.minutes, seed, ctrl.last_words, say)
-            keeping.keep(lambda results, started: results.soak(started, readings))
-            _print(args, left)
-            return 0 if left["held"] else NOT_HELD
-        wanted = [Name(name) for name in args.scenario] or list(Name)
-        found: dict[Name, list[Ran]] = {}
-        until_s = time.monotonic() + args.minutes * 60
-        load = Load(args.sessions, args.tokens, seed)
+    wanted = [Name(name) for name in args.scenario] or list(Name)
+    found: dict[Name, list[Ran]] = {}
+    with interrupts() as ctrl:
         try:
-            for relayed in (False, True):
-                names = [name for name in wanted if (name in RELAYED) is relayed]
-                if names:
-                    await _run(args, store, shape, load, names, found, until_s, ctrl, keeping)
+            with ctrl.cancelling():
+                if args.cost:
+                    return await _cost(args, store, shape, seed, ctrl, keeping)
+                if args.soak:
+                    return await _soak(args, store, shape, seed, ctrl, keeping)
+                until_s = time.monotonic() + args.minutes * 60
+                load = Load(args.sessions, args.tokens, seed)
+                for relayed in (False, True):
+                    names = [name for name in wanted if (name in RELAYED) is relayed]
+                    if names:
+                        await _run(args, store, shape, load, names, found, until_s, ctrl, keeping)
         except Interrupted:
             if found:
                 _tell(args, wanted, found, seed)
             return INTERRUPTED
     return _tell(args, wanted, found, seed)
+
+
+async def _cost(
+    args: argparse.Namespace, store: Store, shape: Shape, seed: int, ctrl: Interrupts, keeping: Keeping
+) -> int:
+    from peer.validation.cost import measure_cost
+
+    costs, rows = await measure_cost(shape, store, args.rounds, args.tokens, seed, ctrl.last_words, say)
+    keeping.keep(lambda results, started: results.cost(started, rows))
+    _print(args, costs)
+    return 0
+
+
+async def _soak(
+    args: argparse.Namespace, store: Store, shape: Shape, seed: int, ctrl: Interrupts, keeping: Keeping
+) -> int:
+    from peer.validation.soak import soak
+
+    left, readings = await soak(shape, store, args.soak, args.minutes, seed, ctrl.last_words, say)
+    keeping.keep(lambda results, started: results.soak(started, readings))
+    _print(args, left)
+    return 0 if left["held"] else NOT_HELD
 
 
 async def _run(

@@ -22,9 +22,8 @@ from peer.validation.streams import answer_all
 from planner.store import Store
 
 WARM_TOKENS: Final = 8  # of an answer that is not counted, after each change
-Row = tuple[
-    int, str, float, int, int, int
-]  # round, how standbys are fed, tokens per second, bytes: RSS, KV, weights
+# Round, how standbys are fed, tokens per second, bytes (RSS, KV, weights), and how many steps standbys ran for it.
+Row = tuple[int, str, float, int, int, int, int]
 
 
 async def measure_cost(
@@ -65,15 +64,20 @@ async def _measured(made: Rig, shadow: Shadow, number: int, tokens: int, seed: i
     await made.until_whole()
     asked = questions(1, tokens, random.Random(f"{seed}/cost").random)
     await answer_all(made.founder, [replace(asked[0], tokens=WARM_TOKENS)], digests=False)
+    before = await made.founder.status()
     (answered,) = await answer_all(made.founder, asked, digests=False)
     stream = answered.stream
     if stream.error:
         raise CannotServe(f"an answer failed with nothing disturbed: {stream.error}")
     rate = (len(stream.at_s) - 1) / (stream.at_s[-1] - stream.at_s[0])
     memory = [psutil.Process(pid).memory_info().rss for child in made.children.values() if (pid := child.pid)]
-    reports = (await made.founder.status()).values()
-    kv, weights = (sum(int(report[name]) for report in reports) for name in ("kv_bytes", "weight_bytes"))
-    return stream, (number, shadow, rate, sum(memory), kv, weights)
+    after = await made.founder.status()
+    kv, weights = (
+        sum(int(report[name]) for report in after.values()) for name in ("kv_bytes", "weight_bytes")
+    )
+    idle = [peer for peer in after if peer in before and peer not in stream.route]
+    steps = sum(int(after[peer]["steps"]) - int(before[peer]["steps"]) for peer in idle)
+    return stream, (number, shadow, rate, sum(memory), kv, weights, steps)
 
 
 def costs_of(rows: list[Row]) -> dict[str, Any]:
@@ -85,6 +89,7 @@ def costs_of(rows: list[Row]) -> dict[str, Any]:
         found[f"{shadow}_tok_s"] = round(rates[shadow], 2)
         found[f"{shadow}_rss_mib"] = round(median(row[3] for row in mine) / 2**20)
         found[f"{shadow}_kv_mib"] = round(median(row[4] for row in mine) / 2**20, 1)
+        found[f"{shadow}_standby_steps"] = median(row[6] for row in mine)
         found[f"{shadow}_ratio"] = round(rates[shadow] / rates["off"], 3)
     found["rounds"] = 1 + max(row[0] for row in rows)
     return found

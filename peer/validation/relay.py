@@ -134,11 +134,12 @@ class Relay:
         back = self._backs.get((front, source))
         if back is None:
             back = self._backs[front, source] = self._port()
-            ends = self._names.get(target, "?"), self._names.get(source, "?")
 
             def receive() -> None:
                 for data, _ in _datagrams(back):
                     self._used[back] = self._used[front] = time.monotonic()
+                    # Looked up each time: a peer may send before it has told its port.
+                    ends = self._names.get(target, "?"), self._names.get(source, "?")
                     self._send(*ends, front, data, source)
 
             self._watch(back, receive)

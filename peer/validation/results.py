@@ -32,7 +32,7 @@ _TABLES: Final = (
         completed boolean, first_difference integer, recovery_s double, longest_gap_s double, slowdown double,
         tokens integer, seconds double)""",
     """create table if not exists costs (started bigint, round integer, shadow text, tok_s double, rss_bytes bigint,
-        kv_bytes bigint, weight_bytes bigint)""",
+        kv_bytes bigint, weight_bytes bigint, standby_steps integer)""",
     """create table if not exists soaks (started bigint, sessions integer, at_s double, peer text, rss_bytes bigint,
         descriptors integer, tasks integer, held integer)""",
 )
@@ -94,8 +94,8 @@ class Results:
             ],
         )
 
-    def cost(self, started: int, rows: Sequence[tuple[int, str, float, int, int, int]]) -> None:
-        """Keeps rounds of `shoal validate --cost`: round, shadow, tokens per second, and bytes of all peers."""
+    def cost(self, started: int, rows: Sequence[tuple[int, str, float, int, int, int, int]]) -> None:
+        """Keeps rounds of `shoal validate --cost`, as `peer.validation.cost` makes them."""
         self._insert("costs", [(started, *row) for row in rows])
 
     def soak(self, started: int, rows: Sequence[tuple[int, float, str, int, int, int, int]]) -> None:

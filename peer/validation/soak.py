@@ -26,7 +26,8 @@ from planner.store import Store
 WORKERS: Final = 8  # sessions at the same time
 KILLED: Final = 4  # sessions of an asker that is killed
 KILL_EVERY: Final = 160  # sessions between two such askers: they take seconds to start
-WARM_SESSIONS: Final = 60  # before the first reading: caches, arrays and bindings grow to their size once
+# Before the first reading a tenth of all sessions, so many at least and at most: caches and arrays grow to their size.
+WARM_SESSIONS: Final = (60, 400)
 READINGS: Final = 20
 ASKING_WITHIN_S: Final = 60.0
 QUIET_WITHIN_S: Final = 90.0  # a session that nobody adopts is freed within its lease
@@ -66,7 +67,8 @@ async def soak(
     rows: list[Row] = []
     async with rig(shape, store, relayed=False, seed=seed, last_words=last_words) as made:
         tally = _Tally()
-        await _some(made, WARM_SESSIONS, tally, seed)
+        least, most = WARM_SESSIONS
+        await _some(made, max(least, min(most, sessions // 10)), tally, seed)
         await _lone_asker(made, store, tally)
         begun = time.monotonic()
         rows += await _quiet_reading(made, 0, 0.0)

@@ -261,6 +261,9 @@ async def test_datagrams_go_through_the_relay_both_ways_until_their_link_is_cut(
     try:
         async with relay(tmp_path, 1) as way, asyncio.timeout(WITHIN_S):
             offer = await Relayed(StandIn(one.port), way.path, "peer 1").offer()
+            two.transport.sendto(b"early", ("127.0.0.1", int(offer.split()[6])))  # before it told its port
+            data, early = await one.heard.get()
+            assert data == b"early"
             answer = await Relayed(StandIn(two.port), way.path, "peer 2").accept(offer)
             shown = {"one": int(offer.split()[6]), "two": int(answer.split()[6])}
             assert not {one.port, two.port} & set(shown.values())
@@ -272,8 +275,9 @@ async def test_datagrams_go_through_the_relay_both_ways_until_their_link_is_cut(
             assert await one.heard.get() == (b"back", ("127.0.0.1", shown["two"]))
             await way.set_links(CUT, [("peer 1", "peer 2")])
             one.transport.sendto(b"lost", ("127.0.0.1", shown["two"]))
+            one.transport.sendto(b"lost", early)
             two.transport.sendto(b"lost", ("127.0.0.1", shown["one"]))
-            while (await way.set_links(CUT, []))["lost"] < 2:  # orders and datagrams are taken in turn
+            while (await way.set_links(CUT, []))["lost"] < 3:  # orders and datagrams are taken in turn
                 pass
             await way.set_links(CLEAR)
             two.transport.sendto(b"again", ("127.0.0.1", shown["one"]))
@@ -364,7 +368,7 @@ def test_results_are_kept_and_reported(tmp_path: Path) -> None:
                 results.run(started, Run(Name.PEER_CRASH, number, ran(GOOD, GOOD), (GOOD, GOOD)))
             broken = stream([0.5, 0.1], error="lost")
             results.run(started, Run(Name.CASCADE, 0, ran(GOOD, broken), (GOOD, broken)))
-            results.cost(started, [(0, "off", 30.0, 1 << 30, 1, 1), (0, "shadow", 28.0, 1 << 30, 1, 1)])
+            results.cost(started, [(0, "off", 30.0, 1 << 30, 1, 1, 0), (0, "shadow", 28.0, 1 << 30, 1, 1, 9)])
             results.soak(started, [(n, 1.0, "peer 1", 1 << 28, 30, 20, 0) for n in (0, 100)])
     with open_results(file) as results:
         crash, cascade = gathered(results)
