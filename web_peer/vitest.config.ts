@@ -1,5 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
-  test: { include: ['tests/**/*.test.ts'], environment: 'node' },
+  // Generous: a busy machine is no fault of the code.
+  test: { include: ['tests/**/*.test.ts'], environment: 'node', testTimeout: 60_000 },
 });

@@ -224,15 +224,15 @@ def silent_without_another() -> Trace:
     return t
 
 
-def stuck() -> Trace:
-    t = Trace("everybody answers and nothing moves: the stage that has work is done without")
+def stuck(name: str, received: int, computed: int) -> Trace:
+    t = Trace(f"everybody answers and nothing moves: {name}")
     t.begin(route_of("p0", "p1"), ask_of(3))
     t.says(11)
     for _ in range(8):
         t.now = t.core.deadline
         t.tick()
         t.at(0, 4, 4, 2)
-        t.at(1, 4, 3, 2)
+        t.at(1, received, computed, 2)
         if t.core.without[1]:
             break
         t.after(STUCK_S / 2)
@@ -403,7 +403,9 @@ def random_op(rng: random.Random, trace: Trace) -> None:
 
 def traces() -> list[Trace]:
     made = [
-        *(flapping(), hedged(), silent_without_another(), stuck(), busy(), talk(), losses()),
+        *(flapping(), hedged(), silent_without_another(), busy(), talk(), losses()),
+        stuck("the stage that has work is done without", 4, 3),
+        stuck("the stage that does not get its input is done without", 3, 3),
         *reasons(),
     ]
     for number in range(TRACES):
