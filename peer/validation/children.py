@@ -52,6 +52,9 @@ class Child(Protocol):
     def order(self, what: str) -> None:
         """Leaves an order for its runtime (peer.validation.injection)."""
 
+    async def gone(self) -> None:
+        """Waits until it ended, for a while; then ends it."""
+
     async def end(self) -> None:
         """Ends it, whatever it does."""
 
@@ -109,6 +112,13 @@ class JoinedProcess:
     def order(self, what: str) -> None:
         leave_order(self._orders, what)
 
+    async def gone(self) -> None:
+        if self._process is not None:
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_WITHIN_S)
+            except TimeoutError:
+                await self.end()
+
     async def end(self) -> None:
         if self._process is None:
             return
@@ -140,20 +150,25 @@ class Tab:
         self._options = TabOptions(True, memory_bytes, name, folder / name.replace(" ", "-"))
         self._stack: AsyncExitStack | None = None
         self._tab: OpenTab | None = None
+        self._killed = False
 
     async def start(self) -> None:
         await self.end()  # a browser stays when its tab was killed
         stack = AsyncExitStack()
         self._tab = await stack.enter_async_context(open_tab(self._browser, self._link, self._options))
-        self._stack = stack
+        self._stack, self._killed = stack, False
 
     def send(self, number: signal.Signals) -> None:
         if (pid := self.pid) is not None:
+            self._killed = self._killed or number in (signal.SIGKILL, signal.SIGINT)
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def order(self, what: str) -> None:
         raise CannotServe(f"{self.name}: a tab takes no orders of validation, got {what!r}")
+
+    async def gone(self) -> None:
+        await self.end()
 
     async def end(self) -> None:
         stack, self._stack, self._tab = self._stack, None, None
@@ -163,8 +178,8 @@ class Tab:
     @property
     def pid(self) -> int | None:
         """The renderer that occupies most: Chromium keeps others for its own pages."""
-        if self._tab is None:
-            return None
+        if self._tab is None or self._killed:
+            return None  # Chromium may still have a renderer in reserve
         found: list[tuple[int, int]] = []
         with suppress(psutil.Error):
             for process in psutil.Process(self._tab.process.pid).children(recursive=True):

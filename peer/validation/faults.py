@@ -48,6 +48,10 @@ class Faults:
             if fault.does is Does.CUT:
                 self._others[fault] = self._rig.neighbour(fault.victim, route)
         serving = {self._rig.name(peer) for peer in route}
+        tabs = [name for name in self._rig.tabs() if name in serving]
+        for fault in self._schedule if tabs else ():
+            if fault.does in (Does.KILL, Does.FREEZE) and not fault.victim.standby:
+                self._names[fault] = tabs[0]  # what a mesh with tabs is asked for
         shaken = any(fault.does is Does.SHAKE for fault in self._schedule)
         self.primary_hit = shaken or bool(serving & set(self._names.values()))
 

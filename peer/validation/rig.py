@@ -132,6 +132,18 @@ class Rig:
                 return f"stage {number} has no standby that holds its units"
         return ""
 
+    async def until_joined(self, count: int) -> None:
+        """Waits for so many peers that compute. Raises CannotServe when they do not come."""
+
+        def joined(state: MeshState) -> bool:
+            return (
+                sum(member.compute and member.profile is not None for member in state.members.values())
+                >= count
+            )
+
+        if not await self.founder.node.until(joined, WHOLE_WITHIN_S):
+            raise CannotServe(f"no tab joined within {WHOLE_WITHIN_S:.0f} s")
+
     async def until_whole(self) -> None:
         """Raises CannotServe, saying what is lacking, when the mesh is not whole in time, or a peer gave up."""
         changed = asyncio.Event()
@@ -157,6 +169,28 @@ class Rig:
         for name, child in self.children.items():
             if not child.running:
                 raise CannotServe(f"{name} ended by itself: {child.complaint() or 'it said nothing'}")
+
+    def tabs(self) -> list[str]:
+        """Names of the peers that are tabs."""
+        return [name for name, child in self.children.items() if isinstance(child, Tab)]
+
+    async def need_a_tab(self) -> None:
+        """Restarts others politely until a tab is the primary of a stage; each restart lets it move up."""
+        for _ in self.names:
+            serving = [self.name(stage.primary) for stage in self.plan().stages]
+            tabs = self.tabs()
+            if not tabs or set(tabs) & set(serving):
+                return
+            behind = [
+                self.name(stage.primary)
+                for stage in self.plan().stages
+                if {self.name(peer) for peer in stage.standbys if peer in self.state.members} & set(tabs)
+            ]
+            name = (behind or serving)[0]
+            self.ended(name)
+            self.children[name].send(signal.SIGINT)
+            await self.children[name].gone()
+            await self.restore()
 
     async def restore(self) -> None:
         """Wakes who is frozen, starts who is gone, clears the links, and waits until the mesh is whole."""
@@ -201,7 +235,11 @@ async def rig(
         last_words.append(lambda: _kill(children.values()))
         stack.push_async_callback(_end, children.values())
         made = Rig(founder, shape, children, way)
-        await asyncio.gather(*(child.start() for child in children.values()))
+        tabs = [child for child in children.values() if isinstance(child, Tab)]
+        for child in tabs:
+            await child.start()
+        await made.until_joined(len(tabs))  # stages go to peers in the order they joined
+        await asyncio.gather(*(child.start() for child in children.values() if child not in tabs))
         await made.until_whole()
         yield made
 

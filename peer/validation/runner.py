@@ -68,6 +68,7 @@ class Runner:
     async def run(self, name: Name, number: int) -> Run:
         """One run, and the mesh made whole again. Raises CannotServe when an undisturbed answer fails."""
         rig, load = self._rig, self._load
+        await rig.need_a_tab()
         asked, known = await self.undisturbed(number)
         mesh = Mesh(len(rig.plan().stages), len(rig.names), load.sessions, load.tokens)
         planned = schedule(name, number, mesh, random.Random(f"{load.seed}/{name.value}/{number}").random)
