@@ -103,7 +103,7 @@ class OriginSession:
         self._spans: tuple[int, ...] = ()  # of the prompt of this answer
         self._answer, self._before, self._keep = 0, 0, 0
         self._used: set[str] = set()  # peers that may have a slot for this session
-        self._tails: set[str] = set()  # last stages of this answer's turns
+        self._tails: dict[int, str] = {}  # the last stage of each turn of this answer
         self._gone: frozenset[str] = frozenset()
         self._avoid: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
@@ -166,9 +166,7 @@ class OriginSession:
         """A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing."""
         if self.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             return []
-        if not self._answer <= frame.turn <= self.turn:
-            return []
-        if sender not in self._tails or frame.position != len(self.tokens):
+        if sender != self._tails.get(frame.turn) or frame.position != len(self.tokens):
             return []
         if self.phase is not Phase.REROUTING:
             if self._token_turn == self.turn:
@@ -345,7 +343,7 @@ class OriginSession:
         self.current = route
         self.turn += 1
         self._used |= inside
-        self._tails.add(route.peers[-1])
+        self._tails[self.turn] = route.peers[-1]
         self.phase = Phase.PREFILL if not self._generated else Phase.DECODE
         self._patience_all_s = STALL_S + (len(self.tokens) - start) // SLOW_TOKENS_PER_S
         self._deadline = now + self._patience_all_s

@@ -23,11 +23,8 @@ def forged(rng: random.Random, members: Mapping[str, Member], stranger: str) -> 
         for seat in member.core._seats.values():
             if stranger != seat.upstream and stranger != seat.opening.origin:
                 found += [(name, frame) for frame in _to_stage(rng, seat, stranger)]
-        last = member.state.plan.stages[-1] if member.state.plan is not None else None
-        if last is None or stranger in (last.primary, *last.standbys):
-            continue  # who may be a tail soon may say what a tail says
         for core in member.askings.values():
-            if stranger not in core._tails:
+            if stranger not in core._tails.values():
                 token = rng.randrange(VOCAB)
                 found.append((name, Token(core.session, core.turn, len(core.tokens), token, 0)))
     return found

@@ -300,6 +300,7 @@ class Member:
         """The log went on."""
         if state.index <= self.state.index:
             return
+        fresh = state.members.keys() - self.state.members.keys()
         self.state = state
         for plan in (state.plan, state.proposed):
             if plan is not None:
@@ -308,13 +309,16 @@ class Member:
             del self._plans[version]
         self._hold()
         for core in list(self.askings.values()):
+            lacked = any(core.without)
+            for peer in fresh:
+                core.peer_back(peer)
             if core.phase in ASKING:
                 for peer in core.route:
                     member = state.members.get(peer)
                     if member is None or member.status in AWAY:
                         why = f"peer {peer} left the mesh"
                         self.perform_origin(core, core.peer_gone(self.network.now, peer, why))
-            if any(core.without):
+            if lacked or any(core.without):
                 self._find(core)
                 self._arm(core)
 

@@ -17,7 +17,7 @@ from peer import spans
 from peer.effects import Broken, Emit, Ended
 from peer.mesh_state import MeshState
 from peer.pipeline import LEASE_S
-from peer.session import HOPE_S, REROUTE_S, Ask, OriginSession
+from peer.session import HOPE_S, Ask, OriginSession
 from tests.sim.forgery import forged
 from tests.sim.member import Habits, Member, Outcome
 from tests.sim.mesh import Mesh
@@ -31,7 +31,8 @@ MOST_EVENTS = 60_000
 PLAN_WAIT_S = 20.0
 CHUNK_TOKENS = 4  # so that short prompts come in several steps
 QUIET_S = 0.3  # after an answer, everybody has heard of its end
-GAP_SHARE = 0.6  # of what an asker waits for a route: without a holder for so long, an answer may fail
+GAP_S = 0.2  # without a holder for so long, an answer may fail that hopes for nobody: news take their time
+HOPEFUL_GAP_S = 0.6 * HOPE_S
 
 Trace = Callable[[str, str], None]
 
@@ -139,6 +140,7 @@ class World:
         if member.frozen or route is None:
             if waited * 0.1 > PLAN_WAIT_S:
                 speaker.ended = True
+                self._release(speaker)
                 return
             self.network.at(self.network.now + 0.1, self._ask, speaker, waited + 1)
             return
@@ -343,7 +345,7 @@ class World:
             return True
         now = self.network.now
         gaps = [*self.gaps, *([(self._gap_from, now)] if self._gap_from is not None else [])]
-        enough_s = GAP_SHARE * (HOPE_S if self.schedule.hopeful else REROUTE_S)
+        enough_s = HOPEFUL_GAP_S if self.schedule.hopeful else GAP_S
         return any(min(end, now) - max(begin, speaker.begun_s) >= enough_s for begin, end in gaps)
 
     def _finish(self) -> None:

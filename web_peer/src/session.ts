@@ -104,7 +104,7 @@ export class OriginSession {
   private before = 0;
   private keep = 0;
   private readonly used = new Set<string>(); // peers that may have a slot for this session
-  private readonly tails = new Set<string>(); // last stages of this answer's turns
+  private readonly tails = new Map<number, string>(); // the last stage of each turn of this answer
   private gone: ReadonlySet<string> = new Set();
   private avoid: ReadonlySet<string> = new Set();
   private silent: ReadonlySet<string> = new Set();
@@ -181,8 +181,7 @@ export class OriginSession {
   /** A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing. */
   token(now: number, sender: string, frame: Token): OriginEffect[] {
     if (!this.running()) return [];
-    if (frame.turn < this.answer || frame.turn > this.turn) return [];
-    if (!this.tails.has(sender) || frame.position !== this.tokens.length) return [];
+    if (sender !== this.tails.get(frame.turn) || frame.position !== this.tokens.length) return [];
     if (this.phase !== 'rerouting') {
       if (this.tokenTurn === this.turn) this.lateness.gap(now - this.tokenAt);
       this.phase = 'decode';
@@ -372,7 +371,7 @@ export class OriginSession {
     this.current = route;
     this.turn += 1;
     for (const peer of inside) this.used.add(peer);
-    this.tails.add(tail);
+    this.tails.set(this.turn, tail);
     this.phase = this.generated === 0 ? 'prefill' : 'decode';
     const count = this.tokens.length;
     this.patienceAllS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);

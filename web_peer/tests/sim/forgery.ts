@@ -26,11 +26,10 @@ export function forged(
       if (stranger === seat.upstream || stranger === seat.opening.origin) continue;
       found.push(...toStage(chance, seat, stranger).map((frame) => ({ to, frame })));
     }
-    const last = member.state.plan?.stages.at(-1); // who may be a tail soon may say what a tail says
-    if (last === undefined || [last.primary, ...last.standbys].includes(stranger)) continue;
     for (const core of member.askings.values()) {
-      const { tails } = core as unknown as { tails: ReadonlySet<string> };
-      if (!tails.has(stranger)) found.push({ to, frame: tokenFor(chance, core, core.tokens.length) });
+      const { tails } = core as unknown as { tails: ReadonlyMap<number, string> };
+      if (![...tails.values()].includes(stranger))
+        found.push({ to, frame: tokenFor(chance, core, core.tokens.length) });
     }
   }
   return found;

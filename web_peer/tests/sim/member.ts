@@ -314,6 +314,7 @@ export class Member {
   /** The log went on. */
   know(state: MeshState): void {
     if (state.index <= this.state.index) return;
+    const fresh = [...state.members.keys()].filter((peer) => !this.state.members.has(peer));
     this.state = state;
     for (const plan of [state.plan, state.proposed]) if (plan !== null) this.plans.set(plan.version, plan);
     for (const version of [...this.plans.keys()].sort((a, b) => a - b).slice(0, -REMEMBERED_PLANS)) {
@@ -321,14 +322,15 @@ export class Member {
     }
     this.hold();
     for (const core of [...this.askings.values()]) {
+      const lacked = lacks(core);
+      for (const peer of fresh) core.peerBack(peer);
       for (const peer of asking(core) ? core.route : []) {
         const member = state.members.get(peer);
         if (member === undefined || isAway(member)) {
           this.performOrigin(core, core.peerGone(this.network.now, peer, `peer ${peer} left the mesh`));
         }
       }
-      const { gone, avoid } = core.without;
-      if (gone.size + avoid.size === 0) continue;
+      if (!lacked && !lacks(core)) continue;
       this.find(core);
       this.arm(core);
     }
@@ -392,6 +394,11 @@ export class Member {
 
 function asking({ phase }: OriginSession): boolean {
   return phase === 'prefill' || phase === 'decode' || phase === 'rerouting';
+}
+
+/** Whether there are peers that this session does without. */
+function lacks({ without: { gone, avoid } }: OriginSession): boolean {
+  return gone.size + avoid.size > 0;
 }
 
 /** A frame or result for the trace. */

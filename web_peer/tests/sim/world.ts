@@ -8,7 +8,7 @@
 
 import { runKey } from '../../src/mesh_state';
 import { LEASE_S } from '../../src/pipeline';
-import { type Ask, HOPE_S, OriginSession, REROUTE_S } from '../../src/session';
+import { type Ask, HOPE_S, OriginSession } from '../../src/session';
 import { forged, seatsOf } from './forgery';
 import { type Habits, Member, type Outcome, type Say } from './member';
 import { Mesh } from './mesh';
@@ -22,7 +22,8 @@ const END_S = 400; // of virtual time: every question has ended long before
 const MOST_EVENTS = 60_000;
 const PLAN_WAIT_S = 20;
 const QUIET_S = 0.3; // after an answer, everybody has heard of its end
-const GAP_SHARE = 0.6; // of what an asker waits for a route: without a holder for so long, an answer may fail
+const GAP_S = 0.2; // without a holder for so long, an answer may fail that hopes for nobody: news take their time
+const HOPEFUL_GAP_S = 0.6 * HOPE_S;
 
 /** One session as a person sees it. */
 class Speaker {
@@ -149,6 +150,7 @@ export class World {
     if (member.frozen || route === null) {
       if (waited * 0.1 > PLAN_WAIT_S) {
         speaker.ended = true;
+        this.release(speaker);
         return;
       }
       this.network.at(this.network.now + 0.1, () => {
@@ -404,7 +406,7 @@ export class World {
     if (text.includes('in use') && this.speakers.size > this.schedule.slots) return true;
     const { now } = this.network;
     const gaps = this.gapFrom === null ? this.gaps : [...this.gaps, [this.gapFrom, now] as const];
-    const enoughS = GAP_SHARE * (this.schedule.hopeful ? HOPE_S : REROUTE_S);
+    const enoughS = this.schedule.hopeful ? HOPEFUL_GAP_S : GAP_S;
     return gaps.some(([begin, end]) => Math.min(end, now) - Math.max(begin, speaker.begunS) >= enoughS);
   }
 
