@@ -58,6 +58,7 @@ class Askings:
         self._breakers = breakers
         self._all: dict[bytes, Asking] = {}
         self._plans: dict[int, PlanRecord] = {}
+        self._known: frozenset[str] = frozenset()  # members when the state was looked at last
         self.standbys = True
         self.shadows = True
 
@@ -176,15 +177,20 @@ class Askings:
             self._plans[state.plan.version] = state.plan
             for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
                 del self._plans[version]
+        fresh = members.keys() - self._known  # some were lost, and started anew
+        self._known = frozenset(members)
         for asking in list(self._all.values()):
             core = asking.core
+            lacked = any(core.without)
+            for peer in fresh:
+                core.peer_back(peer)
             if core.phase in RUNNING:
                 for peer in core.route:
                     member = members.get(peer)
                     if member is None or member.status in AWAY:
                         name = peer[:8] if member is None else f"{member.name} ({peer[:8]})"
                         self.perform(core.session, core.peer_gone(now, peer, f"peer {name} left the mesh"))
-            if any(core.without):
+            if lacked or any(core.without):
                 self._find(asking)
                 self._arm(asking)
 

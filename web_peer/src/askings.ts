@@ -44,6 +44,7 @@ export class Askings {
   private readonly breakers: Breakers;
   private readonly all = new Map<SessionId, Asking>();
   private readonly plans = new Map<number, PlanRecord>();
+  private known: ReadonlySet<string> = new Set(); // members when the state was looked at last
 
   constructor(around: Surroundings, breakers: Breakers) {
     this.around = around;
@@ -170,8 +171,12 @@ export class Askings {
     else this.plans.set(plan.version, plan);
     const versions = [...this.plans.keys()].sort((a, b) => a - b);
     for (const version of versions.slice(0, -REMEMBERED_PLANS)) this.plans.delete(version);
+    const fresh = [...members.keys()].filter((peer) => !this.known.has(peer)); // some were lost, and started anew
+    this.known = new Set(members.keys());
     for (const asking of [...this.all.values()]) {
       const { core } = asking;
+      const lacked = lacks(core);
+      for (const peer of fresh) core.peerBack(peer);
       if (isRunning(core)) {
         for (const peer of core.route) {
           const member = members.get(peer);
@@ -180,8 +185,7 @@ export class Askings {
           this.perform(core.session, core.peerGone(nowS(), peer, why));
         }
       }
-      const { gone, avoid } = core.without;
-      if (gone.size > 0 || avoid.size > 0) {
+      if (lacked || lacks(core)) {
         this.find(asking);
         this.arm(asking);
       }
@@ -260,4 +264,9 @@ function disarm(asking: Asking): void {
 
 function nowMs(): number {
   return Math.floor(nowS() * 1000);
+}
+
+/** Whether there are peers that this session does without. */
+function lacks({ without: { gone, avoid } }: OriginSession): boolean {
+  return gone.size + avoid.size > 0;
 }
