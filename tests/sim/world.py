@@ -277,7 +277,10 @@ class World:
         for speaker in self.speakers.values():
             if speaker.talk.asker == member.name and (speaker.core is not None or speaker.busy):
                 speaker.ended, speaker.busy = True, False  # a person who asks again asks in another session
-        pace = self.schedule.pace
+        pace, now = self.schedule.pace, self.network.now
+        self.gaps.append(
+            (now, now + pace.notice_s)
+        )  # frames to it, or to who takes its name, are lost until then
         for other in self.members:
             if other != member.name:
                 self.network.cut(member.name, other, pace.notice_s)

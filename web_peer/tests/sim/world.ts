@@ -347,6 +347,8 @@ export class World {
       speaker.busy = false;
     }
     const { noticeS, logS, hintS } = this.schedule.pace;
+    const { now } = this.network;
+    this.gaps.push([now, now + noticeS]); // frames to it, or to who takes its name, are lost until then
     for (const [name, other] of this.members) {
       if (other === member) continue;
       this.network.cut(member.name, name, noticeS);
