@@ -195,9 +195,9 @@ class Askings:
                 self._arm(asking)
 
     def close(self, reason: str) -> None:
-        """Cancels every answer; whoever waits for one hears why."""
+        """Ends every session, so that stages free its slots at once; whoever waits for an answer hears why."""
         for asking in list(self._all.values()):
-            for effect in asking.core.cancel(reason):
+            for effect in asking.core.release():
                 if isinstance(effect, Send):
                     self._around.send_or_lose(effect.peer, effect.frame)
                 elif isinstance(effect, Ended):

@@ -74,6 +74,7 @@ class Fetcher:
         self._warn = warn
         self._whole: set[str] = set()  # blobs whose bytes this process has checked
         self._banned: set[str] = set()  # peers, and "" for the store: they gave wrong bytes
+        self._wrong = "nobody"  # what was wrong with the last of them
         self._slow: set[str] = set()
         self._busy: Counter[str] = Counter()  # pieces on their way from each peer
         self._freed = asyncio.Event()
@@ -197,6 +198,7 @@ class Fetcher:
                 return
         raise trouble or CannotServe(
             f"cannot fetch piece {index} of {ref.sha256[:12]}: whoever has it gave other bytes than were asked for"
+            f" ({self._wrong})"
         )
 
     async def _free(self, ref: BlobRef, asked: set[str]) -> PieceSource | None:
@@ -234,8 +236,9 @@ class Fetcher:
         """Writes the piece if it is the right one; its giver is not asked again otherwise."""
         try:
             await asyncio.to_thread(writer.write_piece, index, piece)
-        except CorruptStore:
+        except CorruptStore as error:
             self._banned.add(giver)
+            self._wrong = str(error).partition(";")[0]
             self._warn(f"{giver or self._base_url} gave wrong bytes; it is not asked again")
             return False
         return True

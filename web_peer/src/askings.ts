@@ -192,10 +192,10 @@ export class Askings {
     }
   }
 
-  /** Cancels every answer; whoever waits for one hears why. */
+  /** Ends every session, so that stages free its slots at once; whoever waits for an answer hears why. */
   close(reason: string): void {
     for (const asking of [...this.all.values()]) {
-      for (const effect of asking.core.cancel(reason)) {
+      for (const effect of asking.core.release()) {
         if (effect.kind === 'send') this.around.sendOrLose(effect.peer, effect.frame);
         else if (effect.kind === 'ended') {
           const text = `this tab is no longer in the mesh: ${reason}`;
