@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from peer.activation_log import ActivationLog
 from peer.effects import FreeSlot, Note, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
@@ -23,16 +22,16 @@ from peer.frame_kinds import (
     Finish,
     Here,
     Open,
-    Refuse,
     Release,
     Role,
     Step,
     Token,
     Where,
 )
-from peer.sampling import BadSampling, Sampling, needs_history, sample
+from peer.openings import PlanStages, misplaced, pick, refusal, refused_open, step_of, unserved
+from peer.sampling import BadSampling, Sampling, needs_history
 from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat
-from peer.tensors import Dtype, Tensor, tensor_of
+from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
 LEASE_S = 600.0  # a session that nobody continues is freed after this
@@ -59,7 +58,7 @@ class StageCore:
         self._of_run: dict[tuple[bytes, Run_], Seat] = {}
         self._places: dict[bytes, tuple[int, ...]] = {}  # where a session has seats
         # version -> for each stage who may hold it, and its units
-        self._plans: dict[int, tuple[tuple[frozenset[str], Run_], ...]] = {}
+        self._plans: dict[int, PlanStages] = {}
         self._slots: dict[Run_, int] = {}
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self._leaving = False
@@ -74,9 +73,7 @@ class StageCore:
 
     # --- what this peer serves
 
-    def serve(
-        self, plans: Mapping[int, tuple[tuple[frozenset[str], Run_], ...]], slots: Mapping[Run_, int]
-    ) -> None:
+    def serve(self, plans: Mapping[int, PlanStages], slots: Mapping[Run_, int]) -> None:
         """The plans whose sessions are accepted (who may hold each stage, and its units) and the runs that are loaded,
         with their slots.
         """
@@ -90,7 +87,7 @@ class StageCore:
             if seat.active and seat.serves:
                 seat.active = False
                 seat.stop_waiting()
-                effects.append(_refusal(seat, Reason.LEAVING, "this peer is leaving"))
+                effects.append(refusal(seat, Reason.LEAVING, "this peer is leaving"))
         return effects
 
     def come_back(self) -> None:
@@ -132,7 +129,7 @@ class StageCore:
                 continue
             if seat.active and seat.serves:
                 text = "the plan moved these units to another peer"
-                effects.append(_refusal(seat, Reason.UNKNOWN_PLAN, text))
+                effects.append(refusal(seat, Reason.UNKNOWN_PLAN, text))
             effects += self._free(seat)
         return effects
 
@@ -150,16 +147,16 @@ class StageCore:
             return []  # what ended it took a shorter way
         fault = self._fault(sender, frame)
         if fault is not None:
-            return [_no(frame, *fault)] if serves else []
+            return [refused_open(frame, *fault)] if serves else []
         try:
             sampling = Sampling.from_wire(list(frame.sampling))
         except BadSampling as error:
-            return [_no(frame, Reason.BAD_STEP, f"sampling settings: {error}")] if serves else []
+            return [refused_open(frame, Reason.BAD_STEP, f"sampling settings: {error}")] if serves else []
         run = self._plans[frame.plan][frame.stage][1]
         effects: list[StageEffect] = []
         seat = self._seats.get((frame.session, frame.stage))
         if seat is not None and seat.opening.origin != frame.origin:
-            return [_no(frame, Reason.BAD_STEP, "that session belongs to another asker")]
+            return [refused_open(frame, Reason.BAD_STEP, "that session belongs to another asker")]
         if seat is not None and frame.turn <= seat.opening.turn:
             return []  # an older turn that was overtaken
         if seat is not None and seat.run != run:
@@ -171,7 +168,7 @@ class StageCore:
             evicted = self._make_room(now, run, frame.session, serves)
             if evicted is None:
                 text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
-                return [*effects, _no(frame, Reason.NO_SLOT, text)] if serves else effects
+                return [*effects, refused_open(frame, Reason.NO_SLOT, text)] if serves else effects
             effects += evicted
             seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
             self._take_seat(seat)
@@ -224,7 +221,7 @@ class StageCore:
         effects: list[StageEffect] = []
         for position, tensor in found:
             self.replayed_bytes += len(tensor.data)
-            step = _step(seat, position, tensor.shape[0], tensor)
+            step = step_of(seat, position, tensor.shape[0], tensor)
             effects.append(Spare(sender, step) if to_shadow else Send(sender, step))
         return effects
 
@@ -279,7 +276,7 @@ class StageCore:
             seat.log.append(result.position, tensor)
             self._bound_logs()
             if seat.active and seat.serves and seat.downstream is not None:
-                step = _step(seat, result.position, result.count, tensor)
+                step = step_of(seat, result.position, result.count, tensor)
                 effects.append(Send(seat.downstream, step))
                 effects += [Spare(peer, step) for peer in seat.shadows(seat.opening.stage + 1)]
         elif result.token is not None and seat.serves and seat.active:
@@ -315,7 +312,7 @@ class StageCore:
                 seat.stop_waiting()
                 place = seat.opening.route.index(peer)
                 text = f"the connection to peer {peer} is gone"
-                effects.append(_refusal(seat, Reason.LOST_NEIGHBOUR, text, place))
+                effects.append(refusal(seat, Reason.LOST_NEIGHBOUR, text, place))
         self._full.discard(peer)
         return effects
 
@@ -345,31 +342,12 @@ class StageCore:
 
     def _fault(self, sender: str, frame: Open) -> tuple[Reason, str] | None:
         """Why this OPEN cannot be taken."""
-        route = frame.route
-        if not route or frame.stage >= len(route) or len(frame.shadows) != len(frame.shadow_stages):
-            return Reason.BAD_STEP, "the route has no such place"
-        named = [
-            peer
-            for place, peer in zip(frame.shadow_stages, frame.shadows, strict=True)
-            if place == frame.stage
-        ]
-        if self.me not in (named if frame.role != Role.SERVE else [route[frame.stage]]):
-            return Reason.BAD_STEP, "this peer is not at that place of the route"
-        expected = route[frame.stage - 1] if frame.stage else frame.origin
-        if sender != expected:
-            return Reason.BAD_STEP, f"OPEN for stage {frame.stage} must come from {expected}"
-        if sum(frame.spans) != frame.prompt_tokens or not frame.answer <= frame.turn:
-            return Reason.BAD_STEP, "spans add up to the tokens so far, and an answer begins before its turns"
+        fault = misplaced(self.me, sender, frame)
+        if fault is not None:
+            return fault
         if self._leaving:
             return Reason.LEAVING, "this peer is leaving"
-        plan = self._plans.get(frame.plan)
-        fits = plan is not None and len(plan) == len(route)
-        if plan is None or not fits or any(p not in stage[0] for p, stage in zip(route, plan, strict=True)):
-            return Reason.UNKNOWN_PLAN, f"plan {frame.plan} with that route is not served here"
-        run = plan[frame.stage][1]
-        if run not in self._slots:
-            return Reason.UNKNOWN_PLAN, f"units {run[0]}-{run[1] - 1} are not loaded here"
-        return None
+        return unserved(self._plans.get(frame.plan), self._slots.keys(), frame)
 
     def _turn(self, seat: Seat, frame: Open) -> None:
         """Another turn on a seat: what is cached stays as far as it belongs to the same tokens."""
@@ -471,7 +449,7 @@ class StageCore:
             last = stop >= seat.opening.prompt_tokens
             finish = None
             if seat.is_tail and last and seat.serves:
-                finish = partial(_pick, seat.sampling, stop, tuple(seat.history), seat.generated)
+                finish = partial(pick, seat.sampling, stop, tuple(seat.history), seat.generated)
             effects.append(
                 RunStep(
                     seat.run,
@@ -571,34 +549,4 @@ class StageCore:
             return self._free(seat)
         seat.active = False
         seat.stop_waiting()
-        return [_refusal(seat, reason, text, have, position)]
-
-
-def _step(seat: Seat, position: int, count: int, tensor: Tensor) -> Step:
-    opening = seat.opening
-    last = int(position + count >= opening.prompt_tokens)
-    return Step(opening.session, opening.turn, opening.stage + 1, position, count, last, tensor)
-
-
-def _refusal(seat: Seat, reason: Reason, text: str, have: int = 0, position: int = 0) -> Send:
-    opening = seat.opening
-    return Send(
-        opening.origin,
-        Refuse(opening.session, opening.turn, opening.stage, position, have, int(reason), text),
-    )
-
-
-def _no(frame: Open, reason: Reason, text: str) -> Send:
-    return Send(frame.origin, Refuse(frame.session, frame.turn, frame.stage, 0, 0, int(reason), text))
-
-
-def _pick(
-    sampling: Sampling,
-    position: int,
-    history: tuple[int, ...],
-    generated: int,
-    logits: npt.NDArray[np.float32],
-) -> int:
-    """The token for `position`; of `history`, the last `generated` were sampled in this answer."""
-    answer = history[-generated:] if history and generated else ()
-    return sample(logits, sampling, position, history, answer)
+        return [refusal(seat, reason, text, have, position)]

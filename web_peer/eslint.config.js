@@ -32,6 +32,7 @@ const PURE = [
   'routes',
   'sampling',
   'seats',
+  'openings',
   'session',
   'shards',
   'signaling_errors',

@@ -34,6 +34,7 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
         (log,) = state.rglob("*.transactions")
         loads = [made for made in record_of(log) if made[1] == "load"]
         assert loads[-1] == ["committed", "load", 31, 62]
+        print("BEFORE", record_of(log))
         record(log, ["begun", "load", 0, 31])  # it was killed while it loaded these, too
         blobs = {path: path.stat().st_mtime_ns for path in (store / "blobs").iterdir()}
         assert blobs
@@ -47,6 +48,7 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
             assert member["report"]["runs"] == [[31, 62]]
             assert again.end(signal.SIGINT).status == 0
         assert {path: path.stat().st_mtime_ns for path in (store / "blobs").iterdir()} == blobs
+        print("RECORDS", record_of(log))
         (checkpoint,) = record_of(log)
         assert checkpoint[:3] == ["checkpoint", [[31, 62]], []]
         assert founder.end().status == 0

@@ -90,7 +90,7 @@ def _samples_by_itself() -> Replacements:
         answer = history[-generated:] if history and generated else ()
         return sample(logits, replace(sampling, seed=sampling.seed + drawn), position, history, answer)
 
-    return [(pipeline, "_pick", pick)]
+    return [(pipeline, "pick", pick)]
 
 
 def _trusts_old_plans() -> Replacements:

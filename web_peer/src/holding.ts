@@ -8,7 +8,7 @@ import { CannotServe, ConnectFailed, ConnectionLost, PeerError } from './errors'
 import type { FetchProgress } from './fetch';
 import { type PlanRecord, type Run, runKey, serving } from './mesh_state';
 import type { Node } from './node';
-import type { PlanStages } from './pipeline';
+import type { PlanStages } from './openings';
 import type { Serving } from './serving';
 import type { Operation } from './transaction_records';
 import type { Journal } from './transaction_store';

@@ -8,18 +8,8 @@
  * Whatever a stage lacks it asks for (FEED): the stage before it sends from its log, or computes it again.
  */
 
-import { ActivationLog, rowsIn } from './activation_log';
-import {
-  type Note,
-  type NotRan,
-  type Pick,
-  type Ran,
-  type Reason,
-  REASONS,
-  type RunStep,
-  type Send,
-  type StageEffect,
-} from './effects';
+import { ActivationLog } from './activation_log';
+import { type Note, type NotRan, type Ran, type Reason, type RunStep, type StageEffect } from './effects';
 import { BadSampling } from './errors';
 import {
   type Cancel,
@@ -34,10 +24,22 @@ import {
   type Where,
 } from './frames';
 import { type Run, runKey } from './mesh_state';
-import { needsHistory, sample, type Sampling, samplingFromWire } from './sampling';
+import { needsHistory } from './sampling';
 import { FEED_AGAIN_S, FOR_GOOD, NEVER_ASKED, Over, Seat } from './seats';
+import {
+  type Fault,
+  type Loaded,
+  misplaced,
+  pickOf,
+  type PlanStages,
+  refusal,
+  refusedOpen,
+  samplingOrFault,
+  stepFor,
+  unserved,
+} from './openings';
 import { sumOf } from './spans';
-import { floats, integers, type Tensor, tensorOf } from './tensors';
+import { floats, integers, tensorOf } from './tensors';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
@@ -49,15 +51,6 @@ const MAX_PENDING_BYTES = 256 * 1024 * 1024; // per session: a whole prompt that
 const MAX_UNFIT = 3; // times in a row that a runtime lacks what this module thinks it has
 const LOG_SESSION_BYTES = 64 * 1024 * 1024; // of activations kept for one session
 const LOG_TOTAL_BYTES = 256 * 1024 * 1024; // for all of them
-
-/** Who may hold each stage of a plan, and its units. */
-export type PlanStages = readonly { readonly peers: readonly string[]; readonly run: Run }[];
-
-/** Units that are loaded, and for how many sessions. */
-export interface Loaded {
-  readonly run: Run;
-  readonly slots: number;
-}
 
 /** All sessions on this peer's stages. A peer may have several places in one route, each with units of its own. */
 export class StageCore {
@@ -169,7 +162,8 @@ export class StageCore {
   open(now: number, sender: string, frame: Open): StageEffect[] {
     if (this.over.has(frame)) return []; // what ended it took a shorter way
     const serves = frame.role === ROLE.serve;
-    const refuse = (reason: Reason, text: string): StageEffect[] => (serves ? [no(frame, reason, text)] : []);
+    const refuse = (reason: Reason, text: string): StageEffect[] =>
+      serves ? [refusedOpen(frame, reason, text)] : [];
     const fault = this.fault(sender, frame);
     if (fault !== null) return refuse(fault.reason, fault.text);
     const sampling = samplingOrFault(frame.sampling);
@@ -182,7 +176,7 @@ export class StageCore {
     const effects: StageEffect[] = [];
     let seat = this.seats.get(seatKey(frame.session, frame.stage));
     if (seat !== undefined && seat.opening.origin !== frame.origin) {
-      return [no(frame, 'bad_step', 'that session belongs to another asker')];
+      return [refusedOpen(frame, 'bad_step', 'that session belongs to another asker')];
     }
     if (seat !== undefined && frame.turn <= seat.opening.turn) return []; // an older turn that was overtaken
     if (seat !== undefined && !sameRun(seat.run, run)) {
@@ -392,36 +386,11 @@ export class StageCore {
   // --- opening
 
   /** Why this OPEN cannot be taken. */
-  private fault(sender: string, frame: Open): { reason: Reason; text: string } | null {
-    const { route, stage } = frame;
-    const fault = (reason: Reason, text: string): { reason: Reason; text: string } => ({ reason, text });
-    if (stage >= route.length || frame.shadows.length !== frame.shadowStages.length) {
-      return fault('bad_step', 'the route has no such place');
-    }
-    const named =
-      frame.role === ROLE.serve
-        ? [route[stage]]
-        : frame.shadows.filter((_, at) => frame.shadowStages[at] === stage);
-    if (!named.includes(this.me)) return fault('bad_step', 'this peer is not at that place of the route');
-    const expected = stage > 0 ? route[stage - 1] : frame.origin;
-    if (sender !== expected) {
-      return fault('bad_step', `OPEN for stage ${stage} must come from ${expected ?? ''}`);
-    }
-    if (sumOf(frame.spans) !== frame.promptTokens || frame.answer > frame.turn) {
-      return fault('bad_step', 'spans add up to the tokens so far, and an answer begins before its turns');
-    }
-    if (this.leaving) return fault('leaving', 'this peer is leaving');
-    const plan = this.plans.get(frame.plan);
-    const fits =
-      plan?.length === route.length && plan.every(({ peers }, at) => peers.includes(route[at] ?? ''));
-    const run = plan?.[stage]?.run;
-    if (!fits || run === undefined) {
-      return fault('unknown_plan', `plan ${frame.plan} with that route is not served here`);
-    }
-    if (!this.loaded.has(runKey(run))) {
-      return fault('unknown_plan', `units ${run.first}-${run.stop - 1} are not loaded here`);
-    }
-    return null;
+  private fault(sender: string, frame: Open): Fault | null {
+    const fault = misplaced(this.me, sender, frame);
+    if (fault !== null) return fault;
+    if (this.leaving) return { reason: 'leaving', text: 'this peer is leaving' };
+    return unserved(this.plans.get(frame.plan), this.loaded, frame);
   }
 
   /** Another turn on a seat: what is cached stays as far as it belongs to the same tokens. */
@@ -644,47 +613,6 @@ export class StageCore {
     seat.active = false;
     seat.stopWaiting();
     return [refusal(seat, reason, text, have, position)];
-  }
-}
-
-/** The token for `spec.position`, from the head's logits (vocabulary,). The runtime's worker calls it. */
-export function pick(spec: Pick, logits: Float32Array): number {
-  const { history, generated } = spec;
-  const answer = generated > 0 ? history.subarray(-generated) : history.subarray(0, 0);
-  return sample(logits, spec.sampling, spec.position, history, answer);
-}
-
-function pickOf(seat: Seat, position: number): Pick {
-  const { sampling, history, generated } = seat;
-  return { sampling, position, history: Int32Array.from(history), generated };
-}
-
-function stepFor(seat: Seat, position: number, tensor: Tensor): Step {
-  const { session, turn, stage, promptTokens } = seat.opening;
-  const count = rowsIn(tensor);
-  const last = position + count >= promptTokens ? 1 : 0;
-  return { kind: 'STEP', session, turn, stage: stage + 1, position, count, last, tensor };
-}
-
-function refusal(seat: Seat, reason: Reason, text: string, have = 0, position = 0): Send {
-  return no(seat.opening, reason, text, position, have);
-}
-
-function no(frame: Open, reason: Reason, message: string, position = 0, have = 0): Send {
-  const { session, turn, stage, origin } = frame;
-  return {
-    kind: 'send',
-    peer: origin,
-    frame: { kind: 'REFUSE', session, turn, stage, position, have, reason: REASONS[reason], message },
-  };
-}
-
-function samplingOrFault(wire: readonly number[]): Sampling | BadSampling {
-  try {
-    return samplingFromWire(wire);
-  } catch (error) {
-    if (error instanceof BadSampling) return error;
-    throw error;
   }
 }
 

@@ -7,7 +7,8 @@ import type { NotRan, OriginEffect, Ran, RunStep, StageEffect } from '../src/eff
 import { reasonOf } from '../src/effects';
 import type { Cancel, Feed, Frame, Open, Release, Step, Token, Where } from '../src/frames';
 import type { Run } from '../src/mesh_state';
-import { type Loaded, pick, type PlanStages, StageCore } from '../src/pipeline';
+import { type Loaded, pick, type PlanStages } from '../src/openings';
+import { StageCore } from '../src/pipeline';
 import type { Route } from '../src/routes';
 import { samplingOf, samplingToWire } from '../src/sampling';
 import { OriginSession } from '../src/session';

@@ -3,7 +3,8 @@
 import type { Broken, Emit, Ended, NotRan, OriginEffect, Ran, Spare, StageEffect } from '../../src/effects';
 import type { Frame, SessionId } from '../../src/frames';
 import { EMPTY_STATE, isAway, type MeshState, type PlanRecord, type Run, runKey } from '../../src/mesh_state';
-import { type Loaded, type PlanStages, StageCore } from '../../src/pipeline';
+import type { Loaded, PlanStages } from '../../src/openings';
+import { StageCore } from '../../src/pipeline';
 import { ANY, choose, type Route } from '../../src/routes';
 import type { OriginSession, Without } from '../../src/session';
 import type { Network } from './network';

@@ -3,7 +3,8 @@
 import { ActivationLog } from '../../src/activation_log';
 import type { Ran, StageEffect } from '../../src/effects';
 import type { Open, Step, Token } from '../../src/frames';
-import { type Loaded, pick, type PlanStages, StageCore } from '../../src/pipeline';
+import { type Loaded, pick, type PlanStages } from '../../src/openings';
+import { StageCore } from '../../src/pipeline';
 import { Over, Seat } from '../../src/seats';
 import { OriginSession } from '../../src/session';
 import type { Tensor } from '../../src/tensors';

@@ -3,7 +3,7 @@
 import type { NotRan, Ran, RunStep } from '../../src/effects';
 import type { SessionId } from '../../src/frames';
 import { type Run, runKey } from '../../src/mesh_state';
-import { pick } from '../../src/pipeline';
+import { pick } from '../../src/openings';
 import { Cache, fromHidden, logitsOf, toHidden } from './toy';
 
 const SLOW = 10; // times as long while a peer is busy with something else
