@@ -190,7 +190,8 @@ class Tab:
 
     @property
     def running(self) -> bool:
-        return self.pid is not None
+        # Not by its renderer, which a browser that just started does not have yet.
+        return self._tab is not None and not self._killed and self._tab.process.returncode is None
 
     def complaint(self) -> str:
         return ""

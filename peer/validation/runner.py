@@ -50,6 +50,7 @@ class Runner:
         self._load = load
         self._tell = tell
         self._known: dict[int, list[Answered]] = {}
+        self._digests = not rig.tabs()  # a tab rounds otherwise than a process: the same tokens, other bits
 
     async def undisturbed(self, number: int) -> tuple[tuple[Question, ...], list[Answered]]:
         """The questions of run `number` and their answers when nothing happens. Raises CannotServe when those fail."""
@@ -58,7 +59,7 @@ class Runner:
         asked = questions(load.sessions, load.tokens, random.Random(f"{load.seed}/{place}").random)
         known = self._known.get(place)
         if known is None:
-            known = await answer_all(self._rig.founder, asked)
+            known = await answer_all(self._rig.founder, asked, digests=self._digests)
             for answered in known:
                 if answered.stream.error:
                     raise CannotServe(f"an answer failed with nothing disturbed: {answered.stream.error}")
@@ -74,7 +75,9 @@ class Runner:
         planned = schedule(name, number, mesh, random.Random(f"{load.seed}/{name.value}/{number}").random)
         before = await self._replayed()
         faults = Faults(rig, planned)
-        seen = await answer_all(rig.founder, asked, faults.on_token, show=faults.follow)
+        seen = await answer_all(
+            rig.founder, asked, faults.on_token, digests=self._digests, show=faults.follow
+        )
         after = await self._replayed()
         shaken = any(fault.does is Does.SHAKE for fault in planned)
         first_s = min(faults.hit_s, default=None)
