@@ -124,10 +124,12 @@ class Holding:
         self._look_at_kept()
         wanted = self._wanted()
         loaded = set(self._serving.runs)
+        if self.leaving:
+            return  # what is held now is what the log tells after a restart
         for run in sorted(loaded - set(wanted)):
             await self._unload(run)
         for run in wanted:
-            if run not in loaded and not self.leaving:
+            if run not in loaded:
                 await self._load(run)
                 self._tell_core()
                 self._changed.set()
