@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from peer.asking import Settings
+from peer.asking import Finished, Settings
 from peer.mesh import Mesh
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
@@ -226,28 +226,25 @@ async def test_a_paused_tab_stays_and_comes_back(
         await made.close()
 
 
-async def test_closed_and_reloaded_tabs_end_answers_clearly(
+async def test_answers_survive_tabs_that_reload_and_are_killed(
     driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:
-    """The founder asks; the tab that computes goes in the middle. Then it comes back and the answer can be had."""
+    """The founder asks; the tab that computes goes in the middle. The founder takes its part over."""
     async with founded(models, harness, cuts=(31,)) as mesh:
         made = await launch(driver, "chromium", tmp_path / "profile")
         tab = await lend(made, mesh)
         for goes in ("reload", "kill"):
             conversation = mesh.conversation()
-            pieces = conversation.complete(PROMPT, Settings(max_tokens=400, ignore_end=True))
+            pieces = conversation.complete(PROMPT, Settings(max_tokens=200, ignore_end=True))
             await anext(pieces)
             going = asyncio.create_task(
                 driver.call("reload", page=tab.page) if goes == "reload" else made.kill()
             )
-            error = ""
-            try:
-                async with asyncio.timeout(15):
-                    async for _ in pieces:
-                        pass
-            except Exception as found:
-                error = f"{type(found).__name__}: {found}"
-            assert error.startswith("AnswerFailed"), error
+            async with asyncio.timeout(WITHIN_S):
+                rest = [piece async for piece in pieces]
+            finished = rest[-1]
+            assert isinstance(finished, Finished)
+            assert finished.tokens == 200
             conversation.close()
             await going
             if goes == "reload":

@@ -212,7 +212,7 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
                 while mesh.node.core.sessions():
                     mesh.node.touched.clear()
                     await mesh.node.touched.wait()
-            assert not mesh.node._askings
+            assert not mesh.node.askings
         assert (len(second.node.dialer.connected_peers()), len(asyncio.all_tasks())) == (threads, tasks)
 
         last = second.conversation().tokens(prompt[:30], Settings(max_tokens=300))
