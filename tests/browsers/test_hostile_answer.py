@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import peer.pipeline
+import peer.openings
 
 from .conftest import Driver, Models, founded, launch
 from .page import Page
@@ -93,7 +93,7 @@ async def test_a_hostile_answer_is_shown_and_not_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = Script()
-    monkeypatch.setattr(peer.pipeline, "sample", script)
+    monkeypatch.setattr(peer.openings, "sample", script)
     made = await launch(driver, browser, tmp_path / "profile")
     async with founded(two_blocks, app, weights="f32", context=CONTEXT) as mesh:
         assert mesh.link is not None
