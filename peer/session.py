@@ -183,7 +183,7 @@ class OriginSession:
             case Finish.MORE if self._ask is not None and self._generated >= self._ask.max_tokens:
                 return [*effects, *self.cancel("length")]  # a tail that does not count would go on for ever
             case Finish.MORE:
-                step = self._step(0, frame.position, frame.position + 1)
+                step = self._step(frame.position, frame.position + 1)
                 return [*effects, *(Spare(peer, step) for peer in self._shadows_of_first())]
             case Finish.END_TOKEN:
                 return [*effects, *self._end("end")]
@@ -382,15 +382,15 @@ class OriginSession:
         return effects
 
     def _steps(self, start: int, stop: int) -> list[Step]:
-        return [self._step(0, first, last) for first, last in steps_of(start, stop, self._all_spans())]
+        return [self._step(first, last) for first, last in steps_of(start, stop, self._all_spans())]
 
     def _all_spans(self) -> tuple[int, ...]:
         return extended(self._spans, self._generated, given=False)
 
-    def _step(self, stage: int, position: int, stop: int) -> Step:
+    def _step(self, position: int, stop: int) -> Step:
         chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
         last = int(stop == len(self.tokens))
-        return Step(self.session, self.turn, stage, position, stop - position, last, chunk)
+        return Step(self.session, self.turn, 0, position, stop - position, last, chunk)
 
     def _shadows_of_first(self) -> list[str]:
         shadows = self.current.shadows if self.current is not None else ()
