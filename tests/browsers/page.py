@@ -61,7 +61,10 @@ class Page:
         await self.tab.driver.call("sized", page=self.tab.page, width=width, height=height)
 
     async def press(self, label: str) -> None:
-        await self.run(
+        """Presses the button with that label, as soon as there is one."""
+        button = (
             "[...document.querySelectorAll('button')]"
-            f".find((button) => button.innerText.trim() === {json.dumps(label)}).click()"
+            f".find((button) => button.innerText.trim() === {json.dumps(label)})"
         )
+        await self.until(button)
+        await self.run(f"{button}.click()")
