@@ -70,7 +70,8 @@ demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
 test: setup  ## every test (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
 	@failed=; \
 	if [ -z "$(ARGS)" ]; then sh tests/browsers/install.sh; ($(NODE) npm run --silent test) || failed=1; fi; \
-	PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')" $(RUN)/python -m pytest $(ARGS) || { \
+	PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')"; export PATH; \
+	if [ -z "$(ARGS)" ]; then tests/all.sh $(RUN)/python; else $(RUN)/python -m pytest $(ARGS); fi || { \
 		status=$$?; \
 		test $$status -ne 5 || echo "pytest found no test to run: expected some under tests/" >&2; \
 		exit $$status; \
