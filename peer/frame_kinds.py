@@ -24,8 +24,7 @@ class Kind(IntEnum):
     CREDIT = 6
     REQUEST = 16
     RESPONSE = 17
-    ENTRY = 18
-    SNAPSHOT = 19
+    CONSENSUS = 20
     OPEN = 32
     STEP = 33
     TOKEN = 34
@@ -121,20 +120,9 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One log entry; `body` is the JSON command."""
+class Consensus:
+    """One message between the Raft cores of two peers (peer.consensus.messages); `body` is msgpack."""
 
-    term: int
-    index: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state that the log up to (term, index) builds; `body` is JSON."""
-
-    term: int
-    index: int
     body: bytes
 
 
@@ -310,8 +298,7 @@ Frame = (
     | Credit
     | Request
     | Response
-    | Entry
-    | Snapshot
+    | Consensus
     | Open
     | Step
     | Token

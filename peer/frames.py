@@ -28,8 +28,8 @@ from peer.frame_kinds import (
     ByeAck,
     Cancel,
     Channel,
+    Consensus,
     Credit,
-    Entry,
     Feed,
     Finish,
     Frame,
@@ -48,7 +48,6 @@ from peer.frame_kinds import (
     Request,
     Response,
     Role,
-    Snapshot,
     Step,
     Token,
     Where,
@@ -59,6 +58,7 @@ __all__ = [
     "LAYOUTS",
     "MAX_BUNDLE_BYTES",
     "MAX_BUNDLE_FRAMES",
+    "MAX_CONSENSUS_BYTES",
     "MAX_CONTROL_FRAME_BYTES",
     "MAX_DATA_FRAME_BYTES",
     "MAX_END_TOKENS",
@@ -80,8 +80,8 @@ __all__ = [
     "ByeAck",
     "Cancel",
     "Channel",
+    "Consensus",
     "Credit",
-    "Entry",
     "Feed",
     "Finish",
     "Frame",
@@ -102,7 +102,6 @@ __all__ = [
     "Request",
     "Response",
     "Role",
-    "Snapshot",
     "Step",
     "Token",
     "Where",
@@ -112,7 +111,7 @@ __all__ = [
     "sessions_of",
 ]
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 
 SESSION_BYTES: Final = 16
 MAX_NAME_BYTES: Final = 128  # peer ids, display names, agent strings, method names
@@ -128,6 +127,7 @@ MAX_RANGE_BYTES: Final = (
     256 * 1024
 )  # of a piece of weights in one frame: an activation behind it waits no longer
 HASH_BYTES: Final = 32
+MAX_CONSENSUS_BYTES: Final = 512 * 1024  # an entry as long as any may be, and room for its message
 MAX_BUNDLE_FRAMES: Final = 64
 MAX_BUNDLE_BYTES: Final = 1024 * 1024
 
@@ -219,8 +219,7 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
     _layout(Kind.CREDIT, _CONTROL, Credit, (integer(_DATA, _DATA), _UINT)),
     _layout(Kind.REQUEST, _CONTROL, Request, (_UINT, _NAME), *_BODY),
     _layout(Kind.RESPONSE, _CONTROL, Response, (_UINT, integer(0, 65535), _TEXT), *_BODY),
-    _layout(Kind.ENTRY, _CONTROL, Entry, (_UINT, _UINT), *_BODY),
-    _layout(Kind.SNAPSHOT, _CONTROL, Snapshot, (_UINT, _UINT), *_BODY),
+    _layout(Kind.CONSENSUS, _CONTROL, Consensus, (), Payload.BODY, MAX_CONSENSUS_BYTES),
     _layout(
         Kind.OPEN,
         _DATA,
@@ -298,8 +297,7 @@ def encode(frame: Frame) -> bytes:
         case (
             Request(body=body)
             | Response(body=body)
-            | Entry(body=body)
-            | Snapshot(body=body)
+            | Consensus(body=body)
             | Probe(body=body)
             | Bundle(body=body)
             | Piece(body=body)
