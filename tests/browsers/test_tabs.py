@@ -15,7 +15,7 @@ PROMPT = "The capital of France is"
 TOKENS = 24
 ANSWER_TOKENS = 64
 MOST_BLOCKED_MS = 100  # of the page's thread, while it computes and shows an answer
-ANSWERS = 4  # to look at: what the page does itself comes back with each of them, what the machine does need not
+ANSWERS = 4  # to look at: what the page itself does comes back with each, what the machine does need not
 LEAVES_WITHIN_S = 5.0  # a closed tab says goodbye
 
 
