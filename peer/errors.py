@@ -19,7 +19,9 @@ PeerError
 │   ├── AnswerFailed         an answer broke off, and why
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
-│   └── LogInUse             another process writes the same transaction log
+│   ├── LogInUse             another process writes the same log
+│   ├── DiskFull             no room; nothing was changed, and the same can be tried again
+│   └── DamagedStore         a consensus log or snapshot that no peer can have written
 ├── TransactionError         a step of an operation that does not follow from those before
 │   ├── AlreadyBegun         another operation on the same thing is under way
 │   ├── NotBegun             the end of an operation that was not begun
@@ -119,7 +121,15 @@ class StateUnusable(PeerError):
 
 
 class LogInUse(StateUnusable):
-    """Another process writes the same transaction log."""
+    """Another process writes the same log."""
+
+
+class DiskFull(StateUnusable):
+    """The disk has no room; nothing was changed, and the same can be tried again."""
+
+
+class DamagedStore(StateUnusable):
+    """A consensus log or snapshot that no peer can have written."""
 
 
 class TransactionError(PeerError):

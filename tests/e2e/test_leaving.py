@@ -28,6 +28,7 @@ from .conftest import CONTEXT, PLEDGE, Models, options
 
 QUESTION = [Message("user", "What is the capital of France? Tell me about it in a paragraph.")]
 STANDBY_WITHIN_S = 60.0
+HEARS_WITHIN_S = 5.0  # long before a silent peer would be given up
 TOO_LITTLE = 1 << 20  # a pledge with which a peer holds nothing
 
 
@@ -132,7 +133,7 @@ async def test_without_another_holder_the_asker_hears_soon_and_the_mesh_answers_
 
         with pytest.raises(AnswerFailed, match=r"peer 1.*left|leaving|lost"):
             await interrupted_answer()
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < HEARS_WITHIN_S
         assert await mesh.processes[leaver].wait() == 0
         with pytest.raises(NoPlan, match="need 2 peers"):
             await mesh.founder.until_serving(0.2)

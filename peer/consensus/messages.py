@@ -1,0 +1,137 @@
+"""What servers say to each other. `wire` has their bytes.
+
+Every message carries who speaks, in which life, to which life, for which mesh and epoch, and the speaker's term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from peer.consensus.records import Config, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class PreVote:
+    """Would you vote for me in `campaign_term`? (9.6) The envelope has the term that the speaker is really in."""
+
+    campaign_term: int
+    last_index: int
+    last_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreVoteReply:
+    campaign_term: (
+        int  # of the question: the speaker's own term may be lower than the asker's, and the answer counts
+    )
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """RequestVote (3.4). `transfer`: the leader itself asked for this election (3.10), so having one is no reason."""
+
+    last_index: int
+    last_term: int
+    transfer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteReply:
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """AppendEntries (3.5); without entries a heartbeat, which checks `prev` all the same.
+
+    `seq` rises with every message that this leader sends in its term; answers repeat it.
+    """
+
+    seq: int
+    prev_index: int
+    prev_term: int
+    commit: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReply:
+    """ok: everything up to `index` agrees with the leader and is durable. Else: `index` is the refused `prev_index`,
+    and no entry after `hint_index` can agree; `hint_term` is the term of the entry there.
+    """
+
+    seq: int
+    ok: bool
+    index: int
+    hint_index: int
+    hint_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """One piece of a snapshot (5). A piece without data at offset 0 asks how much is there already."""
+
+    seq: int
+    index: int
+    snapshot_term: int
+    config: Config
+    total: int  # bytes
+    crc: int  # CRC-32 of all bytes
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InstallReply:
+    """`offset` bytes of the snapshot (index, snapshot_term) are here. At its end comes an AppendReply, once stored."""
+
+    seq: int
+    index: int
+    snapshot_term: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutNow:
+    """Campaign at once (3.10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndex:
+    """A member other than the leader wants to read (6.4)."""
+
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndexReply:
+    read: int
+    ok: bool
+    index: int
+
+
+Body = (
+    PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | Append
+    | AppendReply
+    | Install
+    | InstallReply
+    | TimeoutNow
+    | ReadIndex
+    | ReadIndexReply
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    mesh_id: str
+    group_epoch: int
+    sender: str
+    sender_incarnation: int
+    to_incarnation: int
+    term: int
+    body: Body
