@@ -95,7 +95,7 @@ export default tseslint.config(
     },
   },
   {
-    files: PURE.map((name) => `src/${name}.ts`),
+    files: [...PURE.map((name) => `src/${name}.ts`), 'src/consensus/*.ts'],
     rules: {
       'no-restricted-imports': [
         'error',
@@ -115,6 +115,19 @@ export default tseslint.config(
       'no-restricted-properties': [
         'error',
         { object: 'Math', property: 'random', message: 'chance is handed to a pure module' },
+      ],
+    },
+  },
+  {
+    files: ['src/consensus/*.ts'],
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        {
+          patterns: [
+            { regex: '^(?!\\./[a-z_]+$)', message: 'the consensus core imports its own modules only' },
+          ],
+        },
       ],
     },
   },

@@ -1,0 +1,124 @@
+/*
+ * What servers say to each other (twin of peer/consensus/messages.py). `wire` has their bytes. Pure.
+ *
+ * Every message carries who speaks, in which life, to which life, for which mesh and epoch, and the speaker's term.
+ */
+
+import type { Config, Entry } from './records';
+
+/** Would you vote for me in `campaignTerm`? (9.6) The envelope has the term that the speaker is really in. */
+export interface PreVote {
+  readonly kind: 'pre_vote';
+  readonly campaignTerm: number;
+  readonly lastIndex: number;
+  readonly lastTerm: number;
+}
+
+export interface PreVoteReply {
+  readonly kind: 'pre_vote_reply';
+  readonly campaignTerm: number; // of the question: the speaker's own may be lower, and the answer counts
+  readonly granted: boolean;
+}
+
+/** RequestVote (3.4). `transfer`: the leader itself asked for this election (3.10), so having one is no reason. */
+export interface Vote {
+  readonly kind: 'vote';
+  readonly lastIndex: number;
+  readonly lastTerm: number;
+  readonly transfer: boolean;
+}
+
+export interface VoteReply {
+  readonly kind: 'vote_reply';
+  readonly granted: boolean;
+}
+
+/**
+ * AppendEntries (3.5); without entries a heartbeat, which checks `prev` all the same.
+ *
+ * `seq` rises with every message that this leader sends in its term; answers repeat it.
+ */
+export interface Append {
+  readonly kind: 'append';
+  readonly seq: number;
+  readonly prevIndex: number;
+  readonly prevTerm: number;
+  readonly commit: number;
+  readonly entries: readonly Entry[];
+}
+
+/**
+ * ok: everything up to `index` agrees with the leader and is durable. Else: `index` is the refused `prevIndex`, and no
+ * entry after `hintIndex` can agree; `hintTerm` is the term of the entry there.
+ */
+export interface AppendReply {
+  readonly kind: 'append_reply';
+  readonly seq: number;
+  readonly ok: boolean;
+  readonly index: number;
+  readonly hintIndex: number;
+  readonly hintTerm: number;
+}
+
+/** One piece of a snapshot (5). A piece without data at offset 0 asks how much is there already. */
+export interface Install {
+  readonly kind: 'install';
+  readonly seq: number;
+  readonly index: number;
+  readonly snapshotTerm: number;
+  readonly config: Config;
+  readonly total: number; // bytes
+  readonly crc: number; // CRC-32 of all bytes
+  readonly offset: number;
+  readonly data: Uint8Array;
+}
+
+/** `offset` bytes of the snapshot (index, snapshotTerm) are here. The end is an AppendReply with ok, once stored. */
+export interface InstallReply {
+  readonly kind: 'install_reply';
+  readonly seq: number;
+  readonly index: number;
+  readonly snapshotTerm: number;
+  readonly offset: number;
+}
+
+/** Campaign at once (3.10). */
+export interface TimeoutNow {
+  readonly kind: 'timeout_now';
+}
+
+/** A member other than the leader wants to read (6.4). */
+export interface ReadIndex {
+  readonly kind: 'read_index';
+  readonly read: number;
+}
+
+export interface ReadIndexReply {
+  readonly kind: 'read_index_reply';
+  readonly read: number;
+  readonly ok: boolean;
+  readonly index: number;
+}
+
+export type Body =
+  | PreVote
+  | PreVoteReply
+  | Vote
+  | VoteReply
+  | Append
+  | AppendReply
+  | Install
+  | InstallReply
+  | TimeoutNow
+  | ReadIndex
+  | ReadIndexReply;
+
+export interface Message {
+  readonly meshId: string;
+  readonly groupEpoch: number;
+  readonly sender: string;
+  readonly senderIncarnation: number;
+  readonly toIncarnation: number;
+  readonly term: number;
+  readonly body: Body;
+}
