@@ -16,17 +16,8 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-beside() {
-    local failed=0
-    "$python" -m pytest tests --ignore=tests/browsers --ignore=tests/e2e || failed=1
-    (cd web_peer && ./with_node.sh "$venv" npm run --silent test) || { echo "vitest failed, see above" && failed=1; }
-    return "$failed"
-}
-
-set -m # a process group of its own: a shell's background jobs else ignore Ctrl-C, and `stop` passes it on
-(renice -n 19 "$BASHPID" >/dev/null 2>&1; beside) >"$out" 2>&1 </dev/null &
-others=$!
-set +m
+"$python" tests/beside.py "$venv" >"$out" 2>&1 </dev/null &
+others=$! # and the number of its process group
 "$python" -m pytest tests/browsers tests/e2e
 slow=$?
 wait "$others"
