@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from peer.errors import BadCommand, ConnectionLost, MeshError, PeerError
+from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
 from peer.frames import MAX_TEXT_BYTES, Frame, Request, Response
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
 MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
-STATUS_OK, STATUS_REFUSED, STATUS_FAILED = 0, 1, 2
+STATUS_OK, STATUS_REFUSED, STATUS_FAILED, STATUS_ELSEWHERE, STATUS_ANEW = 0, 1, 2, 3, 4
+MAX_PEER = 128  # characters of a peer id
 
 Body = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -37,7 +38,9 @@ class Calls:
         self._answering: Counter[str] = Counter()  # by peer: how many of its requests
 
     async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
-        """The other side's answer. Raises MeshError with its refusal, ConnectionLost, or TimeoutError."""
+        """The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so),
+        ConnectionLost, or TimeoutError.
+        """
         self._next_id += 1
         key = (peer, self._next_id)
         future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
@@ -68,7 +71,7 @@ class Calls:
         if future is None or future.done():
             return
         if frame.status != STATUS_OK:
-            future.set_exception(MeshError(frame.message))
+            future.set_exception(_refusal(frame))
             return
         try:
             future.set_result(_object(frame.body))
@@ -91,8 +94,12 @@ class Calls:
         try:
             body = await self._answer(peer, frame.method, _object(frame.body))
             response = Response(frame.id, STATUS_OK, "", json.dumps(body).encode())
+        except NotLeader as error:
+            named = json.dumps({"leader": error.leader}).encode()
+            response = Response(frame.id, STATUS_ELSEWHERE, _short(str(error)), named)
         except PeerError as error:
-            response = Response(frame.id, STATUS_REFUSED, _short(str(error)), b"{}")
+            status = STATUS_ANEW if isinstance(error, BeginAnew) else STATUS_REFUSED
+            response = Response(frame.id, status, _short(str(error)), b"{}")
         except Exception as error:
             log.exception("answering %s failed", frame.method[:40])
             response = Response(
@@ -102,6 +109,16 @@ class Calls:
             self._send(peer, response)
         except PeerError as error:
             log.info("no answer to %s: %s", peer[:8], error)
+
+
+def _refusal(frame: Response) -> MeshError:
+    if frame.status == STATUS_ELSEWHERE:
+        try:
+            leader = _object(frame.body).get("leader")
+        except BadCommand:
+            leader = ""
+        return NotLeader(frame.message, leader if isinstance(leader, str) and len(leader) <= MAX_PEER else "")
+    return BeginAnew(frame.message) if frame.status == STATUS_ANEW else MeshError(frame.message)
 
 
 def _object(data: bytes) -> Body:

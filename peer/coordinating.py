@@ -1,6 +1,7 @@
-"""The coordinator at work: answers members, runs the planner off the loop, and sends the log to everyone.
+"""The coordinator at work: answers members, runs the planner off the loop, and proposes what is decided for the log.
 
-Edge around `peer.coordinator`, which decides.
+Edge around `peer.coordinator`, which decides. It lives as long as this peer leads: it begins with the state that is
+committed, runs ahead of it by what it proposed itself, and ends when it leads no more or a proposal is refused.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from peer.calls import Body
 from peer.coordinator import SILENT, Coordinator, Wanted, solve
-from peer.errors import BadCommand, NotAdmitted, PeerError
-from peer.frames import PROTOCOL_VERSION, Entry, Frame, Snapshot
+from peer.consensus.records import Config
+from peer.consensus.types import MAX_ENTRY_BYTES, Change
+from peer.electorate import next_change, wanted_voters
+from peer.errors import BadCommand, BeginAnew, NotAdmitted
+from peer.frames import PROTOCOL_VERSION
 from peer.mesh_state import (
     Command,
     LinkFacts,
@@ -31,7 +36,6 @@ from peer.mesh_state import (
     apply,
     decode_command,
     encode_command,
-    encode_state,
 )
 from peer.names import plain
 from peer.protection import Protection
@@ -44,28 +48,50 @@ MAX_REASON: Final = 500
 MAX_PEER: Final = 128
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
 COMMANDS_S: Final = 60.0
+MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
+REFUSED_S: Final = 0.5  # a change of the group is proposed again after that: a learner may have caught up
+PLACE_KEPT_S: Final = 10.0  # in the group, for a peer whose connection was lost
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 log = logging.getLogger(__name__)
 
 
+Order = tuple[int, int]  # (term, index) of an entry of the log
+
+
+class Log(Protocol):
+    """Where proposals go. The future is done when the entry is committed; NotLeader where nobody can say so."""
+
+    @property
+    def config(self) -> Config: ...
+    def propose(self, data: bytes) -> asyncio.Future[Order]: ...
+    def change(self, change: Change) -> asyncio.Future[Order]: ...
+    def incarnation_of(self, peer: str) -> int:
+        """Of the server of that name in the group; 0: none."""
+
+
 class Coordinating:
-    """`send(peer, frame)` reaches a member; `changed()` is called after each change of state on this peer."""
+    """`failed()` is called once when a proposal was refused: what this one decided since is void, another must begin."""
 
     def __init__(
         self,
         coordinator: Coordinator,
-        send: Callable[[str, Frame], None],
-        changed: Callable[[], None],
+        log_: Log,
         may_compute: Callable[[str], bool],
         reach: Reach | None = None,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = coordinator
-        self._send = send
-        self._changed = changed
+        self._log = log_
         self._may_compute = may_compute
-        self._followers: set[str] = set()
+        self._failed = failed
+        self._last: asyncio.Future[Order] | None = None  # the latest proposal
+        self._closed = False
         self._spent: dict[str, tuple[float, int]] = {}  # by peer: since when, how many reports
+        self._missing: dict[str, float] = {}  # members without a connection: since when
+        self.over: dict[str, float] = {}  # who left: when its place in the group is free
+        self._changing: asyncio.Future[Order] | None = None  # the group
+        self._refused: dict[Change, float] = {}  # by the core: not again before
         self._planning: asyncio.Task[None] | None = None
         self._away: dict[
             str, tuple[Member, tuple[LinkFacts, ...]]
@@ -80,14 +106,59 @@ class Coordinating:
         return self._core.state
 
     def submit(self, command: Command) -> None:
-        """Appends to the log and tells every member; plans anew when members changed."""
-        before = self._core.state.index
-        commands = self._core.submit(command)
-        self._publish(before, commands)
+        """Proposes it and what follows from it; plans anew when members changed. Raises BadCommand when it is too long."""
+        if len(encode_command(command)) > MAX_ENTRY_BYTES:
+            raise BadCommand(f"expected an entry of at most {MAX_ENTRY_BYTES} bytes for the log")
+        self._publish(self._core.submit(command))
         self._plan_if_wanted()
         for peer in self._core.awaited - self._waits.keys():
             loop = asyncio.get_running_loop()
             self._waits[peer] = loop.call_later(SAME_PEER_S, self._waited, peer)
+
+    def begin(self, before: str) -> None:
+        """Takes over, after `before` led ("": nobody known): what was under way goes on."""
+        self._publish(self._core.go_on())
+        if before and before != self._core.me:
+            self.hinted(before)
+        self._plan_if_wanted()
+
+    async def settled(self) -> None:
+        """Returns when all that was proposed so far is committed. Raises NotLeader when that is not to be."""
+        if self._last is not None:
+            await asyncio.shield(self._last)
+
+    def look(self, now: float, connected: Callable[[str], bool]) -> None:
+        """Time has passed: who has had no connection for long has left, and places of those who left become free."""
+        for peer in [peer for peer in self.state.members if peer != self._core.me and not connected(peer)]:
+            if now - self._missing.setdefault(peer, now) > MISSING_S:
+                self.gone(peer, "there is no connection to it")
+        for peer in [peer for peer in self._missing if peer not in self.state.members or connected(peer)]:
+            del self._missing[peer]
+        self._tend(now, connected)
+
+    def _tend(self, now: float, connected: Callable[[str], bool]) -> None:
+        """Brings the group nearer to who is here: one change at a time."""
+        if self._changing is not None and not self._changing.done():
+            return
+        config, members = self._log.config, self.state.members
+        for server in config.servers:
+            if server.id not in members:
+                self.over.setdefault(server.id, now + PLACE_KEPT_S)
+        for peer in [peer for peer in self.over if peer not in config.by_id]:
+            del self.over[peer]
+        for change in [change for change, until in self._refused.items() if now >= until]:
+            del self._refused[change]
+        over = [peer for peer, at in self.over.items() if now >= at]
+        voters = wanted_voters(config, members, self._core.me, connected)
+        change = next_change(config, members, over, voters, self._refused)
+        if change is not None:
+            self._changing = self._log.change(change)
+            self._changing.add_done_callback(partial(self._changed, change))
+
+    def _changed(self, change: Change, done: asyncio.Future[Order]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.debug("%s: %s", change, error)
+            self._refused[change] = time.monotonic() + REFUSED_S
 
     def protect(self, protection: Protection) -> None:
         """How answers are protected from now on."""
@@ -112,6 +183,14 @@ class Coordinating:
             case "measured" | "held" | "drain" | "paused" | "leaving":
                 self._from_member(peer, method, body)
                 return {}
+            case "left":
+                if peer in self.state.members:
+                    self.submit(MemberLeft(peer, "left"))
+                self.over[peer] = time.monotonic()
+                return {}
+            case "propose":
+                self._proposed(peer, body)
+                return {}
             case "suspect":
                 suspect = body.get("peer")
                 if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
@@ -130,16 +209,17 @@ class Coordinating:
 
     def gone(self, peer: str, reason: str) -> None:
         """The connection to a member ended."""
-        self._followers.discard(peer)
         self._spent.pop(peer, None)
+        self._missing.pop(peer, None)
         self._away.pop(peer, None)
         if self._suspicions is not None:
             self._suspicions.ended(peer)
         if peer in self.state.members:
-            self.submit(MemberLeft(peer, reason[:MAX_REASON]))
+            self.submit(MemberLeft(peer, plain(reason)[:MAX_REASON]))
 
     async def close(self) -> None:
         """Ends a planner run under way, and every question to others."""
+        self._closed = True
         for wait in self._waits.values():
             wait.cancel()
         if self._suspicions is not None:
@@ -155,8 +235,7 @@ class Coordinating:
 
     def _waited(self, peer: str) -> None:
         self._waits.pop(peer, None)
-        before = self.state.index
-        self._publish(before, self._core.stop_waiting(peer))
+        self._publish(self._core.stop_waiting(peer))
         self._plan_if_wanted()
 
     def _silent(self, peer: str) -> bool:
@@ -182,7 +261,13 @@ class Coordinating:
         if member is None:
             return
         if peer not in self.state.members:
-            self.submit(MemberJoined(peer, member.name, member.compute))
+            if self._log.incarnation_of(peer) != member.incarnation:
+                return  # its place is taken away: it joins again
+            self.submit(
+                MemberJoined(
+                    peer, member.name, member.compute, member.headless, member.durable, member.incarnation
+                )
+            )
             if member.held:
                 self.submit(UnitsHeld(peer, member.held))
         elif member.reason != SILENT:
@@ -207,12 +292,44 @@ class Coordinating:
             raise NotAdmitted(
                 "this invite lets you ask, not lend memory; ask for an invite with the role peer"
             )
-        if peer not in self.state.members:
-            self.submit(MemberJoined(peer, name, compute))
-        self._followers.add(peer)
-        state = self.state
-        self._send(peer, Snapshot(state.term, state.index, encode_state(state)))
+        headless, durable = body.get("headless"), body.get("durable")
+        incarnation, fresh = body.get("incarnation"), body.get("fresh")
+        if (
+            not all(isinstance(flag, bool) for flag in (headless, durable, fresh))
+            or type(incarnation) is not int
+        ):
+            raise BadCommand("join: expected incarnation, fresh, headless and durable")
+        if not 0 < incarnation < 2**53:
+            raise BadCommand("join: expected an incarnation from 1 to 2^53-1")
+        state, place = self.state, self._log.incarnation_of(peer)
+        member = state.members.get(peer)
+        if place != incarnation and (member is None or member.incarnation != incarnation):
+            if not fresh or incarnation <= max(place, state.incarnations.get(peer, 0)):
+                raise BeginAnew(
+                    "this log is of a life of this peer that is over; join again with an empty one"
+                )
+        joined = MemberJoined(peer, name, compute, bool(headless), bool(durable), incarnation)
+        if member is None or (member.name, member.compute, member.incarnation) != (
+            name,
+            compute,
+            incarnation,
+        ):
+            self.submit(joined)
+        self.over.pop(peer, None)
         return {}
+
+    def _proposed(self, peer: str, body: Body) -> None:
+        """What a member says in its own name. Raises BadCommand."""
+        if peer not in self.state.members:
+            raise NotAdmitted("join first")
+        self._spend(peer)
+        command = decode_command(_bytes(body.get("command")))
+        why = may_say(self.state, peer, command)
+        if not why:
+            why = refusal(self.state, command)
+        if why:
+            raise BadCommand(f"propose: {why}")
+        self.submit(command)
 
     def _from_member(self, peer: str, method: str, body: Body) -> None:
         member = self.state.members.get(peer)
@@ -246,16 +363,19 @@ class Coordinating:
             raise BadCommand(f"expected at most {MAX_COMMANDS} reports in {COMMANDS_S:.0f} s; slow down")
         self._spent[peer] = (since, count + 1)
 
-    def _publish(self, before: int, commands: list[Command]) -> None:
-        term = self.state.term
-        for index, command in enumerate(commands, start=before + 1):
-            body = encode_command(command)
-            for peer in sorted(self._followers):
-                try:
-                    self._send(peer, Entry(term, index, body))
-                except PeerError as error:
-                    log.info("entry %d did not reach %s: %s", index, peer[:8], error)
-        self._changed()
+    def _publish(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, MemberLeft):
+                self.over.setdefault(command.peer, time.monotonic() + PLACE_KEPT_S)
+            if isinstance(command, MemberJoined):
+                self.over.pop(command.peer, None)
+            self._last = self._log.propose(encode_command(command))
+            self._last.add_done_callback(self._settled)
+
+    def _settled(self, proposal: asyncio.Future[Order]) -> None:
+        if not proposal.cancelled() and proposal.exception() is not None and not self._closed:
+            self._closed = True
+            self._failed()
 
     def _plan_if_wanted(self) -> None:
         if self._planning is not None and not self._planning.done():
@@ -276,10 +396,7 @@ class Coordinating:
             log.exception("planning failed")
             result = Infeasible(f"the planner failed: {type(error).__name__}")
         self.plan_seconds = time.perf_counter() - begun
-        before = self.state.index
-        commands = self._core.planned(wanted, result)
-        if commands:
-            self._publish(before, commands)
+        self._publish(self._core.planned(wanted, result))
         self._planning = None
         self._plan_if_wanted()
 

@@ -1,7 +1,7 @@
 """Decides, on the one peer that coordinates: who is in, when to plan anew, when a plan takes over.
 
-Pure: commands and planner results in, commands for the log out. The founding peer runs this; a replicated log can take
-the place of the list that `Coordinator` returns without any other change.
+Pure: commands and planner results in, commands for the log out. Whoever leads runs this; `state` runs ahead of the
+log by what is not committed yet.
 """
 
 from __future__ import annotations
@@ -66,17 +66,21 @@ def solve(wanted: Wanted) -> Plan | Infeasible:
 
 
 class Coordinator:
-    """The log's writer. `state` is what all commands so far build."""
+    """The log's writer. `state` is what all commands so far build, those of the coordinators before among them."""
 
     def __init__(
-        self, me: str, units: Sequence[Unit], cuts: tuple[int, ...] | None = None, term: int = 1
+        self,
+        me: str,
+        units: Sequence[Unit],
+        cuts: tuple[int, ...] | None = None,
+        state: MeshState = MeshState(),
     ) -> None:
         self.me = me
-        self.state = MeshState(term=term)
+        self.state = state
         self._units = tuple(units)
         self._cuts = cuts  # unit borders fixed by hand; stages go to peers in the order they joined
         self._planned_key = ""
-        self._joined: list[str] = []  # order of joining, for hand-made cuts
+        self._joined = [*state.members]  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
         self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 
@@ -132,6 +136,10 @@ class Coordinator:
         if isinstance(command, MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
             log += self._quick()
         return log + self._follow_ups()
+
+    def go_on(self) -> list[Command]:
+        """What follows from the state that another coordinator left behind."""
+        return [*self._quick(), *self._follow_ups()]
 
     def stop_waiting(self, peer: str) -> list[Command]:
         """`peer` was waited for long enough: what follows from its loss, unless it is back."""

@@ -14,6 +14,8 @@ PeerError
 ├── MeshError                what the mesh as a whole refuses
 │   ├── BadCommand           a log entry or snapshot that breaks the rules of mesh_state
 │   ├── NotAdmitted          the coordinator did not take this peer in
+│   │   └── BeginAnew        ... because its log is of a life that is over
+│   ├── NotLeader            the peer that was asked does not coordinate (any more), or nobody does
 │   ├── NoPlan               the peers that are here cannot serve the model
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
@@ -98,6 +100,18 @@ class BadCommand(MeshError):
 
 class NotAdmitted(MeshError):
     """The coordinator did not take this peer in."""
+
+
+class BeginAnew(NotAdmitted):
+    """The joiner's log belongs to a life that is over: it joins again with an empty one, as another incarnation."""
+
+
+class NotLeader(MeshError):
+    """The peer that was asked does not coordinate (any more); `leader` does, "" where that is not known."""
+
+    def __init__(self, message: str, leader: str = "") -> None:
+        super().__init__(message)
+        self.leader = leader
 
 
 class NoPlan(MeshError):

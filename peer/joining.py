@@ -12,28 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from peer import VERSION
 from peer.connection import Engine
+from peer.consensus.errors import BadBoot
 from peer.coordinating import Coordinating
 from peer.coordinator import Coordinator, check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
-from peer.errors import BadCommand, ConnectFailed, NotAdmitted
+from peer.errors import BadCommand, BeginAnew, CannotServe, ConnectFailed, NotAdmitted, NotLeader, PeerError
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away, viewer
+from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
-from peer.mesh_state import MemberJoined, ModelChosen
+from peer.mesh_state import MeshState, ModelChosen
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
 from peer.protection import check_protection
+from peer.replica import Beginning, Replica
 from peer.signaling_client import (
     ClientSettings,
     ClientState,
@@ -53,11 +56,17 @@ from signaling.keys import Identity
 from signaling.presence import SignalKind
 from signaling.server import ServerOptions, own_certificate, serve
 
-FOUNDER_WAIT_S: Final = 10.0  # a link to a mesh whose founder is gone must say so soon
-SNAPSHOT_WAIT_S: Final = 10.0
+SOMEBODY_WAIT_S: Final = 10.0  # a link to a mesh of which nobody is there must say so soon
+TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
+STATE_WAIT_S: Final = 10.0
+FOUNDED_WAIT_S: Final = 10.0
+STAGGER_S: Final = 0.5  # between members that are asked who leads: the first may be frozen
 CONNECTION_ID_BYTES: Final = 16
 LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
 MOST_PATIENCE_S: Final = 1.0
+
+
+_LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +189,14 @@ async def found(
             try:
                 mesh.know(manifest)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
-                coordinator = Coordinator(node.me, units, founding.mesh.cuts)
-                node.coordinating = Coordinating(
-                    coordinator,
-                    node.send,
-                    node.state_changed,
-                    lambda peer: _may_compute(client, peer),
-                    Reach(
-                        lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()
-                    ),
-                )
-                node.coordinator = node.me
+                _coordinates(mesh, founding.mesh.cuts)
+                mesh.log = LogKeeping(mesh_key.id, node.me, None)
+                _take_part(mesh, mesh.log.found(MeshState()))
+                if not await node.until_leads(FOUNDED_WAIT_S):
+                    raise CannotServe(
+                        "this peer could not begin the log of its mesh; look at its state folder"
+                    )
+                assert node.coordinating is not None
                 node.coordinating.submit(
                     ModelChosen(
                         founding.model_id,
@@ -203,7 +209,7 @@ async def found(
                 )
                 node.coordinating.protect(founding.mesh.protection)
                 lends = options.memory_bytes > 0
-                node.coordinating.submit(MemberJoined(node.me, options.name, lends))
+                await node.line.ask("join", _joining(mesh, options, lends))
                 times: UnitTimes | None = None
                 if lends:
                     report(Phase("measure this machine", 0, 0))
@@ -224,11 +230,14 @@ async def found(
                         founding.invite_uses,
                     )
                 if times is not None:
-                    node.coordinating.submit(await mesh.measured(options, times))
+                    await node.tell_coordinator("measured", await mesh.measured(options, times))
+                mesh.watch_coordinator(_rejoining(mesh, options, times))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():
-                    await mesh.close("the founder closed the mesh")
+                    await mesh.leave("the founder left")
+                else:
+                    await mesh.close("the founder left")
 
 
 @asynccontextmanager
@@ -267,19 +276,17 @@ async def join(
                 mesh.piece_sources,
                 lambda text: report(Phase(named(text, node.state.members), 0, 0)),
             )
-            await _enter(node, client, options, compute)
+            mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
+            node.patient = not compute
+            await _enter(mesh, options, compute, SOMEBODY_WAIT_S)
             model = node.state.model
             assert model is not None
             manifest = await fetcher.manifest(model.model)
             mesh.know(manifest)
             await fetcher.blobs([manifest.tokenizer])
-
-            async def rejoin() -> None:
-                await _enter(node, client, options, compute)
-                if compute:
-                    await node.tell_coordinator("measured", await mesh.measured(options, times))
-
+            times: UnitTimes | None = None
             if compute:
+                _coordinates(mesh, None)
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
                 mesh.journal = await Journal.open(
@@ -288,7 +295,7 @@ async def join(
                 mesh.compute(options, fetcher)
                 await mesh.held_again()
                 await node.tell_coordinator("measured", await mesh.measured(options, times))
-            mesh.watch_coordinator(rejoin)
+            mesh.watch_coordinator(_rejoining(mesh, options, times))
             yield mesh
         finally:
             if not mesh.ended.is_set():
@@ -316,32 +323,153 @@ async def _register_kept(client: SignalingClient, kept: tuple[KeptInvite, ...], 
         await client.withdraw(*withdrawn)
 
 
-async def _enter(node: Node, client: SignalingClient, options: PeerOptions, compute: bool) -> None:
-    """Finds the founder, connects, and takes its snapshot of the mesh."""
-    founder = await _founder(client)
-    node.coordinator = founder
-    await node.dialer.dial(founder)
-    node.state = node.state.__class__()
-    await node.calls.call(
-        founder, "join", {"name": options.name, "compute": compute, "protocol": PROTOCOL_VERSION}
-    )
-    if not await node.until(
-        lambda state: state.model is not None and node.me in state.members, SNAPSHOT_WAIT_S
-    ):
-        raise NotAdmitted("the founder let this peer in but sent no state of the mesh; try again")
+def _coordinates(mesh: Mesh, cuts: tuple[int, ...] | None) -> None:
+    """From here on this peer coordinates whenever it leads: it knows the model."""
+    node, client, manifest = mesh.node, mesh.client, mesh.manifest
+    assert manifest is not None
+    units = manifest.planner_units()
+
+    def coordinate(state: MeshState) -> Coordinating:
+        assert node.replica is not None
+        return Coordinating(
+            Coordinator(node.me, units, cuts, state),
+            node.replica,
+            lambda peer: peer == node.me or _may_compute(client, peer),
+            Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
+            node.coordinate_again,
+        )
+
+    node.coordinate = coordinate
+    node.log_known()
 
 
-async def _founder(client: SignalingClient) -> str:
-    deadline = asyncio.get_running_loop().time() + FOUNDER_WAIT_S
-    while True:
-        for peer, presence in sorted(client.members().items()):
-            if presence.role is Role.FOUNDER:
-                return peer
-        if asyncio.get_running_loop().time() > deadline:
-            raise ConnectFailed(
-                f"the founder of this mesh has not been there for {FOUNDER_WAIT_S:.0f} s; ask whoever sent the link"
-            )
-        await asyncio.sleep(0.1)
+def _take_part(mesh: Mesh, begin: Beginning) -> None:
+    """Starts this peer's copy of the log."""
+    assert mesh.log is not None
+    node = mesh.node
+    store = mesh.log.store if mesh.log.durable else None
+    node.keep_log(Replica(begin, store, node.send_message, node))
+
+
+def _joining(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, object]:
+    replica, kept = mesh.node.replica, mesh.log
+    assert replica is not None
+    assert kept is not None
+    return {
+        "name": options.name,
+        "compute": compute,
+        "protocol": PROTOCOL_VERSION,
+        "incarnation": replica.begin.incarnation,
+        "fresh": replica.fresh,
+        "epoch": replica.begin.epoch,
+        "headless": not mesh.node.patient,
+        "durable": kept.durable,
+    }
+
+
+def _rejoining(mesh: Mesh, options: PeerOptions, times: UnitTimes | None) -> Callable[[], Awaitable[None]]:
+    """One try to be a whole member again."""
+
+    async def rejoin() -> None:
+        compute = times is not None
+        await _enter(mesh, options, compute, TRY_S)
+        if times is not None:
+            await mesh.node.tell_coordinator("measured", await mesh.measured(options, times))
+            if mesh.holding is not None:
+                mesh.holding.forget_report()
+
+    return rejoin
+
+
+async def _enter(mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float) -> None:
+    """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader."""
+    node, kept = mesh.node, mesh.log
+    assert kept is not None
+    leader, epoch = await _who_leads(mesh, wait_s)
+    for _ in range(2):
+        await _with_epoch(mesh, epoch)
+        assert node.replica is not None
+        node.replica.trusted = leader
+        try:
+            await node.line.ask("join", _joining(mesh, options, compute), wait_s, leader)
+            break
+        except BeginAnew:
+            await node.leave_log()
+            _take_part(mesh, await asyncio.to_thread(kept.anew, epoch))
+    if not await node.until(lambda state: state.model is not None and node.me in state.members, STATE_WAIT_S):
+        raise NotAdmitted("this peer was let in but got no state of the mesh; try again")
+
+
+async def _with_epoch(mesh: Mesh, epoch: int) -> None:
+    """Has this peer's log of `epoch`; that of another one is void."""
+    node, kept = mesh.node, mesh.log
+    assert kept is not None
+    if node.replica is not None and node.replica.begin.epoch == epoch:
+        return
+    await node.leave_log()
+    known = kept.epochs()
+    begin = await asyncio.to_thread(kept.open if known in ([], [epoch]) else kept.anew, epoch)
+    try:
+        _take_part(mesh, begin)
+    except BadBoot:
+        await node.leave_log()
+        _take_part(mesh, await asyncio.to_thread(kept.anew, epoch))
+
+
+async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
+    """The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time."""
+    node, client = mesh.node, mesh.client
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    asking: dict[str, asyncio.Task[tuple[str, int]]] = {}
+    mine = node.replica.begin.epoch if node.replica is not None else 0
+    try:
+        while True:
+            present = client.members()
+            for peer in sorted(present, key=lambda peer: (_LIKELY.index(present[peer].role), peer)):
+                if peer not in asking:
+                    asking[peer] = asyncio.ensure_future(_ask_who_leads(node, peer))
+                    break
+            if asking:
+                await asyncio.wait(asking.values(), timeout=STAGGER_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0.1)
+            for peer, task in list(asking.items()):
+                if not task.done():
+                    continue
+                error = task.exception()
+                if error is None and task.result()[0] and task.result()[1] >= mine:
+                    return task.result()
+                if error is not None and not isinstance(error, PeerError | TimeoutError):
+                    raise error
+                del asking[peer]
+                asking[peer] = asyncio.ensure_future(_ask_again(node, peer))
+            if loop.time() > deadline:
+                if not present:
+                    raise ConnectFailed(
+                        f"nobody of this mesh has been there for {wait_s:.0f} s; ask whoever sent the link"
+                    )
+                raise ConnectFailed(
+                    "nobody coordinates this mesh now: too few of its voters are there; try again"
+                )
+    finally:
+        for task in asking.values():
+            task.cancel()
+        await asyncio.gather(*asking.values(), return_exceptions=True)
+
+
+async def _ask_again(node: Node, peer: str) -> tuple[str, int]:
+    await asyncio.sleep(STAGGER_S)
+    return await _ask_who_leads(node, peer)
+
+
+async def _ask_who_leads(node: Node, peer: str) -> tuple[str, int]:
+    await node.dialer.dial(peer)
+    said = await node.calls.call(peer, "leader", {})
+    leader, epoch = said.get("leader"), said.get("epoch")
+    if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
+        raise BadCommand("leader: expected a peer and an epoch")
+    return (leader if epoch else "", epoch)
 
 
 async def _answers(node: Node, peer: str, times: float) -> bool:

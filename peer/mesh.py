@@ -20,11 +20,14 @@ from peer import VERSION
 from peer.asking import Conversation
 from peer.breakers import State
 from peer.calls import Body
+from peer.consensus.types import Promote
+from peer.electorate import keeps_mesh
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
+from peer.kept_log import LogKeeping
 from peer.measure import UnitTimes
-from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, Profile, UnitsHeld
+from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, PlanStage, Profile, UnitsHeld
 from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
@@ -44,7 +47,12 @@ from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
 
 HELD_WITHIN_S: Final = 60.0  # units that were held before a restart are loaded before anything is planned
-LEAVE_WITHIN_S: Final = 3.0  # a polite leave waits this long for answers to move elsewhere
+LEAVE_WITHIN_S: Final = (
+    5.0  # a polite leave waits this long for another leader, and for answers to move elsewhere
+)
+TOLD_WITHIN_S: Final = 1.5  # a goodbye that nobody takes is found out by the others
+HAND_OVER_S: Final = 3.0  # for one peer to become leader
+CHANGE_AGAIN_S: Final = 0.1
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
 MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
@@ -54,6 +62,7 @@ _COUNTS: Final = (
     *("sessions", "active", "steps", "tokens", "tokens_per_s_milli"),
 )
 _MORE_COUNTS: Final = ("tasks", "replayed_bytes")  # that not every kind of peer has
+CLOSED: Final = "the last peer that kept the mesh left"
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
 
 log = logging.getLogger(__name__)
@@ -95,6 +104,10 @@ class Mesh:
         self._meter = Meter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: Returning | None = None
+        self._searching = False
+        self._led_by = ""  # who coordinated when this peer was last a whole member
+        self.log: LogKeeping | None = None
+        self.leaving = False
         self.on_away: list[Callable[[], None]] = []  # `away` changed
         self.journal = Journal()
         node.answer_more = self._answer
@@ -140,19 +153,69 @@ class Mesh:
     # --- leaving
 
     async def leave(self, reason: str = "left") -> None:
-        """Tells the coordinator, lets running answers move elsewhere, then says goodbye."""
+        """Hands over what it leads, lets running answers move elsewhere, tells the coordinator, then says goodbye."""
         node = self.node
         if self.holding is not None:
             self.holding.leaving = True
+        self.leaving = True
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
-                if node.coordinating is None and node.coordinator is not None:
-                    await node.tell_coordinator("leaving", None)
+                if node.replica is not None and node.replica.leads and not await self._hand_over():
+                    reason = CLOSED
+                elif node.replica is not None and node.me in node.state.members:
+                    await node.line.ask("leaving", {}, TOLD_WITHIN_S)
                 node.perform(node.core.leave())
                 await node.idle()
         except (TimeoutError, PeerError) as error:
             log.info("leaving without waiting: %s", error)
+        if reason != CLOSED and node.replica is not None and node.me in node.state.members:
+            with suppress(PeerError):
+                await node.line.ask("left", {}, TOLD_WITHIN_S)
         await self.close(reason)
+
+    async def _hand_over(self) -> bool:
+        """Makes another peer the leader; False where nobody is there who can keep the mesh."""
+        node, replica = self.node, self.node.replica
+        assert replica is not None
+        here = set(node.dialer.connected_peers())
+
+        def fit() -> list[str]:
+            config = replica.config
+            found = [
+                peer
+                for peer, member in node.state.members.items()
+                if peer in here and peer in config.by_id and keeps_mesh(member) and member.status != "leaving"
+            ]
+            return sorted(
+                found,
+                key=lambda peer: (peer not in config.voters, not node.state.members[peer].headless, peer),
+            )
+
+        for peer in fit():
+            if not replica.leads:
+                return True
+            try:
+                if peer not in replica.config.voters:
+                    await self._insist(lambda peer=peer: replica.change(Promote(peer)))
+                handing = replica.transfer(peer)
+                if await node.until(
+                    lambda _: replica.leader not in ("", node.me) or handing.done(), HAND_OVER_S
+                ):
+                    if not replica.leads:
+                        return True
+            except (PeerError, TimeoutError) as error:
+                log.info("%s does not take over: %s", peer[:8], error)
+        return not replica.leads
+
+    async def _insist(self, change: Callable[[], asyncio.Future[tuple[int, int]]]) -> None:
+        """Proposes a change of the group until it is committed; the learner may have to catch up first."""
+        async with asyncio.timeout(HAND_OVER_S):
+            while True:
+                try:
+                    await change()
+                    return
+                except BadCommand:
+                    await asyncio.sleep(CHANGE_AGAIN_S)
 
     async def close(self, reason: str) -> None:
         """Ends this membership; no task, socket or worker is left."""
@@ -165,8 +228,8 @@ class Mesh:
         if self.holding is not None:
             await self.holding.close()
         await self.journal.close()
-        if self.node.coordinating is not None:
-            await self.node.coordinating.close()
+        if self.log is not None:
+            self.log.close()
         self.end(reason)
 
     # --- the founder's part
@@ -315,37 +378,64 @@ class Mesh:
             self._returning.try_now()
 
     def watch_coordinator(self, rejoin: Callable[[], Awaitable[None]]) -> None:
-        """Comes back to a coordinator that was lost; ends when it closed the mesh."""
+        """Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh."""
 
         def gone(peer: str, reason: str, polite: bool) -> None:
-            if peer != self.node.coordinator or self.ended.is_set():
+            if self.ended.is_set():
                 return
             if reason == WITHDRAWN:
                 self.end("the founder withdrew the invite you came with: ask for a new link")
-                return
-            if polite:
+            elif polite and reason == CLOSED:
                 self.end("the founder closed the mesh: it is back when the founder serves it again")
-                return
-            if self._returning is None:
-                self._returning = Returning(rejoin, self._away_changed)
-                self._start(self._come_back(self._returning, peer))
+            else:
+                self._look_for_mesh()
 
+        self._returning = Returning(self._missing, rejoin, self._away_changed)
         self.node.on_gone.append(gone)
+        self.node.on_role.append(self._look_for_mesh)
+        self.node.on_state.append(self._look_for_mesh)
 
-    async def _come_back(self, returning: Returning, coordinator: str) -> None:
-        state = self.node.state
-        member, plan = state.members.get(coordinator), state.serving()
+    def _look_for_mesh(self) -> None:
+        if self._returning is None or self.ended.is_set() or self.leaving:
+            return
+        if self._searching:
+            if self._missing(0) is None:
+                self._returning.try_now()
+        elif self._missing(0) is not None:
+            self._searching = True
+            self._start(self._search(self._returning))
+
+    async def _search(self, returning: Returning) -> None:
         try:
-            back = await returning.search(
-                plain(member.name) if member is not None else "",
-                plan is not None and coordinator in plan.route,
-            )
+            await returning.search()
         finally:
-            self._returning = None
-        if not back:
-            self.end("the coordinator did not come back; ask for a new link when the founder is online again")
-        elif self.holding is not None:
-            self.holding.forget_report()
+            self._searching = False
+
+    def _missing(self, attempt: int) -> Away | None:
+        """What this peer lacks to be a whole member: somebody who leads, a way there, its place among the members."""
+        node, replica = self.node, self.node.replica
+        leader = node.coordinator
+        there = leader == node.me or (leader is not None and node.dialer.connection(leader) is not None)
+        if there and (node.me in node.state.members or (replica is not None and replica.order[1] == 0)):
+            self._led_by = leader or ""
+            return None
+        state, plan = node.state, node.state.serving()
+        member = state.members.get(self._led_by)
+        alone = [stage for stage in plan.stages if stage.primary == self._led_by] if plan is not None else []
+        voters = replica.config.voters if replica is not None else ()
+        here = [peer for peer in voters if peer == node.me or node.dialer.connection(peer) is not None]
+        return Away(
+            plain(member.name) if member is not None else "",
+            any(not self._stands_by(stage) for stage in alone),
+            len(voters),
+            len([peer for peer in here if peer != self._led_by]),
+            attempt,
+        )
+
+    def _stands_by(self, stage: PlanStage) -> bool:
+        members = self.node.state.members
+        run = (stage.first, stage.stop)
+        return any(peer in members and run in members[peer].held for peer in stage.standbys)
 
     def _away_changed(self) -> None:
         for listener in self.on_away:

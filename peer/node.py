@@ -16,17 +16,21 @@ from peer.breakers import Breakers
 from peer.bundles import bundled, frames_of
 from peer.calls import Body, Calls
 from peer.connection import Engine
+from peer.consensus.messages import Message
+from peer.consensus.records import Entry
+from peer.consensus.wire import encode as encode_message
 from peer.coordinating import Coordinating, body_of
+from peer.coordinator import Coordinator
 from peer.dialer import Dialer
 from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
-from peer.errors import BadCommand, ConnectionLost, FrameError, NotAdmitted, PeerError, WrongChannel
+from peer.errors import BadCommand, ConnectionLost, FrameError, NotLeader, PeerError, WrongChannel
 from peer.frames import (
     Bundle,
     Bye,
     ByeAck,
     Cancel,
+    Consensus,
     Credit,
-    Entry,
     Feed,
     Frame,
     Hello,
@@ -42,15 +46,17 @@ from peer.frames import (
     Release,
     Request,
     Response,
-    Snapshot,
     Step,
     Token,
     Where,
 )
+from peer.keeping import Redial, wanted
+from peer.leader_line import LeaderLine
 from peer.links import Prober
-from peer.mesh_state import Command, MeshState, apply, decode_command, decode_state
+from peer.mesh_state import Command, MeshState
 from peer.pieces import ABSENT, Pieces
 from peer.pipeline import StageCore
+from peer.replica import Replica
 from peer.serving import Serving
 from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
@@ -64,6 +70,11 @@ ONE_INCIDENT_S: Final = 1.0  # what several sessions find out about one peer wit
 PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
 PATIENCE_FLOOR_S: Final = 0.08  # a process that competes for its processor answers no sooner
 PATIENCE_CEILING_S: Final = 1.0
+
+ASKED_OF_LEADER: Final = frozenset(
+    ("join", "measured", "held", "drain", "paused", "leaving", "left", "suspect", "propose")
+)
+PATIENT_S: Final = 2.0  # most questions are over by then
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +95,17 @@ class Node:
         self.serving: Serving | None = None  # None: this peer only asks
         self.coordinating: Coordinating | None = None
         self.pieces: Pieces | None = None  # None: the model is not known yet
-        self.coordinator: str | None = None
+        self.replica: Replica | None = None  # None: this peer is in no mesh yet
+        self.coordinate: Callable[[MeshState], Coordinating] | None = None  # None: it cannot, yet
+        self.patient = False  # a peer that only asks connects to voters when it has been here for a while
         self.answer_more: Callable[[str, str, Body], Awaitable[Body]] | None = None
         self.dialer = Dialer(hello, engine, signal, self, new_id)
         self.calls = Calls(self.send, self._answer)
         self.prober = Prober(self.send, time.perf_counter)
+        self.line = LeaderLine(lambda: self.coordinator or "", self._ask)
         self.on_state: list[Callable[[], None]] = []
+        self.on_role: list[Callable[[], None]] = []
+        self.on_log_lost: list[Callable[[str], None]] = []
         self.on_gone: list[Callable[[str, str, bool], None]] = []
         self.breakers = Breakers()
         self.askings = Askings(self, self.breakers)
@@ -102,6 +118,10 @@ class Node:
         self._state_event = asyncio.Event()
         self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
         self._ticker: asyncio.Task[None] | None = None
+        self._redial = Redial()
+        self._since = time.monotonic()
+        self._led_before = ""  # who led before whoever leads now
+        self._closing: set[asyncio.Task[None]] = set()  # coordinators that ended
 
     def start(self) -> None:
         """Begins to watch deadlines."""
@@ -118,6 +138,10 @@ class Node:
             report.cancel()
         await asyncio.gather(*self._reports, return_exceptions=True)
         await self.calls.close()
+        self._step_down()
+        await asyncio.gather(*self._closing)
+        if self.replica is not None:
+            await self.replica.close()
         await self.dialer.close(reason)
 
     # --- sending
@@ -221,11 +245,7 @@ class Node:
 
     def hopeful(self) -> bool:
         """Whether a plan may come that holds what was lost."""
-        if self.coordinating is None and (
-            self.coordinator is None or self.dialer.connection(self.coordinator) is None
-        ):
-            return False
-        return not self.state.refused
+        return self.replica is not None and not self.state.refused
 
     def hinted(self, peer: str) -> None:
         """Signaling says that `peer` went away: that is no proof, and a reason to ask it."""
@@ -245,11 +265,9 @@ class Node:
         report.add_done_callback(self._reports.discard)
 
     async def _report_suspect(self, peer: str) -> None:
+        """Kept while nobody leads. A leader that is suspected itself cannot be told."""
         try:
-            if self.coordinating is not None:
-                self.coordinating.answer(self.me, "suspect", {"peer": peer})
-            elif self.coordinator is not None and self.coordinator != peer:
-                await self.calls.call(self.coordinator, "suspect", {"peer": peer})
+            await self.line.ask("suspect", {"peer": peer})
         except (PeerError, TimeoutError) as error:
             log.debug("the coordinator did not hear of it: %s", error)
 
@@ -274,8 +292,6 @@ class Node:
 
     def state_changed(self) -> None:
         """Something was applied: lets everyone look again."""
-        if self.coordinating is not None:
-            self.state = self.coordinating.state
         self._protect()
         self._state_event.set()
         for listener in self.on_state:
@@ -292,14 +308,104 @@ class Node:
         self.core.log_total_bytes = protection.log_total_bytes
 
     async def tell_coordinator(self, method: str, command: Command | None) -> None:
-        """Reports to the coordinator, which may be this peer. Raises ConnectionLost, MeshError or TimeoutError."""
-        if self.coordinating is not None:
-            if command is not None:
-                self.coordinating.submit(command)
+        """Reports to whoever leads, which may be this peer; it is committed then. Raises MeshError."""
+        await self.line.ask(method, body_of(command) if command is not None else {})
+
+    # --- the log
+
+    @property
+    def coordinator(self) -> str | None:
+        """Who leads, as far as this peer knows."""
+        return (self.replica.leader or None) if self.replica is not None else None
+
+    def keep_log(self, replica: Replica) -> None:
+        """Takes part in a mesh from here on."""
+        self.replica = replica
+        replica.start()
+
+    async def leave_log(self) -> None:
+        """What this peer knows of the mesh is void: it is to begin anew."""
+        self._step_down()
+        replica, self.replica = self.replica, None
+        if replica is not None:
+            await replica.close()
+        self.state = MeshState()
+
+    def send_message(self, peer: str, message: Message) -> None:
+        """Hands a message of the core over. One that cannot go now is lost; the core sends again."""
+        if self.dialer.connection(peer) is not None:
+            self.send_or_lose(peer, Consensus(encode_message(message)))
+
+    def log_changed(self, entries: tuple[Entry, ...]) -> None:
+        assert self.replica is not None
+        self.state = self.replica.state
+        if self.coordinating is None:
+            self._take_lead()
+        self.state_changed()
+
+    def log_known(self) -> None:
+        """This peer knows the model now: it can coordinate, if it leads."""
+        self._take_lead()
+
+    def role_changed(self) -> None:
+        replica = self.replica
+        assert replica is not None
+        if not replica.leads:
+            self._step_down()
+        if replica.leader and replica.leader != self.me:
+            self._led_before = replica.leader
+        self._take_lead()
+        self.line.changed()
+        self._state_event.set()
+        for listener in list(self.on_role):
+            listener()
+
+    def log_lost(self, why: str) -> None:
+        self._step_down()
+        for listener in self.on_log_lost:
+            listener(why)
+
+    def _take_lead(self) -> None:
+        """Coordinates once it leads, has committed in its own term, and can."""
+        replica = self.replica
+        if replica is None or not replica.ready or self.coordinating is not None or self.coordinate is None:
             return
-        if self.coordinator is None:
-            raise ConnectionLost("the coordinator is not known")
-        await self.calls.call(self.coordinator, method, body_of(command) if command is not None else {})
+        self.coordinating = self.coordinate(replica.state)
+        log.info("this peer coordinates now, term %d", replica.term)
+        self.coordinating.begin(self._led_before)
+
+    def _step_down(self) -> None:
+        made, self.coordinating = self.coordinating, None
+        if made is not None:
+            task = asyncio.ensure_future(made.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def coordinate_again(self) -> None:
+        """A proposal was refused: a new coordinator begins with what is committed, once no proposal is under way."""
+        self._step_down()
+        replica = self.replica
+        if replica is not None and replica.leads:
+            reading = asyncio.ensure_future(self._after_proposals(replica))
+            self._reports.add(reading)
+            reading.add_done_callback(self._reports.discard)
+
+    async def _after_proposals(self, replica: Replica) -> None:
+        try:
+            await replica.settled()
+        except PeerError:
+            return
+        self._take_lead()
+
+    async def until_leads(self, timeout_s: float) -> bool:
+        """Waits until this peer coordinates."""
+        return await self.until(lambda _: self.coordinating is not None, timeout_s)
+
+    async def _ask(self, peer: str, method: str, body: Body) -> Body:
+        if peer == self.me:
+            return await self._answer(self.me, method, body)
+        await self.dialer.dial(peer)
+        return await self.calls.call(peer, method, body)
 
     # --- DialerEvents
 
@@ -316,10 +422,9 @@ class Node:
                 self.calls.requested(peer, frame)
             case Response():
                 self.calls.responded(peer, frame)
-            case Entry():
-                self._entry(peer, frame)
-            case Snapshot():
-                self._snapshot(peer, frame)
+            case Consensus():
+                if self.replica is not None:
+                    self.replica.received(peer, frame.body)
             case Probe():
                 self.prober.probed(peer, frame)
             case ProbeAck():
@@ -353,6 +458,8 @@ class Node:
         needed = self.askings.gone(peer, f"{why} ({reason})")
         if needed and not polite and peer in self.state.members:
             self.dialer.prepare(peer)  # only the connection may be lost
+        if self.replica is not None:
+            self.replica.unreachable(peer)
         if self.coordinating is not None:
             self.coordinating.gone(peer, reason)
         for listener in self.on_gone:
@@ -408,34 +515,39 @@ class Node:
         connection = self.dialer.connection(peer)
         return connection is None or connection.queued_bytes < SPARE_BYTES
 
-    def _entry(self, peer: str, frame: Entry) -> None:
-        if peer != self.coordinator or frame.term < self.state.term:
-            raise BadCommand("log entries come from the coordinator of the present term")
-        if self.state.index == 0:
-            return  # a snapshot that holds this entry is on its way
-        if frame.index != self.state.index + 1:
-            if frame.index <= self.state.index:
-                return
-            raise BadCommand(f"expected log entry {self.state.index + 1}, got {frame.index}")
-        self.state = apply(self.state, decode_command(frame.body))
-        self.state_changed()
-
-    def _snapshot(self, peer: str, frame: Snapshot) -> None:
-        if peer != self.coordinator:
-            raise BadCommand("snapshots come from the coordinator")
-        self.state = decode_state(frame.body)
-        self.state_changed()
-
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
-        if method in ("join", "measured", "held", "drain", "paused", "leaving", "suspect"):
-            if self.coordinating is None:
-                raise NotAdmitted("this peer is not the coordinator")
-            return self.coordinating.answer(peer, method, body)
+        if method in ASKED_OF_LEADER:
+            return await self._coordinated(peer, method, body)
+        if method == "leader":
+            return self._who_leads()
         if method == "measure_link":
             return await self._measure_link(peer)
         if self.answer_more is None:
             raise BadCommand(f"unknown request {method[:40]!r}")
         return await self.answer_more(peer, method, body)
+
+    async def _coordinated(self, peer: str, method: str, body: Body) -> Body:
+        """The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so."""
+        coordinating = self.coordinating
+        if coordinating is None:
+            leader = self.coordinator or ""
+            why = "another peer coordinates" if leader else "nobody coordinates now"
+            raise NotLeader(why, leader if leader != self.me else "")
+        answer = coordinating.answer(peer, method, body)
+        await coordinating.settled()
+        return answer
+
+    def _who_leads(self) -> Body:
+        replica = self.replica
+        if replica is None:
+            return {"leader": "", "term": 0, "epoch": 0, "voters": []}
+        known = self.me in replica.config.by_id  # who is not in yet knows nothing of the mesh
+        return {
+            "leader": replica.leader,
+            "term": replica.term,
+            "epoch": replica.begin.epoch if known else 0,
+            "voters": list(replica.config.voters),
+        }
 
     async def _measure_link(self, peer: str) -> Body:
         if peer in self._measuring:
@@ -457,6 +569,15 @@ class Node:
 
     def _look(self, now: float) -> None:
         self.perform(self.core.tick(now))
+        if self.replica is not None and (not self.patient or now - self._since > PATIENT_S):
+            peers = wanted(self.replica.config, self.me, leads=self.replica.leads)
+            for peer in self._redial.due(now, peers, self._connected):
+                self.dialer.prepare(peer)
+        if self.coordinating is not None:
+            self.coordinating.look(now, self._connected)
+
+    def _connected(self, peer: str) -> bool:
+        return self.dialer.connection(peer) is not None
 
 
 def _failed(result: Ran, error: PeerError) -> NotRan:

@@ -1,32 +1,40 @@
-"""Looks for a coordinator that was lost: when, how often, and what people read meanwhile.
+"""Decides what people read while nobody coordinates, and looks for the mesh when this peer is alone or was left out.
 
-Edge. `Mesh` starts a search the moment the connection breaks, so that nobody wonders why nothing happens.
+Edge. `Mesh` starts a search the moment the coordinator is lost, so that nobody wonders why nothing happens. Mostly the
+others have chosen another one before the first try.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from peer.errors import PeerError
 from signaling.errors import SignalingError
 
-PAUSES_S: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)  # before each try
+FIRST_PAUSE_S: Final = 1.0  # an election on a quiet mesh is over before anybody need be asked twice
+MOST_PAUSE_S: Final = 8.0
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The coordinator is gone and is looked for."""
+    """Nobody coordinates, as far as this peer knows."""
 
-    name: str  # what people call it
-    needed: bool  # whether the plan that serves has it among its stages
-    attempt: int  # the one that is made or comes next, from 1
-    attempts: int
+    name: str  # of who did, as people call it
+    needed: bool  # whether the plan that serves has it among its stages, with nobody to stand by
+    voters: int
+    here: int  # voters that this peer reaches, itself among them
+    attempt: int = 0  # to find the mesh again; 0: the others are choosing
+
+    @property
+    def stuck(self) -> bool:
+        """Whether too few voters are here to choose anybody."""
+        return 2 * self.here <= self.voters
 
     def __str__(self) -> str:
         meanwhile = (
@@ -34,44 +42,62 @@ class Away:
             if self.needed
             else "answers go on, but peers that come or go are not planned for"
         )
-        return (
-            f"the coordinator{f' ({self.name})' if self.name else ''} is gone: {meanwhile}; "
-            f"looking for it again (try {self.attempt} of {self.attempts})"
-        )
+        lost = f"the coordinator{f' ({self.name})' if self.name else ''} is gone: {meanwhile}; "
+        if not self.stuck:
+            return lost + "the others choose another one"
+        waits = f"{self.here} of {self.voters} voters are here, {self.voters // 2 + 1} are needed to choose another one"
+        tries = f" (looking for them, try {self.attempt})" if self.attempt else ""
+        return f"{lost}{waits}{tries}; if they are gone for good, shoal recover goes on without them"
+
+
+def pauses() -> Iterator[float]:
+    """Seconds before each try."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
 
 class Returning:
-    """One search. `enter` makes one try; `changed` is called whenever `away` changes."""
+    """Searches for as long as `lost()` says what is missing. `enter` makes one try; `changed` follows `away`."""
 
     def __init__(
         self,
+        lost: Callable[[int], Away | None],
         enter: Callable[[], Awaitable[None]],
         changed: Callable[[], None],
-        pauses_s: Sequence[float] = PAUSES_S,
+        pauses_of: Callable[[], Iterator[float]] = pauses,
     ) -> None:
         self.away: Away | None = None
+        self._lost = lost
         self._enter = enter
         self._changed = changed
-        self._pauses_s = pauses_s
+        self._pauses = pauses_of
         self._now = asyncio.Event()
 
     def try_now(self) -> None:
-        """Spares the pause before the next try."""
+        """Spares the pause before the next try, or ends the search when nothing is missing any more."""
         self._now.set()
 
-    async def search(self, name: str, needed: bool) -> bool:
-        """True when this peer is back with the coordinator, False when every try failed."""
-        for attempt, pause_s in enumerate(self._pauses_s, 1):
-            self._become(Away(name, needed, attempt, len(self._pauses_s)))
+    async def search(self) -> None:
+        """Returns when nothing is missing."""
+        for attempt, pause_s in enumerate(self._pauses()):
+            if not self._look(attempt):
+                return
             await self._pause(pause_s)
+            if not self._look(attempt + 1):
+                return
             try:
                 await self._enter()
             except (PeerError, SignalingError, TimeoutError) as error:
-                log.info("the coordinator is still away: %s", error)
-                continue
-            self._become(None)
-            return True
-        return False
+                log.info("the mesh is not found yet: %s", error)
+
+    def _look(self, attempt: int) -> bool:
+        away = self._lost(attempt)
+        if away != self.away:
+            self.away = away
+            self._changed()
+        return away is not None
 
     async def _pause(self, pause_s: float) -> None:
         self._now.clear()
@@ -80,7 +106,3 @@ class Returning:
                 await self._now.wait()
         except TimeoutError:
             return
-
-    def _become(self, away: Away | None) -> None:
-        self.away = away
-        self._changed()
