@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from peer.calls import Body
+from peer.consensus.records import MAX_ENTRY_BYTES, Config
+from peer.consensus.types import Change
 from peer.coordinator import SILENT, Coordinator, Wanted, solve
-from peer.consensus.records import Config
-from peer.consensus.types import MAX_ENTRY_BYTES, Change
 from peer.electorate import next_change, wanted_voters
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.frames import PROTOCOL_VERSION
@@ -71,7 +71,7 @@ class Log(Protocol):
 
 
 class Coordinating:
-    """`failed()` is called once when a proposal was refused: what this one decided since is void, another must begin."""
+    """`failed()` is called once when a proposal was refused: what was decided since is void, and another must begin."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Coordinating:
         return self._core.state
 
     def submit(self, command: Command) -> None:
-        """Proposes it and what follows from it; plans anew when members changed. Raises BadCommand when it is too long."""
+        """Proposes it and what follows; plans anew when members changed. Raises BadCommand when it is too long."""
         if len(encode_command(command)) > MAX_ENTRY_BYTES:
             raise BadCommand(f"expected an entry of at most {MAX_ENTRY_BYTES} bytes for the log")
         self._publish(self._core.submit(command))
@@ -146,8 +146,8 @@ class Coordinating:
                 self.over.setdefault(server.id, now + PLACE_KEPT_S)
         for peer in [peer for peer in self.over if peer not in config.by_id]:
             del self.over[peer]
-        for change in [change for change, until in self._refused.items() if now >= until]:
-            del self._refused[change]
+        for old in [change for change, until in self._refused.items() if now >= until]:
+            del self._refused[old]
         over = [peer for peer, at in self.over.items() if now >= at]
         voters = wanted_voters(config, members, self._core.me, connected)
         change = next_change(config, members, over, voters, self._refused)
@@ -303,11 +303,9 @@ class Coordinating:
             raise BadCommand("join: expected an incarnation from 1 to 2^53-1")
         state, place = self.state, self._log.incarnation_of(peer)
         member = state.members.get(peer)
-        if place != incarnation and (member is None or member.incarnation != incarnation):
-            if not fresh or incarnation <= max(place, state.incarnations.get(peer, 0)):
-                raise BeginAnew(
-                    "this log is of a life of this peer that is over; join again with an empty one"
-                )
+        known = place == incarnation or (member is not None and member.incarnation == incarnation)
+        if not known and (not fresh or incarnation <= max(place, state.incarnations.get(peer, 0))):
+            raise BeginAnew("this log is of a life of this peer that is over; join again with an empty one")
         joined = MemberJoined(peer, name, compute, bool(headless), bool(durable), incarnation)
         if member is None or (member.name, member.compute, member.incarnation) != (
             name,

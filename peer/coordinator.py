@@ -73,14 +73,14 @@ class Coordinator:
         me: str,
         units: Sequence[Unit],
         cuts: tuple[int, ...] | None = None,
-        state: MeshState = MeshState(),
+        state: MeshState | None = None,
     ) -> None:
         self.me = me
-        self.state = state
+        self.state = state or MeshState()
         self._units = tuple(units)
         self._cuts = cuts  # unit borders fixed by hand; stages go to peers in the order they joined
         self._planned_key = ""
-        self._joined = [*state.members]  # order of joining, for hand-made cuts
+        self._joined = [*self.state.members]  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
         self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 

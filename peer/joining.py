@@ -23,7 +23,7 @@ from peer.consensus.errors import BadBoot
 from peer.coordinating import Coordinating
 from peer.coordinator import Coordinator, check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
-from peer.errors import BadCommand, BeginAnew, CannotServe, ConnectFailed, NotAdmitted, NotLeader, PeerError
+from peer.errors import BadCommand, BeginAnew, CannotServe, ConnectFailed, NotAdmitted, PeerError
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away, viewer

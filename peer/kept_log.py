@@ -16,7 +16,7 @@ from typing import Final
 from peer.consensus.records import HardState
 from peer.consensus.types import Persist, StoreSnapshot, founding
 from peer.consensus_folder import Folder
-from peer.consensus_store import FileStore, Kept, MemoryStore
+from peer.consensus_store import FileStore, MemoryStore
 from peer.errors import DamagedStore, StateUnusable
 from peer.mesh_state import MeshState, encode_state
 from peer.replica import Beginning
@@ -82,6 +82,7 @@ class LogKeeping:
             _seed(),
             HardState(snapshot.term, ""),
             snapshot,
+            (),
         )
 
     def close(self) -> None:
@@ -92,7 +93,7 @@ class LogKeeping:
 
     def _begin(self, epoch: int, store: FileStore | MemoryStore) -> Beginning:
         try:
-            kept: Kept = store.load()
+            kept = store.load()
         except BaseException:
             store.close()
             raise

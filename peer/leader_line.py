@@ -1,4 +1,4 @@
-"""Takes a member's requests to whoever coordinates: finds the leader, follows it when it changes, waits while there is none.
+"""Takes a member's requests to whoever coordinates: follows it when it changes, waits while there is nobody.
 
 Edge. Every request may be sent twice: the leader may be gone before its answer comes.
 """

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, get_args
 
 import psutil
@@ -196,16 +197,25 @@ class Mesh:
                 return True
             try:
                 if peer not in replica.config.voters:
-                    await self._insist(lambda peer=peer: replica.change(Promote(peer)))
-                handing = replica.transfer(peer)
-                if await node.until(
-                    lambda _: replica.leader not in ("", node.me) or handing.done(), HAND_OVER_S
-                ):
-                    if not replica.leads:
-                        return True
+                    await self._insist(partial(replica.change, Promote(peer)))
+                await self._transferred(replica.transfer(peer))
             except (PeerError, TimeoutError) as error:
                 log.info("%s does not take over: %s", peer[:8], error)
         return not replica.leads
+
+    async def _transferred(self, handing: asyncio.Future[tuple[int, int]]) -> None:
+        """Raises PeerError or TimeoutError when nobody else leads in the end."""
+        node = self.node
+        async with asyncio.timeout(HAND_OVER_S):
+            while node.coordinator in (None, node.me):
+                changed = asyncio.ensure_future(
+                    node.until(lambda _: node.coordinator not in (None, node.me), None)
+                )
+                await asyncio.wait({changed, handing}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if handing.done() and node.coordinator in (None, node.me):
+                    await handing
+                    await asyncio.sleep(CHANGE_AGAIN_S)
 
     async def _insist(self, change: Callable[[], asyncio.Future[tuple[int, int]]]) -> None:
         """Proposes a change of the group until it is committed; the learner may have to catch up first."""

@@ -20,7 +20,6 @@ from peer.consensus.messages import Message
 from peer.consensus.records import Entry
 from peer.consensus.wire import encode as encode_message
 from peer.coordinating import Coordinating, body_of
-from peer.coordinator import Coordinator
 from peer.dialer import Dialer
 from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.errors import BadCommand, ConnectionLost, FrameError, NotLeader, PeerError, WrongChannel

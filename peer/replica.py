@@ -77,9 +77,9 @@ class Beginning:
     me: str
     incarnation: int
     seed: int  # 1 .. 2^32 - 1
-    hard_state: HardState = HardState()
-    snapshot: Snapshot | None = None
-    entries: tuple[Entry, ...] = ()
+    hard_state: HardState
+    snapshot: Snapshot | None
+    entries: tuple[Entry, ...]
 
 
 class Keeper(Protocol):
@@ -110,7 +110,7 @@ class _Waiting:
 
 
 class Replica:
-    """`send(peer, message)` may lose it. `trusted`: a peer whose word on the log is taken though it is no known voter."""
+    """`send(peer, message)` may lose it. `trusted`: a peer whose word is taken though it is no known voter."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Replica:
         keeper: Keeper | None,
         send: Callable[[str, Message], None],
         events: ReplicaEvents,
-        settings: Settings = Settings(),
+        settings: Settings | None = None,
     ) -> None:
         self.begin = begin
         self.state = MeshState()
@@ -132,7 +132,7 @@ class Replica:
         self._keeper = keeper
         self._send = send
         self._events = events
-        self._settings = settings
+        self._settings = settings or Settings()
         self._queue: deque[Event] = deque()
         self._stepping = False
         self._closed = False
@@ -201,7 +201,7 @@ class Replica:
         return self._ask(partial(_propose, data))
 
     def change(self, change: Change) -> asyncio.Future[tuple[int, int]]:
-        """As `propose`, for one change of the configuration. BadCommand when the core refuses it for good or for now."""
+        """As `propose`, for a change of the configuration. BadCommand when the core refuses it, for good or for now."""
         return self._ask(lambda ctx: ChangeConfig(change, ctx))
 
     def transfer(self, to: str) -> asyncio.Future[tuple[int, int]]:
