@@ -116,7 +116,7 @@ class ChangeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand leadership to `to`. Success shows in Role; a failure in Reject, after `election_min_ms` at the latest."""
+    """Hand leadership to `to`. Ends with a Role that leads no more, or with Reject within `election_min_ms`."""
 
     to: str
     ctx: int
