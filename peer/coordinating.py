@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from peer.calls import Body
-from peer.consensus.records import MAX_ENTRY_BYTES, Config
-from peer.consensus.types import Change
+from peer.consensus.records import MAX_ENTRY_BYTES
+from peer.consensus.types import Change, Status
 from peer.coordinator import SILENT, Coordinator, Wanted, solve
-from peer.electorate import next_change, wanted_voters
+from peer.electorate import Electorate
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.frames import PROTOCOL_VERSION
 from peer.mesh_state import (
@@ -36,10 +36,13 @@ from peer.mesh_state import (
     apply,
     decode_command,
     encode_command,
+    refusal,
 )
 from peer.names import plain
 from peer.protection import Protection
+from peer.saying import may_say
 from peer.suspicion import Findings, Reach, Suspicions
+from peer.voting import PATIENCE, HandOver, Patience, Situation, next_move
 from planner.errors import PlannerError
 from planner.types import Infeasible
 
@@ -49,8 +52,7 @@ MAX_PEER: Final = 128
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
 COMMANDS_S: Final = 60.0
 MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
-REFUSED_S: Final = 0.5  # a change of the group is proposed again after that: a learner may have caught up
-PLACE_KEPT_S: Final = 10.0  # in the group, for a peer whose connection was lost
+REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 log = logging.getLogger(__name__)
@@ -62,10 +64,10 @@ Order = tuple[int, int]  # (term, index) of an entry of the log
 class Log(Protocol):
     """Where proposals go. The future is done when the entry is committed; NotLeader where nobody can say so."""
 
-    @property
-    def config(self) -> Config: ...
+    def status(self) -> Status: ...
     def propose(self, data: bytes) -> asyncio.Future[Order]: ...
     def change(self, change: Change) -> asyncio.Future[Order]: ...
+    def transfer(self, to: str) -> asyncio.Future[Order]: ...
     def incarnation_of(self, peer: str) -> int:
         """Of the server of that name in the group; 0: none."""
 
@@ -80,18 +82,25 @@ class Coordinating:
         may_compute: Callable[[str], bool],
         reach: Reach | None = None,
         failed: Callable[[], None] = lambda: None,
+        connected: Callable[[str], bool] = lambda _: True,
+        patience: Patience = PATIENCE,
     ) -> None:
         self._core = coordinator
         self._log = log_
         self._may_compute = may_compute
         self._failed = failed
+        self._connected = connected
         self._last: asyncio.Future[Order] | None = None  # the latest proposal
         self._closed = False
         self._spent: dict[str, tuple[float, int]] = {}  # by peer: since when, how many reports
         self._missing: dict[str, float] = {}  # members without a connection: since when
-        self.over: dict[str, float] = {}  # who left: when its place in the group is free
+        self._electorate = Electorate(patience)
+        self._patience = patience
+        self._handing: asyncio.Future[Order] | None = None  # leadership
+        self._handed_over_ms: int | None = None
+        self.alone = False  # nobody is here who could lead instead
         self._changing: asyncio.Future[Order] | None = None  # the group
-        self._refused: dict[Change, float] = {}  # by the core: not again before
+        self._refused: dict[Change, int] = {}  # by the core: not again before
         self._planning: asyncio.Task[None] | None = None
         self._away: dict[
             str, tuple[Member, tuple[LinkFacts, ...]]
@@ -127,38 +136,50 @@ class Coordinating:
         if self._last is not None:
             await asyncio.shield(self._last)
 
-    def look(self, now: float, connected: Callable[[str], bool]) -> None:
-        """Time has passed: who has had no connection for long has left, and places of those who left become free."""
-        for peer in [peer for peer in self.state.members if peer != self._core.me and not connected(peer)]:
+    def look(self, now: float) -> None:
+        """Time has passed: who has had no connection for long has left, and the group may be changed."""
+        for peer in [
+            peer for peer in self.state.members if peer != self._core.me and not self._connected(peer)
+        ]:
             if now - self._missing.setdefault(peer, now) > MISSING_S:
                 self.gone(peer, "there is no connection to it")
-        for peer in [peer for peer in self._missing if peer not in self.state.members or connected(peer)]:
+        for peer in [p for p in self._missing if p not in self.state.members or self._connected(p)]:
             del self._missing[peer]
-        self._tend(now, connected)
+        self.tend()
 
-    def _tend(self, now: float, connected: Callable[[str], bool]) -> None:
-        """Brings the group nearer to who is here: one change at a time."""
-        if self._changing is not None and not self._changing.done():
+    def tend(self) -> None:
+        """Brings the group nearer to who is here, and leadership to whom it suits: one step at a time."""
+        if self._closed or any(
+            step is not None and not step.done() for step in (self._changing, self._handing)
+        ):
             return
-        config, members = self._log.config, self.state.members
-        for server in config.servers:
-            if server.id not in members:
-                self.over.setdefault(server.id, now + PLACE_KEPT_S)
-        for peer in [peer for peer in self.over if peer not in config.by_id]:
-            del self.over[peer]
-        for old in [change for change, until in self._refused.items() if now >= until]:
-            del self._refused[old]
-        over = [peer for peer, at in self.over.items() if now >= at]
-        voters = wanted_voters(config, members, self._core.me, connected)
-        change = next_change(config, members, over, voters, self._refused)
-        if change is not None:
-            self._changing = self._log.change(change)
-            self._changing.add_done_callback(partial(self._changed, change))
+        now_ms, me = _now_ms(), self._core.me
+        status = self._log.status()
+        here = frozenset(peer for peer in status.config.by_id if peer == me or self._connected(peer))
+        candidates = self._electorate.candidates(now_ms, self.state, status, here)
+        fit = [c for c in candidates if c.id != me and c.may_vote and not c.leaving and c.sight.connected]
+        self.alone = not fit
+        situation = Situation(now_ms, me, status.config, candidates, True, self._handed_over_ms)
+        move = next_move(situation, self._patience)
+        if move is None:
+            return
+        if isinstance(move.do, HandOver):
+            log.info("hands over to %s: %s", move.do.to[:8], move.why)
+            self._handed_over_ms = now_ms
+            self._handing = self._log.transfer(move.do.to)
+        elif now_ms >= self._refused.get(move.do, 0):
+            log.info("%s: %s", type(move.do).__name__, move.why)
+            self._changing = self._log.change(move.do)
+            self._changing.add_done_callback(partial(self._changed, move.do))
 
     def _changed(self, change: Change, done: asyncio.Future[Order]) -> None:
-        if not done.cancelled() and (error := done.exception()) is not None:
+        if done.cancelled() or self._closed:
+            return
+        if (error := done.exception()) is not None:
             log.debug("%s: %s", change, error)
-            self._refused[change] = time.monotonic() + REFUSED_S
+            self._refused = {change: _now_ms() + REFUSED_MS}
+        else:
+            self.tend()
 
     def protect(self, protection: Protection) -> None:
         """How answers are protected from now on."""
@@ -186,7 +207,8 @@ class Coordinating:
             case "left":
                 if peer in self.state.members:
                     self.submit(MemberLeft(peer, "left"))
-                self.over[peer] = time.monotonic()
+                self._electorate.left(peer)
+                self.tend()
                 return {}
             case "propose":
                 self._proposed(peer, body)
@@ -214,7 +236,9 @@ class Coordinating:
         self._away.pop(peer, None)
         if self._suspicions is not None:
             self._suspicions.ended(peer)
-        if peer in self.state.members:
+        member = self.state.members.get(peer)
+        if member is not None:
+            self._electorate.lost(_now_ms(), member)
             self.submit(MemberLeft(peer, plain(reason)[:MAX_REASON]))
 
     async def close(self) -> None:
@@ -252,6 +276,7 @@ class Coordinating:
             return False
         links = tuple(link for link in self.state.links if peer in (link.src, link.dst))
         self._away[peer] = (member, links)
+        self._electorate.lost(_now_ms(), member)
         self.submit(MemberLeft(peer, "silent, and gone from the signaling server"))
         return True
 
@@ -313,7 +338,7 @@ class Coordinating:
             incarnation,
         ):
             self.submit(joined)
-        self.over.pop(peer, None)
+        self.tend()
         return {}
 
     def _proposed(self, peer: str, body: Body) -> None:
@@ -363,10 +388,6 @@ class Coordinating:
 
     def _publish(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, MemberLeft):
-                self.over.setdefault(command.peer, time.monotonic() + PLACE_KEPT_S)
-            if isinstance(command, MemberJoined):
-                self.over.pop(command.peer, None)
             self._last = self._log.propose(encode_command(command))
             self._last.add_done_callback(self._settled)
 
@@ -403,6 +424,10 @@ def _bytes(text: object) -> bytes:
     if not isinstance(text, str):
         raise BadCommand("expected the command as text")
     return text.encode(errors="replace")
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def body_of(command: Command) -> dict[str, Any]:

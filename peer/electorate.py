@@ -1,16 +1,20 @@
-"""Decides, for the leader, the next change of who is in the group and who of them votes.
+"""Decides, for the leader, who stands for the vote: the members as the log and its own eyes show them.
 
-Pure. One change at a time: the leader asks again when that one is committed. Whom it is best to have as voters is for
-peer.voting to say.
+Pure. peer.voting says what follows from it. Who was lost a moment ago still stands: it may come back, and be again what
+it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from peer.consensus.records import Config
-from peer.consensus.types import AddLearner, Change, Demote, Promote, Remove
-from peer.mesh_state import Member
+from peer.consensus.types import Status
+from peer.mesh_state import Member, MeshState
+from peer.voting import PATIENCE, Candidate, Patience, Watch
+
+NEARLY: Final = 64  # entries that a member may lack and count as caught up
+LEARNER_KEPT_MS: Final = 10_000  # the place of a learner that was lost
 
 
 def keeps_mesh(member: Member) -> bool:
@@ -18,47 +22,61 @@ def keeps_mesh(member: Member) -> bool:
     return member.compute or member.headless or member.durable
 
 
-def wanted_voters(
-    config: Config, members: Mapping[str, Member], me: str, connected: Callable[[str], bool]
-) -> frozenset[str]:
-    """An odd number of those who are here and stay, who leads among them."""
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody whose connection ended, as it was known."""
 
-    def rank(peer: str) -> tuple[bool, bool, bool, str]:
-        member = members[peer]
-        return (not member.headless, not member.durable, peer not in config.voters, peer)
-
-    fit = [
-        p for p, m in members.items() if keeps_mesh(m) and m.status != "leaving" and p != me and connected(p)
-    ]
-    most = min(4, len(fit) // 2 * 2)
-    return frozenset([me, *sorted(fit, key=rank)[:most]])
+    member: Member
+    since_ms: int
 
 
-def next_change(
-    config: Config,
-    members: Mapping[str, Member],
-    over: Collection[str],
-    voters: Collection[str],
-    refused: Collection[Change] = (),
-) -> Change | None:
-    """What brings `config` nearer to `members`, of whom `voters` should vote; None when nothing is left to do.
+class Electorate:
+    """What a leader remembers of members beside the log. A new leader begins with a new one."""
 
-    `over`: servers whose place is not kept any more. `refused`: what the core refused a moment ago.
-    """
-    changes: list[Change] = []
-    for peer, member in sorted(members.items()):
-        server = config.by_id.get(peer)
-        if server is None or server.incarnation < member.incarnation:
-            changes.append(AddLearner(peer, member.incarnation))
-    changes += [
-        Remove(server.id) for server in config.servers if server.id in over and server.id not in members
-    ]
-    here = {server.id for server in config.servers if _is(server.id, server.incarnation, members)}
-    changes += [Promote(peer) for peer in sorted(voters) if peer in here and peer not in config.voters]
-    changes += [Demote(peer) for peer in config.voters if peer in members and peer not in voters]
-    return next((change for change in changes if change not in refused), None)
+    def __init__(self, patience: Patience = PATIENCE) -> None:
+        self.watch = Watch()
+        self._lost: dict[str, Lost] = {}
+        self._patience = patience
+
+    def lost(self, now_ms: int, member: Member) -> None:
+        """The connection to a member ended, or it is silent and gone."""
+        self._lost[member.peer] = Lost(member, now_ms)
+
+    def left(self, peer: str) -> None:
+        """It said goodbye: its place is free."""
+        self._lost.pop(peer, None)
+
+    def candidates(
+        self, now_ms: int, state: MeshState, status: Status, connected: frozenset[str]
+    ) -> tuple[Candidate, ...]:
+        """Every member, and those whose place is kept."""
+        voters = status.config.voters
+        for peer, lost in list(self._lost.items()):
+            kept_ms = (
+                self._patience.gone_ms if peer in voters and lost.member.durable else LEARNER_KEPT_MS
+            )  # who keeps nothing never comes back as the voter that it was
+            if peer in state.members or now_ms - lost.since_ms >= kept_ms:
+                del self._lost[peer]
+        members = {**state.members, **{peer: lost.member for peer, lost in self._lost.items()}}
+        for peer, member in members.items():
+            self.watch.see(now_ms, peer, peer in connected and peer not in self._lost, _ailing(member))
+        self.watch.keep(members.__contains__)
+        return tuple(
+            Candidate(
+                peer,
+                member.incarnation,
+                member.headless,
+                member.durable,
+                keeps_mesh(member),
+                place,
+                member.status == "leaving" and peer not in self._lost,
+                status.matched.get(peer, 0) + NEARLY >= status.commit,
+                self.watch.sight(now_ms, peer),
+            )
+            for place, (peer, member) in enumerate(members.items())
+        )
 
 
-def _is(peer: str, incarnation: int, members: Mapping[str, Member]) -> bool:
-    member = members.get(peer)
-    return member is not None and member.incarnation == incarnation
+def _ailing(member: Member) -> bool:
+    """Its tab is hidden, say."""
+    return member.status == "paused" or (member.status == "draining" and not member.headless)

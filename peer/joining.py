@@ -337,6 +337,7 @@ def _coordinates(mesh: Mesh, cuts: tuple[int, ...] | None) -> None:
             lambda peer: peer == node.me or _may_compute(client, peer),
             Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
             node.coordinate_again,
+            node.is_connected,
         )
 
     node.coordinate = coordinate

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, get_args
 
 import psutil
@@ -21,14 +20,12 @@ from peer import VERSION
 from peer.asking import Conversation
 from peer.breakers import State
 from peer.calls import Body
-from peer.consensus.types import Promote
-from peer.electorate import keeps_mesh
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.kept_log import LogKeeping
 from peer.measure import UnitTimes
-from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, PlanStage, Profile, UnitsHeld
+from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
 from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
@@ -53,7 +50,6 @@ LEAVE_WITHIN_S: Final = (
 )
 TOLD_WITHIN_S: Final = 1.5  # a goodbye that nobody takes is found out by the others
 HAND_OVER_S: Final = 3.0  # for one peer to become leader
-CHANGE_AGAIN_S: Final = 0.1
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
 MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
@@ -161,10 +157,10 @@ class Mesh:
         self.leaving = True
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
-                if node.replica is not None and node.replica.leads and not await self._hand_over():
-                    reason = CLOSED
-                elif node.replica is not None and node.me in node.state.members:
+                if node.replica is not None and node.me in node.state.members:
                     await node.line.ask("leaving", {}, TOLD_WITHIN_S)
+                    if node.replica.leads and not await self._hand_over():
+                        reason = CLOSED
                 node.perform(node.core.leave())
                 await node.idle()
         except (TimeoutError, PeerError) as error:
@@ -175,57 +171,20 @@ class Mesh:
         await self.close(reason)
 
     async def _hand_over(self) -> bool:
-        """Makes another peer the leader; False where nobody is there who can keep the mesh."""
-        node, replica = self.node, self.node.replica
-        assert replica is not None
-        here = set(node.dialer.connected_peers())
-
-        def fit() -> list[str]:
-            config = replica.config
-            found = [
-                peer
-                for peer, member in node.state.members.items()
-                if peer in here and peer in config.by_id and keeps_mesh(member) and member.status != "leaving"
-            ]
-            return sorted(
-                found,
-                key=lambda peer: (peer not in config.voters, not node.state.members[peer].headless, peer),
-            )
-
-        for peer in fit():
-            if not replica.leads:
-                return True
-            try:
-                if peer not in replica.config.voters:
-                    await self._insist(partial(replica.change, Promote(peer)))
-                await self._transferred(replica.transfer(peer))
-            except (PeerError, TimeoutError) as error:
-                log.info("%s does not take over: %s", peer[:8], error)
-        return not replica.leads
-
-    async def _transferred(self, handing: asyncio.Future[tuple[int, int]]) -> None:
-        """Raises PeerError or TimeoutError when nobody else leads in the end."""
+        """Lets another peer lead; False where nobody is there who can keep the mesh, or nobody takes over in time."""
         node = self.node
-        async with asyncio.timeout(HAND_OVER_S):
-            while node.coordinator in (None, node.me):
-                changed = asyncio.ensure_future(
-                    node.until(lambda _: node.coordinator not in (None, node.me), None)
-                )
-                await asyncio.wait({changed, handing}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                if handing.done() and node.coordinator in (None, node.me):
-                    await handing
-                    await asyncio.sleep(CHANGE_AGAIN_S)
 
-    async def _insist(self, change: Callable[[], asyncio.Future[tuple[int, int]]]) -> None:
-        """Proposes a change of the group until it is committed; the learner may have to catch up first."""
-        async with asyncio.timeout(HAND_OVER_S):
-            while True:
-                try:
-                    await change()
-                    return
-                except BadCommand:
-                    await asyncio.sleep(CHANGE_AGAIN_S)
+        def over(_: MeshState) -> bool:
+            return node.coordinator not in (None, node.me) or self._alone()
+
+        await node.until(over, HAND_OVER_S)
+        return node.coordinator not in (None, node.me)
+
+    def _alone(self) -> bool:
+        coordinating = self.node.coordinating
+        if coordinating is not None:
+            coordinating.tend()
+        return coordinating is not None and coordinating.alone
 
     async def close(self, reason: str) -> None:
         """Ends this membership; no task, socket or worker is left."""

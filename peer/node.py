@@ -570,12 +570,12 @@ class Node:
         self.perform(self.core.tick(now))
         if self.replica is not None and (not self.patient or now - self._since > PATIENT_S):
             peers = wanted(self.replica.config, self.me, leads=self.replica.leads)
-            for peer in self._redial.due(now, peers, self._connected):
+            for peer in self._redial.due(now, peers, self.is_connected):
                 self.dialer.prepare(peer)
         if self.coordinating is not None:
-            self.coordinating.look(now, self._connected)
+            self.coordinating.look(now)
 
-    def _connected(self, peer: str) -> bool:
+    def is_connected(self, peer: str) -> bool:
         return self.dialer.connection(peer) is not None
 
 

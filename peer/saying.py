@@ -1,0 +1,46 @@
+"""Decides what a member may say in its own name: which commands it may propose for the log.
+
+Pure. What the coordinator alone decides (plans, who is in, who left) is not among them.
+"""
+
+from __future__ import annotations
+
+from peer.mesh_conversations import (
+    AnswerAdopted,
+    ConversationChanged,
+    ConversationRemoved,
+    ConversationStarted,
+    MessageAdded,
+    MessageEnded,
+    MessageExtended,
+    ParticipantLeft,
+    ParticipantSet,
+)
+from peer.mesh_state import Command, MeshState
+from peer.mesh_upkeep import StandbyReady, TransactionBegun, TransactionEnded
+
+_OF_PEOPLE = (
+    ConversationStarted,
+    ConversationChanged,
+    ConversationRemoved,
+    ParticipantSet,
+    ParticipantLeft,
+    MessageAdded,
+    MessageExtended,
+    MessageEnded,
+    AnswerAdopted,
+)
+
+
+def may_say(state: MeshState, peer: str, command: Command) -> str:
+    """Why `peer` may not propose `command`; "" when it may."""
+    match command:
+        case StandbyReady() | TransactionBegun():
+            return "" if command.peer == peer else "expected what this peer itself does"
+        case TransactionEnded():
+            begun = {each.id: each.peer for each in state.transactions}
+            return "" if begun.get(command.id) == peer else "expected the end of an operation of this peer"
+        case command if isinstance(command, _OF_PEOPLE):
+            return ""
+        case _:
+            return f"{type(command).__name__} is the coordinator's to say"
