@@ -155,7 +155,7 @@ class Coordinating:
             return
         now_ms, me = _now_ms(), self._core.me
         status = self._log.status()
-        here = frozenset(peer for peer in status.config.by_id if peer == me or self._connected(peer))
+        here = frozenset(peer for peer in self.state.members if peer == me or self._connected(peer))
         candidates = self._electorate.candidates(now_ms, self.state, status, here)
         fit = [c for c in candidates if c.id != me and c.may_vote and not c.leaving and c.sight.connected]
         self.alone = not fit

@@ -48,7 +48,7 @@ HELD_WITHIN_S: Final = 60.0  # units that were held before a restart are loaded 
 LEAVE_WITHIN_S: Final = (
     5.0  # a polite leave waits this long for another leader, and for answers to move elsewhere
 )
-TOLD_WITHIN_S: Final = 1.5  # a goodbye that nobody takes is found out by the others
+TOLD_WITHIN_S: Final = 2.5  # a goodbye that nobody takes is found out by the others
 HAND_OVER_S: Final = 3.0  # for one peer to become leader
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
