@@ -64,6 +64,8 @@ Order = tuple[int, int]  # (term, index) of an entry of the log
 class Log(Protocol):
     """Where proposals go. The future is done when the entry is committed; NotLeader where nobody can say so."""
 
+    @property
+    def epoch(self) -> int: ...
     def status(self) -> Status: ...
     def propose(self, data: bytes) -> asyncio.Future[Order]: ...
     def change(self, change: Change) -> asyncio.Future[Order]: ...
@@ -326,6 +328,8 @@ class Coordinating:
             raise BadCommand("join: expected incarnation, fresh, headless and durable")
         if not 0 < incarnation < 2**53:
             raise BadCommand("join: expected an incarnation from 1 to 2^53-1")
+        if body.get("epoch") != self._log.epoch:
+            raise BadCommand(f"join: this mesh is in epoch {self._log.epoch}; look again who leads")
         state, place = self.state, self._log.incarnation_of(peer)
         member = state.members.get(peer)
         known = place == incarnation or (member is not None and member.incarnation == incarnation)

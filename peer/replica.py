@@ -164,6 +164,7 @@ class Replica:
                 settings=self._settings,
             )
         )
+        self._feed(Tick())  # who votes alone leads at once
 
     async def close(self) -> None:
         """Stops; who waits for something gets NotLeader."""
@@ -184,6 +185,10 @@ class Replica:
     def fresh(self) -> bool:
         """Whether nothing of the log has come yet."""
         return self._core.status().last == 0
+
+    @property
+    def epoch(self) -> int:
+        return self.begin.epoch
 
     @property
     def leads(self) -> bool:

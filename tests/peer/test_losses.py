@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from peer import breakers, coordinating
-from peer.coordinating import Coordinating
+from peer.consensus.records import Config, Server
+from peer.consensus.types import Change, Status
+from peer.coordinating import Coordinating, Order
 from peer.coordinator import SILENT, Coordinator, solve
 from peer.errors import BadCommand
 from peer.mesh_state import (
@@ -255,11 +257,37 @@ class Others:
         return peer in self.answering
 
 
+class NoLog:
+    """Takes everything; a group of one."""
+
+    epoch = 1
+
+    def status(self) -> Status:
+        return Status("leader", 1, "z", 1, 1, 1, Config((Server("z", 1, True),)), {"z": 1})
+
+    def propose(self, data: bytes) -> asyncio.Future[Order]:
+        return done()
+
+    def change(self, change: Change) -> asyncio.Future[Order]:
+        return done()
+
+    def transfer(self, to: str) -> asyncio.Future[Order]:
+        return done()
+
+    def incarnation_of(self, peer: str) -> int:
+        return 0
+
+
+def done() -> asyncio.Future[Order]:
+    future: asyncio.Future[Order] = asyncio.get_running_loop().create_future()
+    future.set_result((1, 1))
+    return future
+
+
 @asynccontextmanager
 async def coordinated(mesh: Mesh, others: Others) -> AsyncIterator[Coordinating]:
-    changed = asyncio.Event()
     reach = Reach(others.answers, lambda peer: peer in others.present)
-    made = Coordinating(mesh.core, lambda *_: None, changed.set, lambda _: True, reach)
+    made = Coordinating(mesh.core, NoLog(), lambda _: True, reach)
     try:
         yield made
     finally:

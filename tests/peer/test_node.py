@@ -14,12 +14,15 @@ import pytest
 
 from peer.askings import Outcome
 from peer.calls import MAX_ANSWERING
+from peer.consensus.messages import Append, Message
+from peer.consensus.wire import encode as encode_message
 from peer.coordinating import MAX_COMMANDS, Coordinating
 from peer.coordinator import Coordinator
 from peer.effects import Broken, Ended
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
-from peer.frames import PROTOCOL_VERSION, Entry, Frame, Hello, Open, Refuse, Request, Snapshot, Token
+from peer.frames import PROTOCOL_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
+from peer.kept_log import LogKeeping
 from peer.mesh import checked_report
 from peer.mesh_state import (
     LinkFacts,
@@ -37,6 +40,7 @@ from peer.mesh_state import (
 )
 from peer.names import names, plain, plain_lines
 from peer.node import Node
+from peer.replica import Replica
 from peer.routes import Route
 from peer.sampling import Sampling
 from peer.session import Ask, OriginSession
@@ -106,10 +110,16 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def coordinate(node: Node) -> Coordinating:
-    node.coordinating = Coordinating(
-        Coordinator(node.me, UNITS), node.send, node.state_changed, lambda peer: True
-    )
-    node.coordinator = node.me
+    """Makes `node` the only voter of a mesh, which leads at once: its log is in memory."""
+
+    def made(state: MeshState) -> Coordinating:
+        assert node.replica is not None
+        return Coordinating(Coordinator(node.me, UNITS, None, state), node.replica, lambda peer: True)
+
+    node.coordinate = made
+    begin = LogKeeping("mesh", node.me, None).found(MeshState())
+    node.keep_log(Replica(begin, None, node.send_message, node))
+    assert node.coordinating is not None
     node.coordinating.submit(MODEL)
     node.coordinating.submit(MemberJoined(node.me, "founder", True))
     return node.coordinating
@@ -162,26 +172,39 @@ async def test_frames_to_a_peer_that_runs_nothing_are_refused_to_their_sender() 
         assert evil.dialer.connected_peers() == ("p",)
 
 
+APPEND = Append(1, 0, 0, 0, ())
+
+
 @pytest.mark.parametrize(
-    "frame",
+    ("body", "ends"),
     [
-        Entry(1, 3, encode_command(MemberJoined("x", "x", True))),
-        Snapshot(9, 9, encode_state(state_of("evil"))),
+        (b"", True),
+        (b"\x80", True),
+        (b"\xff" * 100_000, True),
+        (encode_message(Message("mesh", 1, "good", 1, 1, 9, APPEND)), True),
+        (encode_message(Message("mesh", 1, "evil", 1, 1, 2**53 - 1, APPEND)), False),
+        (encode_message(Message("other", 1, "evil", 1, 1, 2**53 - 1, APPEND)), False),
     ],
-    ids=lambda frame: type(frame).__name__,
+    ids=["nothing", "no message", "long", "of another", "no voter", "another mesh"],
 )
-async def test_the_log_comes_from_the_coordinator_only(frame: Frame) -> None:
+async def test_a_peer_without_a_vote_moves_no_log(body: bytes, ends: bool) -> None:
     async with town() as here:
         node, evil, good = here.add("p"), here.add("evil"), here.add("good")
-        node.state, node.coordinator = state_of("p"), "good"
+        coordinate(node)
+        before, term = node.state, node.replica.term if node.replica is not None else 0
         await asyncio.gather(evil.dialer.dial("p"), good.dialer.dial("p"))
         ended: list[str] = []
         evil.on_gone.append(lambda peer, reason, polite: ended.append(reason))
-        evil.dialer.send("p", frame)
-        await until(lambda: bool(ended))
-        assert "BadCommand" in ended[0]
-        assert node.dialer.connected_peers() == ("good",)
-        assert node.state == state_of("p")
+        evil.dialer.send("p", Consensus(body))
+        if ends:
+            await until(lambda: bool(ended))
+            assert "WrongField" in ended[0]
+            assert node.dialer.connected_peers() == ("good",)
+        else:
+            with pytest.raises(MeshError, match="unknown"):
+                await evil.calls.call("p", "nothing", {})
+        assert node.replica is not None
+        assert (node.state, node.replica.term, node.replica.leads) == (before, term, True)
 
 
 async def test_a_flood_of_requests_ends_that_connection_only() -> None:
@@ -213,24 +236,17 @@ async def test_one_measurement_of_a_link_at_a_time() -> None:
         assert sum(isinstance(answer, MeshError) for answer in answers) == 4
 
 
-async def test_entries_that_overtake_the_snapshot_are_in_it() -> None:
-    async with town() as here:
-        node = here.add("p")
-        node.coordinator = "c"
-        node.frame("c", Entry(1, 7, encode_command(MemberJoined("x", "x", True))))
-        assert node.state.index == 0
-        node.frame("c", Snapshot(1, 3, encode_state(state_of("p", "c"))))
-        assert node.state.index == 3
-        with pytest.raises(BadCommand, match="entry 4"):
-            node.frame("c", Entry(1, 9, encode_command(MemberJoined("x", "x", True))))
-
-
 # --- the coordinator -------------------------------------------------------------------------------------------------
 
 
 def measured(**change: Any) -> dict[str, str]:
     profile = replace(PROFILE, **change)
     return {"command": encode_command(MemberMeasured("evil", profile, ())).decode()}
+
+
+def joining(**change: Any) -> dict[str, Any]:
+    asked = {"name": "x", "compute": True, "protocol": PROTOCOL_VERSION, "incarnation": 9, "epoch": 1}
+    return {**asked, "fresh": True, "headless": True, "durable": False, **change}
 
 
 def linked(*links: LinkFacts) -> dict[str, str]:
@@ -242,6 +258,14 @@ def linked(*links: LinkFacts) -> dict[str, str]:
     [
         ("join", {"name": "\ud800", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
         ("join", {"name": "\x1b]0;you\x07", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
+        ("join", {"name": "x", "compute": True, "protocol": 2}, "update"),
+        ("join", joining(incarnation=0), "incarnation"),
+        ("join", joining(incarnation=True), "incarnation"),
+        ("join", joining(durable=1), "durable"),
+        ("join", joining(incarnation=2**53), "incarnation"),
+        ("join", joining(fresh=False), "life"),
+        ("join", {**joining(), "epoch": 7}, "epoch"),
+        ("propose", {"command": encode_command(MemberJoined("x", "x", True)).decode()}, "coordinator's"),
         ("join", {"name": "x" * 65, "compute": True, "protocol": PROTOCOL_VERSION}, "64"),
         ("join", {"name": 7, "compute": True, "protocol": PROTOCOL_VERSION}, "name"),
         ("join", {"name": "x", "compute": 1, "protocol": PROTOCOL_VERSION}, "compute"),
@@ -275,10 +299,11 @@ async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
         )  # as a lone surrogate inside the command
         asked = json.loads(text)
         if word:
-            with pytest.raises(BadCommand, match=word):
+            with pytest.raises(MeshError, match=word):
                 coordinating.answer("evil", method, asked)
         else:
             coordinating.answer("evil", method, asked)
+        await coordinating.settled()
         assert decode_state(encode_state(node.state)) == node.state  # whoever joins now gets a snapshot
         both = (LinkFacts("good", "p", 500, 10**8, 0), LinkFacts("p", "good", 500, 10**8, 0))
         absurd = LinkFacts("good", "evil", 2**53 - 1, 0, 0)
