@@ -1,25 +1,40 @@
 """Decides what can be said in the log of a mesh, and how it stands in bytes.
 
-Pure. Canonical JSON of integers and strings only, times in microseconds, so that Python and JavaScript spell every
-number alike. `peer.mesh_state` says what the commands mean.
+Pure. Times in microseconds. Here stand members and plans; people, conversations, the ledger and upkeep have modules of
+their own. `peer.mesh_state` says what the commands mean.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
 
-from peer.errors import BadCommand
+from peer.json_codec import (
+    MAX_TEXT,
+    Codec,
+    dump,
+    flag,
+    listed,
+    load,
+    maybe,
+    one_of,
+    record,
+    span,
+    table,
+    text,
+    uint,
+)
+from peer.mesh_conversations import CONVERSATION_COMMANDS, ConversationCommand
+from peer.mesh_ledger import LEDGER_COMMANDS, LedgerCommand
+from peer.mesh_people import PEOPLE_COMMANDS, PeopleCommand
+from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
 from peer.protection import SHADOWS, STRATEGIES, Protection
 from planner.types import Objective
 
+__all__ = ["MAX_TEXT"]
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
-MAX_TEXT = 512  # characters of a name, reason or sentence in a command
-MAX_ITEMS = 4096  # entries of a list or map in a command
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot: no entry could carry it
+MAX_LINKS: Final = 65536  # of a snapshot: between any two of 256 members
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,9 @@ class Member:
     profile: Profile | None = None
     held: tuple[tuple[int, int], ...] = ()  # runs of units [first, stop) that are loaded and can serve
     reason: str = ""  # why it drains or is paused, for people
+    headless: bool = False  # no tab: nobody closes it by accident
+    durable: bool = False  # what it stores outlives a crash, so it may vote
+    incarnation: int = 0  # counts the times that it lost what it had stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +132,14 @@ class ModelChosen:
 
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
+    """`incarnation` must not be below the highest that the log ever had for this peer."""
+
     peer: str
     name: str
     compute: bool
+    headless: bool = False
+    durable: bool = False
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +208,15 @@ class ProtectionChosen:
     protection: Protection
 
 
-Command = (
+@dataclass(frozen=True, slots=True)
+class UnknownCommand:
+    """A command of a newer version: kept as it came and skipped."""
+
+    kind: str
+    body: bytes
+
+
+MeshCommand = (
     ModelChosen
     | MemberJoined
     | MemberMeasured
@@ -199,171 +230,132 @@ Command = (
     | MemberLeft
     | ProtectionChosen
 )
-COMMANDS: tuple[type[Any], ...] = (
-    ModelChosen,
-    MemberJoined,
-    MemberMeasured,
-    PlanProposed,
-    UnitsHeld,
-    PlanActivated,
-    PlanRefused,
-    MemberDraining,
-    MemberPaused,
-    MemberLeaving,
-    MemberLeft,
-    ProtectionChosen,
-)
+Command = MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | UpkeepCommand | UnknownCommand
 
 
 # --- wire -------------------------------------------------------------------------------------------------
 
+_profile: Final = record(
+    Profile,
+    {
+        "memory_bytes": uint,
+        "overhead_bytes": uint,
+        "decode_ns": table(uint),
+        "prefill_ns": table(uint),
+        "batch_ns": table(uint),
+        "step_ns": uint,
+        "provider": text,
+        "threads": uint,
+    },
+)
+member_codec: Final = record(
+    Member,
+    {
+        "peer": text,
+        "name": text,
+        "compute": flag,
+        "status": one_of("joining", "measured", "draining", "paused", "leaving"),
+        "profile": maybe(_profile),
+        "held": listed(span),
+        "reason": text,
+        "headless": flag,
+        "durable": flag,
+        "incarnation": uint,
+    },
+    since={"headless": False, "durable": False, "incarnation": 0},
+)
+link_codec: Final = record(
+    LinkFacts, {"src": text, "dst": text, "rtt_us": uint, "bytes_per_s": uint, "overhead_us": uint}
+)
+_plan_stage: Final = record(
+    PlanStage,
+    {
+        "first": uint,
+        "stop": uint,
+        "primary": text,
+        "standbys": listed(text),
+        "weight_bytes": uint,
+        "kv_bytes": uint,
+        "overhead_bytes": uint,
+    },
+)
+plan_codec: Final = record(
+    PlanRecord,
+    {
+        "version": uint,
+        "stages": listed(_plan_stage),
+        "predicted_token_us": uint,
+        "predicted_rate_milli": uint,
+        "why": listed(text),
+    },
+)
+protection_codec: Final = record(
+    Protection,
+    {
+        "redundancy_milli": uint,
+        "spare": flag,
+        "shadow": one_of(*SHADOWS),
+        "strategy": one_of(*STRATEGIES),
+        "transactions": flag,
+        "priority": listed(text),
+        "together": flag,
+        "log_session_bytes": uint,
+        "log_total_bytes": uint,
+    },
+)
+model_codec: Final = record(
+    ModelChosen,
+    {
+        "model": text,
+        "name": text,
+        "units": uint,
+        "context": uint,
+        "sessions": uint,
+        "objective": one_of("latency", "throughput"),
+    },
+)
+_CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
+    ModelChosen: model_codec,
+    MemberJoined: record(
+        MemberJoined,
+        {"peer": text, "name": text, "compute": flag, "headless": flag, "durable": flag, "incarnation": uint},
+        since={"headless": False, "durable": False, "incarnation": 0},
+    ),
+    MemberMeasured: record(MemberMeasured, {"peer": text, "profile": _profile, "links": listed(link_codec)}),
+    PlanProposed: record(PlanProposed, {"plan": plan_codec}),
+    UnitsHeld: record(UnitsHeld, {"peer": text, "held": listed(span)}),
+    PlanActivated: record(PlanActivated, {"version": uint}),
+    PlanRefused: record(PlanRefused, {"reason": text}),
+    MemberDraining: record(MemberDraining, {"peer": text, "reason": text}),
+    MemberPaused: record(MemberPaused, {"peer": text, "reason": text}),
+    MemberLeaving: record(MemberLeaving, {"peer": text}),
+    MemberLeft: record(MemberLeft, {"peer": text, "reason": text}),
+    ProtectionChosen: record(ProtectionChosen, {"protection": protection_codec}),
+    **PEOPLE_COMMANDS,
+    **CONVERSATION_COMMANDS,
+    **LEDGER_COMMANDS,
+    **UPKEEP_COMMANDS,
+}
+COMMANDS: Final[tuple[type[Any], ...]] = tuple(_CODECS)
+_BY_KIND: Final = {variant.__name__: codec for variant, codec in _CODECS.items()}
+
 
 def encode_command(command: Command) -> bytes:
-    """Canonical JSON of one command: {"kind": name, ...fields}."""
-    return dump({"kind": type(command).__name__, **to_json(command)})
+    """Canonical JSON of one command: {"kind": name, ...fields}. A command of a newer version is as it came."""
+    if isinstance(command, UnknownCommand):
+        return command.body
+    variant = type(command)
+    return dump({"kind": variant.__name__, **_CODECS[variant].encode(command)})
 
 
 def decode_command(data: bytes) -> Command:
-    """The command in `data`. Raises BadCommand naming what was expected."""
+    """The command in `data`; what this build does not know is an UnknownCommand. Raises BadCommand."""
     body = load(data)
-    kind = body.pop("kind", None)
-    for variant in COMMANDS:
-        if variant.__name__ == kind:
-            return cast(Command, build(variant, body, str(kind)))
-    raise BadCommand(f"unknown command {kind!r}; this build is older than the coordinator, update it")
+    kind = text.decode(body.get("kind"), "kind")
+    codec = _BY_KIND.get(kind)
+    return UnknownCommand(kind, data) if codec is None else cast(Command, codec.decode(body, kind))
 
 
-def dump(body: object) -> bytes:
-    """Canonical JSON."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def load(data: bytes) -> dict[str, Any]:
-    """The JSON object in `data`. Raises BadCommand."""
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BadCommand(f"expected JSON, got {len(data)} bytes that are not: {error}") from None
-    if not isinstance(body, dict):
-        raise BadCommand(f"expected a JSON object, got {type(body).__name__}")
-    return body
-
-
-def to_json(value: Any) -> Any:
-    """A value of this module, or one made of them, as JSON has it."""
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: to_json(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [to_json(item) for item in value]
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or _LONE_SURROGATE.search(value):
-        raise BadCommand(f"{where}: expected a string of at most {MAX_TEXT} characters")
-    return value
-
-
-def _int(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise BadCommand(f"{where}: expected an integer from 0 to 2^53-1, got {value!r:.60}")
-    return value
-
-
-def _bool(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise BadCommand(f"{where}: expected true or false")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MAX_ITEMS:
-        raise BadCommand(f"{where}: expected a list of at most {MAX_ITEMS} entries")
-    return value
-
-
-def _table(value: Any, where: str) -> dict[str, int]:
-    if not isinstance(value, dict) or len(value) > MAX_ITEMS:
-        raise BadCommand(f"{where}: expected a map of at most {MAX_ITEMS} entries")
-    return {_text(key, where): _int(item, f"{where}.{key}") for key, item in value.items()}
-
-
-def _runs(value: Any, where: str) -> tuple[tuple[int, int], ...]:
-    runs = []
-    for item in _list(value, where):
-        pair = _list(item, where)
-        if len(pair) != 2 or _int(pair[0], where) >= _int(pair[1], where):
-            raise BadCommand(f"{where}: expected pairs [first, stop) with first < stop, got {item!r:.60}")
-        runs.append((pair[0], pair[1]))
-    return tuple(runs)
-
-
-def _enum(value: Any, allowed: tuple[str, ...], where: str) -> str:
-    if value not in allowed:
-        raise BadCommand(f"{where}: expected one of {', '.join(allowed)}, got {value!r:.60}")
-    return cast(str, value)
-
-
-def build(kind: type[Any], body: Any, where: str) -> Any:
-    """A `kind` of the JSON value `body`, which has exactly its fields. Raises BadCommand naming the place `where`."""
-    if not isinstance(body, dict):
-        raise BadCommand(f"{where}: expected an object with the fields of {kind.__name__}")
-    known = {f.name for f in fields(kind)}
-    if set(body) != known:
-        raise BadCommand(
-            f"{where}: expected the fields {', '.join(sorted(known))}, got {sorted(body)!r:.200}"
-        )
-    return kind(**{name: _field(kind, name, body[name], f"{where}.{name}") for name in sorted(known)})
-
-
-def _maybe(kind: type[Any], value: Any, where: str) -> Any:
-    return None if value is None else build(kind, value, where)
-
-
-def _field(kind: type[Any], name: str, value: Any, where: str) -> Any:
-    """Decodes one field; the table below is the whole wire schema of commands and snapshots."""
-    match name:
-        case "peer" | "name" | "src" | "dst" | "primary" | "reason" | "provider" | "refused":
-            return _text(value, where)
-        case "model" if kind is ModelChosen:
-            return _text(value, where)
-        case "model":
-            return _maybe(ModelChosen, value, where)
-        case "objective":
-            return _enum(value, ("latency", "throughput"), where)
-        case "status":
-            return _enum(value, ("joining", "measured", "draining", "paused", "leaving"), where)
-        case "shadow":
-            return _enum(value, SHADOWS, where)
-        case "strategy":
-            return _enum(value, STRATEGIES, where)
-        case "compute" | "spare" | "transactions" | "together":
-            return _bool(value, where)
-        case "held":
-            return _runs(value, where)
-        case "standbys" | "why" | "priority":
-            return tuple(_text(item, where) for item in _list(value, where))
-        case "decode_ns" | "prefill_ns" | "batch_ns":
-            return _table(value, where)
-        case "stages":
-            return tuple(build(PlanStage, item, where) for item in _list(value, where))
-        case "links":
-            return tuple(build(LinkFacts, item, where) for item in _list(value, where))
-        case "profile" if kind is MemberMeasured:
-            return build(Profile, value, where)
-        case "profile":
-            return _maybe(Profile, value, where)
-        case "plan" if kind is PlanProposed:
-            return build(PlanRecord, value, where)
-        case "plan" | "proposed":
-            return _maybe(PlanRecord, value, where)
-        case "protection":
-            return build(Protection, value, where)
-        case "members":
-            if not isinstance(value, dict) or len(value) > MAX_ITEMS:
-                raise BadCommand(f"{where}: expected a map of members")
-            return {_text(peer, where): build(Member, item, where) for peer, item in value.items()}
-        case _:
-            return _int(value, where)
+def check_command(command: Command) -> None:
+    """Raises BadCommand, naming the field, when `command` breaks a bound: to be asked before it is proposed."""
+    decode_command(encode_command(command))

@@ -1,7 +1,7 @@
 """What every member knows alike: one log of commands, applied by one function.
 
 Pure. The coordinator appends commands; members receive them in order (ENTRY frames) or as a snapshot, and
-`apply` builds the same `MeshState` everywhere.
+`apply` builds the same `MeshState` everywhere. A state is never changed: what did not change is shared with the next.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never, cast
 
 from peer.errors import BadCommand
+from peer.json_codec import checksum, dump, listed, load, maybe, record, table, text, uint
 from peer.mesh_commands import (
     COMMANDS,
+    MAX_LINKS,
     MAX_TEXT,
     Command,
     LinkFacts,
@@ -33,12 +35,56 @@ from peer.mesh_commands import (
     Profile,
     ProtectionChosen,
     UnitsHeld,
-    build,
+    UnknownCommand,
+    check_command,
     decode_command,
-    dump,
     encode_command,
-    load,
-    to_json,
+    link_codec,
+    member_codec,
+    model_codec,
+    plan_codec,
+    protection_codec,
+)
+from peer.mesh_conversations import (
+    AnswerAdopted,
+    ConversationChanged,
+    ConversationRemoved,
+    Conversations,
+    ConversationStarted,
+    MessageAdded,
+    MessageEnded,
+    MessageExtended,
+    ParticipantLeft,
+    ParticipantSet,
+    conversations_codec,
+    converse,
+)
+from peer.mesh_ledger import Ledger, WorkRecorded, account, ledger_codec
+from peer.mesh_people import (
+    InviteRecorded,
+    InviteRevoked,
+    People,
+    RoleGiven,
+    RoleTaken,
+    govern,
+    people_codec,
+)
+from peer.mesh_upkeep import (
+    SignalingListed,
+    Skipped,
+    Standby,
+    StandbyReady,
+    Transaction,
+    TransactionBegun,
+    TransactionEnded,
+    addresses,
+    begun,
+    ended,
+    seen,
+    skip,
+    skipped_codec,
+    standby_codec,
+    transactions_codec,
 )
 from peer.protection import STANDARD, Protection
 from planner.types import Holding, Link, PeerProfile, Plan, Stage, UnitKind
@@ -69,7 +115,10 @@ __all__ = [
     "Protection",
     "ProtectionChosen",
     "UnitsHeld",
+    "UnknownCommand",
     "apply",
+    "apply_entry",
+    "check_command",
     "decode_command",
     "decode_state",
     "encode_command",
@@ -77,6 +126,8 @@ __all__ = [
     "plan_record",
     "planner_link",
     "planner_profile",
+    "refusal",
+    "state_digest",
 ]
 
 AWAY: Final[frozenset[MemberStatus]] = frozenset({"paused", "leaving"})  # no session may use such a member
@@ -101,6 +152,14 @@ class MeshState:
     last_version: int = 0
     refused: str = ""  # why there is no plan, when there is none
     protection: Protection = STANDARD
+    people: People = field(default_factory=People)
+    conversations: Conversations = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    standbys: Mapping[str, Standby] = field(default_factory=dict)
+    transactions: tuple[Transaction, ...] = ()
+    signaling: tuple[str, ...] = ()  # addresses where peers meet, the best first
+    incarnations: Mapping[str, int] = field(default_factory=dict)  # the highest, also of peers that left
+    skipped: Skipped = field(default_factory=Skipped)
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -117,14 +176,33 @@ class MeshState:
 
 
 def apply(state: MeshState, command: Command) -> MeshState:
-    """The state after `command`. Commands about members that are gone change nothing but the index."""
-    state = replace(state, index=state.index + 1)
+    """The state after `command`. One that has no effect, as about a member that is gone, changes only the index."""
+    changed = _changed(state, command)
+    return replace(state if isinstance(changed, str) else changed, index=state.index + 1)
+
+
+def apply_entry(state: MeshState, data: bytes) -> MeshState:
+    """The state after a committed entry, whatever its bytes are: what is no command is counted and skipped."""
+    try:
+        return apply(state, decode_command(data))
+    except BadCommand:
+        skipped = replace(state.skipped, broken=state.skipped.broken + 1)
+        return replace(state, index=state.index + 1, skipped=skipped)
+
+
+def refusal(state: MeshState, command: Command) -> str:
+    """Why `command` would have no effect now, for people; "" when it has one. Asked before it is proposed."""
+    changed = _changed(state, command)
+    return changed if isinstance(changed, str) else ""
+
+
+def _changed(state: MeshState, command: Command) -> MeshState | str:
+    """The state with what `command` changes, or why it changes nothing."""
     match command:
         case ModelChosen():
-            return replace(state, model=command, plan=None, proposed=None, refused="")
+            return replace(state, model=command, plan=None, proposed=None, refused="", standbys={})
         case MemberJoined():
-            member = Member(command.peer, command.name, command.compute, "joining")
-            return replace(state, members={**state.members, command.peer: member})
+            return _joined(state, command)
         case MemberMeasured():
             return _measured(state, command)
         case PlanProposed():
@@ -132,9 +210,7 @@ def apply(state: MeshState, command: Command) -> MeshState:
         case UnitsHeld():
             return _with_member(state, command.peer, held=command.held)
         case PlanActivated():
-            if state.proposed is None or state.proposed.version != command.version:
-                return state
-            return replace(state, plan=state.proposed, proposed=None, refused="")
+            return _activated(state, command.version)
         case PlanRefused():
             return replace(state, proposed=None, refused=command.reason)
         case MemberDraining():
@@ -144,19 +220,74 @@ def apply(state: MeshState, command: Command) -> MeshState:
         case MemberLeaving():
             return _with_member(state, command.peer, status="leaving", reason="")
         case MemberLeft():
-            members = {peer: member for peer, member in state.members.items() if peer != command.peer}
-            links = tuple(link for link in state.links if command.peer not in (link.src, link.dst))
-            return replace(state, members=members, links=links)
+            return _left(state, command.peer)
         case ProtectionChosen():
             return replace(state, protection=command.protection)
+        case RoleGiven() | RoleTaken() | InviteRecorded() | InviteRevoked():
+            people = govern(state.people, command)
+            return people if isinstance(people, str) else replace(state, people=people)
+        case (
+            ConversationStarted()
+            | ConversationChanged()
+            | ConversationRemoved()
+            | ParticipantSet()
+            | ParticipantLeft()
+            | MessageAdded()
+            | MessageExtended()
+            | MessageEnded()
+            | AnswerAdopted()
+        ):
+            conversations = converse(state.conversations, command)
+            return (
+                conversations
+                if isinstance(conversations, str)
+                else replace(state, conversations=conversations)
+            )
+        case WorkRecorded():
+            ledger = account(state.ledger, command)
+            return ledger if isinstance(ledger, str) else replace(state, ledger=ledger)
+        case StandbyReady():
+            return _ready(state, command)
+        case TransactionBegun():
+            transactions = begun(state.transactions, command)
+            return (
+                transactions if isinstance(transactions, str) else replace(state, transactions=transactions)
+            )
+        case TransactionEnded():
+            transactions = ended(state.transactions, command)
+            return (
+                transactions if isinstance(transactions, str) else replace(state, transactions=transactions)
+            )
+        case SignalingListed():
+            return replace(state, signaling=command.addresses)
+        case UnknownCommand():
+            return replace(state, skipped=skip(state.skipped, command.body))
         case _:
             assert_never(command)
 
 
-def _with_member(state: MeshState, peer: str, **changes: Any) -> MeshState:
+def _joined(state: MeshState, command: MemberJoined) -> MeshState | str:
+    peer, incarnation = command.peer, command.incarnation
+    known = state.incarnations.get(peer, 0)
+    if incarnation < known:
+        return f"incarnation {incarnation} of this peer is over: it has had {known}"
+    joined = Member(
+        peer,
+        command.name,
+        command.compute,
+        "joining",
+        headless=command.headless,
+        durable=command.durable,
+        incarnation=incarnation,
+    )
+    incarnations = seen(state.incarnations, peer, incarnation)
+    return replace(state, members={**state.members, peer: joined}, incarnations=incarnations)
+
+
+def _with_member(state: MeshState, peer: str, **changes: Any) -> MeshState | str:
     member = state.members.get(peer)
     if member is None:
-        return state
+        return "there is no such member"
     return replace(state, members={**state.members, peer: replace(member, **changes)})
 
 
@@ -165,22 +296,46 @@ def _lends_less(
     command: MemberDraining | MemberPaused,
     status: MemberStatus,
     of: tuple[MemberStatus, ...],
-) -> MeshState:
+) -> MeshState | str:
     member = state.members.get(command.peer)
     if member is None or not member.compute or member.status not in of:
-        return state  # it lends nothing anyway
+        return "it lends nothing anyway"
     return _with_member(state, command.peer, status=status, reason=command.reason)
 
 
-def _measured(state: MeshState, command: MemberMeasured) -> MeshState:
-    if command.peer not in state.members:
-        return state
+def _measured(state: MeshState, command: MemberMeasured) -> MeshState | str:
+    member = state.members.get(command.peer)
+    if member is None:
+        return "there is no such member"
     fresh = {(link.src, link.dst): link for link in state.links}
     fresh.update({(link.src, link.dst): link for link in command.links if link.src != link.dst})
     links = tuple(fresh[key] for key in sorted(fresh))
-    status = "leaving" if state.members[command.peer].status == "leaving" else "measured"
-    member = _with_member(state, command.peer, profile=command.profile, status=status, reason="")
-    return replace(member, links=links)
+    status: MemberStatus = "leaving" if member.status == "leaving" else "measured"
+    measured = replace(member, profile=command.profile, status=status, reason="")
+    return replace(state, members={**state.members, command.peer: measured}, links=links)
+
+
+def _activated(state: MeshState, version: int) -> MeshState | str:
+    if state.proposed is None or state.proposed.version != version:
+        return "this plan is not the one that was proposed last"
+    ready = {peer: standby for peer, standby in state.standbys.items() if standby.version == version}
+    return replace(state, plan=state.proposed, proposed=None, refused="", standbys=ready)
+
+
+def _left(state: MeshState, peer: str) -> MeshState:
+    members = {each: member for each, member in state.members.items() if each != peer}
+    standbys = {each: standby for each, standby in state.standbys.items() if each != peer}
+    links = tuple(link for link in state.links if peer not in (link.src, link.dst))
+    return replace(state, members=members, links=links, standbys=standbys)
+
+
+def _ready(state: MeshState, command: StandbyReady) -> MeshState | str:
+    if command.peer not in state.members:
+        return "there is no such member"
+    if command.version not in {plan.version for plan in (state.plan, state.proposed) if plan is not None}:
+        return "this plan is neither active nor proposed"
+    standby = Standby(command.version, command.ready)
+    return replace(state, standbys={**state.standbys, command.peer: standby})
 
 
 # --- to and from the planner ------------------------------------------------------------------------------
@@ -239,12 +394,41 @@ def _plan_stage(stage: Stage) -> PlanStage:
 
 # --- wire -------------------------------------------------------------------------------------------------
 
+_state: Final = record(
+    MeshState,
+    {
+        "term": uint,
+        "index": uint,
+        "model": maybe(model_codec),
+        "members": table(member_codec),
+        "links": listed(link_codec, MAX_LINKS),
+        "plan": maybe(plan_codec),
+        "proposed": maybe(plan_codec),
+        "last_version": uint,
+        "refused": text,
+        "protection": protection_codec,
+        "people": people_codec,
+        "conversations": conversations_codec,
+        "ledger": ledger_codec,
+        "standbys": table(standby_codec),
+        "transactions": transactions_codec,
+        "signaling": addresses,
+        "incarnations": table(uint),
+        "skipped": skipped_codec,
+    },
+)
+
 
 def encode_state(state: MeshState) -> bytes:
-    """Canonical JSON of a whole state, for a member that joins."""
-    return dump(to_json(state))
+    """Canonical JSON of a whole state: a snapshot, as for a member that joins."""
+    return dump(_state.encode(state))
 
 
 def decode_state(data: bytes) -> MeshState:
     """The state in `data`. Raises BadCommand naming what was expected."""
-    return cast(MeshState, build(MeshState, load(data), "snapshot"))
+    return _state.decode(load(data), "snapshot")
+
+
+def state_digest(state: MeshState) -> str:
+    """16 hex digits, the same for equal states in both languages."""
+    return checksum(encode_state(state))
