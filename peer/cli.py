@@ -121,6 +121,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.members import serve
 
             return serve(args)
+        case "signaling":
+            from peer.commands.members import signaling
+
+            return asyncio.run(signaling(args))
         case "invite":
             from peer.commands.invite import invite
 
@@ -191,6 +195,14 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
     _peer(serve)
+    meeting = command("signaling", "only a place to meet: for meshes whose peers come and go")
+    meeting.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
+    meeting.add_argument("--port", type=port, default=8765, help="[%(default)s] 0: any free one")
+    meeting.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
+    meeting.add_argument("--cert", type=Path, metavar="FILE", help="certificate in PEM, for HTTPS")
+    meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
+    meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
+    _state(meeting)
     invite = command("invite", "another link to the mesh that shoal serve --keep keeps here")
     what = invite.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="show the invites, without their secrets")
@@ -328,6 +340,9 @@ def _founder(made: argparse.ArgumentParser) -> None:
     made.add_argument("--port", type=port, default=8765, help="[%(default)s] 0: any free one")
     made.add_argument(
         "--public-url", metavar="URL", help="how others reach this server, if not by host and port"
+    )
+    made.add_argument(
+        "--signaling", metavar="URL", help="meet at this signaling server instead of running one"
     )
     made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
     made.add_argument(

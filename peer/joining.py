@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,7 @@ from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MeshState, ModelChosen
+from peer.mesh_upkeep import SignalingListed
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
@@ -76,6 +77,7 @@ class Founding:
     model_id: str
     mesh: MeshOptions
     server: ServerOptions
+    meet: str | None = None  # a signaling server that runs already; None: this process runs one
     public_url: str | None = None  # how others reach the server; None: the address it listens on
     invite_expires_s: int = 0  # 0: never
     invite_uses: int = 0  # 0: any number
@@ -178,18 +180,23 @@ async def found(
     check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
     identity = thrown_away().identity
     door = _Door()
-    async with serve(founding.server, store, plan_bytes) as server:
-        report(Phase(f"listening on {server.url}", 0, 0))
+    async with AsyncExitStack() as stack:
+        if founding.meet is None:
+            url = (await stack.enter_async_context(serve(founding.server, store, plan_bytes))).url
+            report(Phase(f"listening on {url}", 0, 0))
+        else:
+            url = founding.meet
         credentials = Credentials.founder(mesh_key, identity, options.name)
         tls = founding.server.tls
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
-        async with SignalingClient(server.url, credentials, door.events(), settings) as client:
+        async with SignalingClient(url, credentials, door.events(), settings) as client:
             node = _node(door, client, options)
             mesh = door.mesh = Mesh(node, client, store, report)
             try:
                 mesh.know(manifest)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 _coordinates(mesh, founding.mesh.cuts)
+                _meets(mesh)
                 mesh.log = LogKeeping(mesh_key.id, node.me, None)
                 _take_part(mesh, mesh.log.found(MeshState()))
                 if not await node.until_leads(FOUNDED_WAIT_S):
@@ -208,6 +215,7 @@ async def found(
                     )
                 )
                 node.coordinating.protect(founding.mesh.protection)
+                node.coordinating.submit(SignalingListed((founding.public_url or url,)))
                 lends = options.memory_bytes > 0
                 await node.line.ask("join", _joining(mesh, options, lends))
                 times: UnitTimes | None = None
@@ -216,9 +224,9 @@ async def found(
                     times = await asyncio.to_thread(
                         measure_units, manifest, options.provider, options.threads
                     )
-                    mesh.compute(options, Fetcher(store, server.url))
+                    mesh.compute(options, Fetcher(store, url))
                 await _register_kept(client, founding.kept, mesh_key)
-                address = founding.public_url or server.url
+                address = founding.public_url or url
                 if founding.shown is not None:
                     mesh.link = founding.shown.link(address)
                 else:
@@ -278,6 +286,7 @@ async def join(
             )
             mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
             node.patient = not compute
+            _meets(mesh)
             await _enter(mesh, options, compute, SOMEBODY_WAIT_S)
             model = node.state.model
             assert model is not None
@@ -342,6 +351,11 @@ def _coordinates(mesh: Mesh, cuts: tuple[int, ...] | None) -> None:
 
     node.coordinate = coordinate
     node.log_known()
+
+
+def _meets(mesh: Mesh) -> None:
+    """Follows the addresses in the log where the mesh meets."""
+    mesh.node.on_state.append(lambda: mesh.client.also(mesh.node.state.signaling))
 
 
 def _take_part(mesh: Mesh, begin: Beginning) -> None:

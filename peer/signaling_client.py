@@ -13,7 +13,7 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -83,6 +83,7 @@ from signaling.roster import Roster
 ANSWER_WITHIN_S = 10.0  # for the server to take a connection, a join or a registration
 LEAVE_WITHIN_S = 1.0
 MAX_BROKEN = 100  # messages on one socket that are none, before the client leaves it
+MAX_ADDRESSES = 16
 STEADY_S = 30.0  # a join that lasted this long starts the backoff anew
 log = logging.getLogger("shoal.signaling")
 Reported = Challenge | Welcome | Joined | Left | Registered | Revoked | Relay | Admitted
@@ -162,6 +163,7 @@ class SignalingClient:
         settings: ClientSettings = ClientSettings(),
     ) -> None:
         self.server = server.rstrip("/")
+        self._addresses = [self.server]  # where this mesh meets; the first that answers is used
         self.ice_servers: tuple[IceServer, ...] = ()
         self.state = ClientState.JOINING
         self._credentials = credentials
@@ -192,6 +194,17 @@ class SignalingClient:
     def membership(self) -> Grant | None:
         """Proof of lasting membership, once the founder has given it: keep it beside the key."""
         return self._credentials.membership
+
+    def also(self, addresses: Iterable[str]) -> None:
+        """The mesh meets at these addresses, the best first; the one of the link is tried as well."""
+        listed = [address.rstrip("/") for address in addresses]
+        self._addresses = list(dict.fromkeys([*listed, *self._addresses]))[:MAX_ADDRESSES]
+
+    def _turn(self) -> None:
+        """The next join goes to the next address."""
+        known = self._addresses
+        place = known.index(self.server) if self.server in known else -1
+        self.server = known[(place + 1) % len(known)]
 
     def members(self) -> dict[str, Presence]:
         """The verified others in the room, as last heard; kept while the server is away."""
@@ -313,6 +326,8 @@ class SignalingClient:
                 self._lose(link)
                 if time.monotonic() - link.since_s > STEADY_S:
                     attempt = 0
+            if isinstance(why, ServerUnreachable):
+                self._turn()
             if isinstance(why, FINAL):
                 log.warning("the signaling server refused this peer: %s", why)
                 self._become(ClientState.REFUSED, why)

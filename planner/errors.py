@@ -8,6 +8,10 @@ PlannerError
 │   ├── UnknownTokenizer
 │   └── NoSuchModel       path, hf: name or short name that leads nowhere
 ├── RequestError          a plan was asked for, or encoded, with values that no plan can be made from
+├── HistoryError          the history of what was measured
+│   ├── HistoryBusy       another process writes it
+│   ├── HistoryUnusable   no history, one of a newer Shoal, or damaged; or what it needs is not installed
+│   └── QueryRefused      a question to the history that is not one, does more than read, or takes too long
 └── StoreError            the model store on disk
     ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
     ├── NotInStore
@@ -45,6 +49,22 @@ class NoSuchModel(ModelError):
 
 class RequestError(PlannerError):
     """A request to plan, or an encoded plan, breaks its rules; the text names the field."""
+
+
+class HistoryError(PlannerError):
+    """The history of what was measured cannot be used."""
+
+
+class HistoryBusy(HistoryError):
+    """Another process writes this history: there is one writer at a time."""
+
+
+class HistoryUnusable(HistoryError):
+    """There is no history, it is of a newer Shoal or damaged, or what it needs is not installed."""
+
+
+class QueryRefused(HistoryError):
+    """The question is not one that a read-only view answers, or it took too long."""
 
 
 class StoreError(PlannerError):

@@ -20,7 +20,7 @@ from peer.commands.models import find_or_import
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.errors import CannotServe
 from peer.identities import kept_identity
-from peer.joining import Founding, found, join
+from peer.joining import Founding, found, join, plan_bytes
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
@@ -34,6 +34,7 @@ from signaling.errors import BadCertificate
 from signaling.invites import Role, parse_link
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions, Tls
+from signaling.server import serve as run_server
 
 SETTLED_S = (
     1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
@@ -67,9 +68,12 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
             web_app=built_app(),
             tls=tls_of(args),
         ),
+        meet=server_address(args.signaling) if args.signaling is not None else None,
         public_url=public_address(
             args.public_url, args.host, args.port, "https" if args.cert is not None else "http"
-        ),
+        )
+        if args.signaling is None or args.public_url is not None
+        else None,
         invite_expires_s=args.expires,
         invite_uses=args.uses,
         invite_role=Role(args.role),
@@ -156,6 +160,25 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         follow(mesh, say)
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, say)
+
+
+async def signaling(args: argparse.Namespace) -> int:
+    """A signaling server without a peer, until Ctrl-C; it shows the models of the store."""
+    folder = args.state / "signaling" if args.keep else None
+    options = ServerOptions(
+        host=args.host,
+        port=args.port,
+        allow_hosts=frozenset(args.allow_host),
+        state_folder=folder,
+        web_app=built_app(),
+        tls=tls_of(args),
+    )
+    with interrupts() as ctrl:
+        async with run_server(options, Store(args.store), plan_bytes) as server:
+            say("peers meet here; give this address to shoal serve --signaling")
+            out.print(server.url, markup=False)
+            await ctrl.asked.wait()
+    return 0
 
 
 async def run_join(args: argparse.Namespace) -> int:

@@ -11,7 +11,18 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 @pytest.mark.parametrize(
-    "name", ["breakers", "kv_slots", "mesh_state", "pipeline", "session", "text", "transactions"]
+    "name",
+    [
+        "breakers",
+        "kv_slots",
+        "mesh_facts",
+        "mesh_state",
+        "pipeline",
+        "session",
+        "text",
+        "transactions",
+        "voting",
+    ],
 )
 def test_vectors_are_up_to_date(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(VECTORS))

@@ -1,12 +1,18 @@
 /*
- * Decides how a value of this mesh stands in JSON: canonical (keys sorted, no spaces), integers and text only, every
- * field checked on the way in. Names are written with underscores, as in Python.
+ * Decides how a value of this mesh stands in JSON, in one canonical spelling, and checks each field on the way in (twin
+ * of peer/json_codec.py).
+ *
+ * Pure. Keys are sorted and nothing is spaced. Integers, text, true, false, null, lists and objects only, so that Python
+ * and JavaScript spell every value alike. Names are written with underscores, as in Python. Fields of a newer peer are
+ * passed over.
  */
 
 import { BadCommand } from './errors';
 
 const MAX_TEXT = 512; // characters of a name, reason or sentence
-const MAX_ITEMS = 4096; // entries of a list or map
+export const MAX_ITEMS = 4096; // entries of a list or map
+const MAX_DEPTH = 32; // lists and objects inside one another; what a peer does not know is held to it as well
+const MAX_DIGITS = 16; // of a number, as 2^53 has
 const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot: no entry could carry it
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -34,7 +40,18 @@ export const uint: Codec<number> = {
     if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
       throw new BadCommand(`${where}: expected an integer from 0 to 2^53-1, got ${shown(value)}`);
     }
-    return value;
+    return value + 0; // -0 can be spelled in JSON
+  },
+  encode: (value) => value,
+};
+
+/** With those below zero. */
+export const integer: Codec<number> = {
+  decode(value, where) {
+    if (typeof value !== 'number' || !Number.isSafeInteger(value)) {
+      throw new BadCommand(`${where}: expected an integer below 2^53, got ${shown(value)}`);
+    }
+    return value + 0;
   },
   encode: (value) => value,
 };
@@ -46,6 +63,32 @@ export const flag: Codec<boolean> = {
   },
   encode: (value) => value,
 };
+
+/** Text of at most `mostBytes` bytes of UTF-8. */
+export function prose(mostBytes: number): Codec<string> {
+  return {
+    decode(value, where) {
+      if (typeof value !== 'string' || utf8Bytes(value) > mostBytes || LONE_SURROGATE.test(value)) {
+        throw new BadCommand(`${where}: expected a text of at most ${mostBytes} bytes; send it in parts`);
+      }
+      return value;
+    },
+    encode: (value) => value,
+  };
+}
+
+/** Text that `pattern` fits, which names its begin and end: only what means the same in Python and JavaScript. */
+export function matching(pattern: RegExp, expected: string): Codec<string> {
+  return {
+    decode(value, where) {
+      if (typeof value !== 'string' || !pattern.test(value)) {
+        throw new BadCommand(`${where}: expected ${expected}, got ${shown(value)}`);
+      }
+      return value;
+    },
+    encode: (value) => value,
+  };
+}
 
 export function oneOf<T extends string>(...allowed: readonly T[]): Codec<T> {
   return {
@@ -67,20 +110,19 @@ export function maybe<T>(inner: Codec<T>): Codec<T | null> {
   };
 }
 
-export function list<T>(inner: Codec<T>): Codec<readonly T[]> {
+export function list<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<readonly T[]> {
   return {
-    decode: (value, where) => itemsOf(value, where).map((item) => inner.decode(item, where)),
+    decode: (value, where) => itemsOf(value, where, most).map((item) => inner.decode(item, where)),
     encode: (value) => value.map((item) => inner.encode(item)),
   };
 }
 
-export function table<T>(inner: Codec<T>): Codec<ReadonlyMap<string, T>> {
+export function table<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<ReadonlyMap<string, T>> {
   return {
     decode(value, where) {
-      if (!isObject(value)) throw new BadCommand(`${where}: expected a map of at most ${MAX_ITEMS} entries`);
-      const entries = Object.entries(value);
-      if (entries.length > MAX_ITEMS) {
-        throw new BadCommand(`${where}: expected a map of at most ${MAX_ITEMS} entries`);
+      const entries = isObject(value) ? Object.entries(value) : undefined;
+      if (entries === undefined || entries.length > most) {
+        throw new BadCommand(`${where}: expected a map of at most ${most} entries`);
       }
       return new Map(
         entries.map(([key, item]) => [text.decode(key, where), inner.decode(item, `${where}.${key}`)]),
@@ -90,43 +132,73 @@ export function table<T>(inner: Codec<T>): Codec<ReadonlyMap<string, T>> {
   };
 }
 
-/** An object with exactly these fields. `kind`: a constant that the object carries besides. */
+/**
+ * An object with these fields. `since`: those that older peers do not write, and what they mean then. `kind`: a constant
+ * that the object carries besides.
+ */
 export function record<T extends object>(
   name: string,
   fields: { readonly [K in Exclude<keyof T, 'kind'>]: Codec<T[K]> },
-  kind?: string,
+  { since = {}, kind }: { readonly since?: Partial<T>; readonly kind?: string } = {},
 ): Codec<T> {
+  const missing = new Map<string, unknown>(Object.entries(since));
   const known = Object.entries<unknown>(fields).map(([key, codec]) => ({
     key,
     wire: snake(key),
     codec: codec as Codec<unknown>,
   }));
-  const names = [...known.map(({ wire }) => wire), ...(kind === undefined ? [] : ['kind'])].sort();
+  const needed = known.filter(({ key }) => !missing.has(key)).map(({ wire }) => wire);
   return {
     decode(value, where) {
       if (!isObject(value)) throw new BadCommand(`${where}: expected an object with the fields of ${name}`);
-      const given = Object.keys(value).sort();
-      if (given.length !== names.length || given.some((key, at) => key !== names[at])) {
+      if (!needed.every((wire) => Object.hasOwn(value, wire))) {
         throw new BadCommand(
-          `${where}: expected the fields ${names.join(', ')}, got ${given.join(', ').slice(0, 200)}`,
+          `${where}: expected the fields ${needed.join(', ')}, got ${Object.keys(value).join(', ').slice(0, 200)}`,
         );
       }
       const made: Record<string, unknown> = kind === undefined ? {} : { kind };
-      for (const { key, wire, codec } of known) made[key] = codec.decode(value[wire], `${where}.${wire}`);
+      for (const { key, wire, codec } of known) {
+        made[key] = Object.hasOwn(value, wire)
+          ? codec.decode(value[wire], `${where}.${wire}`)
+          : missing.get(key);
+      }
       return made as T;
     },
     encode(value) {
       const made: Record<string, Json> = kind === undefined ? {} : { kind };
       const given = value as Readonly<Record<string, unknown>>;
-      for (const { key, wire, codec } of known) made[wire] = codec.encode(given[key]);
+      for (const { key, wire, codec } of known) {
+        made[wire] = codec.encode(given[key] === undefined ? missing.get(key) : given[key]);
+      }
       return made;
     },
   };
 }
 
-export function itemsOf(value: unknown, where: string): readonly unknown[] {
-  if (!Array.isArray(value) || value.length > MAX_ITEMS) {
-    throw new BadCommand(`${where}: expected a list of at most ${MAX_ITEMS} entries`);
+/** [first, stop) of units, positions and the like. */
+export interface Span {
+  readonly first: number;
+  readonly stop: number;
+}
+
+export const span: Codec<Span> = {
+  decode(value, where) {
+    const [first, stop, ...more] = itemsOf(value, where);
+    if (first === undefined || stop === undefined || more.length > 0) throw notASpan(value, where);
+    const made = { first: uint.decode(first, where), stop: uint.decode(stop, where) };
+    if (made.first >= made.stop) throw notASpan(value, where);
+    return made;
+  },
+  encode: ({ first, stop }) => [first, stop],
+};
+
+function notASpan(value: unknown, where: string): BadCommand {
+  return new BadCommand(`${where}: expected pairs [first, stop) with first < stop, got ${shown(value)}`);
+}
+
+export function itemsOf(value: unknown, where: string, most = MAX_ITEMS): readonly unknown[] {
+  if (!Array.isArray(value) || value.length > most) {
+    throw new BadCommand(`${where}: expected a list of at most ${most} entries`);
   }
   return value;
 }
@@ -137,23 +209,73 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
 
 /** The bytes of canonical JSON. */
 export function dump(value: Json): Uint8Array<ArrayBuffer> {
-  return new TextEncoder().encode(written(value));
+  return UTF8.encode(written(value));
 }
 
-/** The object in `bytes`. BadCommand for anything else, and for numbers written with a point or an exponent. */
+/** The object in `bytes`. BadCommand for anything else, and for numbers with a point or an exponent anywhere. */
 export function load(bytes: Uint8Array): Readonly<Record<string, unknown>> {
   let parsed: unknown;
   try {
-    const source = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    const source = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
     parsed = JSON.parse(source);
-    if (/\d[.eE]/.test(source.replace(/"(?:[^"\\]|\\.)*"/gs, '""'))) {
-      throw new SyntaxError('a number that is no integer');
-    }
+    checkAll(source);
   } catch (error) {
     throw new BadCommand(`expected JSON, got ${bytes.length} bytes that are not: ${String(error)}`);
   }
   if (!isObject(parsed)) throw new BadCommand(`expected a JSON object, got ${shown(parsed)}`);
   return parsed;
+}
+
+/** What is passed over must not decide who reads on: both languages refuse the same there, too. `source` is JSON. */
+function checkAll(source: string): void {
+  let depth = 0;
+  let digits = 0;
+  for (let at = 0; at < source.length; at++) {
+    const letter = source[at] ?? '';
+    if (letter === '"') {
+      at = endOfString(source, at);
+      digits = 0;
+    } else if (letter >= '0' && letter <= '9') {
+      digits += 1;
+      if (digits > MAX_DIGITS) throw new SyntaxError('a number that is no integer below 2^53');
+    } else {
+      if (digits > 0 && '.eE'.includes(letter)) throw new SyntaxError('a number that is no integer');
+      digits = 0;
+      if (letter === '[' || letter === '{') depth += 1;
+      else if (letter === ']' || letter === '}') depth -= 1;
+      if (depth > MAX_DEPTH) {
+        throw new SyntaxError(`more than ${MAX_DEPTH} lists and objects inside one another`);
+      }
+    }
+  }
+}
+
+/** Where the string that begins at `start` ends. */
+function endOfString(source: string, start: number): number {
+  for (let end = source.indexOf('"', start + 1); ; end = source.indexOf('"', end + 1)) {
+    let slashes = 0;
+    while (source[end - 1 - slashes] === '\\') slashes += 1;
+    if (slashes % 2 === 0) return end;
+  }
+}
+
+/** 16 hex digits that tell two states apart: CRC-32 and length. Against mistakes, not against malice. */
+export function checksum(bytes: Uint8Array): string {
+  let crc = 0xffffffff;
+  for (const byte of bytes) crc = (CRC_TABLE[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
+  return [~crc, bytes.length].map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('');
+}
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte;
+  for (let bit = 0; bit < 8; bit++) value = value & 1 ? 0xedb88320 ^ (value >>> 1) : value >>> 1;
+  return value;
+});
+
+const UTF8 = new TextEncoder();
+
+export function utf8Bytes(text: string): number {
+  return UTF8.encode(text).length;
 }
 
 export function shown(value: unknown): string {
@@ -172,14 +294,18 @@ function isList(value: Json): value is readonly Json[] {
   return Array.isArray(value);
 }
 
-/** Python's order of texts; JavaScript's own compares 16-bit units. */
-function byCodePoint(a: string, b: string): number {
-  const [left, right] = [Array.from(a), Array.from(b)];
-  for (let at = 0; at < Math.min(left.length, right.length); at++) {
-    const difference = (left[at]?.codePointAt(0) ?? 0) - (right[at]?.codePointAt(0) ?? 0);
-    if (difference !== 0) return difference;
+/** Python's order of texts; JavaScript's own compares 16-bit units, where halves of characters are not the last. */
+export function byCodePoint(a: string, b: string): number {
+  for (let at = 0; at < Math.min(a.length, b.length); at++) {
+    const [left, right] = [a.charCodeAt(at), b.charCodeAt(at)];
+    if (left !== right) return moved(left) - moved(right);
   }
-  return left.length - right.length;
+  return a.length - b.length;
+}
+
+function moved(unit: number): number {
+  if (unit < 0xd800) return unit;
+  return unit >= 0xe000 ? unit - 0x800 : unit + 0x2000;
 }
 
 function snake(name: string): string {

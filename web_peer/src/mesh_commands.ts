@@ -1,36 +1,38 @@
 /*
  * Decides what can be said in the log of a mesh, and how it stands in bytes (twin of peer/mesh_commands.py).
  *
- * Pure. Canonical JSON of integers and strings only, times in microseconds, so that Python and JavaScript spell every
- * number alike. mesh_state.ts says what the commands mean.
+ * Pure. Times in microseconds. Here stand members and plans; people, conversations, the ledger and upkeep have modules of
+ * their own. mesh_state.ts says what the commands mean.
  */
 
-import { BadCommand } from './errors';
 import {
   type Codec,
   dump,
   flag,
-  itemsOf,
   list,
   load,
   maybe,
   oneOf,
   record,
-  shown,
+  type Span,
+  span,
   table,
   text,
   uint,
 } from './json_codec';
+import { CONVERSATION_COMMANDS, type ConversationCommand } from './mesh_conversations';
+import { LEDGER_COMMANDS, type LedgerCommand } from './mesh_ledger';
+import { PEOPLE_COMMANDS, type PeopleCommand } from './mesh_people';
+import { UPKEEP_COMMANDS, type UpkeepCommand } from './mesh_upkeep';
 import type { Protection } from './protection';
 
 export type Objective = 'latency' | 'throughput';
 export type MemberStatus = 'joining' | 'measured' | 'draining' | 'paused' | 'leaving';
 
+export const MAX_LINKS = 65536; // of a snapshot: between any two of 256 members
+
 /** Units [first, stop). */
-export interface Run {
-  readonly first: number;
-  readonly stop: number;
-}
+export type Run = Span;
 
 /** A run as the key of a Map or Set. */
 export function runKey({ first, stop }: Run): string {
@@ -58,6 +60,9 @@ export interface Member {
   readonly profile: Profile | null;
   readonly held: readonly Run[]; // runs of units that are loaded and can serve
   readonly reason: string; // why it drains or is paused, for people
+  readonly headless: boolean; // no tab: nobody closes it by accident
+  readonly durable: boolean; // what it stores outlives a crash, so it may vote
+  readonly incarnation: number; // counts the times that it lost what it had stored
 }
 
 /** Measured path from `src` to `dst`. */
@@ -120,11 +125,15 @@ export interface ModelChosen {
   readonly objective: Objective;
 }
 
+/** `incarnation` must not be below the highest that the log ever had for this peer. */
 export interface MemberJoined {
   readonly kind: 'MemberJoined';
   readonly peer: string;
   readonly name: string;
   readonly compute: boolean;
+  readonly headless?: boolean;
+  readonly durable?: boolean;
+  readonly incarnation?: number;
 }
 
 export interface MemberMeasured {
@@ -188,7 +197,14 @@ export interface ProtectionChosen {
   readonly protection: Protection;
 }
 
-export type Command =
+/** A command of a newer version: kept as it came and skipped. */
+export interface UnknownCommand {
+  readonly kind: 'Unknown';
+  readonly name: string;
+  readonly body: string;
+}
+
+type MeshCommand =
   | ModelChosen
   | MemberJoined
   | MemberMeasured
@@ -202,22 +218,10 @@ export type Command =
   | MemberLeft
   | ProtectionChosen;
 
+type KnownCommand = MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | UpkeepCommand;
+export type Command = KnownCommand | UnknownCommand;
+
 // --- wire
-
-const run: Codec<Run> = {
-  decode(value, where) {
-    const [first, stop, ...more] = itemsOf(value, where);
-    if (first === undefined || stop === undefined || more.length > 0) throw notARun(value, where);
-    const made = { first: uint.decode(first, where), stop: uint.decode(stop, where) };
-    if (made.first >= made.stop) throw notARun(value, where);
-    return made;
-  },
-  encode: ({ first, stop }) => [first, stop],
-};
-
-function notARun(value: unknown, where: string): BadCommand {
-  return new BadCommand(`${where}: expected pairs [first, stop) with first < stop, got ${shown(value)}`);
-}
 
 const profile = record<Profile>('Profile', {
   memoryBytes: uint,
@@ -230,15 +234,22 @@ const profile = record<Profile>('Profile', {
   threads: uint,
 });
 
-export const member = record<Member>('Member', {
-  peer: text,
-  name: text,
-  compute: flag,
-  status: oneOf('joining', 'measured', 'draining', 'paused', 'leaving'),
-  profile: maybe(profile),
-  held: list(run),
-  reason: text,
-});
+export const member = record<Member>(
+  'Member',
+  {
+    peer: text,
+    name: text,
+    compute: flag,
+    status: oneOf('joining', 'measured', 'draining', 'paused', 'leaving'),
+    profile: maybe(profile),
+    held: list(span),
+    reason: text,
+    headless: flag,
+    durable: flag,
+    incarnation: uint,
+  },
+  { since: { headless: false, durable: false, incarnation: 0 } },
+);
 
 export const link = record<LinkFacts>('LinkFacts', {
   src: text,
@@ -287,42 +298,56 @@ export const modelFields = {
   objective: oneOf('latency', 'throughput'),
 };
 
-const COMMANDS: { readonly [K in Command['kind']]: Codec<Extract<Command, { kind: K }>> } = {
-  ModelChosen: record<ModelChosen>('ModelChosen', modelFields, 'ModelChosen'),
+const COMMANDS: { readonly [K in KnownCommand['kind']]: Codec<Extract<KnownCommand, { kind: K }>> } = {
+  ModelChosen: record<ModelChosen>('ModelChosen', modelFields, { kind: 'ModelChosen' }),
   MemberJoined: record<MemberJoined>(
     'MemberJoined',
-    { peer: text, name: text, compute: flag },
-    'MemberJoined',
+    { peer: text, name: text, compute: flag, headless: flag, durable: flag, incarnation: uint },
+    { kind: 'MemberJoined', since: { headless: false, durable: false, incarnation: 0 } },
   ),
   MemberMeasured: record<MemberMeasured>(
     'MemberMeasured',
     { peer: text, profile, links: list(link) },
-    'MemberMeasured',
+    { kind: 'MemberMeasured' },
   ),
-  PlanProposed: record<PlanProposed>('PlanProposed', { plan }, 'PlanProposed'),
-  UnitsHeld: record<UnitsHeld>('UnitsHeld', { peer: text, held: list(run) }, 'UnitsHeld'),
-  PlanActivated: record<PlanActivated>('PlanActivated', { version: uint }, 'PlanActivated'),
-  PlanRefused: record<PlanRefused>('PlanRefused', { reason: text }, 'PlanRefused'),
-  MemberDraining: record<MemberDraining>('MemberDraining', { peer: text, reason: text }, 'MemberDraining'),
-  MemberPaused: record<MemberPaused>('MemberPaused', { peer: text, reason: text }, 'MemberPaused'),
-  MemberLeaving: record<MemberLeaving>('MemberLeaving', { peer: text }, 'MemberLeaving'),
-  MemberLeft: record<MemberLeft>('MemberLeft', { peer: text, reason: text }, 'MemberLeft'),
-  ProtectionChosen: record<ProtectionChosen>('ProtectionChosen', { protection }, 'ProtectionChosen'),
+  PlanProposed: record<PlanProposed>('PlanProposed', { plan }, { kind: 'PlanProposed' }),
+  UnitsHeld: record<UnitsHeld>('UnitsHeld', { peer: text, held: list(span) }, { kind: 'UnitsHeld' }),
+  PlanActivated: record<PlanActivated>('PlanActivated', { version: uint }, { kind: 'PlanActivated' }),
+  PlanRefused: record<PlanRefused>('PlanRefused', { reason: text }, { kind: 'PlanRefused' }),
+  MemberDraining: record<MemberDraining>(
+    'MemberDraining',
+    { peer: text, reason: text },
+    { kind: 'MemberDraining' },
+  ),
+  MemberPaused: record<MemberPaused>('MemberPaused', { peer: text, reason: text }, { kind: 'MemberPaused' }),
+  MemberLeaving: record<MemberLeaving>('MemberLeaving', { peer: text }, { kind: 'MemberLeaving' }),
+  MemberLeft: record<MemberLeft>('MemberLeft', { peer: text, reason: text }, { kind: 'MemberLeft' }),
+  ProtectionChosen: record<ProtectionChosen>(
+    'ProtectionChosen',
+    { protection },
+    { kind: 'ProtectionChosen' },
+  ),
+  ...PEOPLE_COMMANDS,
+  ...CONVERSATION_COMMANDS,
+  ...LEDGER_COMMANDS,
+  ...UPKEEP_COMMANDS,
 };
 
-/** Canonical JSON of one command: {"kind": name, ...fields}. */
+/** Canonical JSON of one command: {"kind": name, ...fields}. A command of a newer version is as it came. */
 export function encodeCommand(command: Command): Uint8Array<ArrayBuffer> {
-  return dump((COMMANDS[command.kind] as Codec<Command>).encode(command));
+  if (command.kind === 'Unknown') return new TextEncoder().encode(command.body);
+  return dump((COMMANDS[command.kind] as Codec<KnownCommand>).encode(command));
 }
 
-/** The command in `bytes`. Raises BadCommand naming what was expected. */
+/** The command in `bytes`; what this build does not know is an UnknownCommand. Raises BadCommand. */
 export function decodeCommand(bytes: Uint8Array): Command {
   const body = load(bytes);
-  const kind = body['kind'];
-  if (typeof kind !== 'string' || !Object.hasOwn(COMMANDS, kind)) {
-    throw new BadCommand(
-      `unknown command ${shown(kind)}; this build is older than the coordinator, update it`,
-    );
-  }
-  return COMMANDS[kind as Command['kind']].decode(body, kind);
+  const kind = text.decode(body['kind'], 'kind');
+  if (Object.hasOwn(COMMANDS, kind)) return COMMANDS[kind as KnownCommand['kind']].decode(body, kind);
+  return { kind: 'Unknown', name: kind, body: new TextDecoder().decode(bytes) };
+}
+
+/** Raises BadCommand, naming the field, when `command` breaks a bound: to be asked before it is proposed. */
+export function checkCommand(command: Command): void {
+  decodeCommand(encodeCommand(command));
 }

@@ -2,29 +2,64 @@
  * What every member knows alike: one log of commands, applied by one function.
  *
  * Pure. The coordinator appends commands; members receive them in order (ENTRY frames) or as a snapshot, and
- * `apply` builds the same `MeshState` everywhere.
+ * `apply` builds the same `MeshState` everywhere. A state is never changed: what did not change is shared with the next.
  */
 
-import { type Codec, dump, list, load, maybe, record, table, text, uint } from './json_codec';
+import { BadCommand } from './errors';
+import {
+  byCodePoint,
+  checksum,
+  type Codec,
+  dump,
+  list,
+  load,
+  maybe,
+  record,
+  table,
+  text,
+  uint,
+} from './json_codec';
 import {
   type Command,
+  decodeCommand,
   link,
   type LinkFacts,
   member,
   type Member,
   type MemberDraining,
+  type MemberJoined,
   type MemberMeasured,
   type MemberPaused,
   type MemberStatus,
+  MAX_LINKS,
   modelFields,
   type ModelChosen,
   plan,
   type PlanRecord,
   protection,
 } from './mesh_commands';
+import { type Conversations, conversations, converse } from './mesh_conversations';
+import { account, EMPTY_LEDGER, type Ledger, ledger } from './mesh_ledger';
+import { govern, NOBODY, type People, people } from './mesh_people';
+import {
+  addresses,
+  begun,
+  ended,
+  NOTHING_SKIPPED,
+  seen,
+  skip,
+  type Skipped,
+  skipped,
+  type Standby,
+  standby,
+  type StandbyReady,
+  type Transaction,
+  transactions,
+} from './mesh_upkeep';
 import { type Protection, STANDARD } from './protection';
 
 export {
+  checkCommand,
   decodeCommand,
   encodeCommand,
   holdersOf,
@@ -57,6 +92,14 @@ export interface MeshState {
   readonly lastVersion: number;
   readonly refused: string; // why there is no plan, when there is none
   readonly protection: Protection;
+  readonly people: People;
+  readonly conversations: Conversations;
+  readonly ledger: Ledger;
+  readonly standbys: ReadonlyMap<string, Standby>;
+  readonly transactions: readonly Transaction[];
+  readonly signaling: readonly string[]; // addresses where peers meet, the best first
+  readonly incarnations: ReadonlyMap<string, number>; // the highest, also of peers that left
+  readonly skipped: Skipped;
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -70,6 +113,14 @@ export const EMPTY_STATE: MeshState = {
   lastVersion: 0,
   refused: '',
   protection: STANDARD,
+  people: NOBODY,
+  conversations: new Map(),
+  ledger: EMPTY_LEDGER,
+  standbys: new Map(),
+  transactions: [],
+  signaling: [],
+  incarnations: new Map(),
+  skipped: NOTHING_SKIPPED,
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -86,17 +137,36 @@ export function serving(state: MeshState): PlanRecord | null {
   return state.plan !== null && readyFor(state, state.plan) ? state.plan : null;
 }
 
-/** The state after `command`. Commands about members that are gone change nothing but the index. */
-export function apply(before: MeshState, command: Command): MeshState {
-  const state = { ...before, index: before.index + 1 };
+/** The state after `command`. One that has no effect, as about a member that is gone, changes only the index. */
+export function apply(state: MeshState, command: Command): MeshState {
+  const after = changed(state, command);
+  return { ...(typeof after === 'string' ? state : after), index: state.index + 1 };
+}
+
+/** The state after a committed entry, whatever its bytes are: what is no command is counted and skipped. */
+export function applyEntry(state: MeshState, bytes: Uint8Array): MeshState {
+  try {
+    return apply(state, decodeCommand(bytes));
+  } catch (error) {
+    if (!(error instanceof BadCommand)) throw error;
+    const broken = state.skipped.broken + 1;
+    return { ...state, index: state.index + 1, skipped: { ...state.skipped, broken } };
+  }
+}
+
+/** Why `command` would have no effect now, for people; "" when it has one. Asked before it is proposed. */
+export function refusal(state: MeshState, command: Command): string {
+  const after = changed(state, command);
+  return typeof after === 'string' ? after : '';
+}
+
+/** The state with what `command` changes, or why it changes nothing. */
+function changed(state: MeshState, command: Command): MeshState | string {
   switch (command.kind) {
     case 'ModelChosen':
-      return { ...state, model: command, plan: null, proposed: null, refused: '' };
-    case 'MemberJoined': {
-      const { peer, name, compute } = command;
-      const member: Member = { peer, name, compute, status: 'joining', profile: null, held: [], reason: '' };
-      return { ...state, members: new Map([...state.members, [peer, member]]) };
-    }
+      return { ...state, model: command, plan: null, proposed: null, refused: '', standbys: new Map() };
+    case 'MemberJoined':
+      return joined(state, command);
     case 'MemberMeasured':
       return measured(state, command);
     case 'PlanProposed':
@@ -104,8 +174,7 @@ export function apply(before: MeshState, command: Command): MeshState {
     case 'UnitsHeld':
       return withMember(state, command.peer, { held: command.held });
     case 'PlanActivated':
-      if (state.proposed?.version !== command.version) return state;
-      return { ...state, plan: state.proposed, proposed: null, refused: '' };
+      return activated(state, command.version);
     case 'PlanRefused':
       return { ...state, proposed: null, refused: command.reason };
     case 'MemberDraining':
@@ -114,22 +183,67 @@ export function apply(before: MeshState, command: Command): MeshState {
       return lendsLess(state, command, 'paused', ['joining', 'measured', 'draining', 'paused']);
     case 'MemberLeaving':
       return withMember(state, command.peer, { status: 'leaving', reason: '' });
-    case 'MemberLeft': {
-      const members = new Map([...state.members].filter(([peer]) => peer !== command.peer));
-      const links = state.links.filter(({ src, dst }) => src !== command.peer && dst !== command.peer);
-      return { ...state, members, links };
-    }
+    case 'MemberLeft':
+      return left(state, command.peer);
     case 'ProtectionChosen':
       return { ...state, protection: command.protection };
+    case 'RoleGiven':
+    case 'RoleTaken':
+    case 'InviteRecorded':
+    case 'InviteRevoked':
+      return having(state, 'people', govern(state.people, command));
+    case 'ConversationStarted':
+    case 'ConversationChanged':
+    case 'ConversationRemoved':
+    case 'ParticipantSet':
+    case 'ParticipantLeft':
+    case 'MessageAdded':
+    case 'MessageExtended':
+    case 'MessageEnded':
+    case 'AnswerAdopted':
+      return having(state, 'conversations', converse(state.conversations, command));
+    case 'WorkRecorded':
+      return having(state, 'ledger', account(state.ledger, command));
+    case 'StandbyReady':
+      return ready(state, command);
+    case 'TransactionBegun':
+      return having(state, 'transactions', begun(state.transactions, command));
+    case 'TransactionEnded':
+      return having(state, 'transactions', ended(state.transactions, command));
+    case 'SignalingListed':
+      return { ...state, signaling: command.addresses };
+    case 'Unknown':
+      return { ...state, skipped: skip(state.skipped, command.body) };
     default:
       return command satisfies never;
   }
 }
 
-function withMember(state: MeshState, peer: string, changes: Partial<Member>): MeshState {
-  const member = state.members.get(peer);
-  if (member === undefined) return state;
-  return { ...state, members: new Map([...state.members, [peer, { ...member, ...changes }]]) };
+/** The state with another `part`, or why there is none. */
+function having<K extends keyof MeshState>(
+  state: MeshState,
+  part: K,
+  made: MeshState[K] | string,
+): MeshState | string {
+  return typeof made === 'string' ? made : { ...state, [part]: made };
+}
+
+function joined(state: MeshState, command: MemberJoined): MeshState | string {
+  const { peer, name, compute, headless = false, durable = false, incarnation = 0 } = command;
+  const known = state.incarnations.get(peer) ?? 0;
+  if (incarnation < known) return `incarnation ${incarnation} of this peer is over: it has had ${known}`;
+  const made: Member = {
+    ...{ peer, name, compute, status: 'joining', profile: null, held: [], reason: '' },
+    ...{ headless, durable, incarnation },
+  };
+  const members = new Map(state.members).set(peer, made);
+  return { ...state, members, incarnations: seen(state.incarnations, peer, incarnation) };
+}
+
+function withMember(state: MeshState, peer: string, changes: Partial<Member>): MeshState | string {
+  const found = state.members.get(peer);
+  if (found === undefined) return 'there is no such member';
+  return { ...state, members: new Map(state.members).set(peer, { ...found, ...changes }) };
 }
 
 function lendsLess(
@@ -137,21 +251,44 @@ function lendsLess(
   { peer, reason }: MemberDraining | MemberPaused,
   status: MemberStatus,
   of: readonly MemberStatus[],
-): MeshState {
-  const member = state.members.get(peer);
-  if (member?.compute !== true || !of.includes(member.status)) return state; // it lends nothing anyway
+): MeshState | string {
+  const found = state.members.get(peer);
+  if (found?.compute !== true || !of.includes(found.status)) return 'it lends nothing anyway';
   return withMember(state, peer, { status, reason });
 }
 
-function measured(state: MeshState, { peer, profile, links }: MemberMeasured): MeshState {
-  const member = state.members.get(peer);
-  if (member === undefined) return state;
+function measured(state: MeshState, { peer, profile, links }: MemberMeasured): MeshState | string {
+  const found = state.members.get(peer);
+  if (found === undefined) return 'there is no such member';
   const isFresh = (old: LinkFacts): boolean =>
     !links.some(({ src, dst }) => src !== dst && src === old.src && dst === old.dst);
-  const last = new Map(links.filter(({ src, dst }) => src !== dst).map((link) => [linkKey(link), link]));
+  const last = new Map(links.filter(({ src, dst }) => src !== dst).map((each) => [linkKey(each), each]));
   const known = [...state.links.filter(isFresh), ...last.values()].sort(byEnds);
-  const status = member.status === 'leaving' ? 'leaving' : 'measured';
-  return { ...withMember(state, peer, { profile, status, reason: '' }), links: known };
+  const status = found.status === 'leaving' ? 'leaving' : 'measured';
+  const members = new Map(state.members).set(peer, { ...found, profile, status, reason: '' });
+  return { ...state, members, links: known };
+}
+
+function activated(state: MeshState, version: number): MeshState | string {
+  if (state.proposed?.version !== version) return 'this plan is not the one that was proposed last';
+  const standbys = new Map([...state.standbys].filter(([, each]) => each.version === version));
+  return { ...state, plan: state.proposed, proposed: null, refused: '', standbys };
+}
+
+function left(state: MeshState, peer: string): MeshState {
+  const members = new Map([...state.members].filter(([each]) => each !== peer));
+  const standbys = new Map([...state.standbys].filter(([each]) => each !== peer));
+  const links = state.links.filter(({ src, dst }) => src !== peer && dst !== peer);
+  return { ...state, members, links, standbys };
+}
+
+function ready(state: MeshState, command: StandbyReady): MeshState | string {
+  const { peer, version, ready } = command;
+  if (!state.members.has(peer)) return 'there is no such member';
+  if (![state.plan, state.proposed].some((each) => each?.version === version)) {
+    return 'this plan is neither active nor proposed';
+  }
+  return { ...state, standbys: new Map(state.standbys).set(peer, { version, ready }) };
 }
 
 function linkKey({ src, dst }: LinkFacts): string {
@@ -159,9 +296,7 @@ function linkKey({ src, dst }: LinkFacts): string {
 }
 
 function byEnds(a: LinkFacts, b: LinkFacts): number {
-  if (a.src !== b.src) return a.src < b.src ? -1 : 1;
-  if (a.dst !== b.dst) return a.dst < b.dst ? -1 : 1;
-  return 0;
+  return byCodePoint(a.src, b.src) || byCodePoint(a.dst, b.dst);
 }
 
 // --- wire
@@ -178,15 +313,23 @@ const snapshot = record<MeshState>('MeshState', {
   index: uint,
   model: maybe(model),
   members: table(member),
-  links: list(link),
+  links: list(link, MAX_LINKS),
   plan: maybe(plan),
   proposed: maybe(plan),
   lastVersion: uint,
   refused: text,
   protection,
+  people,
+  conversations,
+  ledger,
+  standbys: table(standby),
+  transactions,
+  signaling: addresses,
+  incarnations: table(uint),
+  skipped,
 });
 
-/** Canonical JSON of a whole state, for a member that joins. */
+/** Canonical JSON of a whole state: a snapshot, as for a member that joins. */
 export function encodeState(state: MeshState): Uint8Array<ArrayBuffer> {
   return dump(snapshot.encode(state));
 }
@@ -194,4 +337,9 @@ export function encodeState(state: MeshState): Uint8Array<ArrayBuffer> {
 /** The state in `bytes`. Raises BadCommand naming what was expected. */
 export function decodeState(bytes: Uint8Array): MeshState {
   return snapshot.decode(load(bytes), 'snapshot');
+}
+
+/** 16 hex digits, the same for equal states in both languages. */
+export function stateDigest(state: MeshState): string {
+  return checksum(encodeState(state));
 }

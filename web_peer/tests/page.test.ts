@@ -151,6 +151,9 @@ function member(peer: string, more: Partial<StateMember> = {}): StateMember {
     profile: null,
     held: [],
     reason: '',
+    headless: false,
+    durable: false,
+    incarnation: 0,
     ...more,
   };
 }

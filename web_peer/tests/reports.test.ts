@@ -97,6 +97,9 @@ describe('the card of a peer', () => {
       profile: null,
       held: [],
       reason: '',
+      headless: false,
+      durable: false,
+      incarnation: 0,
     } as const;
     const state = { ...EMPTY_STATE, members: new Map([A, B].map((peer) => [peer, { ...member, peer }])) };
     expect(delaysAmong(state, new Map([[A, REPORT]]))).toEqual([[A, B, 1.5]]);

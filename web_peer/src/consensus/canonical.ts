@@ -59,8 +59,9 @@ export function textOf(value: unknown): string {
     value instanceof Map
       ? [...(value as ReadonlyMap<string, unknown>)]
       : Object.entries(value).map(([name, held]): [string, unknown] => [snake(name), held]);
-  fields.sort(([a], [b]) => byBytes(a, b));
-  return `{${fields.map(([name, held]) => `${JSON.stringify(name)}:${textOf(held)}`).join(',')}}`;
+  const there = fields.filter(([, held]) => held !== undefined);
+  there.sort(([a], [b]) => byBytes(a, b));
+  return `{${there.map(([name, held]) => `${JSON.stringify(name)}:${textOf(held)}`).join(',')}}`;
 }
 
 /** The event that `textOf` wrote. Only for traces: it trusts what it reads. */

@@ -108,7 +108,7 @@ export interface ChangeConfig {
   readonly ctx: number;
 }
 
-/** Hand leadership to `to`. Success shows in Role; a failure in Reject, after `electionMinMs` at the latest. */
+/** Hand leadership to `to`. Ends with a role that leads no more, or with reject within `electionMinMs`. */
 export interface Transfer {
   readonly kind: 'transfer';
   readonly to: string;

@@ -23,7 +23,7 @@ import {
   packedEntries,
 } from './wire_fields';
 
-export { configBytes, parseConfig } from './wire_fields';
+export { configBytes, MAX_ENTRIES, MAX_SERVERS, parseConfig } from './wire_fields';
 
 export const MAX_SNAPSHOT_BYTES = 2 ** 28;
 export const MAX_MESSAGE_BYTES = 2 ** 22;

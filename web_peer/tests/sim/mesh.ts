@@ -164,6 +164,9 @@ export class Mesh {
       profile: null,
       held,
       reason: '',
+      headless: false,
+      durable: false,
+      incarnation: 0,
     };
   }
 
