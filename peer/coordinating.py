@@ -195,7 +195,7 @@ class Coordinating:
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
         """Fixes the borders of stages by hand, or hands them back to the planner. Raises BadCommand."""
-        self._core.set_cuts(cuts)
+        self._publish(self._core.set_cuts(cuts))
         self._plan_if_wanted()
 
     def answer(self, peer: str, method: str, body: Body) -> Body:

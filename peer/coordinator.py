@@ -32,6 +32,7 @@ from peer.mesh_state import (
     planner_link,
     planner_profile,
 )
+from peer.mesh_upkeep import CutsFixed
 from peer.repair_order import chained, priority_stages, waves
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
@@ -77,19 +78,20 @@ class Coordinator:
     ) -> None:
         self.me = me
         self.state = state or MeshState()
+        if cuts is not None:
+            self.state = replace(self.state, cuts=cuts)
         self._units = tuple(units)
-        self._cuts = cuts  # unit borders fixed by hand; stages go to peers in the order they joined
         self._planned_key = ""
         self._joined = [*self.state.members]  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
         self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 
-    def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
+    def set_cuts(self, cuts: tuple[int, ...] | None) -> list[Command]:
         """Fixes the borders by hand, or with None hands them back to the planner. Raises BadCommand on bad borders."""
         if cuts is not None:
             check_cuts(cuts, len(self._units))
-        self._cuts = cuts
         self._planned_key = ""
+        return self.submit(CutsFixed(cuts)) if cuts != self.state.cuts else []
 
     def told(self, sender: str, command: MemberMeasured | UnitsHeld) -> Command | None:
         """What `sender` says of itself as it may enter the log; None when the log has it already.
@@ -190,7 +192,7 @@ class Coordinator:
             return None  # nobody has measured yet; the founder will
         lost = self._lost()
         known = [(member.peer, member.profile) for member in ready]
-        key = repr((model, self._cuts, self.state.protection, bool(lost), known))
+        key = repr((model, self.state.cuts, self.state.protection, bool(lost), known))
         if key == self._planned_key:
             return None
         self._planned_key = key
@@ -199,14 +201,14 @@ class Coordinator:
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""
-        if self._cuts is None:
+        if self.state.cuts is None:
             return None
-        borders = (0, *self._cuts, len(self._units))
+        borders = (0, *self.state.cuts, len(self._units))
         here = {profile.peer for profile in request.peers}
         present = [peer for peer in self._joined if peer in here]
         wanted = len(borders) - 1
         if len(present) < wanted:
-            return Infeasible(f"the cuts {list(self._cuts)} need {wanted} peers, here: {len(present)}")
+            return Infeasible(f"the cuts {list(self.state.cuts)} need {wanted} peers, here: {len(present)}")
         profile = profiles(request)
         spans = list(pairwise(borders))
         now = {(s.first, s.stop): s.primary for s in self.state.plan.stages} if self.state.plan else {}
@@ -221,9 +223,9 @@ class Coordinator:
             stages = with_standbys(request, bare, prefer=self._held())
             found = evaluate(request, stages)
         except RequestError as error:
-            return Infeasible(f"the cuts {list(self._cuts)} cannot be served: {error}")
+            return Infeasible(f"the cuts {list(self.state.cuts)} cannot be served: {error}")
         why = (
-            f"The borders {list(self._cuts)} were fixed by hand; stages go to peers in the order they joined.",
+            f"The borders {list(self.state.cuts)} were fixed by hand; stages go to peers in the order they joined.",
         )
         return Plan(stages, request.objective, found.decode_s, found.tokens_per_s, found.bottleneck_s, why)
 
@@ -266,7 +268,7 @@ class Coordinator:
         same = [(s.first, s.stop, s.primary) for s in fresh.stages] == [
             (s.first, s.stop, s.primary) for s in serving.stages
         ]
-        if self._cuts is not None:
+        if self.state.cuts is not None:
             return same
         try:
             present = evaluate(request, tuple(Stage(s.first, s.stop, s.primary) for s in serving.stages))
@@ -287,7 +289,7 @@ class Coordinator:
             return None
         request = plan_request(state, self._units, self._silent())
         found = replan_held(request, self._held(), self._lost())
-        if found is None or (self._cuts is not None and _borders(found) != self._cuts):
+        if found is None or (self.state.cuts is not None and _borders(found) != self.state.cuts):
             return None
         if state.protection.strategy == "parallel":  # new standbys load while the old ones serve
             stages = with_standbys(request, found.stages, prefer=self._held())

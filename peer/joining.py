@@ -195,7 +195,7 @@ async def found(
             try:
                 mesh.know(manifest)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
-                _coordinates(mesh, founding.mesh.cuts)
+                _coordinates(mesh)
                 _meets(mesh)
                 mesh.log = LogKeeping(mesh_key.id, node.me, None)
                 _take_part(mesh, mesh.log.found(MeshState()))
@@ -214,6 +214,7 @@ async def found(
                         founding.mesh.objective,
                     )
                 )
+                node.coordinating.set_cuts(founding.mesh.cuts)
                 node.coordinating.protect(founding.mesh.protection)
                 node.coordinating.submit(SignalingListed((founding.public_url or url,)))
                 lends = options.memory_bytes > 0
@@ -295,7 +296,7 @@ async def join(
             await fetcher.blobs([manifest.tokenizer])
             times: UnitTimes | None = None
             if compute:
-                _coordinates(mesh, None)
+                _coordinates(mesh)
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
                 mesh.journal = await Journal.open(
@@ -332,7 +333,7 @@ async def _register_kept(client: SignalingClient, kept: tuple[KeptInvite, ...], 
         await client.withdraw(*withdrawn)
 
 
-def _coordinates(mesh: Mesh, cuts: tuple[int, ...] | None) -> None:
+def _coordinates(mesh: Mesh) -> None:
     """From here on this peer coordinates whenever it leads: it knows the model."""
     node, client, manifest = mesh.node, mesh.client, mesh.manifest
     assert manifest is not None
@@ -341,7 +342,7 @@ def _coordinates(mesh: Mesh, cuts: tuple[int, ...] | None) -> None:
     def coordinate(state: MeshState) -> Coordinating:
         assert node.replica is not None
         return Coordinating(
-            Coordinator(node.me, units, cuts, state),
+            Coordinator(node.me, units, None, state),
             node.replica,
             lambda peer: peer == node.me or _may_compute(client, peer),
             Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),

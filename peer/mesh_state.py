@@ -70,6 +70,7 @@ from peer.mesh_people import (
     people_codec,
 )
 from peer.mesh_upkeep import (
+    CutsFixed,
     SignalingListed,
     Skipped,
     Standby,
@@ -79,6 +80,7 @@ from peer.mesh_upkeep import (
     TransactionEnded,
     addresses,
     begun,
+    cuts,
     ended,
     seen,
     skip,
@@ -158,6 +160,7 @@ class MeshState:
     standbys: Mapping[str, Standby] = field(default_factory=dict)
     transactions: tuple[Transaction, ...] = ()
     signaling: tuple[str, ...] = ()  # addresses where peers meet, the best first
+    cuts: tuple[int, ...] | None = None  # borders of stages fixed by hand; None: the planner decides
     incarnations: Mapping[str, int] = field(default_factory=dict)  # the highest, also of peers that left
     skipped: Skipped = field(default_factory=Skipped)
 
@@ -260,6 +263,8 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             )
         case SignalingListed():
             return replace(state, signaling=command.addresses)
+        case CutsFixed():
+            return replace(state, cuts=command.cuts)
         case UnknownCommand():
             return replace(state, skipped=skip(state.skipped, command.body))
         case _:
@@ -413,6 +418,7 @@ _state: Final = record(
         "standbys": table(standby_codec),
         "transactions": transactions_codec,
         "signaling": addresses,
+        "cuts": cuts,
         "incarnations": table(uint),
         "skipped": skipped_codec,
     },

@@ -101,7 +101,14 @@ class SignalingListed:
     addresses: tuple[str, ...]
 
 
-UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed
+@dataclass(frozen=True, slots=True)
+class CutsFixed:
+    """The borders of stages, fixed by hand; None: the planner decides."""
+
+    cuts: tuple[int, ...] | None
+
+
+UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed | CutsFixed
 
 
 def begun(transactions: tuple[Transaction, ...], command: TransactionBegun) -> tuple[Transaction, ...] | str:
@@ -160,6 +167,7 @@ _id: Final = matching("[0-9A-Za-z_.:-]{1,64}", "an id of 1 to 64 letters, digits
 _session: Final = matching("([0-9a-f]{32})?", "a session of 16 bytes in hex, or nothing")
 _address: Final = matching("https?://[0-9A-Za-z_.:/~%\\[\\]-]{1,256}", "an address such as https://host:8443")
 addresses: Final = listed(_address, MAX_ADDRESSES)
+cuts: Final = maybe(listed(uint))
 _ready: Final[Fields] = {"version": uint, "ready": listed(span)}
 _transaction: Final[Fields] = {
     "id": _id,
@@ -197,4 +205,5 @@ UPKEEP_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
         TransactionEnded, {"id": _id, "state": one_of("committed", "rolled-back"), "reason": text}
     ),
     SignalingListed: record(SignalingListed, {"addresses": addresses}),
+    CutsFixed: record(CutsFixed, {"cuts": cuts}),
 }

@@ -42,7 +42,7 @@ from peer.mesh_state import (
     refusal,
     state_digest,
 )
-from peer.mesh_upkeep import SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
 
 PATH = beside(__file__, "mesh_facts.json")
 SEED = 20261128
@@ -194,6 +194,9 @@ UPKEEP: tuple[Command, ...] = (
     MemberJoined("pb", "box", True, False, True, 3),
     SignalingListed(("https://one.example:8443", "http://[::1]:8080/base")),
     SignalingListed(()),
+    CutsFixed((3, 9)),
+    CutsFixed(()),
+    CutsFixed(None),
     SignalingListed(("http://127.0.0.1:8080",)),
     TransactionBegun("t1", "pa", "load", (0, 3), "", "", 10),
     TransactionBegun("t1", "pb", "unload", (0, 3), "", "", 11),
@@ -517,6 +520,10 @@ def states() -> Iterator[tuple[str, str]]:
         TransactionBegun("t1", "pa", "load", (0, 3), "", "", 10),
     )
     yield "good", json.dumps(body)
+    yield "without cuts", changed(body, "cuts", GONE)
+    yield "a map for cuts", changed(body, "cuts", {})
+    yield "good, cuts", changed(body, "cuts", [1, 2])
+    yield "a negative cut", changed(body, "cuts", [-1])
     later = ("people", "conversations", "ledger", "standbys", "transactions", "signaling", "incarnations")
     for name in (*later, "skipped"):
         yield f"without {name}", changed(body, name, GONE)

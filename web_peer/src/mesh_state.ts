@@ -44,6 +44,7 @@ import { govern, NOBODY, type People, people } from './mesh_people';
 import {
   addresses,
   begun,
+  cuts,
   ended,
   NOTHING_SKIPPED,
   seen,
@@ -98,6 +99,7 @@ export interface MeshState {
   readonly standbys: ReadonlyMap<string, Standby>;
   readonly transactions: readonly Transaction[];
   readonly signaling: readonly string[]; // addresses where peers meet, the best first
+  readonly cuts: readonly number[] | null; // borders of stages fixed by hand; null: the planner decides
   readonly incarnations: ReadonlyMap<string, number>; // the highest, also of peers that left
   readonly skipped: Skipped;
 }
@@ -119,6 +121,7 @@ export const EMPTY_STATE: MeshState = {
   standbys: new Map(),
   transactions: [],
   signaling: [],
+  cuts: null,
   incarnations: new Map(),
   skipped: NOTHING_SKIPPED,
 };
@@ -212,6 +215,8 @@ function changed(state: MeshState, command: Command): MeshState | string {
       return having(state, 'transactions', ended(state.transactions, command));
     case 'SignalingListed':
       return { ...state, signaling: command.addresses };
+    case 'CutsFixed':
+      return { ...state, cuts: command.cuts };
     case 'Unknown':
       return { ...state, skipped: skip(state.skipped, command.body) };
     default:
@@ -325,6 +330,7 @@ const snapshot = record<MeshState>('MeshState', {
   standbys: table(standby),
   transactions,
   signaling: addresses,
+  cuts,
   incarnations: table(uint),
   skipped,
 });

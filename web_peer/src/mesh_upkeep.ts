@@ -82,7 +82,13 @@ export interface SignalingListed {
   readonly addresses: readonly string[];
 }
 
-export type UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed;
+/** The borders of stages, fixed by hand; null: the planner decides. */
+export interface CutsFixed {
+  readonly kind: 'CutsFixed';
+  readonly cuts: readonly number[] | null;
+}
+
+export type UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed | CutsFixed;
 
 /** The transactions with that one, or why it changes nothing. */
 export function begun(
@@ -142,6 +148,7 @@ function bytesOf(kept: readonly string[]): number {
 const id = matching(/^[0-9A-Za-z_.:-]{1,64}$/, 'an id of 1 to 64 letters, digits and _.:-');
 const address = matching(/^https?:\/\/[0-9A-Za-z_.:/~%[\]-]{1,256}$/, 'an address such as https://host:8443');
 export const addresses = list(address, MAX_ADDRESSES);
+export const cuts = maybe(list(uint));
 const readyFields = { version: uint, ready: list(span) };
 const transactionFields = {
   id,
@@ -196,4 +203,5 @@ export const UPKEEP_COMMANDS: {
     { kind: 'TransactionEnded' },
   ),
   SignalingListed: record<SignalingListed>('SignalingListed', { addresses }, { kind: 'SignalingListed' }),
+  CutsFixed: record<CutsFixed>('CutsFixed', { cuts }, { kind: 'CutsFixed' }),
 };
