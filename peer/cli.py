@@ -125,6 +125,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.members import signaling
 
             return asyncio.run(signaling(args))
+        case "recover":
+            from peer.commands.members import run_recover
+
+            return run_recover(args)
         case "invite":
             from peer.commands.invite import invite
 
@@ -203,6 +207,12 @@ def parser() -> argparse.ArgumentParser:
     meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
     _state(meeting)
+    again = command("recover", "go on without voters that are gone for good")
+    again.add_argument(
+        "mesh", metavar="MESH", nargs="?", default="", help="its id or a link [the only one here]"
+    )
+    again.add_argument("--yes", action="store_true", help="without asking")
+    _state(again)
     invite = command("invite", "another link to the mesh that shoal serve --keep keeps here")
     what = invite.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="show the invites, without their secrets")

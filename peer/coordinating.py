@@ -336,12 +336,16 @@ class Coordinating:
         if not known and (not fresh or incarnation <= max(place, state.incarnations.get(peer, 0))):
             raise BeginAnew("this log is of a life of this peer that is over; join again with an empty one")
         joined = MemberJoined(peer, name, compute, bool(headless), bool(durable), incarnation)
-        if member is None or (member.name, member.compute, member.incarnation) != (
+        if member is None or member != Member(
+            peer,
             name,
             compute,
-            incarnation,
+            "joining",
+            headless=joined.headless,
+            durable=joined.durable,
+            incarnation=incarnation,
         ):
-            self.submit(joined)
+            self.submit(joined)  # what it measured and held was of a process that may have ended
         self.tend()
         return {}
 

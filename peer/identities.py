@@ -92,6 +92,11 @@ def kept_identity(state: Path, mesh: str) -> Iterator[KeptIdentity]:
         os.close(fd)
 
 
+def identity_in(path: Path, mesh: str) -> Identity:
+    """The key that is kept in that file. Raises StateUnusable."""
+    return identity_from_seed(_read(path, mesh)[0])
+
+
 def _first(folder: Path, own: Path, mesh: str) -> KeptIdentity | None:
     """Who the first process of this machine is in the mesh; None for itself. It is only read, never kept."""
     first = folder / "0.json"

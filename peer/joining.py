@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from peer import VERSION
 from peer.connection import Engine
-from peer.consensus.errors import BadBoot
-from peer.coordinating import Coordinating
-from peer.coordinator import Coordinator, check_cuts
+from peer.coordinator import check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
-from peer.errors import BadCommand, BeginAnew, CannotServe, ConnectFailed, NotAdmitted, PeerError
+from peer.entering import asking_in, coordinates, enter, meets, rejoining
+from peer.errors import BadCommand, CannotServe, ConnectFailed
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away, viewer
@@ -32,12 +31,11 @@ from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_state import MeshState, ModelChosen
-from peer.mesh_upkeep import SignalingListed
+from peer.mesh_upkeep import MAX_ADDRESSES, SignalingListed
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
 from peer.protection import check_protection
-from peer.replica import Beginning, Replica
 from peer.signaling_client import (
     ClientSettings,
     ClientState,
@@ -45,7 +43,6 @@ from peer.signaling_client import (
     SignalingClient,
     SignalingEvents,
 )
-from peer.suspicion import Reach
 from peer.transaction_store import Journal
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
@@ -58,16 +55,9 @@ from signaling.presence import SignalKind
 from signaling.server import ServerOptions, own_certificate, serve
 
 SOMEBODY_WAIT_S: Final = 10.0  # a link to a mesh of which nobody is there must say so soon
-TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
-STATE_WAIT_S: Final = 10.0
 FOUNDED_WAIT_S: Final = 10.0
-STAGGER_S: Final = 0.5  # between members that are asked who leads: the first may be frozen
+OTHERS_WAIT_S: Final = 20.0  # peers look for a signaling server at least every 15 s
 CONNECTION_ID_BYTES: Final = 16
-LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
-MOST_PATIENCE_S: Final = 1.0
-
-
-_LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +154,17 @@ def plan_bytes(request: bytes) -> bytes:
 
 @asynccontextmanager
 async def found(
-    founding: Founding, options: PeerOptions, store: Store, mesh_key: Identity, report: Report = silent
+    founding: Founding,
+    options: PeerOptions,
+    store: Store,
+    mesh_key: Identity,
+    report: Report = silent,
+    kept: KeptIdentity | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Signaling server, founding peer and coordinator in this process. `mesh.link` invites others.
+    """Signaling server and founding peer in this process. `mesh.link` invites others.
 
-    With `options.memory_bytes` 0 the founder lends nothing: it introduces, coordinates and asks.
+    With `options.memory_bytes` 0 the founder lends nothing: it introduces and asks. `kept`: who it is, when it comes
+    back or means to; then it goes on with the log that it kept, or with those who kept it meanwhile.
 
     Raises PortInUse, NotInStore, CannotServe, BadCommand.
     """
@@ -178,7 +174,7 @@ async def found(
         check_cuts(founding.mesh.cuts, len(units))
     _check_context(manifest, founding.mesh.context)
     check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
-    identity = thrown_away().identity
+    own = kept or thrown_away()
     door = _Door()
     async with AsyncExitStack() as stack:
         if founding.meet is None:
@@ -186,7 +182,7 @@ async def found(
             report(Phase(f"listening on {url}", 0, 0))
         else:
             url = founding.meet
-        credentials = Credentials.founder(mesh_key, identity, options.name)
+        credentials = Credentials.founder(mesh_key, own.identity, options.name)
         tls = founding.server.tls
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
         async with SignalingClient(url, credentials, door.events(), settings) as client:
@@ -195,30 +191,16 @@ async def found(
             try:
                 mesh.know(manifest)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
-                _coordinates(mesh)
-                _meets(mesh)
-                mesh.log = LogKeeping(mesh_key.id, node.me, None)
-                _take_part(mesh, mesh.log.found(MeshState()))
-                if not await node.until_leads(FOUNDED_WAIT_S):
-                    raise CannotServe(
-                        "this peer could not begin the log of its mesh; look at its state folder"
-                    )
-                assert node.coordinating is not None
-                node.coordinating.submit(
-                    ModelChosen(
-                        founding.model_id,
-                        manifest.name,
-                        len(units),
-                        founding.mesh.context,
-                        founding.mesh.sessions,
-                        founding.mesh.objective,
-                    )
-                )
-                node.coordinating.set_cuts(founding.mesh.cuts)
-                node.coordinating.protect(founding.mesh.protection)
-                node.coordinating.submit(SignalingListed((founding.public_url or url,)))
+                coordinates(mesh)
+                meets(mesh)
+                mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
+                await _register_kept(client, founding.kept, mesh_key)
                 lends = options.memory_bytes > 0
-                await node.line.ask("join", _joining(mesh, options, lends))
+                if await _begins(mesh):
+                    await _promise(mesh, founding, founding.public_url or url)
+                    await node.line.ask("join", asking_in(mesh, options, lends))
+                else:
+                    await _come_back(mesh, options, lends)
                 times: UnitTimes | None = None
                 if lends:
                     report(Phase("measure this machine", 0, 0))
@@ -226,7 +208,6 @@ async def found(
                         measure_units, manifest, options.provider, options.threads
                     )
                     mesh.compute(options, Fetcher(store, url))
-                await _register_kept(client, founding.kept, mesh_key)
                 address = founding.public_url or url
                 if founding.shown is not None:
                     mesh.link = founding.shown.link(address)
@@ -240,7 +221,7 @@ async def found(
                     )
                 if times is not None:
                     await node.tell_coordinator("measured", await mesh.measured(options, times))
-                mesh.watch_coordinator(_rejoining(mesh, options, times))
+                mesh.watch_coordinator(rejoining(mesh, options, times))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():
@@ -287,8 +268,8 @@ async def join(
             )
             mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
             node.patient = not compute
-            _meets(mesh)
-            await _enter(mesh, options, compute, SOMEBODY_WAIT_S)
+            meets(mesh)
+            await enter(mesh, options, compute, SOMEBODY_WAIT_S)
             model = node.state.model
             assert model is not None
             manifest = await fetcher.manifest(model.model)
@@ -296,7 +277,7 @@ async def join(
             await fetcher.blobs([manifest.tokenizer])
             times: UnitTimes | None = None
             if compute:
-                _coordinates(mesh)
+                coordinates(mesh)
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
                 mesh.journal = await Journal.open(
@@ -305,13 +286,63 @@ async def join(
                 mesh.compute(options, fetcher)
                 await mesh.held_again()
                 await node.tell_coordinator("measured", await mesh.measured(options, times))
-            mesh.watch_coordinator(_rejoining(mesh, options, times))
+            mesh.watch_coordinator(rejoining(mesh, options, times))
             yield mesh
         finally:
             if not mesh.ended.is_set():
                 await mesh.leave("left")
             else:
                 await mesh.close("left")
+
+
+async def _begins(mesh: Mesh) -> bool:
+    """Whether this peer leads: it begins the mesh, or was the only one to vote in it when it was here last."""
+    kept, node = mesh.log, mesh.node
+    assert kept is not None
+    epochs = await asyncio.to_thread(kept.epochs)
+    begin = await asyncio.to_thread(kept.open, epochs[-1]) if epochs else kept.found(MeshState())
+    mesh.take_part(begin)
+    assert node.replica is not None
+    if node.replica.config.voters != (node.me,):
+        return False
+    if not await node.until_leads(FOUNDED_WAIT_S):
+        raise CannotServe("this peer could not begin the log of its mesh; look at its state folder")
+    return True
+
+
+async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
+    """What the founder decides goes into the log, as far as it is not there."""
+    manifest, coordinating = mesh.manifest, mesh.node.coordinating
+    assert manifest is not None
+    assert coordinating is not None
+    wishes = founding.mesh
+    model = ModelChosen(
+        founding.model_id,
+        manifest.name,
+        len(manifest.planner_units()),
+        wishes.context,
+        wishes.sessions,
+        wishes.objective,
+    )
+    if model != coordinating.state.model:
+        coordinating.submit(model)
+    coordinating.set_cuts(wishes.cuts)
+    coordinating.protect(wishes.protection)
+    if coordinating.state.signaling[:1] != (address,):
+        others = (other for other in coordinating.state.signaling if other != address)
+        coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))
+
+
+async def _come_back(mesh: Mesh, options: PeerOptions, lends: bool) -> None:
+    """Others voted as well when this peer was here last, or kept the mesh without it. Raises CannotServe."""
+    mesh.report(Phase("this mesh is kept by others as well: looking for them", 0, 0))
+    try:
+        await enter(mesh, options, lends, OTHERS_WAIT_S)
+    except ConnectFailed as error:
+        raise CannotServe(
+            f"others keep this mesh as well, and too few of them are here ({error}): start one of them, or, if they "
+            "are gone for good, run shoal recover to go on from what this peer knows"
+        ) from error
 
 
 def _check_context(manifest: Manifest, context: int) -> None:
@@ -331,173 +362,3 @@ async def _register_kept(client: SignalingClient, kept: tuple[KeptInvite, ...], 
     withdrawn = [make_revocation(mesh_key, invite.grant.key) for invite in kept if invite.revoked]
     if withdrawn:
         await client.withdraw(*withdrawn)
-
-
-def _coordinates(mesh: Mesh) -> None:
-    """From here on this peer coordinates whenever it leads: it knows the model."""
-    node, client, manifest = mesh.node, mesh.client, mesh.manifest
-    assert manifest is not None
-    units = manifest.planner_units()
-
-    def coordinate(state: MeshState) -> Coordinating:
-        assert node.replica is not None
-        return Coordinating(
-            Coordinator(node.me, units, None, state),
-            node.replica,
-            lambda peer: peer == node.me or _may_compute(client, peer),
-            Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
-            node.coordinate_again,
-            node.is_connected,
-        )
-
-    node.coordinate = coordinate
-    node.log_known()
-
-
-def _meets(mesh: Mesh) -> None:
-    """Follows the addresses in the log where the mesh meets."""
-    mesh.node.on_state.append(lambda: mesh.client.also(mesh.node.state.signaling))
-
-
-def _take_part(mesh: Mesh, begin: Beginning) -> None:
-    """Starts this peer's copy of the log."""
-    assert mesh.log is not None
-    node = mesh.node
-    store = mesh.log.store if mesh.log.durable else None
-    node.keep_log(Replica(begin, store, node.send_message, node))
-
-
-def _joining(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, object]:
-    replica, kept = mesh.node.replica, mesh.log
-    assert replica is not None
-    assert kept is not None
-    return {
-        "name": options.name,
-        "compute": compute,
-        "protocol": PROTOCOL_VERSION,
-        "incarnation": replica.begin.incarnation,
-        "fresh": replica.fresh,
-        "epoch": replica.begin.epoch,
-        "headless": not mesh.node.patient,
-        "durable": kept.durable,
-    }
-
-
-def _rejoining(mesh: Mesh, options: PeerOptions, times: UnitTimes | None) -> Callable[[], Awaitable[None]]:
-    """One try to be a whole member again."""
-
-    async def rejoin() -> None:
-        compute = times is not None
-        await _enter(mesh, options, compute, TRY_S)
-        if times is not None:
-            await mesh.node.tell_coordinator("measured", await mesh.measured(options, times))
-            if mesh.holding is not None:
-                mesh.holding.forget_report()
-
-    return rejoin
-
-
-async def _enter(mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float) -> None:
-    """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader."""
-    node, kept = mesh.node, mesh.log
-    assert kept is not None
-    leader, epoch = await _who_leads(mesh, wait_s)
-    for _ in range(2):
-        await _with_epoch(mesh, epoch)
-        assert node.replica is not None
-        node.replica.trusted = leader
-        try:
-            await node.line.ask("join", _joining(mesh, options, compute), wait_s, leader)
-            break
-        except BeginAnew:
-            await node.leave_log()
-            _take_part(mesh, await asyncio.to_thread(kept.anew, epoch))
-    if not await node.until(lambda state: state.model is not None and node.me in state.members, STATE_WAIT_S):
-        raise NotAdmitted("this peer was let in but got no state of the mesh; try again")
-
-
-async def _with_epoch(mesh: Mesh, epoch: int) -> None:
-    """Has this peer's log of `epoch`; that of another one is void."""
-    node, kept = mesh.node, mesh.log
-    assert kept is not None
-    if node.replica is not None and node.replica.begin.epoch == epoch:
-        return
-    await node.leave_log()
-    known = kept.epochs()
-    begin = await asyncio.to_thread(kept.open if known in ([], [epoch]) else kept.anew, epoch)
-    try:
-        _take_part(mesh, begin)
-    except BadBoot:
-        await node.leave_log()
-        _take_part(mesh, await asyncio.to_thread(kept.anew, epoch))
-
-
-async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
-    """The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time."""
-    node, client = mesh.node, mesh.client
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_s
-    asking: dict[str, asyncio.Task[tuple[str, int]]] = {}
-    mine = node.replica.begin.epoch if node.replica is not None else 0
-    try:
-        while True:
-            present = client.members()
-            for peer in sorted(present, key=lambda peer: (_LIKELY.index(present[peer].role), peer)):
-                if peer not in asking:
-                    asking[peer] = asyncio.ensure_future(_ask_who_leads(node, peer))
-                    break
-            if asking:
-                await asyncio.wait(asking.values(), timeout=STAGGER_S, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(0.1)
-            for peer, task in list(asking.items()):
-                if not task.done():
-                    continue
-                error = task.exception()
-                if error is None and task.result()[0] and task.result()[1] >= mine:
-                    return task.result()
-                if error is not None and not isinstance(error, PeerError | TimeoutError):
-                    raise error
-                del asking[peer]
-                asking[peer] = asyncio.ensure_future(_ask_again(node, peer))
-            if loop.time() > deadline:
-                if not present:
-                    raise ConnectFailed(
-                        f"nobody of this mesh has been there for {wait_s:.0f} s; ask whoever sent the link"
-                    )
-                raise ConnectFailed(
-                    "nobody coordinates this mesh now: too few of its voters are there; try again"
-                )
-    finally:
-        for task in asking.values():
-            task.cancel()
-        await asyncio.gather(*asking.values(), return_exceptions=True)
-
-
-async def _ask_again(node: Node, peer: str) -> tuple[str, int]:
-    await asyncio.sleep(STAGGER_S)
-    return await _ask_who_leads(node, peer)
-
-
-async def _ask_who_leads(node: Node, peer: str) -> tuple[str, int]:
-    await node.dialer.dial(peer)
-    said = await node.calls.call(peer, "leader", {})
-    leader, epoch = said.get("leader"), said.get("epoch")
-    if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
-        raise BadCommand("leader: expected a peer and an epoch")
-    return (leader if epoch else "", epoch)
-
-
-async def _answers(node: Node, peer: str, times: float) -> bool:
-    """Whether `peer` answers within so many times what its link usually takes, with room for a busy machine."""
-    connection = node.dialer.connection(peer)
-    if connection is None:
-        return False
-    rtt_s = connection.rtt_s
-    patience_s = MOST_PATIENCE_S if rtt_s is None else min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rtt_s)
-    return await node.prober.answers(peer, times * patience_s)
-
-
-def _may_compute(client: SignalingClient, peer: str) -> bool:
-    presence = client.members().get(peer)
-    return presence is not None and presence.role is not Role.GUEST

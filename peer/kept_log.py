@@ -33,17 +33,17 @@ class LogKeeping:
     def __init__(self, mesh: str, me: str, beside: Path | None) -> None:
         self.mesh = mesh
         self.me = me
-        self._beside = beside
+        self.beside = beside
         self.store: FileStore | MemoryStore | None = None  # the one in use
         self._incarnation = 0  # the last that was used
 
     @property
     def durable(self) -> bool:
-        return self._beside is not None
+        return self.beside is not None
 
     def epochs(self) -> list[int]:
         """Of which something is kept, rising."""
-        beside = self._beside
+        beside = self.beside
         if beside is None or not beside.parent.is_dir():
             return []
         found = (_NAME.fullmatch(path.name) for path in beside.parent.iterdir())
@@ -52,7 +52,7 @@ class LogKeeping:
     def open(self, epoch: int) -> Beginning:
         """What is kept of that epoch; a new life where nothing is or it is damaged. Raises StateUnusable."""
         self.close()
-        if self._beside is None:
+        if self.beside is None:
             return self._begin(epoch, MemoryStore())
         try:
             return self._begin(epoch, FileStore(Folder(self._folder(epoch))))
@@ -114,8 +114,8 @@ class LogKeeping:
         )
 
     def _folder(self, epoch: int) -> Path:
-        assert self._beside is not None
-        return self._beside.with_name(f"{self._beside.name}-log-{epoch}")
+        assert self.beside is not None
+        return self.beside.with_name(f"{self.beside.name}-log-{epoch}")
 
     def _throw_away(self, epoch: int) -> None:
         folder = self._folder(epoch)

@@ -12,13 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 
 from peer import VERSION
 from peer.asking import Conversation
-from peer.breakers import State
 from peer.calls import Body
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
@@ -31,7 +31,10 @@ from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.pieces import Pieces
+from peer.recovering import answered, requested
 from peer.repair_order import load_order
+from peer.replica import Beginning, Replica
+from peer.reports import MAX_REPORTED, checked_report, whole
 from peer.returning import Away, Returning
 from peer.seats import Run_
 from peer.serving import Room, Serving
@@ -49,16 +52,11 @@ LEAVE_WITHIN_S: Final = (
     5.0  # a polite leave waits this long for another leader, and for answers to move elsewhere
 )
 TOLD_WITHIN_S: Final = 2.5  # a goodbye that nobody takes is found out by the others
+BREATH_S: Final = 0.7  # without a coordinator, before anybody is told
+RECOVER_WITHIN_S: Final = 10.0
 HAND_OVER_S: Final = 3.0  # for one peer to become leader
 SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
-MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
-MAX_SHOWN: Final = 128  # characters of what a member calls itself
-_COUNTS: Final = (
-    *("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes"),
-    *("sessions", "active", "steps", "tokens", "tokens_per_s_milli"),
-)
-_MORE_COUNTS: Final = ("tasks", "replayed_bytes")  # that not every kind of peer has
 CLOSED: Final = "the last peer that kept the mesh left"
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
 
@@ -102,6 +100,8 @@ class Mesh:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: Returning | None = None
         self._searching = False
+        self._found = asyncio.Event()  # something changed that a search may end with
+        self.breath_s = BREATH_S
         self._led_by = ""  # who coordinated when this peer was last a whole member
         self.log: LogKeeping | None = None
         self.leaving = False
@@ -328,7 +328,7 @@ class Mesh:
                 await self.node.dialer.dial(peer)
                 there = await self.node.prober.measure(peer)
                 back = await self.node.calls.call(peer, "measure_link", {})
-                rtt_us, bytes_per_s = _whole(back, "rtt_us"), _whole(back, "bytes_per_s")
+                rtt_us, bytes_per_s = whole(back, "rtt_us"), whole(back, "bytes_per_s")
             except (PeerError, TimeoutError) as error:
                 log.info("no link to %s: %s", peer[:8], error)
                 continue
@@ -360,14 +360,47 @@ class Mesh:
                 self._look_for_mesh()
 
         self._returning = Returning(self._missing, rejoin, self._away_changed)
+        if self.log is not None and self.log.beside is not None:
+            self._start(self._recover_when_asked(self.log.beside, rejoin))
         self.node.on_gone.append(gone)
         self.node.on_role.append(self._look_for_mesh)
         self.node.on_state.append(self._look_for_mesh)
+
+    def take_part(self, begin: Beginning) -> None:
+        """Starts this peer's copy of the log. Raises BadBoot."""
+        assert self.log is not None
+        store = self.log.store if self.log.durable else None
+        self.node.keep_log(Replica(begin, store, self.node.send_message, self.node))
+
+    async def recover(self, rejoin: Callable[[], Awaitable[None]]) -> int:
+        """Begins the next epoch from what this peer knows; its number. Raises BadCommand, StateUnusable."""
+        node, replica, kept = self.node, self.node.replica, self.log
+        if replica is None or kept is None or self._missing(0) is None:
+            raise BadCommand("nothing was changed: somebody coordinates this mesh")
+        state, epoch = replica.state, replica.epoch + 1
+        await node.leave_log()
+        self.take_part(await asyncio.to_thread(kept.found, state, epoch))
+        await node.until_leads(RECOVER_WITHIN_S)
+        await rejoin()
+        return epoch
+
+    async def _recover_when_asked(self, beside: Path, rejoin: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await requested(beside)
+            try:
+                epoch = await self.recover(rejoin)
+            except PeerError as error:
+                text = str(error)
+            else:
+                text = f"epoch {epoch} of the mesh has begun here; the others join it as they come back"
+                self.report(Phase(text, 0, 0))
+            await asyncio.to_thread(answered, beside, text)
 
     def _look_for_mesh(self) -> None:
         if self._returning is None or self.ended.is_set() or self.leaving:
             return
         if self._searching:
+            self._found.set()
             if self._missing(0) is None:
                 self._returning.try_now()
         elif self._missing(0) is not None:
@@ -376,9 +409,18 @@ class Mesh:
 
     async def _search(self, returning: Returning) -> None:
         try:
+            await self._hold_breath()
             await returning.search()
         finally:
             self._searching = False
+
+    async def _hold_breath(self) -> None:
+        """Leadership that is handed over is back in a moment: nobody need hear of it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.breath_s):
+                while self._missing(0) is not None:
+                    self._found.clear()
+                    await self._found.wait()
 
     def _missing(self, attempt: int) -> Away | None:
         """What this peer lacks to be a whole member: somebody who leads, a way there, its place among the members."""
@@ -441,6 +483,7 @@ class Mesh:
             "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
             "tasks": len(asyncio.all_tasks()),
             "replayed_bytes": core.replayed_bytes,
+            **self._log_counts(),
             "log_bytes": core.log_bytes,
             "taken_over": core.taken_over,
             "breakers": self._breakers(),
@@ -451,6 +494,13 @@ class Mesh:
             },
         }
 
+    def _log_counts(self) -> dict[str, int]:
+        replica = self.node.replica
+        if replica is None:
+            return {}
+        status = replica.status()
+        return {"term": status.term, "commit": status.commit, "applied": status.applied}
+
     def _breakers(self) -> list[list[str]]:
         """Whom this peer leaves alone: peers, and links as "src>dst", with the state of each breaker."""
         now = int(time.monotonic() * 1000)
@@ -460,7 +510,7 @@ class Mesh:
 
     async def _kv_digest(self, peer: str, body: Body) -> Body:
         """What this peer caches of a session at positions [first, stop), for the session's asker only."""
-        first, stop = _whole(body, "first"), _whole(body, "stop")
+        first, stop = whole(body, "first"), whole(body, "stop")
         try:
             session = bytes.fromhex(str(body.get("session")))
         except ValueError:
@@ -496,41 +546,6 @@ class Mesh:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of this member failed", exc_info=error)
             self.end(f"a defect, please report it: {type(error).__name__}: {error}")
-
-
-def _whole(body: Body, name: str) -> int:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
-    return value
-
-
-def checked_report(body: Body) -> Body:
-    """A member's answer to `status`, of which only the known fields are kept. Raises BadCommand."""
-    runs, rtts = body.get("runs"), body.get("rtt_us")
-    if not isinstance(runs, list) or not isinstance(rtts, dict) or len(runs) + len(rtts) > MAX_REPORTED:
-        raise BadCommand(f"status: expected at most {MAX_REPORTED} runs and round trips")
-    spans = [dict(zip(("first", "stop"), run, strict=False)) for run in runs if isinstance(run, list)]
-    return {
-        **{name: plain(str(body.get(name, ""))[:MAX_SHOWN]) for name in ("name", "agent")},
-        **{name: _whole(body, name) for name in _COUNTS},
-        **{name: _whole(body, name) for name in _MORE_COUNTS if name in body},
-        "runs": [[_whole(span, "first"), _whole(span, "stop")] for span in spans],
-        "rtt_us": {peer: _whole(rtts, peer) for peer in rtts},
-        "breakers": _checked_breakers(body.get("breakers", [])),
-    }
-
-
-def _checked_breakers(value: object) -> list[list[str]]:
-    if not isinstance(value, list) or len(value) > MAX_REPORTED:
-        raise BadCommand(f"breakers: expected at most {MAX_REPORTED} pairs")
-    found: list[list[str]] = []
-    for pair in value:
-        key, state = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-        if not isinstance(key, str) or state not in get_args(State):
-            raise BadCommand(f"breakers: expected pairs of a peer and one of {', '.join(get_args(State))}")
-        found.append([plain(key[: 2 * MAX_SHOWN + 1]), str(state)])
-    return found
 
 
 def text_of(store: Store, manifest: Manifest) -> Text:

@@ -17,7 +17,7 @@ from peer.mesh_conversations import (
     ParticipantSet,
 )
 from peer.mesh_state import Command, MeshState
-from peer.mesh_upkeep import StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_upkeep import SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
 
 _OF_PEOPLE = (
     ConversationStarted,
@@ -40,6 +40,9 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
         case TransactionEnded():
             begun = {each.id: each.peer for each in state.transactions}
             return "" if begun.get(command.id) == peer else "expected the end of an operation of this peer"
+        case SignalingListed():
+            member = state.members.get(peer)
+            return "" if member is not None and member.headless else "expected a peer that is there to stay"
         case command if isinstance(command, _OF_PEOPLE):
             return ""
         case _:

@@ -18,7 +18,7 @@ import segno
 
 from peer.commands.models import find_or_import
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
-from peer.errors import CannotServe
+from peer.errors import CannotServe, StateUnusable
 from peer.identities import kept_identity
 from peer.joining import Founding, found, join, plan_bytes
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
@@ -27,6 +27,7 @@ from peer.mesh_state import MeshState, PlanRecord
 from peer.names import named, names
 from peer.options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.protection import Protection, chosen
+from peer.recovering import FOUNDERS, kept_peers, recover
 from planner.manifest import decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app
@@ -146,13 +147,15 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         report = stack.enter_context(reporting())
         file = KeptMeshFile(args.state) if args.keep else None
         promise = founding(args, store, model_id, file)
-        key = identity_from_seed(os.urandom(SEED_BYTES))
+        key, own = identity_from_seed(os.urandom(SEED_BYTES)), None
         if file is not None:
             stack.enter_context(file.serving())
             kept = file.read_or_make()
             key, promise = kept.key, with_kept(promise, file, kept)
+            own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         with ctrl.cancelling():
-            mesh = await stack.enter_async_context(found(promise, peer_options(args), store, key, report))
+            founding_it = found(promise, peer_options(args), store, key, report, own)
+            mesh = await stack.enter_async_context(founding_it)
         assert mesh.link is not None
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
@@ -178,6 +181,25 @@ async def signaling(args: argparse.Namespace) -> int:
             say("peers meet here; give this address to shoal serve --signaling")
             out.print(server.url, markup=False)
             await ctrl.asked.wait()
+    return 0
+
+
+def run_recover(args: argparse.Namespace) -> int:
+    """Begins the next epoch of a mesh from what a peer of this machine kept. Raises StateUnusable."""
+    mesh = parse_link(args.mesh).mesh if "#" in args.mesh else args.mesh
+    found = kept_peers(args.state, mesh)
+    if not found:
+        raise StateUnusable(f"no peer kept a log of that mesh in {args.state}: give its folder with --state")
+    if len({peer.mesh for peer in found}) > 1:
+        meshes = ", ".join(sorted({peer.mesh for peer in found}))
+        raise StateUnusable(f"there are logs of several meshes here, say which one: {meshes}")
+    best = max(found, key=lambda peer: (peer.epoch, peer.beside.name == "0"))
+    say(
+        "this goes on without the voters that are gone: what only they knew is lost, and they join anew if they return"
+    )
+    if not args.yes and not (err.is_terminal and input("type yes to go on: ").strip() == "yes"):
+        raise StateUnusable("nothing was changed; --yes goes on without asking")
+    say(recover(best))
     return 0
 
 
@@ -279,7 +301,13 @@ def follow_coordinator(mesh: Mesh, tell: Callable[[str], None]) -> None:
     """Says at once when the coordinator is lost, before each try to find it, and when it is back."""
 
     def look() -> None:
-        tell(str(mesh.away) if mesh.away is not None else "the coordinator is back")
+        leader = mesh.node.coordinator
+        called = (
+            "this peer"
+            if leader == mesh.node.me
+            else names(mesh.node.state.members).get(leader or "", "somebody")
+        )
+        tell(str(mesh.away) if mesh.away is not None else f"{called} coordinates now")
 
     mesh.on_away.append(look)
 

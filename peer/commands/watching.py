@@ -81,6 +81,8 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
         "sessions": model.sessions if model else 0,
         "serving": state.serving() is not None,
         "refused": named(state.refused, state.members),
+        "consensus": _consensus(mesh, reports),
+        "signaling": list(state.signaling),
         "protection": {"level": level_of(state.protection), **asdict(state.protection)},
         "plan": _plan_dict(state),
         "members": [
@@ -106,6 +108,58 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
             for x in state.links
         ],
     }
+
+
+def _consensus(mesh: Mesh, reports: dict[str, Any]) -> dict[str, Any]:
+    """Who leads, who votes, who learns, and how far each is behind what is committed."""
+    replica = mesh.node.replica
+    if replica is None:
+        return {
+            "leader": None,
+            "term": 0,
+            "epoch": 0,
+            "voters": [],
+            "learners": [],
+            "commit": 0,
+            "lag": {},
+            "away": None,
+        }
+    status = replica.status()
+    applied = {peer: report["applied"] for peer, report in reports.items() if "applied" in report}
+    commit = max([status.commit, *(report.get("commit", 0) for report in reports.values())])
+    return {
+        "leader": status.leader or None,
+        "term": status.term,
+        "epoch": replica.epoch,
+        "voters": list(status.config.voters),
+        "learners": [server.id for server in status.config.servers if not server.voter],
+        "commit": commit,
+        "lag": {peer: max(0, commit - count) for peer, count in sorted(applied.items())},
+        "away": str(mesh.away) if mesh.away is not None else None,
+    }
+
+
+def consensus_line(shown: dict[str, Any], called: dict[str, str]) -> str:
+    """Who coordinates and who could, in words; why nobody does, and what works all the same."""
+
+    def name(peer: str) -> str:
+        return called.get(peer, peer[:8])
+
+    voters = ", ".join(name(peer) for peer in shown["voters"])
+    if shown["leader"] is None:
+        away = (
+            shown["away"]
+            or "nobody coordinates now: answers go on, but peers that come or go are not planned for"
+        )
+        return f"{away}; voters: {voters or 'unknown'}"
+    learners = f", {len(shown['learners'])} more learn along" if shown["learners"] else ""
+    behind = [f"{name(peer)} {lag} behind" for peer, lag in shown["lag"].items() if lag]
+    lag = f" ({', '.join(behind)})" if behind else ""
+    epoch = f", epoch {shown['epoch']}" if shown["epoch"] > 1 else ""
+    return (
+        f"{name(shown['leader'])} coordinates (term {shown['term']}{epoch}); voters: {voters}{learners}; "
+        f"{shown['commit']} entries committed{lag}"
+    )
 
 
 def _plan_dict(state: MeshState) -> dict[str, Any] | None:
@@ -167,6 +221,9 @@ def view(data: dict[str, Any]) -> Group:
         if member["compute"]:
             shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
     lines.append(_protection_line(data["protection"]))
+    lines.append(
+        consensus_line(data["consensus"], {member["peer"]: member["name"] for member in data["members"]})
+    )
     asking = [member["name"] for member in data["members"] if not member["compute"] and not member["self"]]
     tail = [f"{member['name']} {_less(member)}" for member in data["members"] if member["reason"]]
     tail += [f"asking: {', '.join(asking)}"] if asking else []

@@ -167,7 +167,7 @@ class Mesh:
 
     def __init__(self, cuts: tuple[int, ...] | None = None) -> None:
         self.core = Coordinator("a", UNITS, cuts)
-        self.follower = MeshState(term=1)
+        self.follower = MeshState(cuts=cuts)
         self.submit(MODEL)
 
     def submit(self, command: Command) -> None:

@@ -23,7 +23,6 @@ from peer.engines import EngineSettings, choose_engine
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
 from peer.frames import PROTOCOL_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
 from peer.kept_log import LogKeeping
-from peer.mesh import checked_report
 from peer.mesh_state import (
     LinkFacts,
     MemberJoined,
@@ -41,6 +40,7 @@ from peer.mesh_state import (
 from peer.names import names, plain, plain_lines
 from peer.node import Node
 from peer.replica import Replica
+from peer.reports import checked_report
 from peer.routes import Route
 from peer.sampling import Sampling
 from peer.session import Ask, OriginSession

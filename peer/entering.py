@@ -1,0 +1,195 @@
+"""How a peer gets into a mesh, and back into it: who leads, which epoch, being let in, having the log.
+
+Edge. The founder goes the same way when others kept its mesh; whoever leads lets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from peer.consensus.errors import BadBoot
+from peer.coordinating import Coordinating
+from peer.coordinator import Coordinator
+from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, PeerError
+from peer.frames import PROTOCOL_VERSION
+from peer.measure import UnitTimes
+from peer.mesh import Mesh
+from peer.mesh_state import MeshState
+from peer.node import Node
+from peer.options import PeerOptions
+from peer.signaling_client import SignalingClient
+from peer.suspicion import Reach
+from signaling.invites import Role
+
+TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
+STATE_WAIT_S: Final = 10.0
+STAGGER_S: Final = 0.5  # between members that are asked who leads: the first may be frozen
+LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
+MOST_PATIENCE_S: Final = 1.0
+_LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
+
+
+def coordinates(mesh: Mesh) -> None:
+    """From here on this peer coordinates whenever it leads: it knows the model."""
+    node, client, manifest = mesh.node, mesh.client, mesh.manifest
+    assert manifest is not None
+    units = manifest.planner_units()
+
+    def coordinate(state: MeshState) -> Coordinating:
+        assert node.replica is not None
+        return Coordinating(
+            Coordinator(node.me, units, None, state),
+            node.replica,
+            lambda peer: peer == node.me or _may_compute(client, peer),
+            Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
+            node.coordinate_again,
+            node.is_connected,
+        )
+
+    node.coordinate = coordinate
+    node.log_known()
+
+
+def meets(mesh: Mesh) -> None:
+    """Follows the addresses in the log where the mesh meets."""
+    mesh.node.on_state.append(lambda: mesh.client.also(mesh.node.state.signaling))
+
+
+def asking_in(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, object]:
+    replica, kept = mesh.node.replica, mesh.log
+    assert replica is not None
+    assert kept is not None
+    return {
+        "name": options.name,
+        "compute": compute,
+        "protocol": PROTOCOL_VERSION,
+        "incarnation": replica.begin.incarnation,
+        "fresh": replica.fresh,
+        "epoch": replica.begin.epoch,
+        "headless": not mesh.node.patient,
+        "durable": kept.durable,
+    }
+
+
+def rejoining(mesh: Mesh, options: PeerOptions, times: UnitTimes | None) -> Callable[[], Awaitable[None]]:
+    """One try to be a whole member again."""
+
+    async def rejoin() -> None:
+        compute = times is not None
+        await enter(mesh, options, compute, TRY_S)
+        if times is not None:
+            await mesh.node.tell_coordinator("measured", await mesh.measured(options, times))
+            if mesh.holding is not None:
+                mesh.holding.forget_report()
+
+    return rejoin
+
+
+async def enter(mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float) -> None:
+    """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader."""
+    node, kept = mesh.node, mesh.log
+    assert kept is not None
+    leader, epoch = await _who_leads(mesh, wait_s)
+    for _ in range(2):
+        await _with_epoch(mesh, epoch)
+        assert node.replica is not None
+        node.replica.trusted = leader
+        try:
+            await node.line.ask("join", asking_in(mesh, options, compute), wait_s, leader)
+            break
+        except BeginAnew:
+            await node.leave_log()
+            mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
+    if not await node.until(lambda state: state.model is not None and node.me in state.members, STATE_WAIT_S):
+        raise NotAdmitted("this peer was let in but got no state of the mesh; try again")
+
+
+async def _with_epoch(mesh: Mesh, epoch: int) -> None:
+    """Has this peer's log of `epoch`; that of another one is void."""
+    node, kept = mesh.node, mesh.log
+    assert kept is not None
+    if node.replica is not None and node.replica.begin.epoch == epoch:
+        return
+    await node.leave_log()
+    known = kept.epochs()
+    begin = await asyncio.to_thread(kept.open if known in ([], [epoch]) else kept.anew, epoch)
+    try:
+        mesh.take_part(begin)
+    except BadBoot:
+        await node.leave_log()
+        mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
+
+
+async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
+    """The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time."""
+    node, client = mesh.node, mesh.client
+    if node.replica is not None and node.replica.leads:
+        return node.me, node.replica.epoch
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    asking: dict[str, asyncio.Task[tuple[str, int]]] = {}
+    mine = node.replica.begin.epoch if node.replica is not None else 0
+    try:
+        while True:
+            present = client.members()
+            for peer in sorted(present, key=lambda peer: (_LIKELY.index(present[peer].role), peer)):
+                if peer not in asking:
+                    asking[peer] = asyncio.ensure_future(_ask_who_leads(node, peer))
+                    break
+            if asking:
+                await asyncio.wait(asking.values(), timeout=STAGGER_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0.1)
+            for peer, task in list(asking.items()):
+                if not task.done():
+                    continue
+                error = task.exception()
+                if error is None and task.result()[0] and task.result()[1] >= mine:
+                    return task.result()
+                if error is not None and not isinstance(error, PeerError | TimeoutError):
+                    raise error
+                del asking[peer]
+                asking[peer] = asyncio.ensure_future(_ask_again(node, peer))
+            if loop.time() > deadline:
+                if not present:
+                    raise ConnectFailed(
+                        f"nobody of this mesh has been there for {wait_s:.0f} s; ask whoever sent the link"
+                    )
+                raise ConnectFailed(
+                    "nobody coordinates this mesh now: too few of its voters are there; try again"
+                )
+    finally:
+        for task in asking.values():
+            task.cancel()
+        await asyncio.gather(*asking.values(), return_exceptions=True)
+
+
+async def _ask_again(node: Node, peer: str) -> tuple[str, int]:
+    await asyncio.sleep(STAGGER_S)
+    return await _ask_who_leads(node, peer)
+
+
+async def _ask_who_leads(node: Node, peer: str) -> tuple[str, int]:
+    await node.dialer.dial(peer)
+    said = await node.calls.call(peer, "leader", {})
+    leader, epoch = said.get("leader"), said.get("epoch")
+    if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
+        raise BadCommand("leader: expected a peer and an epoch")
+    return (leader if epoch else "", epoch)
+
+
+async def _answers(node: Node, peer: str, times: float) -> bool:
+    """Whether `peer` answers within so many times what its link usually takes, with room for a busy machine."""
+    connection = node.dialer.connection(peer)
+    if connection is None:
+        return False
+    rtt_s = connection.rtt_s
+    patience_s = MOST_PATIENCE_S if rtt_s is None else min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rtt_s)
+    return await node.prober.answers(peer, times * patience_s)
+
+
+def _may_compute(client: SignalingClient, peer: str) -> bool:
+    presence = client.members().get(peer)
+    return presence is not None and presence.role is not Role.GUEST
