@@ -102,7 +102,7 @@ class Mesh:
         self._searching = False
         self._found = asyncio.Event()  # something changed that a search may end with
         self.breath_s = BREATH_S
-        self._led_by = ""  # who coordinated when this peer was last a whole member
+        self.led_by = ""  # who coordinated when this peer was last a whole member
         self.log: LogKeeping | None = None
         self.leaving = False
         self.on_away: list[Callable[[], None]] = []  # `away` changed
@@ -428,18 +428,18 @@ class Mesh:
         leader = node.coordinator
         there = leader == node.me or (leader is not None and node.dialer.connection(leader) is not None)
         if there and (node.me in node.state.members or (replica is not None and replica.order[1] == 0)):
-            self._led_by = leader or ""
+            self.led_by = leader or ""
             return None
         state, plan = node.state, node.state.serving()
-        member = state.members.get(self._led_by)
-        alone = [stage for stage in plan.stages if stage.primary == self._led_by] if plan is not None else []
+        member = state.members.get(self.led_by)
+        alone = [stage for stage in plan.stages if stage.primary == self.led_by] if plan is not None else []
         voters = replica.config.voters if replica is not None else ()
         here = [peer for peer in voters if peer == node.me or node.dialer.connection(peer) is not None]
         return Away(
             plain(member.name) if member is not None else "",
             any(not self._stands_by(stage) for stage in alone),
             len(voters),
-            len([peer for peer in here if peer != self._led_by]),
+            len([peer for peer in here if peer != self.led_by]),
             attempt,
         )
 

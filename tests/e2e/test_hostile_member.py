@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 
 from peer.asking import Conversation, Delta, Finished, Settings
-from peer.chat_template import Message
+from peer.chat_template import Message as Said
+from peer.consensus.messages import Append, Message, TimeoutNow, Vote, VoteReply
+from peer.consensus.records import Entry
+from peer.consensus.wire import encode
 from peer.errors import AnswerFailed, ContextOverflow, PeerError
 from peer.frames import (
     Cancel,
-    Entry,
+    Consensus,
     Feed,
     Frame,
     Here,
@@ -26,21 +29,20 @@ from peer.frames import (
     Refuse,
     Release,
     Request,
-    Snapshot,
     Step,
     Token,
     Where,
 )
 from peer.joining import join
 from peer.mesh import Mesh
-from peer.mesh_state import LinkFacts, MemberMeasured, MeshState, UnitsHeld, encode_command, encode_state
+from peer.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
 from peer.sampling import Sampling
 from peer.tensors import tensor_of
 
 from .conftest import CONTEXT, UNITS, Models, Start, options
 
 TOKENS = 60
-QUESTION = [Message("user", "What is the capital of France? Tell me about it in a paragraph.")]
+QUESTION = [Said("user", "What is the capital of France? Tell me about it in a paragraph.")]
 WIRE = tuple(Sampling().to_wire())
 
 
@@ -112,13 +114,26 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
     yield Request(99, "join", b"[" * 100_000)
     for number in range(100, 160):
         yield Request(number, "measure_link", b"{}")
+    assert evil.log is not None
+    for body in (
+        Vote(2**53 - 1, 2**53 - 1, True),
+        VoteReply(True),
+        TimeoutNow(),
+        Append(1, 0, 0, 2**53 - 1, (Entry(1, 2**53 - 1, "command", encode_command(UnitsHeld(victim, ()))),)),
+    ):
+        for life in (0, 1, incarnation_of(evil, victim)):
+            yield Consensus(encode(Message(evil.log.mesh, 1, me, life, life, 2**53 - 1, body)))
 
 
-def ends(victim: str) -> tuple[Frame, ...]:
+def incarnation_of(mesh: Mesh, peer: str) -> int:
+    return mesh.node.state.members[peer].incarnation
+
+
+def ends(mesh: str, victim: str) -> tuple[Frame, ...]:
     """What ends the connection of whoever sends it."""
     return (
-        Snapshot(2**53 - 1, 1, encode_state(MeshState())),
-        Entry(1, 2**53 - 1, encode_command(UnitsHeld(victim, ()))),
+        Consensus(b"\x80"),
+        Consensus(encode(Message(mesh, 1, victim, 1, 1, 2**53 - 1, VoteReply(True)))),
     )
 
 
@@ -142,7 +157,7 @@ async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Mo
                             evil.node.dialer.send(mesh.node.me, frame)
             assert got == undisturbed
             assert next(misdeeds, None) is None, "all was sent while the answer came"
-            for frame in ends(second.node.me):
+            for frame in ends(founder.client.own.mesh, second.node.me):
                 again = asyncio.ensure_future(answer(second.conversation(), 20))
                 for mesh in meshes:
                     await evil.node.dialer.dial(mesh.node.me)

@@ -1,9 +1,11 @@
-"""A lost coordinator is said at once, looked for again and again, and given up in the end."""
+"""A mesh without a coordinator is said to people, with what works and what does not, and looked for until it is there."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -12,66 +14,91 @@ import pytest
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import ConnectFailed
 from peer.frames import PROTOCOL_VERSION, Hello
-from peer.mesh import Mesh, silent
+from peer.mesh import CLOSED, WITHDRAWN, Mesh, silent
 from peer.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
 from peer.node import Node
-from peer.returning import PAUSES_S, Returning
+from peer.returning import Away, Returning, pauses
 from peer.signaling_client import SignalingClient
 from planner.store import Store
 from signaling.presence import SignalKind
 
 MOST_PAUSE_S = 8.0  # nothing hangs longer than 10 s without a word
+WITHIN_S = 20.0
 
 
-class Tries:
-    """Stands for entering the mesh: fails `failures` times."""
+class Lost:
+    """A mesh that is found by entering it, after `failures` tries that fail."""
 
     def __init__(self, failures: int) -> None:
         self.left = failures
         self.made = 0
+        self.found = False
+
+    def missing(self, attempt: int) -> Away | None:
+        return None if self.found else Away("ann", False, 3, 1, attempt)
 
     async def enter(self) -> None:
         self.made += 1
         if self.left:
             self.left -= 1
             raise ConnectFailed("nobody is there")
+        self.found = True
+
+
+def at_once() -> Iterator[float]:
+    while True:
+        yield 0.0
 
 
 async def test_every_try_is_shown_before_it_is_made_and_success_ends_it() -> None:
-    tries, shown = Tries(2), list[str]()
-    returning = Returning(tries.enter, lambda: shown.append(str(returning.away)), (0.0, 0.0, 0.0, 0.0))
-    assert await returning.search("ann", needed=True)
-    assert [line.rpartition("(")[2] for line in shown] == [
-        "try 1 of 4)",
-        "try 2 of 4)",
-        "try 3 of 4)",
-        "None",
-    ]
-    assert shown[0].startswith("the coordinator (ann) is gone: no answer without it")
+    lost, shown = Lost(2), list[str]()
+    returning = Returning(lost.missing, lost.enter, lambda: shown.append(str(returning.away)), at_once)
+    await returning.search()
+    assert [line.partition("(looking for them, ")[2][:5] for line in shown] == ["", "try 1", "try 2", "try 3", ""]
+    assert shown[0].startswith("the coordinator (ann) is gone: answers go on")
+    assert shown[-1] == "None"
     assert returning.away is None
-
-
-async def test_it_gives_up_after_the_last_try() -> None:
-    tries = Tries(9)
-    returning = Returning(tries.enter, lambda: None, (0.0, 0.0))
-    assert not await returning.search("", needed=False)
-    assert tries.made == 2
-    assert "answers go on" in str(returning.away)
+    assert lost.made == 3
 
 
 async def test_a_person_need_not_wait_for_the_next_try() -> None:
-    tries = Tries(1)
-    returning = Returning(tries.enter, lambda: None, (3600.0, 3600.0))
-    searching = asyncio.ensure_future(returning.search("ann", needed=False))
-    async with asyncio.timeout(5):
+    lost = Lost(1)
+    returning = Returning(lost.missing, lost.enter, lambda: None, lambda: iter((3600.0, 3600.0, 3600.0)))
+    searching = asyncio.ensure_future(returning.search())
+    async with asyncio.timeout(WITHIN_S):
         while not searching.done():
             returning.try_now()
             await asyncio.sleep(0)
-    assert tries.made == 2
+    assert lost.made == 2
+
+
+async def test_others_that_choose_somebody_end_the_search() -> None:
+    lost = Lost(99)
+    returning = Returning(lost.missing, lost.enter, lambda: None, lambda: iter((3600.0, 3600.0)))
+    searching = asyncio.ensure_future(returning.search())
+    await asyncio.sleep(0)
+    lost.found = True
+    returning.try_now()
+    async with asyncio.timeout(WITHIN_S):
+        await searching
+    assert lost.made == 0
 
 
 def test_no_pause_is_longer_than_people_wait() -> None:
-    assert max(PAUSES_S) <= MOST_PAUSE_S
+    assert max(islice(pauses(), 20)) <= MOST_PAUSE_S
+
+
+@pytest.mark.parametrize(
+    ("away", "words"),
+    [
+        (Away("ann", True, 1, 0), ("no answer without it", "0 of 1 voters", "1 are needed", "shoal recover")),
+        (Away("ann", False, 2, 1), ("answers go on", "1 of 2 voters", "2 are needed", "shoal recover")),
+        (Away("", False, 3, 2), ("the coordinator is gone", "the others choose another one")),
+        (Away("ann", False, 5, 2, 7), ("2 of 5", "3 are needed", "try 7")),
+    ],
+)
+def test_people_read_what_still_works(away: Away, words: tuple[str, ...]) -> None:
+    assert all(word in str(away) for word in words), str(away)
 
 
 # --- a member whose connection to the coordinator breaks -------------------------------------------------------------
@@ -86,56 +113,46 @@ def member(tmp_path: Path, coordinator_serves: bool) -> Mesh:
     hello = Hello(PROTOCOL_VERSION, "me", "me", "test")
     node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, lambda: bytes(16))
     holder = "boss" if coordinator_serves else "other"
-    state = apply(MeshState(term=1), ModelChosen("a" * 64, "toy", 4, 128, 2, "latency"))
+    state = apply(MeshState(), ModelChosen("a" * 64, "toy", 4, 128, 2, "latency"))
     for peer in ("boss", "other", "me"):
         state = apply(state, MemberJoined(peer, f"{peer}'s laptop", True))
     state = replace(state, plan=PlanRecord(1, (PlanStage(0, 4, holder),), 0, 0))
     members = {p: replace(m, held=((0, 4),)) if p == holder else m for p, m in state.members.items()}
     node.state = replace(state, members=members)
-    node.coordinator = "boss"
-    return Mesh(node, cast(SignalingClient, None), Store(tmp_path), silent)
+    mesh = Mesh(node, cast(SignalingClient, None), Store(tmp_path), silent)
+    mesh.breath_s = 0.0
+    mesh.led_by = "boss"
+    return mesh
 
 
 @pytest.mark.parametrize(("serves", "word"), [(True, "no answer without it"), (False, "answers go on")])
-async def test_the_loss_is_said_in_the_same_moment(tmp_path: Path, serves: bool, word: str) -> None:
+async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, word: str) -> None:
     mesh = member(tmp_path, serves)
-    tries, came_back = Tries(1), asyncio.Event()
-    said: list[str] = []
+    said, heard = list[str](), asyncio.Event()
 
     def look() -> None:
         said.append(str(mesh.away))
-        if mesh.away is None:
-            came_back.set()
-        else:
-            asyncio.get_running_loop().call_soon(mesh.try_now)
+        heard.set()
 
     mesh.on_away.append(look)
-    mesh.watch_coordinator(tries.enter)
+    mesh.watch_coordinator(Lost(99).enter)
     mesh.node.disconnected("boss", "silent for 7 s", False)
-    mesh.node.disconnected("other", "silent for 7 s", False)  # another member is no coordinator
-    await asyncio.sleep(0)
+    async with asyncio.timeout(WITHIN_S):
+        await heard.wait()
     assert mesh.away is not None
-    assert said == [str(mesh.away)]
     assert "(boss's laptop)" in said[0]
     assert word in said[0]
-    async with asyncio.timeout(5):
-        await came_back.wait()
-    assert tries.made == 2
     assert not mesh.ended.is_set()
-    await mesh.node.close("the test is over")
+    await mesh.close("the test is over")
 
 
-async def test_a_coordinator_that_stays_away_ends_the_membership(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reason", "why"), [(CLOSED, "closed the mesh"), (WITHDRAWN, "withdrew"), ("left", ""), ("the founder left", "")]
+)
+async def test_only_the_last_one_that_leaves_ends_the_mesh(tmp_path: Path, reason: str, why: str) -> None:
     mesh = member(tmp_path, True)
-    loop = asyncio.get_running_loop()
-
-    def hurry() -> None:
-        loop.call_soon(mesh.try_now)
-
-    mesh.on_away.append(hurry)
-    mesh.watch_coordinator(Tries(99).enter)
-    mesh.node.disconnected("boss", "silent for 7 s", False)
-    async with asyncio.timeout(5):
-        await mesh.ended.wait()
-    assert "did not come back" in mesh.why_ended
-    await mesh.node.close("the test is over")
+    mesh.watch_coordinator(Lost(99).enter)
+    mesh.node.disconnected("boss", reason, True)
+    assert mesh.ended.is_set() == bool(why)
+    assert why in mesh.why_ended
+    await mesh.close("the test is over")
