@@ -133,10 +133,9 @@ class Coordinating:
             self.hinted(before)
         self._plan_if_wanted()
 
-    async def settled(self) -> None:
-        """Returns when all that was proposed so far is committed. Raises NotLeader when that is not to be."""
-        if self._last is not None:
-            await asyncio.shield(self._last)
+    async def settled(self) -> Order:
+        """(term, index) of the latest proposal once it is committed, and so are all before. Raises NotLeader."""
+        return await asyncio.shield(self._last) if self._last is not None else (0, 0)
 
     def look(self, now: float) -> None:
         """Time has passed: who has had no connection for long has left, and the group may be changed."""

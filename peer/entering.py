@@ -19,6 +19,7 @@ from peer.mesh import Mesh
 from peer.mesh_state import MeshState
 from peer.node import Node
 from peer.options import PeerOptions
+from peer.reports import whole
 from peer.signaling_client import SignalingClient
 from peer.suspicion import Reach
 from signaling.invites import Role
@@ -97,12 +98,20 @@ async def enter(mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float) 
         assert node.replica is not None
         node.replica.trusted = leader
         try:
-            await node.line.ask("join", asking_in(mesh, options, compute), wait_s, leader)
+            said = await node.line.ask("join", asking_in(mesh, options, compute), wait_s, leader)
+            index = whole(said, "index")
             break
         except BeginAnew:
             await node.leave_log()
             mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
-    if not await node.until(lambda state: state.model is not None and node.me in state.members, STATE_WAIT_S):
+    else:
+        raise NotAdmitted("this peer was told twice to begin anew; try again")
+
+    def whole_member(state: MeshState) -> bool:
+        known = node.replica is not None and node.replica.order[1] >= index
+        return known and state.model is not None and node.me in state.members
+
+    if not await node.until(whole_member, STATE_WAIT_S):
         raise NotAdmitted("this peer was let in but got no state of the mesh; try again")
 
 

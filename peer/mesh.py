@@ -439,7 +439,7 @@ class Mesh:
             plain(member.name) if member is not None else "",
             any(not self._stands_by(stage) for stage in alone),
             len(voters),
-            len([peer for peer in here if peer != self.led_by]),
+            len([peer for peer in here if peer == node.me or peer != self.led_by]),
             attempt,
         )
 

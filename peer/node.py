@@ -533,8 +533,8 @@ class Node:
             why = "another peer coordinates" if leader else "nobody coordinates now"
             raise NotLeader(why, leader if leader != self.me else "")
         answer = coordinating.answer(peer, method, body)
-        await coordinating.settled()
-        return answer
+        _, index = await coordinating.settled()
+        return {**answer, "index": index} if method == "join" else answer
 
     def _who_leads(self) -> Body:
         replica = self.replica

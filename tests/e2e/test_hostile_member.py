@@ -14,7 +14,7 @@ import pytest
 
 from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message as Said
-from peer.consensus.messages import Append, Message, TimeoutNow, Vote, VoteReply
+from peer.consensus.messages import Append, Body, Message, TimeoutNow, Vote, VoteReply
 from peer.consensus.records import Entry
 from peer.consensus.wire import encode
 from peer.errors import AnswerFailed, ContextOverflow, PeerError
@@ -115,14 +115,15 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
     for number in range(100, 160):
         yield Request(number, "measure_link", b"{}")
     assert evil.log is not None
-    for body in (
+    words: tuple[Body, ...] = (
         Vote(2**53 - 1, 2**53 - 1, True),
         VoteReply(True),
         TimeoutNow(),
         Append(1, 0, 0, 2**53 - 1, (Entry(1, 2**53 - 1, "command", encode_command(UnitsHeld(victim, ()))),)),
-    ):
+    )
+    for word in words:
         for life in (0, 1, incarnation_of(evil, victim)):
-            yield Consensus(encode(Message(evil.log.mesh, 1, me, life, life, 2**53 - 1, body)))
+            yield Consensus(encode(Message(evil.log.mesh, 1, me, life, life, 2**53 - 1, word)))
 
 
 def incarnation_of(mesh: Mesh, peer: str) -> int:

@@ -1,4 +1,4 @@
-"""A mesh without a coordinator is said to people, with what works and what does not, and looked for until it is there."""
+"""A mesh without a coordinator: people read what works and what does not, and it is looked for until it is there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,13 @@ async def test_every_try_is_shown_before_it_is_made_and_success_ends_it() -> Non
     lost, shown = Lost(2), list[str]()
     returning = Returning(lost.missing, lost.enter, lambda: shown.append(str(returning.away)), at_once)
     await returning.search()
-    assert [line.partition("(looking for them, ")[2][:5] for line in shown] == ["", "try 1", "try 2", "try 3", ""]
+    assert [line.partition("(looking for them, ")[2][:5] for line in shown] == [
+        "",
+        "try 1",
+        "try 2",
+        "try 3",
+        "",
+    ]
     assert shown[0].startswith("the coordinator (ann) is gone: answers go on")
     assert shown[-1] == "None"
     assert returning.away is None
@@ -147,7 +153,8 @@ async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, wor
 
 
 @pytest.mark.parametrize(
-    ("reason", "why"), [(CLOSED, "closed the mesh"), (WITHDRAWN, "withdrew"), ("left", ""), ("the founder left", "")]
+    ("reason", "why"),
+    [(CLOSED, "closed the mesh"), (WITHDRAWN, "withdrew"), ("left", ""), ("the founder left", "")],
 )
 async def test_only_the_last_one_that_leaves_ends_the_mesh(tmp_path: Path, reason: str, why: str) -> None:
     mesh = member(tmp_path, True)

@@ -1,0 +1,281 @@
+"""Members on one log: who leads, what is obeyed, what survives a leader, a restart, the loss of a majority."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from peer.consensus.records import Entry
+from peer.consensus.types import Persist, StoreSnapshot
+from peer.errors import BadCommand, MeshError, NotLeader, StateUnusable
+from peer.kept_log import LogKeeping
+from peer.mesh import Mesh
+from peer.mesh_people import RoleGiven
+from peer.mesh_state import MemberJoined, MeshState, encode_command
+from peer.recovering import kept_peers, state_in
+from peer.replica import Replica
+
+from .town import MODEL, NAME, QUICK, Town, town
+
+
+def say(mesh: Mesh, text: str) -> asyncio.Future[tuple[int, int]]:
+    """Something that shows in the state."""
+    assert mesh.node.replica is not None
+    return mesh.node.replica.propose(encode_command(RoleGiven(text, "viewer")))
+
+
+def agree(here: Town) -> bool:
+    states = [mesh.node.state for mesh in here.members.values()]
+    return all(state == states[0] for state in states)
+
+
+async def three(here: Town, folder: Path | None = None) -> list[Mesh]:
+    """Three members that all vote."""
+    meshes = [await here.found("a", folder), await here.join("b", folder), await here.join("c", folder)]
+    await here.until(lambda: all(here.voters(mesh) == ("a", "b", "c") for mesh in meshes))
+    return meshes
+
+
+async def test_members_build_the_same_state_and_say_who_leads() -> None:
+    async with town() as here:
+        a, b = await here.found("a"), await here.join("b")
+        asker = await here.join("q", compute=False)
+        await here.until(lambda: agree(here) and set(a.node.state.members) == {"a", "b", "q"})
+        assert here.voters(a) == ("a",), "two voters are worse than one"
+        assert b.node.coordinator == "a"
+        await asker.node.dialer.dial("b")
+        assert (await asker.node.calls.call("b", "leader", {}))["leader"] == "a"
+        assert not a.node.state.members["q"].headless
+        with pytest.raises(NotLeader) as refused:
+            await asker.node.calls.call("b", "leaving", {})
+        assert refused.value.leader == "a"
+        await asker.node.tell_coordinator("leaving", None)
+        assert a.node.state.members["q"].status == "leaving"
+
+
+async def test_a_lost_leader_is_followed_by_another_that_knows_all_that_was_committed() -> None:
+    async with town() as here:
+        _, b, c = await three(here)
+        assert here.leader() is here.members["a"]
+        await say(here.members["a"], "committed")
+        here.kill("a")
+        waiting = asyncio.ensure_future(b.node.line.ask("propose", {"command": ""}))
+        await here.until(lambda: here.leader() in (b, c))
+        with pytest.raises(MeshError, match="JSON"):  # it was asked of the new leader
+            await waiting
+        assert "committed" in b.node.state.people.roles
+        await here.until(lambda: b.node.state == c.node.state and "a" not in b.node.state.members)
+        d = await here.join("d")
+        await here.until(lambda: d.node.state == b.node.state)
+
+
+async def test_a_frozen_leader_that_wakes_up_gives_no_order_that_anybody_obeys() -> None:
+    async with town() as here:
+        a, b, c = await three(here)
+        here.freeze("a")
+        void = say(a, "an old order")
+        await here.until(lambda: here.leader() in (b, c))
+        leader = here.leader()
+        assert leader is not None
+        term, index = await say(leader, "a new order")
+        assert not void.done() or void.exception() is not None
+        here.thaw("a")
+        await here.until(lambda: a.node.coordinator == leader.node.me and agree(here))
+        with pytest.raises(NotLeader):
+            await void
+        assert a.node.coordinating is None
+        assert "an old order" not in a.node.state.people.roles
+        assert "a new order" in a.node.state.people.roles
+        for mesh in (a, b, c):
+            assert mesh.node.replica is not None
+            assert mesh.node.replica.order >= (term, index)
+
+
+async def test_orders_below_the_highest_that_was_obeyed_are_refused() -> None:
+    async with town() as here:
+        a = await here.found("a")
+        replica = a.node.replica
+        assert replica is not None
+        before, (term, index) = a.node.state, replica.order
+        for old in ((term, index), (term, index - 1), (term - 1, index + 1)):
+            replica._apply((Entry(old[1], old[0], "command", encode_command(RoleGiven("old", "viewer"))),))
+        assert (a.node.state, replica.order) == (before, (term, index))
+
+
+async def test_a_minority_changes_nothing_and_says_so() -> None:
+    async with town() as here:
+        a, _, _ = await three(here)
+        here.watch(a)
+        for name in ("b", "c"):
+            here.kill(name)
+        await here.until(lambda: a.away is not None and a.away.stuck)
+        assert a.node.coordinating is None
+        assert "1 of 3 voters are here, 2 are needed" in str(a.away)
+        with pytest.raises(NotLeader, match="nobody coordinates"):
+            await a.node.line.ask("leaving", {}, 0.05)
+        assert a.node.state.members["a"].status != "leaving"
+
+
+async def test_a_polite_leader_hands_over_and_the_mesh_goes_on() -> None:
+    async with town() as here:
+        a, b = await here.found("a"), await here.join("b")
+        await here.until(lambda: agree(here))
+        await a.leave()
+        del here.members["a"]
+        await here.until(lambda: b.node.coordinating is not None and set(b.node.state.members) == {"b"})
+        await here.until(lambda: here.voters(b) == ("b",))
+        assert b.node.state.model == MODEL
+        assert not b.ended.is_set()
+
+
+async def test_nobody_left_who_could_keep_it_ends_the_mesh() -> None:
+    async with town() as here:
+        a, asker = await here.found("a"), await here.join("q", compute=False)
+        here.watch(asker)
+        await here.until(lambda: agree(here))
+        await a.leave()
+        del here.members["a"]
+        await here.until(asker.ended.is_set)
+        assert "closed the mesh" in asker.why_ended
+
+
+async def test_another_life_of_a_peer_learns_anew() -> None:
+    async with town() as here:
+        a, b = await here.found("a"), await here.join("b")
+        old = b.node.state.members["b"].incarnation
+        here.kill("b")
+        await b.close("gone")
+        again = await here.join("b")
+        assert a.node.state.members["b"].incarnation > old
+        assert again.node.state.model == MODEL
+        with pytest.raises(BadCommand, match="epoch"):
+            a.node.coordinating.answer(
+                "b",
+                "join",
+                {
+                    "name": "b",
+                    "compute": True,
+                    "protocol": 3,
+                    "incarnation": old,
+                    "fresh": True,
+                    "headless": True,
+                    "durable": False,
+                    "epoch": 9,
+                },
+            )
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+async def test_who_votes_alone_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with town() as here:
+        a = await here.found("a", tmp_path)
+        await say(a, "kept")
+        life = a.node.state.members["a"].incarnation
+        here.kill("a")
+        await a.close("killed")
+    async with town() as here:
+        again = here.add("a", tmp_path)
+        assert again.log is not None
+        again.take_part(again.log.open(again.log.epochs()[-1]))
+        assert await again.node.until_leads(60)
+        assert "kept" in again.node.state.people.roles
+        assert again.node.replica is not None
+        assert again.node.replica.begin.incarnation == life
+
+
+async def test_a_voter_that_is_killed_comes_back_as_what_it_was(tmp_path: Path) -> None:
+    async with town() as here:
+        a, _, _ = await three(here, tmp_path)
+        b = here.kill("b")
+        await b.close("killed")
+        await say(a, "meanwhile")
+        again = await here.join("b", tmp_path)
+        assert again.node.replica is not None
+        assert b.node.replica is not None
+        assert again.node.replica.begin.incarnation == b.node.replica.begin.incarnation
+        assert "meanwhile" in again.node.state.people.roles
+        assert "b" in here.voters(a)
+
+
+async def test_what_is_left_of_a_mesh_goes_on_in_another_epoch(tmp_path: Path) -> None:
+    async with town() as here:
+        a, _, c = await three(here, tmp_path)
+        await say(a, "before")
+        await here.until(lambda: agree(here))
+        here.freeze("c")
+        for name in ("a", "b"):
+            await here.kill(name).close("killed")
+        here.thaw("c")
+        await here.until(lambda: c.node.coordinator is None)
+        epoch = await c.recover(lambda: here.enter(c))
+        assert epoch == 2
+        assert "before" in c.node.state.people.roles
+        await here.until(lambda: c.node.coordinating is not None)
+        back = await here.join("a", tmp_path)
+        assert back.node.replica is not None
+        assert back.node.replica.epoch == 2
+        await here.until(lambda: agree(here))
+        with pytest.raises(BadCommand, match="somebody coordinates"):
+            await c.recover(lambda: here.enter(c))
+
+
+async def test_a_log_that_is_not_in_use_is_begun_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "peers" / NAME
+    folder.mkdir(parents=True)
+    (folder / "0.json").write_text("{}")
+    kept = LogKeeping(NAME, "a", folder / "0")
+    kept.found(MeshState(), 4)
+    assert kept.store is not None
+    entry = Entry(2, 1, "command", encode_command(MemberJoined("a", "a", True)))
+    kept.store.persist(Persist(3, 1, "", (entry,), 0))
+    kept.close()
+    (found,) = kept_peers(tmp_path, "")
+    assert (found.mesh, found.epoch) == (NAME, 4)
+    assert set(state_in(kept.open(4)).members) == {"a"}
+    kept.close()
+    assert kept_peers(tmp_path, "another") == []
+
+
+class FullDisk:
+    """A store that fails after the first writes."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def persist(self, effect: Persist) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StateUnusable("the disk is full")
+
+    def store_snapshot(self, effect: StoreSnapshot) -> None:
+        return
+
+
+async def test_a_log_that_cannot_be_kept_is_silent_from_then_on() -> None:
+    lost, leads = asyncio.Event(), asyncio.Event()
+
+    class Owner:
+        def log_changed(self, entries: tuple[Entry, ...]) -> None:
+            return
+
+        def role_changed(self) -> None:
+            if replica.leads:
+                leads.set()
+
+        def log_lost(self, why: str) -> None:
+            assert "full" in why
+            lost.set()
+
+    begin = LogKeeping(NAME, "a", None).found(MeshState())
+    replica = Replica(begin, FullDisk(), lambda *_: None, Owner(), QUICK)
+    replica.start()
+    await asyncio.wait_for(leads.wait(), 20)
+    proposals = [replica.propose(encode_command(RoleGiven("x", "viewer"))) for _ in range(5)]
+    results = await asyncio.gather(*proposals, return_exceptions=True)
+    assert isinstance(results[-1], NotLeader)
+    await asyncio.wait_for(lost.wait(), 20)
+    await replica.close()
