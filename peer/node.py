@@ -534,7 +534,9 @@ class Node:
             raise NotLeader(why, leader if leader != self.me else "")
         answer = coordinating.answer(peer, method, body)
         _, index = await coordinating.settled()
-        return {**answer, "index": index} if method == "join" else answer
+        if method == "join" and self.replica is not None:  # who joins may know the log up to here, and must
+            return {**answer, "index": max(index, self.replica.order[1])}
+        return answer
 
     def _who_leads(self) -> Body:
         replica = self.replica
