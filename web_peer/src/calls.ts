@@ -1,12 +1,13 @@
 /* Questions between two connected peers: REQUEST and RESPONSE frames as awaitable calls. Edge. */
 
 import { cut, nowS } from './connection';
-import { BadCommand, ConnectionLost, MeshError, NotAdmitted, PeerError } from './errors';
+import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from './errors';
 import type { Frame, Request, Response } from './frames';
 
 const CALL_TIMEOUT_S = 9; // the other side answers control questions from its event loop, never from a model run
 const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
-const STATUS = { ok: 0, refused: 1, failed: 2 } as const;
+const STATUS = { ok: 0, refused: 1, failed: 2, elsewhere: 3, anew: 4 } as const;
+const MAX_PEER = 128; // characters of a peer id
 
 export type Body = Readonly<Record<string, unknown>>;
 
@@ -33,7 +34,10 @@ export class Calls {
     this.answer = answer;
   }
 
-  /** The other side's answer. Raises MeshError with its refusal, or ConnectionLost, also when it comes too late. */
+  /**
+   * The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so), or
+   * ConnectionLost, also when it comes too late.
+   */
   async call(peer: string, method: string, body: Body, timeoutS = CALL_TIMEOUT_S): Promise<Body> {
     const id = (this.nextId += 1);
     let late: ReturnType<typeof setTimeout> | undefined;
@@ -67,7 +71,7 @@ export class Calls {
     const waiting = this.open.get(frame.id);
     if (waiting?.peer !== peer) return;
     if (frame.status !== STATUS.ok) {
-      waiting.reject(new MeshError(frame.message));
+      waiting.reject(refusalOf(frame));
       return;
     }
     try {
@@ -101,7 +105,9 @@ export class Calls {
     try {
       reply(STATUS.ok, '', await this.answer(peer, frame.method, objectOf(frame.body)));
     } catch (error) {
-      if (error instanceof PeerError) reply(STATUS.refused, error.message, {});
+      if (error instanceof NotLeader) reply(STATUS.elsewhere, error.message, { leader: error.leader });
+      else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, {});
+      else if (error instanceof PeerError) reply(STATUS.refused, error.message, {});
       else {
         reportError(error);
         reply(STATUS.failed, 'the other peer failed', {});
@@ -110,9 +116,16 @@ export class Calls {
   }
 }
 
-/** What a tab answers to who takes it for the coordinator. */
-export function notCoordinator(): NotAdmitted {
-  return new NotAdmitted('this peer is not the coordinator');
+function refusalOf({ status, message, body }: Response): MeshError {
+  if (status === STATUS.anew) return new BeginAnew(message);
+  if (status !== STATUS.elsewhere) return new MeshError(message);
+  let leader: unknown = '';
+  try {
+    ({ leader } = objectOf(body));
+  } catch {
+    // it names nobody
+  }
+  return new NotLeader(message, typeof leader === 'string' && leader.length <= MAX_PEER ? leader : '');
 }
 
 function bytesOf(body: Body): Uint8Array<ArrayBuffer> {

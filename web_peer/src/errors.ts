@@ -15,6 +15,8 @@
  * ├── MeshError                what the mesh as a whole refuses
  * │   ├── BadCommand           a log entry or snapshot that breaks the rules of mesh_state
  * │   ├── NotAdmitted          the coordinator did not take this peer in
+ * │   │   └── BeginAnew        ... because its log is of a life that is over
+ * │   ├── NotLeader            the peer that was asked does not coordinate (any more), or nobody does
  * │   ├── NoPlan               the peers that are here cannot serve the model
  * │   ├── ContextOverflow      prompt and answer exceed the promised context
  * │   ├── AnswerFailed         an answer broke off, and why
@@ -81,7 +83,21 @@ export class BadCommand extends MeshError {
   override readonly name = 'BadCommand';
 }
 export class NotAdmitted extends MeshError {
-  override readonly name = 'NotAdmitted';
+  override readonly name: string = 'NotAdmitted';
+}
+/** It joins again with an empty log, as another incarnation. */
+export class BeginAnew extends NotAdmitted {
+  override readonly name = 'BeginAnew';
+}
+/** `leader` coordinates, '' where that is not known. */
+export class NotLeader extends MeshError {
+  override readonly name = 'NotLeader';
+  readonly leader: string;
+
+  constructor(message: string, leader = '') {
+    super(message);
+    this.leader = leader;
+  }
 }
 export class NoPlan extends MeshError {
   override readonly name = 'NoPlan';

@@ -66,19 +66,9 @@ export interface Response {
   readonly body: Uint8Array;
 }
 
-/** One log entry; `body` is the JSON command. */
-export interface Entry {
-  readonly kind: 'ENTRY';
-  readonly term: number;
-  readonly index: number;
-  readonly body: Uint8Array;
-}
-
-/** The state that the log up to (term, index) builds; `body` is JSON. */
-export interface Snapshot {
-  readonly kind: 'SNAPSHOT';
-  readonly term: number;
-  readonly index: number;
+/** One message between the Raft cores of two peers (consensus/messages.ts); `body` is msgpack. */
+export interface Consensus {
+  readonly kind: 'CONSENSUS';
   readonly body: Uint8Array;
 }
 
@@ -245,8 +235,7 @@ export type Frame =
   | Credit
   | Request
   | Response
-  | Entry
-  | Snapshot
+  | Consensus
   | Open
   | Step
   | Token

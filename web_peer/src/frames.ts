@@ -20,7 +20,7 @@ import { aligned, DTYPE_CODES, MAX_TENSOR_BYTES, type Tensor, tensorFromWire } f
 
 export * from './frame_kinds';
 
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 export const SESSION_BYTES = 16;
 export const MAX_NAME_BYTES = 128; // peer ids, display names, agent strings, method names
@@ -34,6 +34,7 @@ export const MAX_HISTORY = 256 * 1024; // tokens; above any context length in us
 export const MAX_PROBE_BYTES = 1024 * 1024;
 export const MAX_RANGE_BYTES = 256 * 1024; // of a piece of weights in one frame: an activation behind it waits no longer
 const HASH_BYTES = 32;
+export const MAX_CONSENSUS_BYTES = 512 * 1024; // an entry as long as any may be, and room for its message
 export const MAX_BUNDLE_FRAMES = 64;
 export const MAX_BUNDLE_BYTES = 1024 * 1024;
 export const MAX_TOKEN = 2 ** 31 - 1;
@@ -113,8 +114,7 @@ const LAYOUTS: readonly Layout[] = [
     'body',
     MAX_BODY_BYTES,
   ),
-  layout(18, 'control', 'ENTRY', { term: UINT, index: UINT }, 'body', MAX_BODY_BYTES),
-  layout(19, 'control', 'SNAPSHOT', { term: UINT, index: UINT }, 'body', MAX_BODY_BYTES),
+  layout(20, 'control', 'CONSENSUS', {}, 'body', MAX_CONSENSUS_BYTES),
   layout(
     32,
     'data',
@@ -223,8 +223,7 @@ export function encode(frame: Frame): Uint8Array {
       break;
     case 'REQUEST':
     case 'RESPONSE':
-    case 'ENTRY':
-    case 'SNAPSHOT':
+    case 'CONSENSUS':
     case 'PROBE':
     case 'BUNDLE':
     case 'PIECE':
