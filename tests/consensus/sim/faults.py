@@ -21,6 +21,8 @@ from tests.consensus.sim.schedule import Action
 from tests.consensus.sim.storage import Disk, StateMachine
 from tests.consensus.sim.world import World
 
+DELAYED_MS = 70  # for so long a link is slow
+
 
 class Faults:
     """The actions of one run. Whoever an action finds is remembered, so that later ones can mean the same server."""
@@ -46,7 +48,7 @@ class Faults:
             "stall": self._stall,
             "stall_from": lambda who, _, action: self._one_way(who, True, world.held, action.lasts_ms),
             "stall_to": lambda who, _, action: self._one_way(who, False, world.held, action.lasts_ms),
-            "stall_between": lambda who, other, action: self._stall_between(who, other, action.lasts_ms),
+            "delay_between": self._delay_between,
             "pause": lambda who, _, action: world.pause(who, action.lasts_ms),
             "slow_disk": self._slow_disk,
             "coarse": self._coarse,
@@ -226,9 +228,10 @@ class Faults:
         self._one_way(who, True, self._world.held, action.lasts_ms)
         self._one_way(who, False, self._world.held, action.lasts_ms)
 
-    def _stall_between(self, who: Member, other: Member, lasts_ms: int) -> None:
-        if who is not other:
-            self._world.held[who.id, other.id] = self._world.now + lasts_ms
+    def _delay_between(self, who: Member, other: Member, action: Action) -> None:
+        """What `who` sends to `other` in the next moments comes much later."""
+        self._world.slow[who.id, other.id] = (self._world.now + DELAYED_MS, action.lasts_ms)
+        self._last = other.id
 
     def _cut_but_one(self, who: Member, _: Member, action: Action) -> None:
         others = [voter for voter in self._world.view().voters if voter != who.id]

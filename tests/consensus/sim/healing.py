@@ -74,6 +74,7 @@ class Healing:
         world.tell("everything heals")
         world.blocked.clear()
         world.held.clear()
+        world.slow.clear()
         world.traps.clear()
         world.cut_at_commit.clear()
         world.hurry = 0

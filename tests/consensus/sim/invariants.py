@@ -164,7 +164,7 @@ class Invariants:
             raise Wrong(
                 f"{member.id} commits {commit} of term {member.term_at(commit)} by counting in term {term}"
             )
-        if not any(self._backed(config, commit, term) for config in member.leading):
+        if not self._counted(member, commit):
             have = self._stored.get((commit, term), set())
             raise Wrong(f"{member.id} commits {commit} of term {term}, which only {_lives(have)} have stored")
         for index in range(self.committed + 1, commit + 1):
@@ -294,7 +294,7 @@ class Invariants:
         old = member.log.last
         while member.term_at(old) == term:  # what it writes as the leader may stand before Role
             old -= 1
-        member.led, member.leading = (term, old), [config]
+        member.led, member.leading = (term, old), [(0, config)]
         member.heard = dict.fromkeys(config.voters, clock)
 
     def _has_committed(self, member: Member, term: int) -> None:
@@ -331,19 +331,25 @@ class Invariants:
         member.configs.append((entry.index, entry.term, config))
         member.recheck = True
         if member.role == "leader":
-            member.leading.append(config)
+            member.leading.append((entry.index, config))
 
     def _can_know(self, member: Member, index: int) -> bool:
         """Whether the leader `member` may take `index` for committed."""
         if index <= self.committed:
             return True
-        ahead = range(index, member.log.last + 1)
         term = member.led[0]
-        return any(
-            member.term_at(later) == term
-            and any(self._backed(config, later, term) for config in member.leading)
-            for later in ahead
-        )
+        ahead = range(index, member.log.last + 1)
+        return any(member.term_at(later) == term and self._counted(member, later) for later in ahead)
+
+    def _counted(self, member: Member, index: int) -> bool:
+        """Whether the leader `member` has a majority for `index`: by the newest configuration, or by the one before
+        while the newest comes after `index`, as that may have been committed before it was there."""
+        for at, config in reversed(member.leading):
+            if self._backed(config, index, member.led[0]):
+                return True
+            if at <= index:
+                break
+        return False
 
     def _backed(self, config: Config, index: int, term: int) -> bool:
         have = self._stored.get((index, term), set())

@@ -63,7 +63,7 @@ class Member:
     term: int = 0
     leader: str = ""
     led: tuple[int, int] = (0, 0)  # the last term that it led since boot, and where its log ended then
-    leading: list[Config] = field(default_factory=list)  # the configurations of that term
+    leading: list[tuple[int, Config]] = field(default_factory=list)  # index and configuration, of that term
     issued: tuple[int, str] = (0, "")  # the newest term and vote that it wanted to be stored
     told_to_campaign: bool = False
     heard_leader_at: int = -(10**9)  # own clock

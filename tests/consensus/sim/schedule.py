@@ -99,7 +99,7 @@ def make_schedule(seed: int) -> Schedule:
         disk_jitter_ms=rng.choice((0, 10, 200)),
         apply_ms=rng.choice((0, 0, 0, 5, 400)),
     )
-    at = rng.randrange(1800, 3600)
+    at = election + rng.randrange(500, 2100)
     actions: list[Action] = []
     for _ in range(rng.choice((1, 1, 1, 2))):
         story = rng.choice(STORIES)(rng, at)
@@ -396,15 +396,14 @@ def rewritten(rng: random.Random, at: int) -> list[Action]:
 
 def overtaken(rng: random.Random, at: int) -> list[Action]:
     """A follower gets entries late, when its leader has given up on them and sends a snapshot instead."""
-    number = rng.randrange(9)
-    wait = rng.choice((600, 1000))
+    number, later = rng.randrange(9), rng.choice((300, 700))
     return [
-        Action(at - 100, "unreachable", "leader", "follower", 0, number - 1),
-        Action(at, "stall_between", "leader", "follower", wait, number - 1),
-        *_some(rng, at + 3, "propose", "leader", 3),
-        Action(at + 300, "compact", "leader", "", rng.choice((0, 40, 100))),
-        *_some(rng, at + 305, "propose", "leader", 4),
-        Action(at + 306 + rng.choice((0, 60)), "unreachable", "leader", "follower", 0, number - 1),
+        Action(at - 1, "delay_between", "leader", "follower", later, number - 1),
+        *(Action(at + 4 * turn, "propose", "leader") for turn in range(4)),
+        Action(at + 55, "cut", "old_leader", "last", 80),
+        Action(at + 56, "unreachable", "old_leader", "last"),
+        Action(at + rng.choice((85, 105, 130, 200)), "compact", "old_leader"),
+        Action(at + later - 50, "cut", "last", "old_leader", rng.choice((200, 400))),
     ]
 
 
@@ -438,6 +437,7 @@ STORIES: tuple[Story, ...] = (
     cut_off_change,
     cut_off_change,
     leader_leaves,
+    leader_leaves,
     second_life,
     second_life,
     reads,
@@ -446,6 +446,7 @@ STORIES: tuple[Story, ...] = (
     bridges,
     long_pause,
     rewritten,
+    overtaken,
     overtaken,
     wide_log,
 )

@@ -97,6 +97,7 @@ class World:
         self.read_done: set[int] = set()
         self.blocked: dict[tuple[str, str], int] = {}  # links, until when
         self.held: dict[tuple[str, str], int] = {}
+        self.slow: dict[tuple[str, str], tuple[int, int]] = {}  # until when, and how much
         self.traps: dict[str, tuple[int, int]] = {}  # who crashes at the next write: for how long, and how
         self.hurry = 0  # elections whose winner is asked at once, and those it follows soon after
         self.cut_at_commit: dict[str, int] = {}  # who is cut off when it next commits, for how long
@@ -288,6 +289,8 @@ class World:
             wait += int(pace.late_ms * rand())
         if self.held and self.held.get(link, 0) > now:
             wait += self.held[link] - now
+        if self.slow and self.slow.get(link, (0, 0))[0] > now:
+            wait += self.slow[link][1]
         self.at(now + wait, self._arrive, member.id, to, message)
         if pace.duplicates and rand() < pace.duplicates:
             self.at(now + wait + int(500 * rand()), self._arrive, member.id, to, message)
@@ -359,6 +362,14 @@ class World:
             self.note("elected")
             if self.hurry:
                 self._hurry(member)
+        if member.role == "leader" and (effect.role, effect.term) != ("leader", member.term):
+            over = [
+                ctx
+                for ctx, asked in self.open.items()
+                if asked.what == "transfer" and asked.member == member.id
+            ]
+            for ctx in over:  # it succeeded, or nobody knows
+                del self.open[ctx]
         member.role, member.term, member.leader = effect.role, effect.term, effect.leader
 
     def _hurry(self, member: Member) -> None:
