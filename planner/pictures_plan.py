@@ -167,7 +167,7 @@ def schedule(stages: Sequence[Stage], bars: Sequence[Bar], width: float, label: 
     shown = Drawing(width, label)
     left = 74.0 if shown.narrow else 130.0
     row, top = (34.0 if shown.narrow else 38.0), 4.0
-    end = max(max(bar.stop_s, bar.there_s) for bar in bars)
+    end = max(bar.stop_s for bar in bars)
     scale = (width - left - 8) / end if end else 0.0
     bottom = top + row * len(stages)
     for value in ticks(end * 1000, 4 if shown.narrow else 8):
@@ -179,12 +179,13 @@ def schedule(stages: Sequence[Stage], bars: Sequence[Bar], width: float, label: 
         y = top + at * row
         shown.text(0, y + row / 2 + 4, fit(f"{at + 1} {stage.peer}", left - 8), "t")
         shown.line(left, y + row, width, y + row, "grid")
+    last_s = {(bar.group, bar.stage): bar.start_s for bar in bars}  # of each batch at each stage
     for bar in bars:
-        if len(stages) > 1 and bar.there_s > bar.stop_s:
-            follower = (bar.stage + 1) % len(stages)
+        follower = (bar.stage + 1) % len(stages)
+        if len(stages) > 1 and last_s.get((bar.group, follower), 0.0) >= bar.there_s > bar.stop_s:
             x1, y1 = left + bar.stop_s * scale, top + bar.stage * row + row / 2
             x2, y2 = left + bar.there_s * scale, top + follower * row + row / 2
-            shown.line(x1, y1, min(x2, width), y2, "thin")
+            shown.line(x1, y1, x2, y2, "thin")
     for bar in bars:
         x, wide = left + bar.start_s * scale, max(1.5, (bar.stop_s - bar.start_s) * scale)
         look, ink = _LOOKS[bar.group % len(_LOOKS)]
@@ -315,7 +316,6 @@ def leaving(rows: Sequence[Leaving], now_s: float, width: float) -> Drawing:
     y = 20.0
     rule = left + now_s * scale
     shown.text(max(rule, 30.0), 11, f"now {ms(now_s)}", "d", "middle")
-    top = y
     for row in rows:
         bar_y = y + (20 if shown.narrow else 4)
         if shown.narrow:
@@ -328,6 +328,7 @@ def leaving(rows: Sequence[Leaving], now_s: float, width: float) -> Drawing:
         else:
             shown.rect(left, bar_y, row.decode_s * scale, 19, "fa" if row.decode_s <= now_s * 1.02 else "fb")
             shown.text(left + row.decode_s * scale + 6, bar_y + 14, ms(row.decode_s), "t")
+        shown.line(rule, bar_y - 4, rule, bar_y + (23 if shown.narrow else 34), "dash")
         if shown.narrow:
             for line in wrapped(row.words, width, 2):
                 shown.text(0, bar_y + 35, line, "d")
@@ -338,7 +339,6 @@ def leaving(rows: Sequence[Leaving], now_s: float, width: float) -> Drawing:
             for at, line in enumerate(lines):
                 shown.text(width - right + 16, bar_y + 14 + 15 * at - (7 if len(lines) > 1 else 0), line, "d")
             y += 38
-    shown.line(rule, top - 4, rule, y - 8, "dash")
     return shown
 
 

@@ -7,7 +7,7 @@ that nothing is lost in grey.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Final, Literal
@@ -210,7 +210,7 @@ def figures(*entries: tuple[str, str]) -> str:
     return f'<div class="figures">{items}</div>\n'
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]], words: frozenset[int] = frozenset()) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: frozenset[int] = frozenset()) -> str:
     """A table that scrolls where it is too wide; columns of `words` hold sentences."""
 
     marks = ' class="words"'
