@@ -13,6 +13,7 @@ from pathlib import Path
 
 from peer import VERSION
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
+from peer.commands.history_options import history_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.errors import Interrupted, PeerError
 from peer.names import plain_lines
@@ -165,6 +166,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.bench import bench
 
             return bench(args)
+        case "history":
+            from peer.commands.history import history
+
+            return history(args)
         case "validate":
             from peer.commands.validate import validate
 
@@ -196,6 +201,9 @@ def parser() -> argparse.ArgumentParser:
     _founder(serve)
     _invited(serve)
     serve.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
+    serve.add_argument(
+        "--no-history", dest="history", action="store_false", help="keep no history of what was measured"
+    )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
     _peer(serve)
@@ -264,6 +272,7 @@ def parser() -> argparse.ArgumentParser:
     plan = command("plan", "explain a plan")
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+    plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
     plan.set_defaults(called={})
     _way(plan)
     _state(plan)
@@ -290,6 +299,7 @@ def parser() -> argparse.ArgumentParser:
     _protected(demo)
     _transport(demo)
     _bench(command("bench", "measure this machine; figures are medians of one run"))
+    history_arguments(command("history", "what was measured in the meshes founded here"), state_folder())
     hurting = command("validate", "hurt a mesh on this machine, and see whether answers survive")
     validate_arguments(hurting, DEFAULT_MODEL)
     _protected(hurting, "--level")

@@ -89,6 +89,7 @@ class Node:
         new_id: Callable[[], bytes],
     ) -> None:
         self.me = hello.peer
+        self.agent = hello.agent
         self.state = MeshState()
         self.core = StageCore(hello.peer)
         self.serving: Serving | None = None  # None: this peer only asks
@@ -106,6 +107,7 @@ class Node:
         self.on_role: list[Callable[[], None]] = []
         self.on_log_lost: list[Callable[[str], None]] = []
         self.on_gone: list[Callable[[str, str, bool], None]] = []
+        self.on_ran: list[Callable[[Ran], None]] = []  # a step was computed here
         self.breakers = Breakers()
         self.askings = Askings(self, self.breakers)
         self.spares = Spares(self.send_or_lose, self._has_room)
@@ -212,6 +214,8 @@ class Node:
         for result in results:
             match result:
                 case Ran():
+                    for listener in self.on_ran:
+                        listener(result)
                     try:
                         effects += self.core.ran(time.monotonic(), result)
                     except PeerError as error:  # it ends this session, and no other whose result came along

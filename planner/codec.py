@@ -18,6 +18,7 @@ from planner.types import (
     Infeasible,
     Link,
     Objective,
+    PeerFacts,
     PeerProfile,
     Plan,
     PlanRequest,
@@ -31,6 +32,8 @@ MAX_UNITS = 320  # 159 blocks; the deepest llama-family model known has 126
 MAX_PEERS = 64
 MAX_NAME = 128  # characters of a peer id or unit name
 MAX_TEXT = 4096  # characters of a reason or sentence
+MAX_OPS = 256
+MAX_DOMAINS = 8
 MAX_INT = 2**53 - 1  # what JSON readers in browsers keep exact
 MAX_CONTEXT = 2**24
 MAX_SESSIONS = 4096
@@ -174,6 +177,12 @@ class _Fields:
                 _refuse(where, f"kinds out of {', '.join(get_args(UnitKind))}", kind)
         return {kind: _number(f"{where}.{kind}", raw[kind]) for kind in get_args(UnitKind) if kind in raw}
 
+    def times_by_name(self, name: str) -> Mapping[str, float]:
+        raw, where = self.raw[name], f"{self.where}.{name}"
+        if not isinstance(raw, dict) or len(raw) > MAX_UNITS:
+            _refuse(where, f"an object of seconds by unit, at most {MAX_UNITS}", raw)
+        return {_text(where, key, MAX_NAME): _number(f"{where}.{key}", value) for key, value in raw.items()}
+
     def items(self, name: str, decode: Callable[[str, object], Item], most: int) -> tuple[Item, ...]:
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, (list, tuple)) or len(raw) > most:
@@ -231,6 +240,8 @@ def _unit(where: str, raw: object) -> Unit:
         out_bytes_per_token=fields.integer("out_bytes_per_token"),
         packed_bytes=fields.integer_or_none("packed_bytes"),
         wide_bytes=fields.integer_or_none("wide_bytes"),
+        largest_tensor_bytes=fields.integer("largest_tensor_bytes"),
+        ops=fields.items("ops", _peer_name, MAX_OPS),
     )
 
 
@@ -245,6 +256,27 @@ def _peer(where: str, raw: object) -> PeerProfile:
         step_s=fields.number("step_s"),
         batch_s=fields.times("batch_s"),
         holding=_holding(fields),
+        facts=_facts(f"{where}.facts", fields.raw["facts"]),
+    )
+
+
+def _facts(where: str, raw: object) -> PeerFacts:
+    if isinstance(raw, PeerFacts):
+        return raw  # the default of an absent field
+    fields = _Fields(where, raw, PeerFacts)
+    return PeerFacts(
+        weights_bytes=fields.integer_or_none("weights_bytes"),
+        kv_bytes=fields.integer_or_none("kv_bytes"),
+        scratch_bytes=fields.integer("scratch_bytes"),
+        load_peak_milli=fields.integer("load_peak_milli"),
+        decode_p90_s=fields.times("decode_p90_s"),
+        prefill_p90_s=fields.times("prefill_p90_s"),
+        unit_decode_s=fields.times_by_name("unit_decode_s"),
+        hazard_per_h=None if fields.raw["hazard_per_h"] is None else fields.number("hazard_per_h"),
+        provider=fields.raw["provider"] if fields.raw["provider"] == "" else fields.name("provider"),
+        max_buffer_bytes=fields.integer_or_none("max_buffer_bytes"),
+        ops=None if fields.raw["ops"] is None else fields.items("ops", _peer_name, MAX_OPS),
+        domains=fields.items("domains", _peer_name, MAX_DOMAINS),
     )
 
 
@@ -256,6 +288,8 @@ def _link(where: str, raw: object) -> Link:
         rtt_s=fields.number("rtt_s"),
         bytes_per_s=fields.number("bytes_per_s"),
         overhead_s=fields.number("overhead_s"),
+        loss=fields.number("loss"),
+        relayed=None if fields.raw["relayed"] is None else fields.flag("relayed"),
     )
 
 

@@ -11,10 +11,10 @@ The model; `rows` is how many sessions one batch carries:
             the hop back is also the delivery. Where it is another peer, the tail sends the token to both at
             once: the stream runs at the round, and delivery is a constant lag of its reader, not a cost per
             token.
-  rate      `sessions` streams travel as equal cohorts of `rows`. A session gets one token per round, a stage
-            gives `rows` tokens per batch, a link moves `rows` activations per transfer. Seconds per token =
-            max(round / sessions, slowest stage / rows, slowest transfer / rows), at the best `rows` of
-            `row_choices`. For one peer this is its batched rate.
+  rate      `sessions` streams travel as `m` cohorts of at most `rows`. A session gets one token per round, a
+            stage and a link serve every cohort once a round. Seconds per token = max(round, m * slowest stage,
+            m * slowest transfer) / sessions, at the best `rows` of `row_choices`. For one peer this is its
+            batched rate. `planner.simulate` reaches the same figure by playing it.
 A peer may have several places: handing over to itself costs nothing, its steps add up in the rate, and its pledge
 holds all its places (standbys too) with its overhead once.
 Where no link is given between two peers, in that direction, they cannot be neighbours. An origin that is not
@@ -30,12 +30,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
 
+import numpy as np
+
 from planner.errors import RequestError
-from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit, UnitKind
+from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit
 
 PICO = 10**12  # picoseconds in a second; fine enough that 1000 roundings stay under a nanosecond
 MAX_COHORTS = 16  # more cohorts than this in flight change a predicted rate by less than measurement does
 MAX_SECONDS = 1e6  # no single measured time is longer than this
+MAX_LOSS = 0.9  # a link that loses more is none
+MAX_LOAD_PEAK = 8000  # thousandths of the weights
 MAX_REDUNDANCY = 8000  # thousandths: seven standbys of each stage
 HOLDINGS: tuple[Holding, ...] = get_args(Holding)
 _COUNTS = (
@@ -72,25 +76,36 @@ def picoseconds(seconds: float) -> int:
     return round(seconds * PICO)
 
 
-def unit_ps(peer: PeerProfile, kind: UnitKind, rows: int) -> int:
+def cohorts(sessions: int, rows: int) -> int:
+    """How many batches of at most `rows` it takes to serve every session once."""
+    return -(-sessions // rows)
+
+
+def unit_ps(peer: PeerProfile, unit: Unit, rows: int) -> int:
     """Decode of one unit, a batch of `rows`."""
-    more = peer.batch_s.get(kind, peer.decode_s[kind])
-    return picoseconds(peer.decode_s[kind]) + (rows - 1) * picoseconds(more)
+    alone = peer.facts.unit_decode_s.get(unit.name, peer.decode_s[unit.kind])
+    return picoseconds(alone) + (rows - 1) * picoseconds(peer.batch_s.get(unit.kind, alone))
 
 
 def stage_ps(peer: PeerProfile, units: Sequence[Unit], rows: int) -> int:
     """Decode of a run of units, a batch of `rows`."""
-    return picoseconds(peer.step_s) + sum(unit_ps(peer, unit.kind, rows) for unit in units)
+    return picoseconds(peer.step_s) + sum(unit_ps(peer, unit, rows) for unit in units)
 
 
 def transfer_ps(link: Link, row_bytes: int, rows: int) -> int:
     """How long `rows` activations occupy the link."""
-    return picoseconds(rows * row_bytes / link.bytes_per_s)
+    return picoseconds(rows * row_bytes / (link.bytes_per_s * (1 - link.loss)))
+
+
+def delay_ps(link: Link) -> int:
+    """What a frame takes beyond its transfer: half a round trip, software, a round trip for each loss."""
+    again = link.rtt_s * link.loss / (1 - link.loss)
+    return picoseconds(link.rtt_s / 2) + picoseconds(link.overhead_s) + picoseconds(again)
 
 
 def hop_ps(link: Link, row_bytes: int, rows: int) -> int:
     """From handing a batch over until the next peer has it."""
-    return picoseconds(link.rtt_s / 2) + picoseconds(link.overhead_s) + transfer_ps(link, row_bytes, rows)
+    return delay_ps(link) + transfer_ps(link, row_bytes, rows)
 
 
 def unit_bytes(request: PlanRequest, unit: Unit, holding: Holding = "mapped") -> tuple[int, int]:
@@ -129,9 +144,45 @@ def runs_by_peer(stages: Sequence[Stage]) -> dict[str, set[tuple[int, int]]]:
     return runs
 
 
+def peak_bytes(peer: PeerProfile, weights: int, kv: int) -> int:
+    """The most memory that so many weights and KV take: while they load, or with the KV of every session."""
+    facts = peer.facts
+    loading = -(-weights * facts.load_peak_milli // 1000)
+    return peer.overhead_bytes + max(weights + kv + facts.scratch_bytes, loading)
+
+
 def places_bytes(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> int:
     """Bytes that all these runs take on `peer`, its overhead once."""
-    return peer.overhead_bytes + sum(sum(stage_bytes(request, peer, *run)[:2]) for run in runs)
+    sizes = [stage_bytes(request, peer, *run)[:2] for run in runs]
+    return peak_bytes(peer, sum(w for w, _ in sizes), sum(kv for _, kv in sizes))
+
+
+def unable(peer: PeerProfile, unit: Unit) -> str | None:
+    """Why this peer can never serve this unit: a buffer or an operator it lacks; None when it can."""
+    facts = peer.facts
+    if facts.max_buffer_bytes is not None and unit.largest_tensor_bytes > facts.max_buffer_bytes:
+        return (
+            f"{unit.name} has a tensor of {unit.largest_tensor_bytes} bytes, "
+            f"the largest buffer of {peer.peer} takes {facts.max_buffer_bytes}"
+        )
+    lacks = [op for op in unit.ops if facts.ops is not None and op not in facts.ops]
+    return f"{peer.peer} has no {lacks[0]}, which {unit.name} needs" if lacks else None
+
+
+def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> str | None:
+    """Which memory of `peer` these runs exceed, and by how much; None when they fit."""
+    places = list(runs)
+    sizes = [stage_bytes(request, peer, *run)[:2] for run in places]
+    weights, kv = sum(w for w, _ in sizes), sum(kv for _, kv in sizes)
+    need, facts = peak_bytes(peer, weights, kv), peer.facts
+    if need > peer.memory_bytes:
+        what = "its stage needs" if len(places) == 1 else f"its {len(places)} places need"
+        return f"{peer.peer} pledged {peer.memory_bytes} bytes, {what} {need}"
+    if facts.weights_bytes is not None and weights > facts.weights_bytes:
+        return f"{peer.peer} has {facts.weights_bytes} bytes for weights, its places need {weights}"
+    if facts.kv_bytes is not None and kv > facts.kv_bytes:
+        return f"{peer.peer} has {facts.kv_bytes} bytes for KV, its places need {kv}"
+    return None
 
 
 def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
@@ -141,20 +192,21 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
         raise RequestError(refusal)
     peers, links = profiles(request), link_table(request)
     runs = [(peers[s.peer], request.units[s.first : s.stop]) for s in stages]
-    hops = _hops(request, stages, links)
+    between = hops(request, stages, links)
 
     def batch(rows: int) -> tuple[list[int], list[int], list[int]]:
         return (
             [stage_ps(peer, units, rows) for peer, units in runs],
-            [hop_ps(link, size, rows) for link, size in hops],
-            [transfer_ps(link, size, rows) for link, size in hops],
+            [hop_ps(link, size, rows) for link, size in between],
+            [transfer_ps(link, size, rows) for link, size in between],
         )
 
     best: tuple[Fraction, int] | None = None
     for rows in row_choices(request.sessions):
         busy, wait, transfer = batch(rows)
         slowest_ps = max([*_by_peer(stages, busy), *transfer])
-        token = max(Fraction(sum(busy) + sum(wait), request.sessions), Fraction(slowest_ps, rows))
+        turns = cohorts(request.sessions, rows)
+        token = Fraction(max(sum(busy) + sum(wait), turns * slowest_ps), request.sessions)
         if best is None or token < best[0]:
             best = token, rows
     assert best is not None  # there is at least one choice of rows
@@ -162,20 +214,21 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     busy, wait, transfer = batch(rows)
     together = _by_peer(stages, busy)
     slowest_ps = max([*together, *transfer])
-    if Fraction(slowest_ps, rows) < token_ps:
+    share = Fraction(cohorts(request.sessions, rows), request.sessions)
+    if slowest_ps * share < token_ps:
         slowest = "round"
     elif max(together) == slowest_ps:
         at = together.index(slowest_ps)
         slowest = f"stage {at + 1} ({stages[at].peer})"
     else:
-        link = hops[transfer.index(slowest_ps)][0]
+        link = between[transfer.index(slowest_ps)][0]
         slowest = f"link {link.src} -> {link.dst}"
     alone, alone_wait, _ = batch(1)
     decode_ps = sum(alone) + sum(alone_wait)
     return Evaluation(
         decode_s=decode_ps / PICO,
         tokens_per_s=float(PICO / max(token_ps, Fraction(1))),
-        bottleneck_s=slowest_ps / rows / PICO,
+        bottleneck_s=float(slowest_ps * share) / PICO,
         rows=rows,
         stage_s=tuple(ps / PICO for ps in alone),
         hop_s=tuple(ps / PICO for ps in alone_wait),
@@ -227,10 +280,14 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
     for name, runs in runs_by_peer(stages).items():
         if name not in peers:
             return f"standby {name}: no such peer in the request"
-        need, pledged = places_bytes(request, peers[name], runs), peers[name].memory_bytes
-        if need > pledged:
-            what = "its stage needs" if len(runs) == 1 else f"its {len(runs)} places need"
-            return f"{name} pledged {pledged} bytes, {what} {need}"
+        refusal = overfull(request, peers[name], sorted(runs))
+        if refusal is not None:
+            return refusal
+        for run in sorted(runs):
+            for unit in request.units[slice(*run)]:
+                refusal = unable(peers[name], unit)
+                if refusal is not None:
+                    return refusal
     names = [stage.peer for stage in stages]
     pairs = [(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True) if a != b]
     if request.origin not in (None, names[0]):
@@ -244,47 +301,56 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
 
 
 def prefill_s(request: PlanRequest, stages: Sequence[Stage], prompt_tokens: int, chunk_tokens: int) -> float:
-    """Seconds until the origin has the first token of a prompt sent in chunks that overlap across the stages.
+    """Seconds until the origin has the first token of a prompt sent in chunks that overlap across the stages."""
+    return prefill_ps(request, stages, prompt_tokens, chunk_tokens) / PICO
 
-    A stage starts a chunk when it has it and is done with the one before; a link sends one chunk after the
-    other. The head runs once, for the last position. A prompt's token ids are taken to cost nothing to send
-    but the delay.
+
+def prefill_ps(request: PlanRequest, stages: Sequence[Stage], prompt_tokens: int, chunk_tokens: int) -> int:
+    """The same in picoseconds.
+
+    A stage starts a chunk when it has it, is done with the one before, and its peer is not at another of its
+    places; a link sends one chunk after the other. The head runs once, for the last position. A prompt's token ids
+    are taken to cost nothing to send but the delay.
     """
     refusal = refuse(request, stages)
     if refusal is not None:
         raise RequestError(refusal)
     peers, links = profiles(request), link_table(request)
-    hops = _hops(request, stages, links)
+    between = hops(request, stages, links)
     origin = request.origin or stages[0].peer
-    arrival = 0.0
-    if origin != stages[0].peer:
-        entry = links[origin, stages[0].peer]
-        arrival = entry.rtt_s / 2 + entry.overhead_s
-    stage_free, link_free, finished = [0.0] * len(stages), [0.0] * len(stages), 0.0
+    arrival = 0 if origin == stages[0].peer else delay_ps(links[origin, stages[0].peer])
+    stage_free: Counter[str] = Counter()
+    link_free, finished = [0] * len(stages), 0
     for start in range(0, prompt_tokens, chunk_tokens):
         tokens = min(chunk_tokens, prompt_tokens - start)
         ready = arrival
         for at, stage in enumerate(stages):
-            peer, busy = peers[stage.peer], peers[stage.peer].step_s
-            for unit in request.units[stage.first : stage.stop]:
-                if unit.kind != "head":
-                    busy += peer.prefill_s[unit.kind] * tokens
-                elif start + tokens == prompt_tokens:
-                    busy += peer.decode_s["head"]
-            stage_free[at] = max(ready, stage_free[at]) + busy
-            ready = stage_free[at]
+            last = start + tokens == prompt_tokens
+            busy = chunk_ps(peers[stage.peer], request.units[stage.first : stage.stop], tokens, last=last)
+            ready = stage_free[stage.peer] = max(ready, stage_free[stage.peer]) + busy
             if at + 1 < len(stages):
-                link, size = hops[at]
-                link_free[at] = max(ready, link_free[at]) + size * tokens / link.bytes_per_s
-                ready = link_free[at] + link.rtt_s / 2 + link.overhead_s
+                link, size = between[at]
+                link_free[at] = max(ready, link_free[at]) + transfer_ps(link, size, tokens)
+                ready = link_free[at] + delay_ps(link)
         finished = ready
     if origin != stages[-1].peer:
         size = request.units[-1].out_bytes_per_token
-        finished += hop_ps(links[stages[-1].peer, origin], size, 1) / PICO
+        finished += hop_ps(links[stages[-1].peer, origin], size, 1)
     return finished
 
 
-def _hops(
+def chunk_ps(peer: PeerProfile, units: Sequence[Unit], tokens: int, *, last: bool) -> int:
+    """A run of units over one chunk of a prompt; the head runs only on the last."""
+    busy = picoseconds(peer.step_s)
+    for unit in units:
+        if unit.kind != "head":
+            busy += picoseconds(peer.prefill_s[unit.kind] * tokens)
+        elif last:
+            busy += unit_ps(peer, unit, 1)
+    return busy
+
+
+def hops(
     request: PlanRequest, stages: Sequence[Stage], links: dict[tuple[str, str], Link]
 ) -> list[tuple[Link, int]]:
     """(link, bytes of one row) of every hop of a round, the one back last; none for a single stage."""
@@ -316,7 +382,8 @@ def check_request(request: PlanRequest) -> None:
     if not 1000 <= request.redundancy <= MAX_REDUNDANCY:
         raise RequestError(f"expected a redundancy from 1000 to {MAX_REDUNDANCY}, got {request.redundancy}")
     _check_once("peer", [peer.peer for peer in request.peers])
-    _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
+    if len({(link.src, link.dst) for link in request.links}) < len(request.links):
+        _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
     for unit in request.units:
         for field in _COUNTS:
             if (getattr(unit, field) or 0) < 0:
@@ -331,6 +398,7 @@ def check_request(request: PlanRequest) -> None:
                     raise RequestError(
                         f"peer {peer.peer}: expected {field} for every kind of unit, {kind} is missing"
                     )
+        _check_facts(peer)
         for value in (
             *peer.decode_s.values(),
             *peer.prefill_s.values(),
@@ -338,16 +406,46 @@ def check_request(request: PlanRequest) -> None:
             peer.step_s,
         ):
             _check_seconds(f"peer {peer.peer}", value)
-    for link in request.links:
+    for link in () if _links_are_fine(request.links) else request.links:
         if link.src == link.dst:
             raise RequestError(f"link {link.src} -> {link.dst}: expected two different peers")
         for value in (link.rtt_s, link.overhead_s):
             _check_seconds(f"link {link.src} -> {link.dst}", value)
+        if not 0 <= link.loss <= MAX_LOSS:
+            raise RequestError(f"link {link.src} -> {link.dst}: expected a loss from 0 to {MAX_LOSS}")
         if not (math.isfinite(link.bytes_per_s) and link.bytes_per_s > 0):
             raise RequestError(
                 f"link {link.src} -> {link.dst}: expected bytes_per_s > 0, got {link.bytes_per_s}"
             )
     _check_sums(request)
+
+
+def _links_are_fine(links: Sequence[Link]) -> bool:
+    """The checks of single links, all at once: a thousand peers have a million links."""
+    if not links:
+        return True
+    numbers = np.array([(link.rtt_s, link.overhead_s, link.bytes_per_s, link.loss) for link in links])
+    times, rates, losses = numbers[:, :2], numbers[:, 2], numbers[:, 3]
+    return bool(
+        np.all((times >= 0) & (times <= MAX_SECONDS))
+        and np.all(np.isfinite(rates) & (rates > 0))
+        and np.all((losses >= 0) & (losses <= MAX_LOSS))
+        and all(link.src != link.dst for link in links)
+    )
+
+
+def _check_facts(peer: PeerProfile) -> None:
+    facts = peer.facts
+    sizes = (facts.weights_bytes, facts.kv_bytes, facts.max_buffer_bytes, facts.scratch_bytes)
+    if any(size is not None and not 0 <= size <= MAX_SUM for size in sizes):
+        raise RequestError(f"peer {peer.peer}: expected sizes from 0 to {MAX_SUM}")
+    if not 1000 <= facts.load_peak_milli <= MAX_LOAD_PEAK:
+        raise RequestError(f"peer {peer.peer}: expected a load peak from 1000 to {MAX_LOAD_PEAK}")
+    if facts.hazard_per_h is not None and not 0 <= facts.hazard_per_h <= MAX_SECONDS:
+        raise RequestError(f"peer {peer.peer}: expected a hazard from 0 to {MAX_SECONDS:g} an hour")
+    for table in (facts.decode_p90_s, facts.prefill_p90_s, facts.unit_decode_s):
+        for value in table.values():
+            _check_seconds(f"peer {peer.peer}", value)
 
 
 def _check_once(what: str, names: Sequence[str]) -> None:

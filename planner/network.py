@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner import cost
-from planner.types import PlanRequest, Stage
+from planner.types import PeerProfile, PlanRequest, Stage
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -90,16 +90,36 @@ def only(net: Network, places: Sequence[int]) -> Network:
 
 
 def room(request: PlanRequest, peers: Sequence[str]) -> tuple[Ints, Ints]:
-    """(need, pledged): bytes of units [p, q) on each peer, (N, L+1, L+1), and bytes pledged, (N,)."""
+    """(need, pledged): bytes of units [p, q) on each peer, (N, L+1, L+1), and bytes pledged, (N,).
+
+    Runs that no memory would make possible (a unit the peer is unable to serve, too little of the memory that
+    takes weights or KV) need INF.
+    """
     known = cost.profiles(request)
     of_holding = {
-        holding: np.cumsum([0, *(sum(cost.unit_bytes(request, unit, holding)) for unit in request.units)])
+        holding: np.cumsum(
+            [(0, 0), *(cost.unit_bytes(request, unit, holding) for unit in request.units)], axis=0
+        )
         for holding in {known[peer].holding for peer in peers}
     }
     prefix = np.array([of_holding[known[peer].holding] for peer in peers], dtype=np.int64)
-    overhead = np.array([known[peer].overhead_bytes for peer in peers], dtype=np.int64)
+    spans = prefix[:, None, :, :] - prefix[:, :, None, :]
+    need = spans.sum(axis=3)
+    for at, peer in enumerate(known[name] for name in peers):
+        facts, weights, kv = peer.facts, spans[at, :, :, 0], spans[at, :, :, 1]
+        if facts.load_peak_milli > 1000 or facts.scratch_bytes:
+            loading = -(-weights * facts.load_peak_milli // 1000)
+            need[at] = np.maximum(need[at] + facts.scratch_bytes, loading)
+        need[at] += peer.overhead_bytes
+        barred = np.array([0, *np.cumsum([cost.unable(peer, unit) is not None for unit in request.units])])
+        never = barred[None, :] > barred[:, None]
+        if facts.weights_bytes is not None:
+            never |= weights > facts.weights_bytes
+        if facts.kv_bytes is not None:
+            never |= kv > facts.kv_bytes
+        need[at][never] = INF
     pledged = np.array([known[peer].memory_bytes for peer in peers], dtype=np.int64)
-    return prefix[:, None, :] - prefix[:, :, None] + overhead[:, None, None], pledged
+    return need, pledged
 
 
 def build(request: PlanRequest, peers: Sequence[str], rows: int, allowed: Bools | None = None) -> Network:
@@ -113,10 +133,7 @@ def build(request: PlanRequest, peers: Sequence[str], rows: int, allowed: Bools 
         fits &= allowed
     times = np.zeros((len(names), len(request.units) + 1), dtype=np.int64)
     for at, name in enumerate(names):
-        of_kind = {
-            kind: cost.unit_ps(known[name], kind, rows) for kind in {unit.kind for unit in request.units}
-        }
-        times[at, 1:] = np.cumsum([of_kind[unit.kind] for unit in request.units])
+        times[at, 1:] = np.cumsum(unit_times(request, known[name], rows))
     step = np.array([cost.picoseconds(known[name].step_s) for name in names], dtype=np.int64)
     stage = times[:, None, :] - times[:, :, None] + step[:, None, None]
     hop, busy = _hops(request, names, rows)
@@ -138,7 +155,8 @@ def shortfalls(request: PlanRequest, peers: Sequence[str], *, linked: bool) -> N
     names = tuple(peers)
     need, pledged = room(request, names)
     forward = np.triu(np.ones(need.shape[1:], dtype=np.bool_), 1)
-    stage = np.where(forward[None], np.maximum(need - pledged[:, None, None], 0), INF).astype(np.int64)
+    lacks = np.maximum(need - pledged[:, None, None], 0)
+    stage = np.where(forward[None] & (need < INF), lacks, INF).astype(np.int64)
     hop = np.zeros((len(names), len(names), len(request.units) + 1), dtype=np.int64)
     enter = np.zeros(len(names), dtype=np.int64)
     back = np.zeros((len(names), len(names)), dtype=np.int64)
@@ -148,6 +166,14 @@ def shortfalls(request: PlanRequest, peers: Sequence[str], *, linked: bool) -> N
         back[times.back >= INF] = INF
         enter = times.enter
     return Network(names, 1, stage, hop, back, enter, hop, back, np.zeros(need.shape[1], dtype=np.int64))
+
+
+def unit_times(request: PlanRequest, peer: PeerProfile, rows: int) -> list[int]:
+    """Picoseconds of each unit on `peer`."""
+    if peer.facts.unit_decode_s:
+        return [cost.unit_ps(peer, unit, rows) for unit in request.units]
+    of_kind = {unit.kind: cost.unit_ps(peer, unit, rows) for unit in request.units}
+    return [of_kind[unit.kind] for unit in request.units]
 
 
 def held_runs(

@@ -75,22 +75,27 @@ def partition(request: PlanRequest, order: Sequence[str]) -> tuple[Stage, ...] |
     found = cost.evaluate(request, alone.stages(request, first))
     choices = (network.build(request, names, rows) for rows in cost.row_choices(request.sessions))
     rate = best_rate(request.sessions, choices, Solver(least), Rate(found.token_ps, found.rows))
-    net = at_rate(network.build(request, names, rate.rows), rate)
+    net = at_rate(network.build(request, names, rate.rows), rate, request.sessions)
     path = cut(net, places)
     assert path is not None  # best_rate has seen one
     return net.stages(request, path)
 
 
-def at_rate(net: Network, rate: Rate) -> Network:
+def at_rate(net: Network, rate: Rate, sessions: int) -> Network:
     """The network without what is too slow for `rate`."""
-    return net.capped(int(rate.token_ps * net.rows))
+    return net.capped(int(rate.token_ps / share(sessions, net.rows)))
+
+
+def share(sessions: int, rows: int) -> Fraction:
+    """Seconds per token of all sessions for each second of the slowest part."""
+    return Fraction(cost.cohorts(sessions, rows), sessions)
 
 
 def best_rate(sessions: int, networks: Iterable[Network], solver: Solver, known: Rate) -> Rate:
     """The fewest seconds per token that a solver can reach; of equals, the one with fewest rows.
 
     `networks`: one per batch size, ascending. `known`: a rate that some path reaches. A path whose round takes D
-    and whose slowest part takes b, for a batch of `rows`, needs max(D / sessions, b / rows) per token. Capping b
+    and whose slowest part takes b, for `m` batches of `rows`, needs max(D, m b) / sessions per token. Capping b
     leaves D to be minimised, and the least D falls as the cap rises, so the best cap is where both cross: found
     by bisection over the values that b can take.
     """
@@ -102,11 +107,12 @@ def best_rate(sessions: int, networks: Iterable[Network], solver: Solver, known:
 
 def _rates(net: Network, sessions: int, solver: Solver, best: Rate) -> list[Rate]:
     """Rates reached at this batch size in search of one that beats `best`; the size's best is among them."""
-    useful = [int(value) for value in net.limits() if value <= best.token_ps * net.rows]
+    each = share(sessions, net.rows)
+    useful = [int(value) for value in net.limits() if value * each <= best.token_ps]
     step = max(1, -(-len(useful) // solver.caps))
     limits = useful[::-1][::step][::-1]  # the loosest always
     low = _first(range(len(limits)), lambda at: solver.coverable(net.capped(limits[at]).stage))
-    if low is None or rate_key(Rate(Fraction(limits[low], net.rows), net.rows)) >= rate_key(best):
+    if low is None or rate_key(Rate(limits[low] * each, net.rows)) >= rate_key(best):
         return []
     found: list[Rate] = []
 
@@ -114,9 +120,9 @@ def _rates(net: Network, sessions: int, solver: Solver, best: Rate) -> list[Rate
         value = solver.least(net.capped(limits[at]))
         if value >= INF:
             return False
-        turn = Fraction(value * net.rows, sessions)  # what the round allows, in picoseconds per batch
-        found.append(Rate(max(turn, Fraction(limits[at])) / net.rows, net.rows))
-        return turn <= limits[at]
+        turn = Fraction(value, sessions)  # what the round allows, in picoseconds per token
+        found.append(Rate(max(turn, limits[at] * each), net.rows))
+        return turn <= limits[at] * each
 
     high = len(limits) - 1
     # Where the round is the limit even at the loosest cap, a tighter one only makes it longer.

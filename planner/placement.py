@@ -200,7 +200,7 @@ def _fastest(request: PlanRequest, build: Callable[[int], Network], known: Seque
     networks = map(build, cost.row_choices(request.sessions))
     solver = partition.Solver(exact.least, exact.coverable)
     rate = partition.best_rate(request.sessions, networks, solver, _best_known(request, build(1), known))
-    path = exact.solve(partition.at_rate(build(rate.rows), rate)).path()
+    path = exact.solve(partition.at_rate(build(rate.rows), rate, request.sessions)).path()
     return [] if path is None else [path]
 
 

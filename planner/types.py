@@ -1,6 +1,7 @@
 """What the planner talks about: units, peers, links, requests, plans. Pure data, no behaviour beyond checks.
 
-Times are seconds, sizes are bytes, rates are bytes per second. `stop` is exclusive everywhere.
+Times are seconds, sizes are bytes, rates are bytes per second. `stop` is exclusive everywhere. What is not known
+has its default: an unknown limit binds nothing, an unknown hazard or relay counts as bad where copies are placed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,33 @@ class Unit:
     out_bytes_per_token: int  # activation that crosses the border after this unit; head: one token id
     packed_bytes: int | None = None  # as weight_bytes, in a tab with a GPU; None: the same
     wide_bytes: int | None = None  # as weight_bytes, in a tab without one; None: the same
+    largest_tensor_bytes: int = 0  # must fit one buffer of the peer
+    ops: tuple[str, ...] = ()  # operators that the peer's provider must have
 
     def held_bytes(self, holding: Holding) -> int:
         """Weights in memory on a peer that keeps them this way."""
         found = {"mapped": self.weight_bytes, "packed": self.packed_bytes, "wide": self.wide_bytes}[holding]
         return self.weight_bytes if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFacts:
+    """What was measured of a peer beyond its speed: how its memory is divided, how it may fail, what it can run."""
+
+    weights_bytes: int | None = None  # memory that takes weights; None: any of the pledge
+    kv_bytes: int | None = None  # memory that takes KV; None: any of the pledge
+    scratch_bytes: int = 0  # at the peak of a step, beyond the overhead
+    load_peak_milli: int = 1000  # thousandths of the weights in memory while they load; 2100 without a Blob
+    decode_p90_s: Mapping[UnitKind, float] = field(default_factory=dict)  # 90th percentiles, where known
+    prefill_p90_s: Mapping[UnitKind, float] = field(default_factory=dict)
+    unit_decode_s: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by unit name, before decode_s of its kind
+    hazard_per_h: float | None = None  # how often such a peer leaves; None: unknown
+    provider: str = ""  # "cpu", "webgpu", "wasm"
+    max_buffer_bytes: int | None = None
+    ops: tuple[str, ...] | None = None  # operators it has; None: all
+    domains: tuple[str, ...] = ()  # what it fails with: machine, NAT, owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,7 @@ class PeerProfile:
     step_s: float = 0.0  # fixed cost of one step on this peer, whatever the number of units
     batch_s: Mapping[UnitKind, float] = field(default_factory=dict)  # one more row in a decode batch
     holding: Holding = "mapped"
+    facts: PeerFacts = PeerFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +83,10 @@ class Link:
     rtt_s: float
     bytes_per_s: float
     overhead_s: float = 0.0  # fixed software cost of handing one small frame over, beyond rtt/2
+    loss: float = (
+        0.0  # share of packets that must be sent again: each costs a round trip and its share of the rate
+    )
+    relayed: bool | None = False  # through a relay; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

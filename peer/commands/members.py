@@ -19,6 +19,7 @@ import segno
 from peer.commands.models import find_or_import
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.errors import CannotServe, StateUnusable
+from peer.history_writer import keep_history
 from peer.identities import kept_identity
 from peer.joining import Founding, found, join, plan_bytes
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
@@ -28,6 +29,7 @@ from peer.names import named, names
 from peer.options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.protection import Protection, chosen
 from peer.recovering import FOUNDERS, kept_peers, recover
+from planner.history.files import NAME
 from planner.manifest import decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app
@@ -159,6 +161,8 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         assert mesh.link is not None
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
+        if args.history:
+            stack.enter_context(keep_history(mesh, args.state / NAME, say))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
         await either(ctrl.asked, mesh.ended)

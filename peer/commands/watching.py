@@ -346,12 +346,23 @@ async def run_plan(args: argparse.Namespace) -> int:
     """Explains the plan of a mesh (LINK), or of a described cluster (a JSON file)."""
     request = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
     answer = await asyncio.to_thread(plan, request)
+    if args.html is not None:
+        await asyncio.to_thread(_draw, args.html, *with_names(request, answer, args.called))
     if args.json:
         out.print(encode_answer(answer).decode(), markup=False)
     else:
         for line in explain(*with_names(request, answer, args.called)):
             out.print(line, markup=False)
     return 1 if isinstance(answer, Infeasible) else 0
+
+
+def _draw(file: Path, request: PlanRequest, answer: Plan | Infeasible) -> None:
+    from planner.pictures import plan_page
+
+    try:
+        file.write_text(plan_page(request, answer), encoding="utf-8")
+    except OSError as error:
+        raise BadCommand(f"{file}: expected a file that can be written: {error.strerror}") from None
 
 
 def _of_file(name: str) -> PlanRequest:

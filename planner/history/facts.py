@@ -58,6 +58,17 @@ def class_of(agent: str, provider: str, threads: int) -> PeerClass:
     return PeerClass(PROCESS, version[1] if version is not None else "", provider, threads, device)
 
 
+_NAME: Final = re.compile(r"([A-Za-z]{1,20})(?: (\S{1,20}))? (\S{1,64}) x(\d{1,4}) (computer|phone)")
+
+
+def class_named(name: str) -> PeerClass | None:
+    """The class whose name this is."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    return PeerClass(found[1], found[2] or "", found[3], int(found[4]), found[5])
+
+
 def bucket_of(weight_bytes: int) -> int:
     """The shape bucket of a unit: units whose weights differ by less than a factor of two are taken to be alike."""
     return max(0, weight_bytes).bit_length()

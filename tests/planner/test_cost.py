@@ -96,7 +96,8 @@ def test_many_sessions_are_limited_by_the_slowest_stage_or_link() -> None:
     fast = replace(many, links=tuple(replace(link, bytes_per_s=1e9) for link in many.links))
     found = cost.evaluate(fast, TWO)
     assert found.slowest == "stage 2 (b)"
-    assert found.tokens_per_s == pytest.approx(found.rows / (7.5 + (found.rows - 1) * 0.7) * 1000)
+    turns = cost.cohorts(64, found.rows)  # the last batch of a round may be smaller, and takes as long
+    assert found.tokens_per_s == pytest.approx(64 / turns / (7.5 + (found.rows - 1) * 0.7) * 1000)
 
 
 @pytest.mark.parametrize(

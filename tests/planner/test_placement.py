@@ -170,8 +170,9 @@ def key_of(request: PlanRequest, cuts: Cuts) -> tuple[object, ...]:
     options = []
     for cohorts in range(1, request.sessions + 1):
         rows = -(-request.sessions // cohorts)
+        cohorts = -(-request.sessions // rows)
         whole, slowest = round_of(request, cuts, rows)
-        options.append((max(whole / request.sessions, slowest / rows), rows, whole))
+        options.append((max(whole, cohorts * slowest) / request.sessions, rows, whole))
     return (*min(options), len(cuts), cuts)
 
 

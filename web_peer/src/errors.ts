@@ -22,6 +22,9 @@
  * │   ├── AnswerFailed         an answer broke off, and why
  * │   ├── CannotServe          this peer cannot load or run what the plan gave it
  * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
+ * ├── StateUnusable            what this browser keeps for this peer cannot be read or written any more
+ * │   ├── LogInUse             another tab uses the same log
+ * │   └── DiskFull             no room; nothing was changed, and the same can be tried again
  * ├── TransactionError         a step of an operation that does not follow from those before
  * │   ├── AlreadyBegun         another operation on the same thing is under way
  * │   ├── NotBegun             the end of an operation that was not begun
@@ -113,6 +116,16 @@ export class CannotServe extends MeshError {
 }
 export class DeviceLost extends MeshError {
   override readonly name = 'DeviceLost';
+}
+
+export class StateUnusable extends PeerError {
+  override readonly name: string = 'StateUnusable';
+}
+export class LogInUse extends StateUnusable {
+  override readonly name = 'LogInUse';
+}
+export class DiskFull extends StateUnusable {
+  override readonly name = 'DiskFull';
 }
 
 export class TransactionError extends PeerError {

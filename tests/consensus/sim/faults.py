@@ -21,6 +21,8 @@ from tests.consensus.sim.schedule import Action
 from tests.consensus.sim.storage import Disk, StateMachine
 from tests.consensus.sim.world import World
 
+DELAYED_MS = 70  # for so long a link is slow
+
 
 class Faults:
     """The actions of one run. Whoever an action finds is remembered, so that later ones can mean the same server."""
@@ -35,6 +37,8 @@ class Faults:
             "read_new": lambda who, _, action: self._ask(who, "read") if who.role == "leader" else None,
             "crash": lambda who, _, action: world.crash(who, action.lasts_ms, action.number),
             "crash_at_write": self._trap,
+            "cut_at_commit": self._cut_at_commit,
+            "hurry": self._hurry,
             "isolate": lambda who, _, action: self._isolate(who, None, action.lasts_ms),
             "cut": lambda who, other, action: self._block(who.id, other.id, action.lasts_ms),
             "cut_from": lambda who, _, action: self._one_way(who, True, world.blocked, action.lasts_ms),
@@ -43,6 +47,8 @@ class Faults:
             "bridge": self._bridge,
             "stall": self._stall,
             "stall_from": lambda who, _, action: self._one_way(who, True, world.held, action.lasts_ms),
+            "stall_to": lambda who, _, action: self._one_way(who, False, world.held, action.lasts_ms),
+            "delay_between": self._delay_between,
             "pause": lambda who, _, action: world.pause(who, action.lasts_ms),
             "slow_disk": self._slow_disk,
             "coarse": self._coarse,
@@ -111,8 +117,8 @@ class Faults:
     # --- asking
 
     def _ask(self, who: Member, what: str) -> None:
-        if who.live(self._world.now):
-            (self._world.propose if what == "propose" else self._world.read)(who)
+        if who.core is not None:
+            self._world.request(who, what)
 
     def _change(self, where: Member, change: Promote | Demote | Remove | AddLearner) -> None:
         if where.live(self._world.now):
@@ -177,7 +183,7 @@ class Faults:
         if not who.live(world.now) or who.said_applied != who.machine.index or who.machine.index == 0:
             return
         copy = StateMachine(who.machine.index, who.machine.value)
-        wait = (0, 0, 40, 400)[action.number % 4]
+        wait = action.lasts_ms or (0, 0, 40, 400)[action.number % 4]
         world.note("compact")
         world.at(world.now + wait, self._compacted, who, who.boots, copy)
 
@@ -187,6 +193,12 @@ class Faults:
 
     def _trap(self, who: Member, _: Member, action: Action) -> None:
         self._world.traps[who.id] = (action.lasts_ms, action.number)
+
+    def _cut_at_commit(self, who: Member, _: Member, action: Action) -> None:
+        self._world.cut_at_commit[who.id] = action.lasts_ms
+
+    def _hurry(self, who: Member, _: Member, action: Action) -> None:
+        self._world.hurry = max(1, action.number)
 
     def _slow_disk(self, who: Member, _: Member, action: Action) -> None:
         who.slow_until = self._world.now + action.lasts_ms
@@ -215,6 +227,11 @@ class Faults:
     def _stall(self, who: Member, _: Member, action: Action) -> None:
         self._one_way(who, True, self._world.held, action.lasts_ms)
         self._one_way(who, False, self._world.held, action.lasts_ms)
+
+    def _delay_between(self, who: Member, other: Member, action: Action) -> None:
+        """What `who` sends to `other` in the next moments comes much later."""
+        self._world.slow[who.id, other.id] = (self._world.now + DELAYED_MS, action.lasts_ms)
+        self._last = other.id
 
     def _cut_but_one(self, who: Member, _: Member, action: Action) -> None:
         others = [voter for voter in self._world.view().voters if voter != who.id]

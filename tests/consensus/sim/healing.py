@@ -74,7 +74,10 @@ class Healing:
         world.tell("everything heals")
         world.blocked.clear()
         world.held.clear()
+        world.slow.clear()
         world.traps.clear()
+        world.cut_at_commit.clear()
+        world.hurry = 0
         world.storm_until = 0
         world.pace = replace(
             world.pace, loss=0.0, duplicates=0.0, late=0.0, jitter_ms=min(20, world.pace.jitter_ms)

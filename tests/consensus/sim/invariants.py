@@ -35,6 +35,7 @@ class Invariants:
         self._stored: dict[tuple[int, int], set[Life]] = {}
         self._covered: dict[Life, int] = {}  # by a durable snapshot
         self.committed = 0
+        self._commits: list[tuple[int, int]] = []  # each rise of it, and the term of the leader that counted
         self.committed_terms: dict[int, int] = {}
         self.states: dict[int, int] = {}  # index: the checksum of the history up to it
         self.applied = 0  # the highest anywhere: a client can have heard of it
@@ -66,6 +67,7 @@ class Invariants:
         before = member.term_at((effect.truncate_from or log.last + 1) - 1)
         log.write(effect.truncate_from, effect.entries)
         if effect.truncate_from:
+            member.recheck = True
             while member.configs and member.configs[-1][0] >= effect.truncate_from:
                 member.configs.pop()
         for entry in effect.entries:
@@ -74,11 +76,11 @@ class Invariants:
                     f"{member.id} in term {effect.term} writes an entry of {entry.term} after {before}"
                 )
             known = self._entries.setdefault((entry.index, entry.term), (before, entry))
-            if known[0] != before and before and known[0]:
+            if known[0] != before:
                 raise Wrong(f"entry {entry.index} of term {entry.term} follows both {known[0]} and {before}")
             if known[1] != entry:
                 raise Wrong(f"entry {entry.index} of term {entry.term} is not the same everywhere")
-            if entry.index <= self.committed and leads:
+            if leads and self.committed_terms.get(entry.index, entry.term + 1) <= entry.term:
                 raise Wrong(f"leader {member.id} writes {entry.index}, committed up to {self.committed}")
             if entry.kind == "config":
                 self._config(member, entry)
@@ -107,8 +109,12 @@ class Invariants:
         self._dropped(member, max(effect.last, snapshot.index) + 1, "cuts away")
         member.log.cut(effect.first, effect.last)
         member.snapshot_at = (snapshot.index, snapshot.term)
+        after = member.log.at(snapshot.index + 1)
+        if after is not None and self._entries[after.index, after.term][0] != snapshot.term:
+            raise Wrong(f"{member.id} keeps entry {after.index} after a snapshot that it does not follow")
         later = [found for found in member.configs if snapshot.index < found[0] <= effect.last]
         member.configs = [(snapshot.index, snapshot.term, snapshot.config), *later]
+        member.recheck = True
 
     def sends(self, member: Member, to: str, message: Message) -> None:
         """Before it leaves `member`."""
@@ -158,12 +164,13 @@ class Invariants:
             raise Wrong(
                 f"{member.id} commits {commit} of term {member.term_at(commit)} by counting in term {term}"
             )
-        if not any(self._backed(config, commit, term) for config in member.leading):
+        if not self._counted(member, commit):
             have = self._stored.get((commit, term), set())
             raise Wrong(f"{member.id} commits {commit} of term {term}, which only {_lives(have)} have stored")
         for index in range(self.committed + 1, commit + 1):
             self.committed_terms[index] = member.term_at(index)
         self.committed = commit
+        self._commits.append((commit, term))
 
     def applies(self, member: Member, effect: Apply) -> None:
         """Takes the entries into the state machine of `member`."""
@@ -283,17 +290,20 @@ class Invariants:
             member.id, member.incarnation
         ):
             raise Wrong(f"{member.id} leads term {term} and is no voter of {config_text(config)}")
-        self._has_committed(member, f"leads term {term}")
+        self._has_committed(member, term)
         old = member.log.last
         while member.term_at(old) == term:  # what it writes as the leader may stand before Role
             old -= 1
-        member.led, member.leading = (term, old), [config]
+        member.led, member.leading = (term, old), [(0, config)]
         member.heard = dict.fromkeys(config.voters, clock)
 
-    def _has_committed(self, member: Member, what: str) -> None:
-        index = self.committed
-        if index > member.snapshot_at[0] and member.term_at(index) != self.committed_terms[index]:
-            raise Wrong(f"{member.id} {what} without entry {index}, which is committed")
+    def _has_committed(self, member: Member, term: int) -> None:
+        """Whoever leads `term` has all that was committed in terms before."""
+        for index, by in reversed(self._commits):
+            if by < term:
+                if index > member.snapshot_at[0] and member.term_at(index) != self.committed_terms[index]:
+                    raise Wrong(f"{member.id} leads term {term} without entry {index}, which is committed")
+                return
 
     def _dropped(self, member: Member, first: int, how: str) -> None:
         """Entries from `first` on go away: none of them may be committed."""
@@ -319,20 +329,27 @@ class Invariants:
                         f"{member.id} changes members in term {entry.term}, nothing of it is committed"
                     )
         member.configs.append((entry.index, entry.term, config))
+        member.recheck = True
         if member.role == "leader":
-            member.leading.append(config)
+            member.leading.append((entry.index, config))
 
     def _can_know(self, member: Member, index: int) -> bool:
         """Whether the leader `member` may take `index` for committed."""
         if index <= self.committed:
             return True
-        ahead = range(index, member.log.last + 1)
         term = member.led[0]
-        return any(
-            member.term_at(later) == term
-            and any(self._backed(config, later, term) for config in member.leading)
-            for later in ahead
-        )
+        ahead = range(index, member.log.last + 1)
+        return any(member.term_at(later) == term and self._counted(member, later) for later in ahead)
+
+    def _counted(self, member: Member, index: int) -> bool:
+        """Whether the leader `member` has a majority for `index`: by the newest configuration, or by the one before
+        while the newest comes after `index`, as that may have been committed before it was there."""
+        for at, config in reversed(member.leading):
+            if self._backed(config, index, member.led[0]):
+                return True
+            if at <= index:
+                break
+        return False
 
     def _backed(self, config: Config, index: int, term: int) -> bool:
         have = self._stored.get((index, term), set())

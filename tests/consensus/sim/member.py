@@ -44,7 +44,7 @@ class Member:
     boots: int = 0
     clock_ms: int = 0  # what its clock is ahead of virtual time
     paused_until: int = 0
-    inbox: list[tuple[str, Message]] = field(default_factory=list)
+    inbox: list[tuple[str, Message] | str] = field(default_factory=list)  # messages, and requests
     slow_until: int = 0
     coarse_until: int = 0  # timers come once a second only
     disk_free_at: int = 0
@@ -63,12 +63,13 @@ class Member:
     term: int = 0
     leader: str = ""
     led: tuple[int, int] = (0, 0)  # the last term that it led since boot, and where its log ended then
-    leading: list[Config] = field(default_factory=list)  # the configurations of that term
+    leading: list[tuple[int, Config]] = field(default_factory=list)  # index and configuration, of that term
     issued: tuple[int, str] = (0, "")  # the newest term and vote that it wanted to be stored
     told_to_campaign: bool = False
     heard_leader_at: int = -(10**9)  # own clock
     led_by: tuple[int, str] = (0, "")
     heard: dict[str, int] = field(default_factory=dict)  # as a leader: when it heard from whom
+    recheck: bool = False  # its configuration may be another now
     ticked_at: int = 0  # as a leader, on its own clock
     resumed_at: int = 0  # when it ticked again after it had stood still
     hinted: set[str] = field(default_factory=set)  # whose connection it was told to be closed
@@ -114,4 +115,5 @@ class Member:
         self.told_to_campaign = False
         self.heard_leader_at, self.led_by = -(10**9), (0, "")
         self.heard = {}
+        self.recheck = True
         self.hinted = set()

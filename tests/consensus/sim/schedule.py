@@ -64,7 +64,7 @@ class Schedule:
     ends_ms: int  # then everything heals
     wire: bool  # every message goes through its bytes
     calm: bool  # after healing, a while in which nothing may happen
-    foreign: tuple[str, ...] = ()  # servers whose core is another program
+    late: str = ""  # a first voter that has nothing yet, and does not know that it is one
 
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g", "h")
@@ -99,7 +99,7 @@ def make_schedule(seed: int) -> Schedule:
         disk_jitter_ms=rng.choice((0, 10, 200)),
         apply_ms=rng.choice((0, 0, 0, 5, 400)),
     )
-    at = rng.randrange(1800, 3600)
+    at = election + rng.randrange(500, 2100)
     actions: list[Action] = []
     for _ in range(rng.choice((1, 1, 1, 2))):
         story = rng.choice(STORIES)(rng, at)
@@ -110,6 +110,7 @@ def make_schedule(seed: int) -> Schedule:
     for _ in range(rng.choice((1, 2, 4))):
         actions.append(Action(rng.randrange(500, at), "propose", rng.choice(("leader", "any"))))
     actions.sort(key=lambda action: action.at_ms)
+    late = rng.random() < 0.15 and voters > 2
     return Schedule(
         seed,
         NAMES[:voters],
@@ -121,6 +122,7 @@ def make_schedule(seed: int) -> Schedule:
         at,
         wire=rng.random() < 0.02,
         calm=rng.random() < 0.12,
+        late=NAMES[rng.randrange(voters)] if late else "",
     )
 
 
@@ -162,16 +164,18 @@ def _some(rng: random.Random, at: int, kind: str, who: str, most: int) -> list[A
 
 def deposed(rng: random.Random, at: int) -> list[Action]:
     """A leader is cut off with entries of its own; the others go on without it, then it comes back."""
-    lasts = rng.choice((2500, 4500, 7000))
-    actions = [*_some(rng, at - 200, "propose", "leader", 2), Action(at, "isolate", "leader", "", lasts)]
-    actions += _some(rng, at + 5, "propose", "old_leader", 3)
-    actions += [Action(at + 10, "read", "old_leader")] if rng.random() < 0.5 else []
-    if rng.random() < 0.4:
-        actions.append(Action(at + lasts - 600, "read", "old_leader"))
+    lasts = rng.choice((2500, 3000, 4500, 7000))
+    cut = Action(at, "isolate", "leader", "", lasts)
+    if rng.random() < 0.3:
+        cut = Action(at - 200, "cut_at_commit", "leader", "", lasts)
+    actions = [cut, *_some(rng, at - 200, "propose", "leader", 2), Action(at, "hurry", "any", "", 0, 1)]
+    actions += _some(rng, at + 5, "propose", "old_leader", 5)
+    if rng.random() < 0.5:
+        actions.append(Action(at + rng.choice((10, lasts - 600)), "read", "old_leader"))
     for _ in range(rng.choice((0, 1, 3))):
         actions.append(Action(at + rng.randrange(1000, lasts), "propose", "leader"))
-    if rng.random() < 0.3:
-        actions.append(Action(at + lasts - 500, "compact", "leader"))
+    if rng.random() < 0.5:
+        actions.append(Action(at + lasts - rng.choice((500, 50)), "compact", "leader"))
     if rng.random() < 0.4:
         actions.append(
             Action(at + lasts + rng.choice((20, 100, 400)), "crash", "any", "", 500, rng.randrange(9))
@@ -228,8 +232,9 @@ def left_behind(rng: random.Random, at: int) -> list[Action]:
     number = rng.randrange(9)
     kind = rng.choice(("isolate", "isolate", "crash", "pause"))
     actions = [Action(at, kind, "follower", "", lasts, number)]
-    if rng.random() < 0.3:
-        actions.append(Action(at - 10, "propose", "leader"))
+    if rng.random() < 0.4:
+        later = lasts + rng.choice((60, 150, 400, 900))
+        actions.append(Action(at - 10, "compact", "follower", "", later, number))
     actions += _some(rng, at + 100, "propose", "leader", 6)
     actions.append(Action(at + lasts - 300, "compact", "leader"))
     meanwhile = at + lasts + rng.choice((20, 60, 150, 400))
@@ -295,6 +300,9 @@ def cut_off_change(rng: random.Random, at: int) -> list[Action]:
 def leader_leaves(rng: random.Random, at: int) -> list[Action]:
     """A leader is removed, alone or while something else goes on."""
     actions = [*_some(rng, at - 20, "propose", "leader", 2), Action(at, "remove", "leader")]
+    if rng.random() < 0.5:
+        kind = rng.choice(("slow_disk", "isolate", "stall"))
+        actions.append(Action(at - 5, kind, "follower", "", rng.choice((300, 1200)), rng.randrange(9)))
     if rng.random() < 0.4:
         actions.append(Action(at + rng.choice((0, 5, 30)), "isolate", "leader", "", 2500))
     actions += _some(rng, at + 3, rng.choice(("propose", "read", "add")), "leader", 2)
@@ -320,15 +328,19 @@ def second_life(rng: random.Random, at: int) -> list[Action]:
 
 def reads(rng: random.Random, at: int) -> list[Action]:
     """Reads at a leader that may be none any more, or has only just become one."""
-    actions = [*_some(rng, at - 300, "propose", "leader", 2)]
-    kind = rng.choice(("pause", "isolate", "cut_from", "cut_to", "transfer", "crash", "stall"))
-    lasts = rng.choice((1000, 3500, 5000))
+    actions = [*_some(rng, at - 300, "propose", "leader", 2), Action(at - 1, "hurry", "any", "", 0, 2)]
+    kind = rng.choice(("pause", "isolate", "cut_from", "cut_to", "transfer", "crash", "cut_at_commit"))
+    lasts = rng.choice((2000, 2600, 3500, 5000))
     actions.append(Action(at, kind, "leader", "follower", lasts, rng.randrange(9)))
+    if kind == "cut_at_commit":
+        actions.append(Action(at + 1, "propose", "old_leader"))
+    if kind == "cut_from" and rng.random() < 0.7:
+        actions.append(Action(at - 1, "stall_to", "leader", "", rng.choice((1900, 2300, 2700))))
+        actions.append(Action(at - 40, "propose", "leader"))
     for _ in range(rng.randint(1, 3)):
         actions.append(Action(at + rng.randrange(0, lasts + 200), "read", "old_leader"))
     for wait in (lasts // 2, lasts - 200, lasts - 50):
         actions.append(Action(at + wait, "propose", "leader"))
-    actions += [Action(at + rng.randrange(500, 3500), "read_new", "leader") for _ in range(2)]
     if kind == "pause":
         actions += [Action(at - 5, "read", "old_leader"), Action(at + lasts - 1, "read", "old_leader")]
     return actions
@@ -382,6 +394,19 @@ def rewritten(rng: random.Random, at: int) -> list[Action]:
     return actions
 
 
+def overtaken(rng: random.Random, at: int) -> list[Action]:
+    """A follower gets entries late, when its leader has given up on them and sends a snapshot instead."""
+    number, later = rng.randrange(9), rng.choice((300, 700))
+    return [
+        Action(at - 1, "delay_between", "leader", "follower", later, number - 1),
+        *(Action(at + 4 * turn, "propose", "leader") for turn in range(4)),
+        Action(at + 55, "cut", "old_leader", "last", 80),
+        Action(at + 56, "unreachable", "old_leader", "last"),
+        Action(at + rng.choice((85, 105, 130, 200)), "compact", "old_leader"),
+        Action(at + later - 50, "cut", "last", "old_leader", rng.choice((200, 400))),
+    ]
+
+
 def wide_log(rng: random.Random, at: int) -> list[Action]:
     """A quick writer, slow disks and snapshots at any moment."""
     actions = []
@@ -412,6 +437,7 @@ STORIES: tuple[Story, ...] = (
     cut_off_change,
     cut_off_change,
     leader_leaves,
+    leader_leaves,
     second_life,
     second_life,
     reads,
@@ -420,5 +446,7 @@ STORIES: tuple[Story, ...] = (
     bridges,
     long_pause,
     rewritten,
+    overtaken,
+    overtaken,
     wide_log,
 )

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from peer.consensus.core import Core
 from peer.consensus.errors import ConsensusError
-from peer.consensus.messages import Install, Message
+from peer.consensus.messages import Install, Message, PreVote
 from peer.consensus.records import Config, HardState, Server, Snapshot
 from peer.consensus.types import (
     Applied,
@@ -40,7 +41,7 @@ from peer.consensus.wire import decode, encode
 from tests.consensus.sim.invariants import Invariants
 from tests.consensus.sim.member import AnyCore, Member, new_core
 from tests.consensus.sim.schedule import Schedule
-from tests.consensus.sim.storage import Log, StateMachine, Wrong
+from tests.consensus.sim.storage import Log, StateMachine, Wrong, config_text
 
 MESH = "mesh"
 MOST_STEPS = 30_000
@@ -59,6 +60,7 @@ class Open:
     boots: int
     floor: int  # what was applied anywhere when it was asked
     asked_ms: int
+    clock_ms: int  # the same, on the clock of who was asked
 
 
 @dataclass(slots=True)
@@ -95,7 +97,10 @@ class World:
         self.read_done: set[int] = set()
         self.blocked: dict[tuple[str, str], int] = {}  # links, until when
         self.held: dict[tuple[str, str], int] = {}
+        self.slow: dict[tuple[str, str], tuple[int, int]] = {}  # until when, and how much
         self.traps: dict[str, tuple[int, int]] = {}  # who crashes at the next write: for how long, and how
+        self.hurry = 0  # elections whose winner is asked at once, and those it follows soon after
+        self.cut_at_commit: dict[str, int] = {}  # who is cut off when it next commits, for how long
         self.storm_until = 0
         self.installs = 0
         self.pace = schedule.pace
@@ -135,7 +140,7 @@ class World:
         self.invariants.founded(1, 1, 0)
         for name in (*schedule.voters, *schedule.learners, *schedule.spares):
             member = self.members[name] = Member(name)
-            if name in schedule.voters:
+            if name in schedule.voters and name != schedule.late:
                 member.disk.term = 1
                 member.disk.snapshot = Snapshot(1, 1, config, FOUNDED.data())
                 member.disk.log = Log(2)
@@ -181,7 +186,9 @@ class World:
         if report.steps > MOST_STEPS:
             raise Wrong(f"more than {MOST_STEPS} steps")
         clock = self.now + member.clock_ms
-        if self.say is not None and not isinstance(event, Tick):
+        ticks = type(event) is Tick
+        late = ticks and clock - member.deadline > self.schedule.timing.election_min_ms
+        if self.say is not None and not ticks:
             self.say(self.now, member.id, f"<- {event}")
         try:
             effects = core.step(clock, event)
@@ -198,8 +205,26 @@ class World:
             perform[type(effect)](member, effect)
             if member.boots != boots or member.core is None:
                 return  # it crashed while it did that
-        if member.role == "leader" and type(event) is Tick:
+        if late and any(type(each) is Send and type(each.message.body) is PreVote for each in effects):
+            raise Wrong(f"{member.id} campaigns at once after it stood still")
+        if member.recheck:
+            self._recheck(member, core)
+        if ticks and member.role == "leader":
             self.invariants.ticked(member, clock)
+            self._transfers_end(member, clock)
+
+    def _recheck(self, member: Member, core: AnyCore) -> None:
+        """The newest configuration in the log is the one in force (4.1)."""
+        member.recheck = False
+        if isinstance(core, Core) and core.status().config != member.config():
+            raise Wrong(f"{member.id} does not go by {config_text(member.config())}, the newest in its log")
+
+    def _transfers_end(self, member: Member, clock: int) -> None:
+        timing = self.schedule.timing
+        until = clock - timing.election_min_ms - timing.heartbeat_ms
+        for ctx, asked in self.open.items():
+            if asked.what == "transfer" and asked.member == member.id and asked.clock_ms < until:
+                raise Wrong(f"{member.id} leads on and says nothing to the transfer {ctx}")
 
     # --- effects
 
@@ -264,6 +289,8 @@ class World:
             wait += int(pace.late_ms * rand())
         if self.held and self.held.get(link, 0) > now:
             wait += self.held[link] - now
+        if self.slow and self.slow.get(link, (0, 0))[0] > now:
+            wait += self.slow[link][1]
         self.at(now + wait, self._arrive, member.id, to, message)
         if pace.duplicates and rand() < pace.duplicates:
             self.at(now + wait + int(500 * rand()), self._arrive, member.id, to, message)
@@ -283,6 +310,12 @@ class World:
 
     def _apply(self, member: Member, effect: Apply) -> None:
         self.invariants.applies(member, effect)
+        cut_ms = self.cut_at_commit.pop(member.id, 0) if member.role == "leader" else 0
+        if cut_ms:
+            self.note("cut off at a commit")
+            self.tell(f"{member.id} is cut off for {cut_ms} ms")
+            for other in self.members:
+                self.blocked[member.id, other] = self.blocked[other, member.id] = self.now + cut_ms
         self._say_applied(member)
 
     def _restore(self, member: Member, effect: Restore) -> None:
@@ -327,7 +360,40 @@ class World:
         self.invariants.became(member, effect, self.now + member.clock_ms)
         if effect.role == "leader" and member.role != "leader":
             self.note("elected")
+            if self.hurry:
+                self._hurry(member)
+        if member.role == "leader" and (effect.role, effect.term) != ("leader", member.term):
+            over = [
+                ctx
+                for ctx, asked in self.open.items()
+                if asked.what == "transfer" and asked.member == member.id
+            ]
+            for ctx in over:  # it succeeded, or nobody knows
+                del self.open[ctx]
         member.role, member.term, member.leader = effect.role, effect.term, effect.leader
+
+    def _hurry(self, member: Member) -> None:
+        """Clients ask the new leader at once, and some still the old one."""
+        self.hurry -= 1
+        self.at(self.now, self._request, member, member.boots, "read")
+        self.at(self.now + 1, self._request, member, member.boots, "propose")
+        for other in self.members.values():
+            if other is not member and other.role == "leader":
+                for wait in (60, 150, 400, 800):
+                    self.at(self.now + wait, self._request, other, other.boots, "read")
+
+    def _request(self, member: Member, boots: int, what: str) -> None:
+        if member.boots == boots and member.core is not None:
+            self.request(member, what)
+
+    def request(self, member: Member, what: str) -> None:
+        """A client's; a server that is paused finds it when it goes on, before what it was sent since."""
+        if member.paused_until > self.now:
+            member.inbox.insert(0, what)
+        elif what == "propose":
+            self.propose(member)
+        else:
+            self.read(member)
 
     def _deadline(self, member: Member, effect: Deadline) -> None:
         member.deadline = effect.at_ms
@@ -431,20 +497,29 @@ class World:
         if member.boots != boots or member.core is None or member.paused_until > self.now:
             return
         inbox, member.inbox = member.inbox, []
-        if self.rng.random() < 0.5:
-            for sender, message in inbox:
-                self._arrive(sender, member.id, message)
-                if member.core is None or member.boots != boots:
-                    return
-            inbox = []
-        self.step(member, Tick())
-        for sender, message in inbox:
-            self.at(self.now, self._arrive, sender, member.id, message)
+        early = len(inbox) if self.rng.random() < 0.5 else 0
+        for place, found in enumerate(inbox):
+            if place < early:
+                self._found(member, boots, found)
+            else:
+                self.at(self.now, self._found, member, boots, found)
+        if member.boots == boots and member.core is not None:
+            self.step(member, Tick())
+
+    def _found(self, member: Member, boots: int, found: tuple[str, Message] | str) -> None:
+        if member.boots != boots or member.core is None:
+            return
+        if isinstance(found, str):
+            self.request(member, found)
+        else:
+            self._arrive(found[0], member.id, found[1])
 
     def ask(self, member: Member, what: str, make: Callable[[int], Event]) -> int:
         """Asks something of a live server; the number of the question."""
         self._ctx += 1
-        self.open[self._ctx] = Open(what, member.id, member.boots, self.invariants.applied, self.now)
+        self.open[self._ctx] = Open(
+            what, member.id, member.boots, self.invariants.applied, self.now, self.now + member.clock_ms
+        )
         self.step(member, make(self._ctx))
         return self._ctx
 

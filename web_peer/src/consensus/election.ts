@@ -31,19 +31,19 @@ export function sticky(node: Node): boolean {
 /** Also a leader's or candidate's way back, in the same term or a newer one (3.3). */
 export function becomeFollower(node: Node, term: number, leader: string): void {
   const was = node.role;
-  const had = node.leader;
-  if (term > node.term || (node.bug === 5 && was !== 'follower')) node.setTerm(term, '');
-  const changed = term !== node.term || leader !== had;
+  const newer = term > node.term;
+  const other = leader !== node.leader;
+  if (newer || other) reads.dropAll(node);
+  if (was === 'leader') replication.stepDown(node);
+  if (newer || (node.bug === 5 && was !== 'follower')) node.setTerm(term, '');
   node.role = 'follower';
   node.leader = leader;
-  if (was === 'leader') replication.stepDown(node);
-  if (was === 'leader' || changed) {
+  node.votes = new Map();
+  if (newer || other) {
     node.verified = node.acked = node.commit;
     node.leaderSeq = 0;
-    reads.dropAll(node);
   }
-  node.votes = new Map();
-  if (was !== 'follower' || leader !== had) node.resetElection();
+  if (was !== 'follower' || node.electionAt === null) node.resetElection();
 }
 
 /** The election time-out of a server that does not lead has passed. */
@@ -62,7 +62,7 @@ export function preCampaign(node: Node): void {
   becomeFollower(node, node.term, '');
   node.role = 'precandidate';
   node.resetElection();
-  node.votes = new Map([[node.me, true]]);
+  if (node.votesHere) node.votes.set(node.me, true);
   const { last, lastTerm } = node.log;
   ask(node, { kind: 'pre_vote', campaignTerm: node.term + 1, lastIndex: last, lastTerm });
   count(node);
@@ -75,7 +75,6 @@ export function campaign(node: Node, byTransfer: boolean): void {
   node.byTransfer = byTransfer;
   node.setTerm(node.term + 1, node.bug === 7 ? '' : node.me);
   node.resetElection();
-  node.votes = new Map();
   ask(node, {
     kind: 'vote',
     lastIndex: node.log.last,
@@ -90,11 +89,8 @@ function ask(node: Node, question: PreVote | Vote): void {
   }
 }
 
-/** A server that is no voter itself counts only the others: its own vote is not in the list. */
 function count(node: Node): void {
-  let { voters } = node.config;
-  if (!node.votesHere && voters.includes(node.me)) voters = voters.filter((voter) => voter !== node.me);
-  const found = verdict(voters, node.votes);
+  const found = verdict(node.config.voters, node.votes);
   if (found === 'won') {
     if (node.role === 'precandidate') campaign(node, false);
     else if (node.role === 'candidate') replication.becomeLeader(node);
@@ -105,8 +101,8 @@ function count(node: Node): void {
 
 /** Called when something became durable: a candidate's vote for itself counts from then on. */
 export function voteIsDurable(node: Node): void {
-  if (node.role !== 'candidate' || node.votes.has(node.me) || node.hardToken > node.durableToken) return;
-  node.votes.set(node.me, true);
+  if (node.role !== 'candidate' || node.hardToken > node.durableToken || node.hardDirty) return;
+  if (node.votesHere) node.votes.set(node.me, true);
   count(node);
 }
 
@@ -164,11 +160,7 @@ export function onVote(node: Node, message: Message, body: Vote): void {
     (node.leader === '' || node.bug === 6) &&
     newerOrEqual(node, body.lastTerm, body.lastIndex);
   if (granted) {
-    if (node.bug === 2)
-      node.vote = message.sender; // only in memory
-    else if (node.bug === 8 && node.config.servers.length === 0)
-      node.vote = ''; // not at all
-    else node.setTerm(node.term, message.sender);
+    node.setTerm(node.term, message.sender);
     node.resetElection();
   }
   node.send(message.sender, message.senderIncarnation, { kind: 'vote_reply', granted });

@@ -97,7 +97,7 @@ export class Invariants {
       } else if (!sameEntry(known.entry, entry)) {
         throw new Wrong(`entry ${entry.index} of term ${entry.term} is not the same everywhere`);
       }
-      if (entry.index <= this.committed && leads) {
+      if (leads && term > (this.committedTerms.get(entry.index) ?? term)) {
         throw new Wrong(`leader ${id} writes ${entry.index}, committed up to ${this.committed}`);
       }
       if (entry.kind === 'config') this.config(member, entry);
@@ -136,10 +136,9 @@ export class Invariants {
   sends(member: Member, to: string, { term, body }: Message): void {
     const { id, disk } = member;
     if (body.kind === 'vote_reply' && body.granted) {
-      if (disk.term !== term || disk.vote !== to) {
+      if (this.votes.get(`${member.life} ${term}`) !== to) {
         throw new Wrong(`${id} grants ${to} a vote in term ${term} that it has not stored`);
       }
-      this.vote(member, term, to);
       gather(this.granted, `${term} ${to}`, id);
     } else if (body.kind === 'pre_vote_reply' && body.granted) {
       gather(this.wouldGrant, `${body.campaignTerm} ${to}`, id);

@@ -1,0 +1,5 @@
+/* Whatever goes wrong, the group keeps what it committed and comes to life again: the second half of the seeds. */
+
+import { runs } from './runs';
+
+runs(10_000, 20_000);
