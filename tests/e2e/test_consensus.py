@@ -1,0 +1,189 @@
+"""Real processes lose the peer that coordinates, by a kill and by a freeze: answers, members and memory go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from peer.asking import Conversation, Delta, Settings
+from peer.joining import join
+from peer.mesh import Mesh
+from peer.mesh_conversations import ConversationStarted
+from peer.mesh_state import encode_command
+from peer.options import PeerOptions
+from planner.importers.gguf import open_gguf
+from planner.store import Store
+from planner.units import build_model
+
+from ..planner.conftest import TinyModel  # noqa: TID252
+from .command import Running, running
+
+WITHIN_S = 120.0
+TOKENS = 120
+COMMON = ("--memory", "1GiB", "--bind", "127.0.0.1")
+
+
+@dataclass
+class Town:
+    """A signaling server, peers in processes of their own by name, and one that only asks, in this process."""
+
+    home: Path
+    store: Path
+    link: str
+    asker: Mesh
+    processes: dict[str, Running]
+    stack: AsyncExitStack
+    orders: list[tuple[int, int]] = field(default_factory=list)
+
+    async def add(self, name: str) -> None:
+        words = [
+            "join",
+            self.link,
+            "--name",
+            name,
+            "--state",
+            self.home / name,
+            "--store",
+            self.store,
+            *COMMON,
+        ]
+        self.processes[name] = self.stack.enter_context(running(self.home, *words))
+
+    def peer(self, name: str) -> str:
+        return next(peer for peer, member in self.asker.node.state.members.items() if member.name == name)
+
+    @property
+    def coordinator(self) -> str:
+        """By name; "" where nobody coordinates, as far as the asker knows."""
+        member = self.asker.node.state.members.get(self.asker.node.coordinator or "")
+        return member.name if member is not None else ""
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
+                await asyncio.sleep(0.02)
+
+    def voters(self) -> int:
+        replica = self.asker.node.replica
+        return len(replica.config.voters) if replica is not None else 0
+
+    def doubled(self) -> bool:
+        """Every stage is served, and held by a standby as well."""
+        state = self.asker.node.state
+        plan = state.serving()
+        return plan is not None and all(
+            any((stage.first, stage.stop) in state.members[peer].held for peer in stage.standbys)
+            for stage in plan.stages
+        )
+
+    async def answer(self, at: int = -1, action: Callable[[], None] = lambda: None) -> list[int]:
+        """The tokens of one answer; `action` is done when `at` of them are here."""
+        got: list[int] = []
+        conversation = Conversation(self.asker.node, self.asker.text, os.urandom(16))
+        settings = Settings(max_tokens=TOKENS, ignore_end=True)
+        async for piece in conversation.tokens([1, 2, 3, 4], settings):
+            if isinstance(piece, Delta) and piece.token >= 0:
+                got.append(piece.token)
+                if len(got) == at:
+                    action()
+        conversation.close()
+        return got
+
+
+@asynccontextmanager
+async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
+    store = Store(home / "store")
+    build_model(open_gguf(gguf, "tiny"), "8bit", store)
+    async with AsyncExitStack() as stack:
+        where = ["--store", store.root, "--state", home / "meeting"]
+        meeting = stack.enter_context(running(home, "signaling", "--port", "0", *where))
+        url = meeting.until(r"^http://\S+")[0]
+        words = [
+            "serve",
+            "tiny",
+            "--signaling",
+            url,
+            "--name",
+            "founder",
+            "--cuts",
+            "3",
+            "--protection",
+            "high",
+        ]
+        words += ["--keep", "--store", store.root, "--state", home / "founder", *COMMON]
+        founder = stack.enter_context(running(home, *words))
+        link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
+        options = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+        asker = await stack.enter_async_context(join(link, options, store))
+        town = Town(home, store.root, link, asker, {"founder": founder}, stack)
+        asker.node.on_state.append(
+            lambda: town.orders.append(asker.node.replica.order if asker.node.replica else (0, 0))
+        )
+        for name in ("a", "b"):
+            await town.add(name)
+        await town.until(lambda: town.voters() == 3 and town.doubled())
+        yield town
+
+
+async def started_conversation(town: Town, name: str) -> None:
+    """Something that the mesh is to remember."""
+    command = ConversationStarted(name, name, "", "", (), 1, town.asker.node.me, "asker", "#3366cc")
+    await town.asker.node.line.ask("propose", {"command": encode_command(command).decode()})
+
+
+async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_path: Path) -> None:
+    gguf = TinyModel().write_gguf(tmp_path / "tiny.gguf")
+    async with started(tmp_path, gguf) as town:
+        node = town.asker.node
+        assert town.coordinator == "founder"
+        undisturbed = await town.answer()
+        await started_conversation(town, "before")
+
+        # The founder coordinates and serves a stage: it is killed in the middle of an answer.
+        lost = town.peer("founder")
+        killed_s = 0.0
+
+        def kill() -> None:
+            nonlocal killed_s
+            killed_s = time.monotonic()
+            town.processes["founder"].process.kill()
+
+        assert await town.answer(10, kill) == undisturbed
+        await town.until(lambda: town.coordinator in ("a", "b"))
+        print(f"another coordinator after {time.monotonic() - killed_s:.1f} s")
+        await town.until(lambda: lost not in node.state.members)
+        assert "before" in node.state.conversations
+        await town.add("c")
+        await town.until(lambda: town.voters() == 3 and town.doubled())
+        await started_conversation(town, "between")
+        assert await town.answer() == undisturbed
+
+        # Whoever coordinates now is frozen until another one does, and wakes up.
+        frozen = town.coordinator
+        process, peer = town.processes[frozen].process, town.peer(frozen)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await town.until(lambda: town.coordinator not in ("", frozen))
+            leader = node.coordinator
+            assert leader is not None
+            await started_conversation(town, "after")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await town.until(lambda: any(member.name == frozen for member in node.state.members.values()))
+        async with asyncio.timeout(WITHIN_S):
+            while True:  # it follows, and knows what was said while it was frozen
+                await node.dialer.dial(peer)
+                said = await node.calls.call(peer, "leader", {})
+                assert node.replica is not None
+                if said["leader"] == node.coordinator and said["term"] == node.replica.term:
+                    break
+        assert {"before", "between", "after"} <= node.state.conversations.keys()
+        assert town.orders == sorted(town.orders), "an old order was obeyed"
+        await town.until(town.doubled)
+        assert await town.answer() == undisturbed
