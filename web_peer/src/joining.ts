@@ -9,22 +9,22 @@
 
 import { PieceCache } from './cache';
 import { RtcEngine, textOf } from './engine';
-import { ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
+import { enter, TRY_S } from './entering';
+import { NotAdmitted, PeerError } from './errors';
 import { Fetcher, HttpStore, type PieceSource } from './fetch';
 import { PROTOCOL_VERSION } from './frames';
 import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
 import { type BlobRef, blobsOf, type Manifest } from './manifest';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
-import { EMPTY_STATE, type Profile } from './mesh_state';
+import type { Profile } from './mesh_state';
 import { Node } from './node';
 import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
 import { Text } from './text';
 
-const FOUNDER_WAIT_S = 8; // a link to a mesh whose founder is gone must say so soon
-const SNAPSHOT_WAIT_S = 8;
+const SOMEBODY_WAIT_S = 8; // a link to a mesh of which nobody is there must say so soon
 const CONNECTION_ID_BYTES = 16;
 
 /** How fast this tab computes, by measurement; its memory is for the person to say. */
@@ -105,11 +105,11 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   const { node, client } = mesh;
   const { lends } = options;
   const asks = asksOnly(client, lends);
-  const enterAgain = (): Promise<void> => enter(node, client, options.name, asks === null);
-  mesh.setPhase(phaseOf('connect', 'connecting to the founder'));
-  await enterAgain();
+  node.patient = asks !== null;
+  mesh.setPhase(phaseOf('connect', 'connecting to the others'));
+  await enter(mesh, asks === null, SOMEBODY_WAIT_S);
   const { model } = node.state;
-  if (model === null) throw new NotAdmitted('the founder let this peer in but serves no model');
+  if (model === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
   const store = new Store(mesh.link.server);
   const pieces = new Pieces(
     (peer, frame) => node.send(peer, frame),
@@ -128,7 +128,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
   mesh.know(manifest, new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }));
-  mesh.watchCoordinator(enterAgain);
+  mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
   if (asks !== null || 'why' in lends) {
     mesh.setLending(asks ?? { kind: 'asks', why: '' });
     mesh.setPhase(phaseOf('ready'));
@@ -188,52 +188,6 @@ function sourcesOf({ node, manifest }: Mesh, pieces: Pieces, store: Store): read
 function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending | null {
   if ('why' in lends) return { kind: 'asks', why: lends.why };
   return client.role === 'guest' ? { kind: 'asks', why: 'this invite is for asking only' } : null;
-}
-
-/** Finds the founder, connects, and takes its snapshot of the mesh. */
-async function enter(node: Node, client: SignalingClient, name: string, compute: boolean): Promise<void> {
-  const founder = await founderOf(client);
-  node.coordinator = founder;
-  try {
-    await node.dialer.dial(founder);
-    node.state = EMPTY_STATE;
-    await node.calls.call(founder, 'join', { name, compute, protocol: PROTOCOL_VERSION });
-  } catch (error) {
-    const text = textOf(error);
-    if (
-      error instanceof VersionMismatch ||
-      text.includes('VersionMismatch') ||
-      text.includes('speaks protocol')
-    ) {
-      throw new VersionMismatch(
-        `this page and the mesh are of different versions: reload the page; if that does not help, the founder ` +
-          `has to update shoal (${text})`,
-      );
-    }
-    throw error;
-  }
-  const known = await node.until(
-    (state) => state.model !== null && state.members.has(node.me),
-    SNAPSHOT_WAIT_S,
-  );
-  if (!known) {
-    throw new NotAdmitted('the founder let this peer in but sent no state of the mesh; try again');
-  }
-}
-
-async function founderOf(client: SignalingClient): Promise<string> {
-  const deadline = performance.now() + FOUNDER_WAIT_S * 1000;
-  for (;;) {
-    const founders = [...client.members()].filter(([, { grant }]) => grant.role === 'founder');
-    const [first] = founders.map(([peer]) => peer).sort();
-    if (first !== undefined) return first;
-    if (performance.now() > deadline) {
-      throw new ConnectFailed(
-        `the founder of this mesh has not been there for ${FOUNDER_WAIT_S} s; ask whoever sent the link`,
-      );
-    }
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
 }
 
 /** An error that a person should read, and nothing of the program's own making. */

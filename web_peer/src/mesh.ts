@@ -19,7 +19,7 @@ import {
   type LinkFacts,
   type ModelChosen,
   type Profile,
-  routeOf,
+  type PlanRecord,
   type Run,
   serving,
 } from './mesh_state';
@@ -35,11 +35,14 @@ import { Journal } from './transaction_store';
 export const AGENT = 'shoal/0.1.0 (browser)';
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
+const TOLD_WITHIN_MS = 1500; // a goodbye that nobody takes is found out by the others
 const METER_MS = 500;
 const SESSION_BYTES = 16;
 const GPU_LOST = 'its GPU device is lost; it measures without';
 const WITHDRAWN = 'the invite this peer came with was withdrawn';
 const OLDER_BUILD = 'this build is older';
+const CLOSED = 'the last peer that kept the mesh left';
+const BREATH_S = 0.7; // without a coordinator, before anybody is told
 
 export type JoinStep = 'connect' | 'measure' | 'fetch' | 'ready';
 
@@ -103,6 +106,8 @@ export class Mesh {
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
   private returning: Returning | null = null;
+  private searching = false;
+  private ledBy = ''; // who coordinated when this peer was last a whole member
   private couldNot = ''; // why units could not be loaded, last
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
@@ -236,6 +241,8 @@ export class Mesh {
       await this.node.idle();
     };
     await Promise.race([polite().catch(() => undefined), late]);
+    const told = this.node.line.ask('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
+    await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
     this.end(reason);
     await this.node.close(reason);
   }
@@ -377,57 +384,97 @@ export class Mesh {
     await node.tellCoordinator('measured', { kind: 'MemberMeasured', peer: node.me, profile, links });
   }
 
-  /** Comes back to a coordinator that was lost; ends when it closed the mesh. */
+  /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
   watchCoordinator(enter: () => Promise<void>): void {
-    this.node.onGone.add((peer, reason, polite) => {
-      if (peer !== this.node.coordinator || this.ended !== null) return;
-      if (reason === WITHDRAWN) {
-        this.end('the founder withdrew the invite you came with: ask for a new link');
-      } else if (reason.includes(OLDER_BUILD)) {
-        this.end('this page is older than the mesh: reload it');
-      } else if (polite) this.end(`the founder closed the mesh (${reason})`);
-      else if (this.returning === null) {
-        this.returning = new Returning(
-          () => this.enterAgain(enter),
-          () => this.events.changed(),
-        );
-        this.comeBack(this.returning, peer)
-          .catch((error: unknown) => this.end(`a defect, please report it: ${textOf(error)}`))
-          .finally(() => {
-            this.returning = null;
-            this.events.changed();
-          });
-      }
+    this.node.onGone.add((_, reason, polite) => {
+      if (this.ended !== null) return;
+      if (reason === WITHDRAWN) this.end('the founder withdrew the invite you came with: ask for a new link');
+      else if (reason.includes(OLDER_BUILD)) this.end('this page is older than the mesh: reload it');
+      else if (polite && reason === CLOSED) {
+        this.end('the founder closed the mesh: it is back when the founder serves it again');
+      } else this.lookForMesh();
     });
+    this.returning = new Returning(
+      (attempt) => this.missing(attempt),
+      () => this.enterAgain(enter),
+      () => this.events.changed(),
+    );
+    this.node.onRole.add(() => {
+      this.lookForMesh();
+      this.events.changed();
+    });
+    this.node.onState.add(() => this.lookForMesh());
+    this.node.onConnected.add(() => this.lookForMesh());
   }
 
-  /** Set from the moment the coordinator is lost until this peer is back with it, or gave up. */
+  /** Set while nobody coordinates, as far as this peer knows, or while it is left out. */
   get away(): Away | null {
     return this.returning?.away ?? null;
   }
 
-  /** Looks for a lost coordinator at once instead of after the next pause. */
+  /** Looks for the mesh at once instead of after the next pause. */
   tryNow(): void {
     this.returning?.tryNow();
   }
 
-  private async comeBack(returning: Returning, coordinator: string): Promise<void> {
-    const { state } = this.node;
-    const plan = serving(state);
-    const needed = plan !== null && routeOf(plan).includes(coordinator);
-    const back = await returning.search(state.members.get(coordinator)?.name ?? '', needed, this.signal);
-    if (!back) {
-      this.end('the coordinator did not come back; ask for a new link when the founder is online again');
+  private lookForMesh(): void {
+    const { returning } = this;
+    if (returning === null || this.ended !== null || this.going) return;
+    if (this.searching) {
+      if (this.missing(0) === null) returning.tryNow();
       return;
     }
-    this.holding?.forgetReport();
-    // What could not be fetched while the mesh was away may be there again.
-    if (this.lending.kind === 'paused' && this.lending.why === this.couldNot) await this.resume();
+    if (this.missing(0) === null) return;
+    this.searching = true;
+    this.search(returning)
+      .catch((error: unknown) => this.end(`a defect, please report it: ${textOf(error)}`))
+      .finally(() => {
+        this.searching = false;
+        this.events.changed();
+      });
+  }
+
+  private async search(returning: Returning): Promise<void> {
+    // Leadership that is handed over is back in a moment: nobody need hear of it.
+    await this.node.until(() => this.missing(0) === null, BREATH_S, this.signal);
+    if (this.missing(0) !== null) await returning.search(this.signal);
+  }
+
+  /** What this peer lacks to be a whole member: somebody who leads, a way there, its place among the members. */
+  private missing(attempt: number): Away | null {
+    const { node } = this;
+    const { replica, state } = node;
+    const leader = node.coordinator;
+    const there = leader !== null && (leader === node.me || node.isConnected(leader));
+    if (there && (state.members.has(node.me) || replica?.fresh === true)) {
+      this.ledBy = leader;
+      return null;
+    }
+    const plan = serving(state);
+    const alone = plan?.stages.filter(({ primary }) => primary === this.ledBy) ?? [];
+    const voters = replica?.config.voters ?? [];
+    const here = voters.filter((peer) => peer === node.me || (node.isConnected(peer) && peer !== this.ledBy));
+    return {
+      name: state.members.get(this.ledBy)?.name ?? '',
+      needed: alone.some((stage) => !this.standsBy(stage)),
+      voters: voters.length,
+      here: here.length,
+      attempt,
+    };
+  }
+
+  private standsBy({ first, stop, standbys }: PlanRecord['stages'][number]): boolean {
+    return standbys.some((peer) =>
+      this.node.state.members.get(peer)?.held.some((run) => run.first === first && run.stop === stop),
+    );
   }
 
   private async enterAgain(enter: () => Promise<void>): Promise<void> {
     await enter();
     await this.tellStanding();
+    this.holding?.forgetReport();
+    // What could not be fetched while the mesh was away may be there again.
+    if (this.lending.kind === 'paused' && this.lending.why === this.couldNot) await this.resume();
   }
 
   private async reportHeld(runs: readonly Run[]): Promise<void> {

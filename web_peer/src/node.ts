@@ -6,27 +6,24 @@
 import { Askings } from './askings';
 import { Breakers } from './breakers';
 import { bundled, framesOf } from './bundles';
-import { type Body, Calls, notCoordinator } from './calls';
+import { type Body, Calls } from './calls';
 import { nowS } from './connection';
+import type { Message } from './consensus/messages';
+import { encode as encodeMessage } from './consensus/wire';
 import { Dialer, type SendSignal } from './dialer';
 import type { Engine } from './connection';
 import type { NotRan, Ran, StageEffect } from './effects';
 import { textOf } from './engine';
-import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from './errors';
+import { BadCommand, ConnectionLost, FrameError, NotLeader, PeerError, WrongChannel } from './errors';
 import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
+import { Redial, wanted } from './keeping';
+import { LeaderLine } from './leader_line';
 import { Prober } from './links';
-import {
-  apply,
-  type Command,
-  decodeCommand,
-  decodeState,
-  EMPTY_STATE,
-  encodeCommand,
-  type MeshState,
-} from './mesh_state';
+import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from './mesh_state';
 import type { Pieces } from './pieces';
 import { StageCore } from './pipeline';
+import type { Replica } from './replica';
 import type { Serving } from './serving';
 import { PATIENCE_S } from './session';
 import { Spares } from './spares';
@@ -38,6 +35,18 @@ const ONE_INCIDENT_S = 1; // what several sessions find out about one peer withi
 const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
 const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
 const PATIENCE_CEILING_S = 1;
+const PATIENT_S = 2; // most questions are over by then
+const ASKED_OF_LEADER: readonly string[] = [
+  'join',
+  'measured',
+  'held',
+  'drain',
+  'paused',
+  'leaving',
+  'left',
+  'suspect',
+  'propose',
+];
 
 /** Frames of sessions that passed between this peer and another, in either direction. */
 export interface Traffic {
@@ -52,14 +61,18 @@ export class Node {
   readonly core: StageCore;
   serving: Serving | null = null; // null: this peer only asks
   pieces: Pieces | null = null; // null: the model is not known yet
-  coordinator: string | null = null;
+  replica: Replica | null = null; // null: this peer is in no mesh yet
+  patient = false; // a peer that only asks connects to voters when it has been here for a while
   journal: Journal | null = null; // null: nothing is computed here
   private notedTokens = 0;
   answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
   readonly dialer: Dialer;
   readonly calls: Calls;
   readonly prober: Prober;
+  readonly line: LeaderLine;
   readonly onState = new Set<() => void>();
+  readonly onRole = new Set<() => void>();
+  readonly onLogLost = new Set<(why: string) => void>();
   readonly onGone = new Set<(peer: string, reason: string, polite: boolean) => void>();
   readonly onConnected = new Set<(peer: string) => void>();
   readonly breakers = new Breakers();
@@ -69,6 +82,8 @@ export class Node {
   private readonly touched = new Set<() => void>();
   private readonly counted = new Map<string, { sent: number; received: number }>();
   private ticker: ReturnType<typeof setInterval> | null = null;
+  private readonly redial = new Redial();
+  private readonly sinceS = nowS();
 
   constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
     this.me = hello.peer;
@@ -79,6 +94,10 @@ export class Node {
       (peer, method, body) => this.answer(peer, method, body),
     );
     this.prober = new Prober((peer, frame) => this.send(peer, frame));
+    this.line = new LeaderLine(
+      () => this.coordinator ?? '',
+      (peer, method, body) => this.askOne(peer, method, body),
+    );
     this.askings = new Askings(this, this.breakers);
     this.spares = new Spares(
       (peer, frame) => this.sendOrLose(peer, frame),
@@ -96,6 +115,7 @@ export class Node {
     if (this.ticker !== null) clearInterval(this.ticker);
     this.askings.close(reason);
     this.spares.close();
+    this.replica?.close();
     await this.dialer.close(reason);
   }
 
@@ -210,8 +230,7 @@ export class Node {
 
   /** Whether a plan may come that holds what was lost. */
   hopeful(): boolean {
-    if (this.coordinator === null || this.dialer.connection(this.coordinator) === null) return false;
-    return this.state.refused === '';
+    return this.replica !== null && this.state.refused === '';
   }
 
   /** Signaling says that `peer` went away: that is no proof, and a reason to ask it. */
@@ -226,9 +245,9 @@ export class Node {
     this.suspects.set(peer, now);
     this.breakers.failed(peer, Math.floor(now * 1000));
     queueMicrotask(() => this.askings.hint(peer));
-    if (this.coordinator === null || this.coordinator === peer) return;
-    this.calls.call(this.coordinator, 'suspect', { peer }).catch((error: unknown) => {
-      if (!(error instanceof PeerError)) throw error; // the coordinator is away, too
+    // Kept while nobody leads. A leader that is suspected itself cannot be told.
+    this.line.ask('suspect', { peer }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // nobody led for long
     });
   }
 
@@ -286,15 +305,62 @@ export class Node {
     this.core.logTotalBytes = logTotalBytes;
   }
 
-  /** Reports to the coordinator. Raises ConnectionLost or MeshError. */
+  /** Reports to whoever leads; it is committed then. Raises MeshError. */
   tellCoordinator(method: string, command: Command | null): Promise<void> {
     const body = command === null ? {} : { command: new TextDecoder().decode(encodeCommand(command)) };
     return this.tellCoordinatorWith(method, body);
   }
 
   async tellCoordinatorWith(method: string, body: Body): Promise<void> {
-    if (this.coordinator === null) throw new ConnectionLost('the coordinator is not known');
-    await this.calls.call(this.coordinator, method, body);
+    await this.line.ask(method, body);
+  }
+
+  // --- the log
+
+  /** Who leads, as far as this peer knows. */
+  get coordinator(): string | null {
+    const leader = this.replica?.leader ?? '';
+    return leader === '' ? null : leader;
+  }
+
+  /** Takes part in a mesh from here on. */
+  keepLog(replica: Replica): void {
+    this.replica = replica;
+    replica.start();
+  }
+
+  /** What this peer knows of the mesh is void: it is to begin anew. */
+  leaveLog(): void {
+    this.replica?.close();
+    this.replica = null;
+    this.state = EMPTY_STATE;
+  }
+
+  /** Hands a message of the core over. One that cannot go now is lost; the core sends again. */
+  sendMessage(peer: string, message: Message): void {
+    if (this.dialer.connection(peer) !== null) {
+      this.sendOrLose(peer, { kind: 'CONSENSUS', body: encodeMessage(message) });
+    }
+  }
+
+  logChanged(): void {
+    if (this.replica === null) return;
+    this.state = this.replica.state;
+    this.stateChanged();
+  }
+
+  roleChanged(): void {
+    this.line.changed();
+    for (const listener of [...this.onRole]) listener();
+  }
+
+  logLost(why: string): void {
+    for (const listener of [...this.onLogLost]) listener(why);
+  }
+
+  private async askOne(peer: string, method: string, body: Body): Promise<Body> {
+    await this.dialer.dial(peer);
+    return this.calls.call(peer, method, body);
   }
 
   // --- DialerEvents
@@ -322,11 +388,8 @@ export class Node {
       case 'RESPONSE':
         this.calls.responded(peer, frame);
         break;
-      case 'ENTRY':
-        this.entry(peer, frame.term, frame.index, frame.body);
-        break;
-      case 'SNAPSHOT':
-        this.snapshot(peer, frame.body);
+      case 'CONSENSUS':
+        this.replica?.received(peer, frame.body);
         break;
       case 'PROBE':
         this.prober.probed(peer, frame);
@@ -370,6 +433,7 @@ export class Node {
     const needed = this.askings.gone(peer, why);
     // Only the connection may be lost.
     if (needed && !polite && this.state.members.has(peer)) this.dialer.prepare(peer);
+    this.replica?.unreachable(peer);
     for (const listener of [...this.onGone]) listener(peer, reason, polite);
     this.touch();
   }
@@ -450,27 +514,13 @@ export class Node {
     return (this.dialer.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES;
   }
 
-  private entry(peer: string, term: number, index: number, body: Uint8Array): void {
-    if (peer !== this.coordinator || term < this.state.term) {
-      throw new BadCommand('log entries come from the coordinator of the present term');
-    }
-    if (this.state.index === 0) return; // a snapshot that holds this entry is on its way
-    if (index <= this.state.index) return;
-    if (index !== this.state.index + 1) {
-      throw new BadCommand(`expected log entry ${this.state.index + 1}, got ${index}`);
-    }
-    this.state = apply(this.state, decodeCommand(body));
-    this.stateChanged();
-  }
-
-  private snapshot(peer: string, body: Uint8Array): void {
-    if (peer !== this.coordinator) throw new BadCommand('snapshots come from the coordinator');
-    this.state = decodeState(body);
-    this.stateChanged();
-  }
-
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
-    if (['join', 'measured', 'held', 'leaving', 'drain', 'paused'].includes(method)) throw notCoordinator();
+    if (ASKED_OF_LEADER.includes(method)) {
+      const leader = this.coordinator;
+      if (leader === null || leader === this.me) throw new NotLeader('nobody coordinates now');
+      throw new NotLeader('another peer coordinates', leader);
+    }
+    if (method === 'leader') return this.whoLeads();
     if (method === 'measure_link') {
       const { rttS, bytesPerS } = await this.prober.measure(peer);
       return { rtt_us: Math.round(rttS * 1e6), bytes_per_s: Math.round(bytesPerS) };
@@ -479,8 +529,26 @@ export class Node {
     return this.answerMore(peer, method, body);
   }
 
+  private whoLeads(): Body {
+    const { replica } = this;
+    if (replica === null) return { leader: '', term: 0, epoch: 0, voters: [] };
+    const known = replica.config.byId.has(this.me); // who is not in yet knows nothing of the mesh
+    const { leader, term, begin, config } = replica;
+    return { leader, term, epoch: known ? begin.epoch : 0, voters: [...config.voters] };
+  }
+
   private tick(): void {
     this.perform(this.core.tick(nowS()));
+    const { replica } = this;
+    if (replica === null || (this.patient && nowS() - this.sinceS < PATIENT_S)) return;
+    const peers = wanted(replica.config, this.me, replica.leads);
+    for (const peer of this.redial.due(nowS(), peers, (other) => this.isConnected(other))) {
+      this.dialer.prepare(peer);
+    }
+  }
+
+  isConnected(peer: string): boolean {
+    return this.dialer.connection(peer) !== null;
   }
 
   private touch(): void {

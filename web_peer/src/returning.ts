@@ -1,65 +1,95 @@
 /*
- * Looks for a coordinator that was lost: when, how often, and what a person reads meanwhile (twin of
- * peer/returning.py). Edge.
+ * Decides what people read while nobody coordinates, and looks for the mesh when this peer is alone or was left out
+ * (twin of peer/returning.py). Edge.
+ *
+ * A search starts the moment the coordinator is lost, so that nobody wonders why nothing happens. Mostly the others have
+ * chosen another one before the first try.
  */
 
 import { PeerError } from './errors';
 import { SignalingError } from './signaling_errors';
 
-export const PAUSES_S: readonly number[] = [0.25, 0.5, 1, 2, 4, 8, 8, 8]; // before each try
+const FIRST_PAUSE_S = 1; // an election on a quiet mesh is over before anybody need be asked twice
+const MOST_PAUSE_S = 8;
 
-/** The coordinator is gone and is looked for. */
+/** Nobody coordinates, as far as this peer knows. */
 export interface Away {
-  readonly name: string; // what people call it
-  readonly needed: boolean; // whether the plan that serves has it among its stages
-  readonly attempt: number; // the one that is made or comes next, from 1
-  readonly attempts: number;
+  readonly name: string; // of who did, as people call it
+  readonly needed: boolean; // whether the plan that serves has it among its stages, with nobody to stand by
+  readonly voters: number;
+  readonly here: number; // voters that this peer reaches, itself among them
+  readonly attempt: number; // to find the mesh again; 0: the others are choosing
 }
 
-export function awayText({ name, needed, attempt, attempts }: Away): string {
+/** Whether too few voters are here to choose anybody. */
+export function isStuck({ voters, here }: Away): boolean {
+  return 2 * here <= voters;
+}
+
+export function awayText(away: Away): string {
+  const { name, needed, voters, here, attempt } = away;
   const meanwhile = needed
     ? 'no answer without it, it holds a part of the model'
     : 'answers go on, but peers that come or go are not planned for';
-  const who = name === '' ? '' : ` (${name})`;
-  return `the coordinator${who} is gone: ${meanwhile}; looking for it again (try ${attempt} of ${attempts})`;
+  const lost = `the coordinator${name === '' ? '' : ` (${name})`} is gone: ${meanwhile}; `;
+  if (!isStuck(away)) return `${lost}the others choose another one`;
+  const needs = Math.floor(voters / 2) + 1;
+  const tries = attempt > 0 ? ` (looking for them, try ${attempt})` : '';
+  return `${lost}${here} of ${voters} voters are here, ${needs} are needed to choose another one${tries}`;
 }
 
-/** One search. `enter` makes one try; `changed` is called whenever `away` changes. */
+function sameAway(one: Away | null, other: Away | null): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** Searches for as long as `lost()` says what is missing. `enter` makes one try; `changed` follows `away`. */
 export class Returning {
   away: Away | null = null;
   private hurry: (() => void) | null = null;
+  private readonly lost: (attempt: number) => Away | null;
   private readonly enter: () => Promise<void>;
   private readonly changed: () => void;
-  private readonly pausesS: readonly number[];
+  private readonly firstPauseS: number;
 
-  constructor(enter: () => Promise<void>, changed: () => void, pausesS = PAUSES_S) {
+  constructor(
+    lost: (attempt: number) => Away | null,
+    enter: () => Promise<void>,
+    changed: () => void,
+    firstPauseS = FIRST_PAUSE_S,
+  ) {
+    this.lost = lost;
     this.enter = enter;
     this.changed = changed;
-    this.pausesS = pausesS;
+    this.firstPauseS = firstPauseS;
   }
 
-  /** Spares the pause before the next try. */
+  /** Spares the pause before the next try, or ends the search when nothing is missing any more. */
   tryNow(): void {
     this.hurry?.();
   }
 
-  /** True when this peer is back with the coordinator, false when every try failed or `over` aborted. */
-  async search(name: string, needed: boolean, over: AbortSignal): Promise<boolean> {
-    const attempts = this.pausesS.length;
-    for (const [index, pauseS] of this.pausesS.entries()) {
-      this.become({ name, needed, attempt: index + 1, attempts });
+  /** Returns when nothing is missing, or `over` aborts. */
+  async search(over: AbortSignal): Promise<void> {
+    let pauseS = this.firstPauseS;
+    for (let attempt = 0; this.look(attempt, over); attempt += 1) {
       await this.pause(pauseS * 1000, over);
-      if (over.aborted) return false;
+      if (!this.look(attempt + 1, over)) return;
       try {
         await this.enter();
       } catch (error) {
-        if (error instanceof PeerError || error instanceof SignalingError) continue;
-        throw error;
+        if (!(error instanceof PeerError) && !(error instanceof SignalingError)) throw error;
       }
-      this.become(null);
-      return true;
+      pauseS = Math.min(2 * pauseS, MOST_PAUSE_S);
     }
-    return false;
+  }
+
+  private look(attempt: number, over: AbortSignal): boolean {
+    const away = over.aborted ? null : this.lost(attempt);
+    if (!sameAway(away, this.away)) {
+      this.away = away;
+      this.changed();
+    }
+    return away !== null;
   }
 
   private pause(ms: number, over: AbortSignal): Promise<void> {
@@ -74,10 +104,5 @@ export class Returning {
       over.addEventListener('abort', end);
       this.hurry = end;
     });
-  }
-
-  private become(away: Away | null): void {
-    this.away = away;
-    this.changed();
   }
 }
