@@ -163,7 +163,7 @@ class SignalingClient:
         settings: ClientSettings = ClientSettings(),
     ) -> None:
         self.server = server.rstrip("/")
-        self._addresses = [self.server]  # where this mesh meets; the first that answers is used
+        self._addresses = [self.server]  # where this mesh meets, the one in use first
         self.ice_servers: tuple[IceServer, ...] = ()
         self.state = ClientState.JOINING
         self._credentials = credentials
@@ -196,15 +196,9 @@ class SignalingClient:
         return self._credentials.membership
 
     def also(self, addresses: Iterable[str]) -> None:
-        """The mesh meets at these addresses, the best first; the one of the link is tried as well."""
-        listed = [address.rstrip("/") for address in addresses]
-        self._addresses = list(dict.fromkeys([*listed, *self._addresses]))[:MAX_ADDRESSES]
-
-    def _turn(self) -> None:
-        """The next join goes to the next address."""
-        known = self._addresses
-        place = known.index(self.server) if self.server in known else -1
-        self.server = known[(place + 1) % len(known)]
+        """The mesh meets at these addresses as well."""
+        more = [address for address in addresses if address not in self._addresses]
+        self._addresses = [*self._addresses, *more][-MAX_ADDRESSES:]
 
     def members(self) -> dict[str, Presence]:
         """The verified others in the room, as last heard; kept while the server is away."""
@@ -326,8 +320,9 @@ class SignalingClient:
                 self._lose(link)
                 if time.monotonic() - link.since_s > STEADY_S:
                     attempt = 0
-            if isinstance(why, ServerUnreachable):
-                self._turn()
+            if isinstance(why, ServerUnreachable):  # the next join goes to the next address
+                self._addresses = [*self._addresses[1:], self._addresses[0]]
+                self.server = self._addresses[0]
             if isinstance(why, FINAL):
                 log.warning("the signaling server refused this peer: %s", why)
                 self._become(ClientState.REFUSED, why)
