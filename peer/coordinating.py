@@ -38,6 +38,7 @@ from peer.mesh_state import (
     encode_command,
     refusal,
 )
+from peer.mesh_upkeep import CutsFixed
 from peer.names import plain
 from peer.protection import Protection
 from peer.saying import may_say
@@ -206,10 +207,7 @@ class Coordinating:
                 self._from_member(peer, method, body)
                 return {}
             case "left":
-                if peer in self.state.members:
-                    self.submit(MemberLeft(peer, "left"))
-                self._electorate.left(peer)
-                self.tend()
+                self.put_out(peer)
                 return {}
             case "propose":
                 self._proposed(peer, body)
@@ -223,6 +221,13 @@ class Coordinating:
                 return {}
             case _:
                 raise BadCommand(f"unknown request {method[:40]!r}")
+
+    def put_out(self, peer: str) -> None:
+        """It said goodbye, or its invite was withdrawn: nothing is kept for it."""
+        if peer in self.state.members:
+            self.submit(MemberLeft(peer, "left"))
+        self._electorate.left(peer)
+        self.tend()
 
     def breakers(self) -> list[tuple[str, str]]:
         """The peers that this coordinator leaves alone, with the state of each breaker."""
@@ -359,7 +364,10 @@ class Coordinating:
             why = refusal(self.state, command)
         if why:
             raise BadCommand(f"propose: {why}")
-        self.submit(command)
+        if isinstance(command, CutsFixed):
+            self.set_cuts(command.cuts)
+        else:
+            self.submit(command)
 
     def _from_member(self, peer: str, method: str, body: Body) -> None:
         member = self.state.members.get(peer)

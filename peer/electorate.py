@@ -49,7 +49,7 @@ class Electorate:
     def candidates(
         self, now_ms: int, state: MeshState, status: Status, connected: frozenset[str]
     ) -> tuple[Candidate, ...]:
-        """Every member, and those whose place is kept."""
+        """Every member, and those whose place is kept. Who leads need not go because another one keeps more."""
         voters = status.config.voters
         for peer, lost in list(self._lost.items()):
             kept_ms = (
@@ -66,7 +66,7 @@ class Electorate:
                 peer,
                 member.incarnation,
                 member.headless,
-                member.durable,
+                member.durable or peer == status.leader,
                 keeps_mesh(member),
                 place,
                 member.status == "leaving" and peer not in self._lost,

@@ -25,6 +25,7 @@ from peer.suspicion import Reach
 from signaling.invites import Role
 
 TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
+Learn = Callable[[], Awaitable[None]]
 STATE_WAIT_S: Final = 10.0
 STAGGER_S: Final = 0.5  # between members that are asked who leads: the first may be frozen
 LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
@@ -88,11 +89,21 @@ def rejoining(mesh: Mesh, options: PeerOptions, times: UnitTimes | None) -> Call
     return rejoin
 
 
-async def enter(mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float) -> None:
-    """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader."""
+async def enter(
+    mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float, learn: Learn | None = None
+) -> None:
+    """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader.
+
+    Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer
+    does to be able to coordinate, if it finds that it leads.
+    """
     node, kept = mesh.node, mesh.log
     assert kept is not None
+    if node.replica is None and (epochs := await asyncio.to_thread(kept.epochs)):
+        await _with_epoch(mesh, epochs[-1])
     leader, epoch = await _who_leads(mesh, wait_s)
+    if leader == node.me and learn is not None and node.coordinate is None:
+        await learn()
     for _ in range(2):
         await _with_epoch(mesh, epoch)
         assert node.replica is not None
@@ -134,15 +145,17 @@ async def _with_epoch(mesh: Mesh, epoch: int) -> None:
 async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
     """The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time."""
     node, client = mesh.node, mesh.client
-    if node.replica is not None and node.replica.leads:
-        return node.me, node.replica.epoch
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     asking: dict[str, asyncio.Task[tuple[str, int]]] = {}
     mine = node.replica.begin.epoch if node.replica is not None else 0
+    asked: set[str] = set()  # and their answer came, or they cannot be reached
     try:
         while True:
             present = client.members()
+            late = loop.time() > deadline
+            if node.replica is not None and node.replica.leads and (late or present.keys() <= asked):
+                return node.me, mine  # and nobody knows of a later epoch
             for peer in sorted(present, key=lambda peer: (_LIKELY.index(present[peer].role), peer)):
                 if peer not in asking:
                     asking[peer] = asyncio.ensure_future(_ask_who_leads(node, peer))
@@ -155,13 +168,14 @@ async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
                 if not task.done():
                     continue
                 error = task.exception()
-                if error is None and task.result()[0] and task.result()[1] >= mine:
+                asked.add(peer)
+                if error is None and task.result()[0] not in ("", node.me) and task.result()[1] >= mine:
                     return task.result()
                 if error is not None and not isinstance(error, PeerError | TimeoutError):
                     raise error
                 del asking[peer]
                 asking[peer] = asyncio.ensure_future(_ask_again(node, peer))
-            if loop.time() > deadline:
+            if late:
                 if not present:
                     raise ConnectFailed(
                         f"nobody of this mesh has been there for {wait_s:.0f} s; ask whoever sent the link"

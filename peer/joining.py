@@ -21,8 +21,8 @@ from peer import VERSION
 from peer.connection import Engine
 from peer.coordinator import check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
-from peer.entering import asking_in, coordinates, enter, meets, rejoining
-from peer.errors import BadCommand, CannotServe, ConnectFailed
+from peer.entering import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
+from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
 from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away, viewer
@@ -30,6 +30,7 @@ from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
+from peer.mesh_people import RoleGiven
 from peer.mesh_state import MeshState, ModelChosen
 from peer.mesh_upkeep import MAX_ADDRESSES, SignalingListed
 from peer.names import named
@@ -98,7 +99,9 @@ class _Door:
         def left(peer: str, reason: str) -> None:
             if self.node is not None:
                 self.node.hinted(peer)
-                if self.node.coordinating is not None:
+                if self.node.coordinating is not None and reason == InviteRevoked.__name__:
+                    self.node.coordinating.put_out(peer)
+                elif self.node.coordinating is not None:
                     self.node.coordinating.hinted(peer)
             if self.node is not None and reason == InviteRevoked.__name__:
                 task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
@@ -269,15 +272,25 @@ async def join(
             mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
             node.patient = not compute
             meets(mesh)
-            await enter(mesh, options, compute, SOMEBODY_WAIT_S)
-            model = node.state.model
+
+            async def learn() -> None:
+                await node.until(lambda state: state.model is not None, STATE_WAIT_S)
+                model = node.state.model
+                if model is None:
+                    raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
+                mesh.know(await fetcher.manifest(model.model))
+                if compute:
+                    coordinates(mesh)
+
+            await enter(mesh, options, compute, SOMEBODY_WAIT_S, learn)
+            if mesh.manifest is None:
+                await learn()
+            model, manifest = node.state.model, mesh.manifest
             assert model is not None
-            manifest = await fetcher.manifest(model.model)
-            mesh.know(manifest)
+            assert manifest is not None
             await fetcher.blobs([manifest.tokenizer])
             times: UnitTimes | None = None
             if compute:
-                coordinates(mesh)
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
                 mesh.journal = await Journal.open(
@@ -326,6 +339,8 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
     )
     if model != coordinating.state.model:
         coordinating.submit(model)
+    if coordinating.state.people.roles.get(mesh.node.me) != "owner":
+        coordinating.submit(RoleGiven(mesh.node.me, "owner"))
     coordinating.set_cuts(wishes.cuts)
     coordinating.protect(wishes.protection)
     if coordinating.state.signaling[:1] != (address,):

@@ -20,12 +20,14 @@ import psutil
 from peer import VERSION
 from peer.asking import Conversation
 from peer.calls import Body
+from peer.coordinating import body_of
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.kept_log import LogKeeping
 from peer.measure import UnitTimes
-from peer.mesh_state import AWAY, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
+from peer.mesh_state import AWAY, Command, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
+from peer.mesh_upkeep import CutsFixed
 from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
@@ -214,10 +216,15 @@ class Mesh:
         return link
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> None:
-        """Fixes the stage borders by hand (None: the planner decides). Founder only. Raises BadCommand."""
-        if self.node.coordinating is None:
-            raise BadCommand("only the coordinator can fix the borders of stages")
-        self.node.coordinating.set_cuts(cuts)
+        """Fixes the stage borders by hand (None: the planner decides), soon. Founder only. Raises BadCommand."""
+        if self.node.coordinating is not None:
+            self.node.coordinating.set_cuts(cuts)
+        else:
+            self._start(self.propose(CutsFixed(cuts)))
+
+    async def propose(self, command: Command) -> None:
+        """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
+        await self.node.line.ask("propose", body_of(command))
 
     # --- inner moves
 
@@ -360,6 +367,11 @@ class Mesh:
                 self._look_for_mesh()
 
         self._returning = Returning(self._missing, rejoin, self._away_changed)
+
+        def log_lost(why: str) -> None:
+            self._start(self._live_again(why))
+
+        self.node.on_log_lost.append(log_lost)
         if self.log is not None and self.log.beside is not None:
             self._start(self._recover_when_asked(self.log.beside, rejoin))
         self.node.on_gone.append(gone)
@@ -383,6 +395,15 @@ class Mesh:
         await node.until_leads(RECOVER_WITHIN_S)
         await rejoin()
         return epoch
+
+    async def _live_again(self, why: str) -> None:
+        """What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on."""
+        assert self.log is not None
+        self.report(Phase(f"the log of the mesh cannot be kept here: {why}", 0, 0))
+        await self.node.leave_log()
+        self.log.close()
+        self.log = LogKeeping(self.log.mesh, self.node.me, None)
+        self._look_for_mesh()
 
     async def _recover_when_asked(self, beside: Path, rejoin: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -16,8 +16,9 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
-from peer.mesh_state import Command, MeshState
-from peer.mesh_upkeep import SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
+from peer.mesh_state import Command, MeshState, ProtectionChosen
+from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
 
 _OF_PEOPLE = (
     ConversationStarted,
@@ -43,6 +44,11 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
         case SignalingListed():
             member = state.members.get(peer)
             return "" if member is not None and member.headless else "expected a peer that is there to stay"
+        case (
+            CutsFixed() | ProtectionChosen() | RoleGiven() | RoleTaken() | InviteRecorded() | InviteRevoked()
+        ):
+            owns = state.people.roles.get(peer) == "owner"
+            return "" if owns else "expected an owner of this mesh, such as its founder"
         case command if isinstance(command, _OF_PEOPLE):
             return ""
         case _:

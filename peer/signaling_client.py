@@ -99,8 +99,7 @@ class ClientState(Enum):
     CLOSED = "closed"
 
 
-def _nothing(*_: object) -> None:
-    return None
+def _nothing(*_: object) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import psutil
 
 from peer.errors import CannotServe
+from peer.mesh_state import ProtectionChosen
 from peer.protection import SHADOWS, Shadow
 from peer.validation.measures import Stream
 from peer.validation.questions import questions
@@ -58,9 +59,9 @@ async def measure_cost(
 
 
 async def _measured(made: Rig, shadow: Shadow, number: int, tokens: int, seed: int) -> tuple[Stream, Row]:
-    coordinating = made.founder.node.coordinating
-    assert coordinating is not None
-    coordinating.protect(replace(made.shape.mesh.protection, shadow=shadow))
+    chosen = replace(made.founder.node.state.protection, shadow=shadow)
+    if chosen != made.founder.node.state.protection:
+        await made.founder.propose(ProtectionChosen(chosen))
     await made.until_whole()
     asked = questions(1, tokens, random.Random(f"{seed}/cost").random)
     await answer_all(made.founder, [replace(asked[0], tokens=WARM_TOKENS)], digests=False)
