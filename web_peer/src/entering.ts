@@ -83,18 +83,17 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
   const deadline = performance.now() + waitS * 1000;
   const mine = node.replica?.begin.epoch ?? 0;
   const asked = new Set<string>();
-  let found: Leader | null = null;
-  let refused: unknown = null;
+  const heard: { found: Leader | null; refused: unknown } = { found: null, refused: null };
   const ask = async (peer: string): Promise<void> => {
-    while (found === null && performance.now() < deadline) {
+    while (heard.found === null && performance.now() < deadline) {
       try {
         const said = await askWhoLeads(node, peer);
-        if (said.leader !== '' && said.epoch >= mine) found ??= said;
+        if (said.leader !== '' && said.epoch >= mine) heard.found ??= said;
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
-        if (isOfAnotherVersion(error)) refused = error;
+        if (isOfAnotherVersion(error)) heard.refused = error;
       }
-      if (found === null) await pause(STAGGER_MS);
+      if (heard.found === null) await pause(STAGGER_MS);
     }
   };
   for (;;) {
@@ -110,9 +109,9 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
       void ask(next).catch(reportError);
     }
     const until = performance.now() + STAGGER_MS;
-    while (found === null && performance.now() < until && refused === null) await pause(20);
-    if (found !== null) return found;
-    if (refused !== null) throw versionNamed(refused);
+    while (heard.found === null && performance.now() < until && heard.refused === null) await pause(20);
+    if (heard.found !== null) return heard.found;
+    if (heard.refused !== null) throw versionNamed(heard.refused);
     if (performance.now() > deadline) {
       throw new ConnectFailed(
         present.length === 0

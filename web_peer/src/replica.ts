@@ -259,8 +259,7 @@ export class Replica {
       this.feed(done);
       return;
     }
-    const write =
-      effect.kind === 'persist' ? this.keeper.persist(effect) : this.keeper.storeSnapshot(effect);
+    const write = effect.kind === 'persist' ? this.keeper.persist(effect) : this.keeper.storeSnapshot(effect);
     write.then(
       () => this.feed(done),
       (error: unknown) => this.lose(textOf(error)),

@@ -1,67 +1,71 @@
-/* A lost coordinator is shown before each try to find it, and given up in the end (twin of tests/peer/test_returning.py). */
+/* While nobody coordinates, people read what still works; the mesh is looked for (twin of tests/peer/test_returning.py). */
 
 import { describe, expect, it } from 'vitest';
 
 import { ConnectFailed } from '../src/errors';
-import { awayText, PAUSES_S, Returning } from '../src/returning';
+import { type Away, awayText, isStuck, Returning } from '../src/returning';
 
-const MOST_PAUSE_S = 8; // nothing hangs longer than 10 s without a word
-
-function tries(failures: number): { made: number; enter: () => Promise<void> } {
-  const made = {
-    made: 0,
-    enter: (): Promise<void> => {
-      made.made += 1;
-      return made.made <= failures ? Promise.reject(new ConnectFailed('nobody is there')) : Promise.resolve();
-    },
-  };
-  return made;
-}
-
+const ALONE: Away = { name: 'ann', needed: true, voters: 1, here: 0, attempt: 0 };
 const going = (): AbortSignal => new AbortController().signal;
 
+/** What is missing until `tries` were made to find it. */
+function lostUntil(tries: number): {
+  made: number;
+  lost: (attempt: number) => Away | null;
+  enter: () => Promise<void>;
+} {
+  const mesh = {
+    made: 0,
+    lost: (attempt: number): Away | null => (mesh.made > tries ? null : { ...ALONE, attempt }),
+    enter: (): Promise<void> => {
+      mesh.made += 1;
+      return mesh.made <= tries ? Promise.reject(new ConnectFailed('nobody is there')) : Promise.resolve();
+    },
+  };
+  return mesh;
+}
+
 describe('a lost coordinator', () => {
-  it('is shown before every try, and success ends it', async () => {
+  it('is shown before every try, until nothing is missing', async () => {
+    const mesh = lostUntil(2);
     const shown: string[] = [];
-    const returning = new Returning(
-      tries(2).enter,
+    const returning: Returning = new Returning(
+      mesh.lost,
+      mesh.enter,
       () => shown.push(returning.away === null ? 'back' : awayText(returning.away)),
-      [0, 0, 0, 0],
+      0,
     );
-    expect(await returning.search('ann', true, going())).toBe(true);
-    expect(shown.map((line) => line.split('(').at(-1))).toEqual([
-      'try 1 of 4)',
-      'try 2 of 4)',
-      'try 3 of 4)',
-      'back',
-    ]);
+    await returning.search(going());
+    expect(mesh.made).toBe(3);
     expect(shown[0]).toContain('the coordinator (ann) is gone: no answer without it');
+    expect(shown[1]).toContain('try 1');
+    expect(shown.at(-1)).toBe('back');
   });
 
-  it('is given up after the last try', async () => {
-    const made = tries(9);
-    const returning = new Returning(made.enter, () => undefined, [0, 0]);
-    expect(await returning.search('', false, going())).toBe(false);
-    expect(made.made).toBe(2);
-    expect(returning.away === null ? '' : awayText(returning.away)).toContain('answers go on');
+  it('says what still works, and who is needed', () => {
+    const others = { ...ALONE, needed: false, voters: 3, here: 2 };
+    expect(isStuck(others)).toBe(false);
+    expect(awayText(others)).toContain('answers go on');
+    expect(awayText(others)).toContain('the others choose another one');
+    const few = { ...others, here: 1 };
+    expect(isStuck(few)).toBe(true);
+    expect(awayText(few)).toContain('1 of 3 voters are here, 2 are needed');
   });
 
   it('is looked for at once when a person wishes', async () => {
-    const made = tries(1);
-    const returning = new Returning(made.enter, () => queueMicrotask(() => returning.tryNow()), [3600, 3600]);
-    expect(await returning.search('ann', false, going())).toBe(true);
-    expect(made.made).toBe(2);
+    const mesh = lostUntil(1);
+    const returning = new Returning(mesh.lost, mesh.enter, () => undefined, 3600);
+    const wishes = setInterval(() => returning.tryNow(), 1);
+    await returning.search(going());
+    clearInterval(wishes);
+    expect(mesh.made).toBe(2);
   });
 
   it('is not looked for by a tab that left', async () => {
-    const made = tries(0);
+    const mesh = lostUntil(0);
     const over = new AbortController();
-    const returning = new Returning(made.enter, () => queueMicrotask(() => over.abort()), [3600]);
-    expect(await returning.search('ann', false, over.signal)).toBe(false);
-    expect(made.made).toBe(0);
-  });
-
-  it('never leaves anybody without a word for long', () => {
-    expect(Math.max(...PAUSES_S)).toBeLessThanOrEqual(MOST_PAUSE_S);
+    const returning = new Returning(mesh.lost, mesh.enter, () => queueMicrotask(() => over.abort()), 3600);
+    await returning.search(over.signal);
+    expect(mesh.made).toBe(0);
   });
 });
