@@ -52,7 +52,7 @@ from peer.consensus.types import (
 )
 from peer.consensus.wire import decode
 from peer.errors import BadCommand, NotLeader, WrongField
-from peer.mesh_state import MeshState, apply, decode_command, decode_state, encode_state
+from peer.mesh_state import MeshState, apply_entry, decode_state, encode_state
 
 COMPACT_ENTRIES: Final = 1024  # in the log since the last snapshot, or
 COMPACT_BYTES: Final = 1 << 20  # so many bytes of them, or as many as that snapshot has
@@ -329,10 +329,7 @@ class Replica:
                 continue
             self.order = (entry.term, entry.index)
             if entry.kind == "command":
-                try:
-                    self.state = apply(self.state, decode_command(entry.data))
-                except BadCommand as error:  # equal everywhere, and so no reason to part
-                    log.error("entry %d was skipped: %s", entry.index, error)
+                self.state = apply_entry(self.state, entry.data)
             self._commit(entry)
         if entries:
             count, size = self._grown
