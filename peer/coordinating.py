@@ -132,6 +132,9 @@ class Coordinating:
         self._publish(self._core.go_on())
         if before and before != self._core.me:
             self.hinted(before)
+        for peer, member in self.state.members.items():
+            if self._suspicions is not None and (member.status, member.reason) == ("draining", SILENT):
+                self._suspicions.watch(peer)
         self._plan_if_wanted()
 
     async def settled(self) -> Order:

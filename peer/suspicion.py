@@ -51,6 +51,12 @@ class Suspicions:
         if peer not in self._looking:
             self._start(peer, self._look(peer))
 
+    def watch(self, peer: str) -> None:
+        """Another coordinator found it silent, and watches for its return no more."""
+        if peer not in self._looking:
+            self.breakers.broke(peer, _now_ms())
+            self._start(peer, self._watch(peer))
+
     def ended(self, peer: str) -> None:
         """The connection to `peer` ended: it is gone for good, or comes back by joining."""
         task = self._looking.pop(peer, None)

@@ -356,6 +356,19 @@ async def test_silent_but_present_drains_and_comes_back_after_a_growing_quiet_ti
         assert made.breakers() == []
 
 
+async def test_who_another_coordinator_found_silent_comes_back_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breakers, "QUIET_MS", 30)
+    mesh = Mesh(ALL)
+    mesh.join("a", "b", "c", "d")
+    peer = mesh.route[0]
+    mesh.core.submit(MemberDraining(peer, SILENT))
+    async with coordinated(mesh, Others(mesh)) as made:
+        made.begin("y")
+        await until(mesh, lambda: mesh.state.members[peer].status == "measured")
+
+
 async def test_who_was_gone_and_speaks_again_is_a_member_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakers, "QUIET_MS", 30)
     mesh = Mesh(ALL)
