@@ -351,7 +351,7 @@ async def test_silent_but_present_drains_and_comes_back_after_a_growing_quiet_ti
             others.answering.add(peer)
             await until(mesh, lambda: mesh.state.members[peer].status == "measured")
             await until(mesh, lambda: peer not in made._suspicions._looking)  # type: ignore[union-attr]
-        assert quiet[0] == 30
+        assert quiet[0] >= 30  # longer when the machine was too busy to ask in time
         assert quiet[0] < quiet[1] < quiet[2]
         assert made.breakers() == []
 
