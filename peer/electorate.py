@@ -18,8 +18,8 @@ LEARNER_KEPT_MS: Final = 10_000  # the place of a learner that was lost
 
 
 def keeps_mesh(member: Member) -> bool:
-    """Whether a mesh can live on with this member alone: one that only asks is gone in a minute."""
-    return member.compute or member.headless or member.durable
+    """Whether a mesh can live on with this member alone: a tab that keeps no log coordinates nothing."""
+    return member.headless or member.durable
 
 
 @dataclass(frozen=True, slots=True)

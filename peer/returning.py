@@ -45,6 +45,10 @@ class Away:
         lost = f"the coordinator{f' ({self.name})' if self.name else ''} is gone: {meanwhile}; "
         if not self.stuck:
             return lost + "the others choose another one"
+        if self.voters <= 1:
+            tries = f" (looking for it, try {self.attempt})" if self.attempt else ""
+            waits = f"nobody can take its place, it has to come back{tries}"
+            return f"{lost}{waits}; if it is gone for good, shoal recover goes on without it"
         waits = f"{self.here} of {self.voters} voters are here, {self.voters // 2 + 1} are needed to choose another one"
         tries = f" (looking for them, try {self.attempt})" if self.attempt else ""
         return f"{lost}{waits}{tries}; if they are gone for good, shoal recover goes on without them"

@@ -97,7 +97,7 @@ def test_no_pause_is_longer_than_people_wait() -> None:
 @pytest.mark.parametrize(
     ("away", "words"),
     [
-        (Away("ann", True, 1, 0), ("no answer without it", "0 of 1 voters", "1 are needed", "shoal recover")),
+        (Away("ann", True, 1, 0), ("no answer without it", "it has to come back", "shoal recover")),
         (Away("ann", False, 2, 1), ("answers go on", "1 of 2 voters", "2 are needed", "shoal recover")),
         (Away("", False, 3, 2), ("the coordinator is gone", "the others choose another one")),
         (Away("ann", False, 5, 2, 7), ("2 of 5", "3 are needed", "try 7")),

@@ -33,6 +33,10 @@ export function awayText(away: Away): string {
     : 'answers go on, but peers that come or go are not planned for';
   const lost = `the coordinator${name === '' ? '' : ` (${name})`} is gone: ${meanwhile}; `;
   if (!isStuck(away)) return `${lost}the others choose another one`;
+  if (voters <= 1) {
+    const tries = attempt > 0 ? ` (looking for it, try ${attempt})` : '';
+    return `${lost}nobody can take its place, it has to come back${tries}`;
+  }
   const needs = Math.floor(voters / 2) + 1;
   const tries = attempt > 0 ? ` (looking for them, try ${attempt})` : '';
   return `${lost}${here} of ${voters} voters are here, ${needs} are needed to choose another one${tries}`;

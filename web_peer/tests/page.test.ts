@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
+import { Config } from '../src/consensus/records';
 import { EMPTY_STATE, type Member as StateMember, type MeshState, type PlanRecord } from '../src/mesh_state';
 import {
   asked,
@@ -184,6 +185,7 @@ function state(members: readonly StateMember[], more: Partial<MeshState> = {}): 
 const SEEN: Seen = {
   me: ME,
   coordinator: FOUNDER,
+  consensus: null,
   busy: new Set(),
   rttS: new Map(),
   reports: new Map(),
@@ -194,6 +196,21 @@ const SEEN: Seen = {
 };
 
 describe('the mesh as shown', () => {
+  it('says who coordinates, who votes, and how far the log is', () => {
+    const servers = [FOUNDER, GUEST, ME].map((id) => ({ id, incarnation: 1, voter: id === FOUNDER }));
+    const consensus = { term: 3, config: new Config(servers), commit: 7, last: 9 };
+    const known = state([member(FOUNDER, { name: 'studio' })]);
+    expect(meshView(known, { ...SEEN, consensus }).coordination).toEqual({
+      leader: 'studio',
+      term: 3,
+      voters: ['studio'],
+      learners: 2,
+      lag: 2,
+    });
+    expect(meshView(known, { ...SEEN, consensus, coordinator: null }).coordination?.leader).toBe('');
+    expect(meshView(known, SEEN).coordination).toBeNull();
+  });
+
   const held = [
     member(GUEST, { name: 'Ada', compute: false }),
     member(FOUNDER, { held: [{ first: 0, stop: 4 }] }),

@@ -300,6 +300,7 @@ export class Bound {
     const seen = {
       me: node.me,
       coordinator: node.coordinator,
+      consensus: node.replica?.status ?? null,
       busy,
       rttS,
       reports: new Map([...reports.all(), [node.me, ownReport(mesh)]]),
@@ -385,6 +386,7 @@ export class Bound {
 const NOBODY = {
   me: '',
   coordinator: null,
+  consensus: null,
   busy: new Set<string>(),
   rttS: new Map<string, number>(),
   reports: new Map<string, Report>(),

@@ -1,5 +1,6 @@
 /* What the page shows of the mesh, from the state that every member has. Pure. */
 
+import type { Status } from '../src/consensus/types';
 import {
   holdersOf,
   type Member as StateMember,
@@ -10,7 +11,7 @@ import {
 } from '../src/mesh_state';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import type { Report } from './reports';
-import type { LinkView, Member, MemberStatus, MeshView, Run } from './view';
+import type { Coordination, LinkView, Member, MemberStatus, MeshView, Run } from './view';
 import { runText } from './words';
 
 const SHORT_CHARS = 4; // of a peer id, behind a name that two members have
@@ -21,6 +22,7 @@ const UNIT_RUN = /\bunits (\d+)-(\d+)/g;
 export interface Seen {
   readonly me: string;
   readonly coordinator: string | null;
+  readonly consensus: Pick<Status, 'term' | 'config' | 'commit' | 'last'> | null;
   readonly busy: ReadonlySet<string>; // members an answer goes through now
   readonly rttS: ReadonlyMap<string, number>; // of this tab's own connections
   readonly reports: ReadonlyMap<string, Report>; // what others say of themselves
@@ -97,6 +99,23 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     route,
     answers: plan !== null && seen.online && !seen.lost,
     whyNot: whyNot(state, names, seen),
+    coordination: coordinationOf(names, seen),
+  };
+}
+
+function coordinationOf(
+  names: ReadonlyMap<string, string>,
+  { coordinator, consensus }: Seen,
+): Coordination | null {
+  if (consensus === null || consensus.last === 0) return null;
+  const { term, config, commit, last } = consensus;
+  const called = (peer: string): string => names.get(peer) ?? peer.slice(0, 2 * SHORT_CHARS);
+  return {
+    leader: coordinator === null ? '' : called(coordinator),
+    term,
+    voters: config.voters.map(called),
+    learners: config.servers.length - config.voters.length,
+    lag: last - commit,
   };
 }
 

@@ -3,7 +3,7 @@
 import type { Signal } from '@preact/signals';
 
 import { memberText, STATUS_WORDS } from './picture';
-import type { Member, View } from './view';
+import type { Coordination, Member, View } from './view';
 import { bytesText } from './words';
 
 function Line({ member, units }: { member: Member; units: number }) {
@@ -41,6 +41,39 @@ function Card({ member }: { member: Member }) {
   );
 }
 
+/** Who decides, in one line; opens to what the log says. */
+function Coordinates({ of, answers }: { of: Coordination; answers: boolean }) {
+  const { leader, term, voters, learners, lag } = of;
+  const facts: readonly (readonly [label: string, value: string])[] = [
+    ['Coordinator', leader === '' ? 'nobody now' : leader],
+    ['Term', String(term)],
+    ['Voters', voters.join(', ')],
+    ['Learners', String(learners)],
+    ['Not committed yet', lag === 0 ? 'nothing' : `${lag} ${lag === 1 ? 'entry' : 'entries'}`],
+  ];
+  return (
+    <details class={leader === '' ? 'coordination is-without' : 'coordination'}>
+      <summary>
+        <span>
+          {leader === '' ? `Nobody coordinates now: ${withoutText(answers)}` : `${leader} coordinates`}
+        </span>
+        <span class="with" />
+      </summary>
+      <dl class="card-facts">
+        {facts.map(([label, value]) => (
+          <div key={label}>
+            <dt>{label}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
+}
+
+const withoutText = (answers: boolean): string =>
+  answers ? 'answers go on, nobody can come in' : 'no answers, and nobody can come in';
+
 export function People({ view, lit }: { view: View; lit: Signal<string> }) {
   const mesh = view.mesh.value;
   const here = mesh.members.filter((member) => member.status !== 'gone').length;
@@ -74,6 +107,7 @@ export function People({ view, lit }: { view: View; lit: Signal<string> }) {
           </li>
         ))}
       </ul>
+      {mesh.coordination !== null && <Coordinates of={mesh.coordination} answers={mesh.answers} />}
     </section>
   );
 }

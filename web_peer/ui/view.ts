@@ -86,6 +86,15 @@ export interface LinkView {
   readonly delayMs: number;
 }
 
+/** Who decides in the mesh, by the log that all members share. Names. */
+export interface Coordination {
+  readonly leader: string; // "": nobody, as far as this tab knows
+  readonly term: number;
+  readonly voters: readonly string[];
+  readonly learners: number; // who follow and do not vote
+  readonly lag: number; // entries that this tab knows of and are not committed here yet
+}
+
 export interface MeshView {
   readonly model: string; // "" until known
   readonly units: number;
@@ -95,6 +104,7 @@ export interface MeshView {
   readonly route: readonly string[]; // member ids, in pipeline order; [] while nothing serves
   readonly answers: boolean; // whether a question would be answered now
   readonly whyNot: string;
+  readonly coordination: Coordination | null; // null: nothing is known of it yet
 }
 
 /** Tokens that went round, counted up while an answer is made anywhere this tab can see. */

@@ -37,6 +37,7 @@ const SCENES = [
     'memory',
     'gpu',
     'offline',
+    'no-coordinator',
     'alone',
     'crowd',
     'gone-peer',

@@ -117,6 +117,7 @@ const READY: MeshView = {
   route: ['b', 'a', 'c'],
   answers: true,
   whyNot: '',
+  coordination: { leader: 'studio', term: 3, voters: ['studio'], learners: 3, lag: 0 },
 };
 const withMembers = (members: readonly Member[], more: Partial<MeshView> = {}): MeshView => ({
   ...READY,
@@ -392,6 +393,20 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       whyNot: 'You are offline: questions can be sent when the network is back.',
     },
     turns: [ANSWERED],
+  }),
+  'no-coordinator': scene({
+    notices: [
+      {
+        id: 'coordinator',
+        tone: 'bad',
+        text: 'The coordinator (studio) is gone: no answer without it, it holds a part of the model; nobody can take its place, it has to come back (looking for it, try 2).',
+      },
+    ],
+    mesh: withMembers([YOU, MIRA, PHONE], {
+      answers: false,
+      whyNot: 'The coordinator is gone, and its part of the model with it: no answer until it is back.',
+      coordination: { leader: '', term: 3, voters: ['studio'], learners: 3, lag: 1 },
+    }),
   }),
   alone: scene({
     mesh: withMembers(
