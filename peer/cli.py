@@ -447,8 +447,8 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser"),
-        help="one peer against llama.cpp, split against unsplit, or one tab against wllama",
+        choices=("single", "pipeline", "browser", "planner"),
+        help="one peer against llama.cpp, split against unsplit, one tab against wllama, or the planner",
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner import lattice
 from planner.blocks import Blocks, Order
 from planner.network import INF
+from planner.types import PlanRequest
 
 NANO = 1000  # picoseconds in the solver's unit: smaller numbers make it faster
 MOST_PEERS = 120
@@ -123,3 +125,40 @@ def least_order(
     while order[-1] in follow and len(order) <= peers:
         order.append(follow[order[-1]])
     return Proof(tuple(order), bound, status == cp.OPTIMAL)
+
+
+def fewest_loaded(
+    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], wall_s: float
+) -> tuple[int, bool]:
+    """(units loaded, proven) so that runs, one for each peer at most, cover all units; links are not looked at."""
+    cp = _module("ortools.sat.python.cp_model")
+    view = lattice.build(request)
+    count, model = view.unit_count, cp.CpModel()
+    covers: list[list[Any]] = [[] for _ in range(count)]
+    loads: list[Any] = []
+    for at, name in enumerate(view.peers):
+        mine = {unit for first, stop in held.get(name, ()) for unit in range(first, stop)}
+        starts = [model.new_bool_var(f"start{at}_{unit}") for unit in range(count)]
+        here = [model.new_bool_var(f"holds{at}_{unit}") for unit in range(count)]
+        model.add(sum(starts) <= 1)
+        for unit in range(count):
+            before = here[unit - 1] if unit else 0
+            model.add(here[unit] <= before + starts[unit])
+            model.add(starts[unit] <= here[unit])
+            covers[unit].append(here[unit])
+            if unit not in mine:
+                loads.append(here[unit])
+            stop = int(view.reach[at, unit])
+            if stop < count:  # a run that starts here ends by then
+                model.add(here[stop] + starts[unit] <= 1)
+    for unit in range(count):
+        model.add(sum(covers[unit]) >= 1)
+    model.minimize(sum(loads))
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 2
+    solver.parameters.random_seed = 1
+    solver.parameters.max_time_in_seconds = wall_s
+    status = solver.solve(model)
+    if status not in (cp.OPTIMAL, cp.FEASIBLE):
+        return -1, False
+    return round(solver.objective_value), status == cp.OPTIMAL
