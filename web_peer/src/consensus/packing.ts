@@ -35,7 +35,7 @@ export class NotPacked extends Error {
 
 const MAX_ARRAY = 1024; // bounds what a claimed size can make the decoder allocate
 const MAX_MAP = 32;
-const MAX_DEPTH = 511;
+const MAX_DEPTH = 1024; // as Python has it
 const TWO_32 = 2 ** 32;
 
 const FROM_UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
