@@ -136,7 +136,7 @@ def middle(scale: float) -> Figures:
     rows: list[tuple[float, float, bool]] = []
     for at in range(max(2, int(9 * scale))):
         request = instances.mesh(at, (20, 30, 50)[at % 3], tight=(0.35, 0.5, 1.0)[at % 2])
-        rows.append(_against_sat(request, portfolio.Effort.seconds(1.2), SAT_50_S))
+        rows.append(_against_sat(request, portfolio.Effort.seconds(1.6), SAT_50_S))
     gaps = [gap for gap, _, proven in rows if proven]
     return {
         "middle_instances": len(rows),
@@ -151,7 +151,7 @@ def large(scale: float) -> Figures:
     """100 peers: within 3 % of CP-SAT after a minute."""
     rows = [
         _against_sat(
-            instances.mesh(at, 100, tight=(0.35, 0.5, 1.0)[at]), portfolio.Effort.seconds(3), SAT_100_S
+            instances.mesh(at, 100, tight=(0.35, 0.5, 1.0)[at]), portfolio.Effort.seconds(4), SAT_100_S
         )
         for at in range(max(1, int(3 * scale)))
     ]
@@ -184,7 +184,7 @@ def thousand(scale: float) -> Figures:
     seconds, over, refused = list[float](), list[float](), 0
     for seed in range(max(1, int(2 * scale))):
         request = instances.mesh(seed, 1000, tight=(1.0, 0.5)[seed % 2])
-        outcome, taken = timed(portfolio.solve, request, Wish(), portfolio.Effort.seconds(4))
+        outcome, taken = timed(portfolio.solve, request, Wish(), portfolio.Effort.seconds(6))
         seconds.append(taken)
         greedy = baselines.furthest(lattice.build(request))
         refused += greedy is not None and outcome.chosen is None
@@ -271,7 +271,7 @@ def losses(scale: float) -> Figures:
         replans.append(seconds)
         if result is None:
             continue
-        best, optimal = cpsat.fewest_loaded(request, held, 20.0) if cpsat.available() else (least, False)
+        best, optimal = cpsat.fewest_loaded(request, held, 60.0) if cpsat.available() else (least, False)
         proven += optimal
         equal += optimal and best == result[1]
     return {

@@ -128,36 +128,42 @@ def least_order(
 
 
 def fewest_loaded(
-    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], wall_s: float
+    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], limit: float
 ) -> tuple[int, bool]:
-    """(units loaded, proven) so that runs, one for each peer at most, cover all units; links are not looked at."""
+    """(units loaded, proven) so that runs, one for each peer at most, make a chain; links are not looked at.
+
+    A flow from border 0 to the last over every run there can be, each peer at most once.
+    """
     cp = _module("ortools.sat.python.cp_model")
     view = lattice.build(request)
     count, model = view.unit_count, cp.CpModel()
-    covers: list[list[Any]] = [[] for _ in range(count)]
-    loads: list[Any] = []
+    leaving: list[list[Any]] = [[] for _ in range(count + 1)]
+    entering: list[list[Any]] = [[] for _ in range(count + 1)]
+    terms: list[Any] = []
     for at, name in enumerate(view.peers):
         mine = {unit for first, stop in held.get(name, ()) for unit in range(first, stop)}
-        starts = [model.new_bool_var(f"start{at}_{unit}") for unit in range(count)]
-        here = [model.new_bool_var(f"holds{at}_{unit}") for unit in range(count)]
-        model.add(sum(starts) <= 1)
-        for unit in range(count):
-            before = here[unit - 1] if unit else 0
-            model.add(here[unit] <= before + starts[unit])
-            model.add(starts[unit] <= here[unit])
-            covers[unit].append(here[unit])
-            if unit not in mine:
-                loads.append(here[unit])
-            stop = int(view.reach[at, unit])
-            if stop < count:  # a run that starts here ends by then
-                model.add(here[stop] + starts[unit] <= 1)
-    for unit in range(count):
-        model.add(sum(covers[unit]) >= 1)
-    model.minimize(sum(loads))
+        runs: list[Any] = []
+        for first in range(count):
+            loads = 0
+            for stop in range(first + 1, int(view.reach[at, first]) + 1):
+                loads += stop - 1 not in mine
+                run = model.new_bool_var("")
+                runs.append(run)
+                leaving[first].append(run)
+                entering[stop].append(run)
+                if loads:
+                    terms.append(loads * run)
+        model.add_at_most_one(runs)
+    model.add(sum(leaving[0]) == 1)
+    model.add(sum(entering[count]) == 1)
+    for border in range(1, count):
+        model.add(sum(entering[border]) == sum(leaving[border]))
+    model.minimize(sum(terms))
     solver = cp.CpSolver()
-    solver.parameters.num_workers = 2
+    solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_time_in_seconds = wall_s
+    solver.parameters.linearization_level = 2
+    solver.parameters.max_deterministic_time = limit
     status = solver.solve(model)
     if status not in (cp.OPTIMAL, cp.FEASIBLE):
         return -1, False

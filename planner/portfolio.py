@@ -35,6 +35,8 @@ from planner.wording import chain, ms
 EXACT_PEERS = 14
 SAT_PEERS = 50
 REGION_PEERS = 120
+RUNS = 3  # descents from other draws, where each has RUN_LEAST numbers to value
+RUN_LEAST = 1_000_000
 TRIED = 12  # orders of the descent whose exact cut is made
 CAPS = 10  # bounds on the slowest part that a search for the rate tries, for each batch size
 RATE_ROWS = 4  # batch sizes it tries
@@ -47,7 +49,7 @@ CORE_PEERS = 12  # of a large mesh: those of the best chains, solved exactly onc
 class Effort:
     """How much work a request is worth."""
 
-    search: int = 4 * chain_search.NUMBERS_PER_S // 10  # numbers valued by one descent
+    search: int = 3_000_000  # numbers valued by one descent
     exact: int = chain_exact.WORK
     sat: float = 0.0  # deterministic seconds of CP-SAT; 0: none
 
@@ -55,7 +57,7 @@ class Effort:
     def seconds(cls, limit_s: float) -> Effort:
         """About so many seconds of a slow core. The work is the same on every machine, the time is not."""
         return cls(
-            int(limit_s * 0.5 * chain_search.NUMBERS_PER_S),
+            int(limit_s * 0.6 * chain_search.NUMBERS_PER_S),
             int(min(limit_s, 20) * chain_exact.WORK / 4),
             0.0 if limit_s < 5 else limit_s / 4,
         )
@@ -231,11 +233,13 @@ def _descents(
         parts = blocks.blocks(inner)
         if parts is None:
             continue
-        found = chain_search.search(parts, effort // len(spaces))
-        for places_of, value in found[:TRIED]:
-            tries.append((value, [space[peer] for peer in places_of]))
+        share = effort // len(spaces)
+        runs = RUNS if share >= RUNS * RUN_LEAST else 1
+        for seed in range(1, runs + 1):
+            for places_of, value in chain_search.search(parts, share // runs, seed=seed)[:TRIED]:
+                tries.append((value, [space[peer] for peer in places_of]))
     tries.sort()
-    for _, order in tries[: 2 * TRIED]:
+    for order in _first_distinct([order for _, order in tries], 2 * TRIED):
         if most_stages is not None and len(order) > most_stages:
             continue
         inner = view.only(order)
@@ -250,6 +254,10 @@ def _descents(
         together = sorted({peer for path in best for peer, _ in path} | set(spaces[0]))[: clusters.SIZE * 2]
         made += _descents(view, [together], effort // 3, most_stages)
     return made
+
+
+def _first_distinct(orders: Sequence[list[int]], most: int) -> list[list[int]]:
+    return [list(order) for order in list(dict.fromkeys(map(tuple, orders)))[:most]]
 
 
 def _ranked(view: Lattice, paths: Iterable[Path], most_stages: int | None) -> list[Path]:
