@@ -13,7 +13,7 @@ from typing import Final
 from planner import cost
 from planner.pictures_svg import Drawing, figure, fit, number, ticks
 from planner.pictures_timeline import Bar
-from planner.types import Infeasible, Plan, PlanRequest, Stage
+from planner.types import PlanRequest, Stage
 from planner.wording import mib, ms, units_text
 
 GIB: Final = 2**30
@@ -354,10 +354,3 @@ def wrapped(text: str, width: float, lines: int, size: float = 12) -> list[str]:
         else:
             found[-1] = f"{found[-1]} {word}".strip()
     return found
-
-
-def compared(answer: Plan | Infeasible, words: str, *, chosen: bool = False) -> Choice | None:
-    """A plan as a point to compare."""
-    if isinstance(answer, Infeasible):
-        return None
-    return Choice(words, answer.stages, answer.decode_s, answer.tokens_per_s, chosen)
