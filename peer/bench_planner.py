@@ -305,16 +305,22 @@ def _loss(seed: int) -> tuple[PlanRequest, Any, dict[str, tuple[tuple[int, int],
 def errors(scale: float) -> Figures:
     """How much a plan loses when the parameters it was made with were wrong by up to 1.5 times."""
     lost: list[float] = []
+    steady: list[float] = []
     for seed in range(int(40 * scale)):
         truth = instances.mesh(seed, 5 + seed % 8)
         believed = robust.distorted(truth, 1.5, seed)
-        chosen = portfolio.solve(believed, None, portfolio.Effort(search=200_000)).chosen
+        outcome = portfolio.solve(believed, None, portfolio.Effort(search=200_000))
+        chosen = outcome.chosen
         best = portfolio.solve(truth, None, portfolio.Effort(search=200_000)).chosen
         if chosen is not None and best is not None:
             lost.append(cost.evaluate(truth, chosen.stages).decode_ps / best.found.decode_ps - 1)
+            kept = robust.steady(believed, (chosen, *outcome.others))
+            steady.append(cost.evaluate(truth, kept.stages).decode_ps / best.found.decode_ps - 1)
     return {
         "error_meshes": len(lost),
         "error_median_loss_percent": round(statistics.median(lost) * 100, 2),
         "error_p95_loss_percent": round(float(np.quantile(lost, 0.95)) * 100, 2),
         "error_worst_loss_percent": round(max(lost) * 100, 2),
+        "error_steady_p95_loss_percent": round(float(np.quantile(steady, 0.95)) * 100, 2),
+        "error_steady_worst_loss_percent": round(max(steady) * 100, 2),
     }
