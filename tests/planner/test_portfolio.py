@@ -30,10 +30,11 @@ from planner import (
     strategies,
     threshold,
 )
+from planner.codec import decode_request, encode_request
 from planner.network import INF
 from planner.objectives import Component, Goal, Wish
 from planner.partition import cut
-from planner.types import Infeasible, Plan, PlanRequest
+from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest
 
 QUICK = portfolio.Effort(search=60_000, exact=20_000_000)
 
@@ -340,3 +341,52 @@ def test_saturation_follows_little() -> None:
     chosen = portfolio.solve(request, None, QUICK).chosen
     assert chosen is not None
     assert chosen.found.saturating_sessions >= Fraction(1)
+
+
+def test_the_steady_choice_regrets_no_more_than_the_fastest() -> None:
+    request = front_request()
+    outcome = portfolio.solve(request, None, QUICK)
+    assert outcome.chosen is not None
+    options = (outcome.chosen, *outcome.others)
+    kept = robust.steady(request, options)
+    assert kept in options
+    assert kept.found.decode_ps <= robust.WITHIN * outcome.chosen.found.decode_ps
+    assert kept == robust.steady(request, options)
+
+
+def test_the_codec_carries_what_was_measured() -> None:
+    request = front_request()
+    facts = PeerFacts(
+        10**9,
+        10**8,
+        5,
+        2100,
+        {"ffn": 0.5},
+        {"attn": 0.1},
+        {"ffn.1": 0.2},
+        0.3,
+        "webgpu",
+        2**27,
+        ("Gelu",),
+        ("nat 1",),
+    )
+    links = tuple(replace(link, loss=0.01, relayed=None) for link in request.links)
+    told = replace(request, peers=(replace(request.peers[0], facts=facts), *request.peers[1:]), links=links)
+    assert decode_request(encode_request(told)) == told
+    assert decode_request(encode_request(request)) == request
+
+
+def test_loss_costs_round_trips_and_rate() -> None:
+    clean = Link("a", "b", 0.1, 1e6)
+    lossy = replace(clean, loss=0.5)
+    assert cost.delay_ps(lossy) == cost.delay_ps(clean) + cost.picoseconds(0.1)
+    assert cost.transfer_ps(lossy, 1000, 1) == 2 * cost.transfer_ps(clean, 1000, 1)
+    request = instances.mesh(1, 3, blocks=3, tight=3.0)
+    bad = replace(request, links=tuple(replace(link, loss=0.2) for link in request.links))
+    view, other = lattice.build(request), network.build(bad, lattice.build(bad).peers, 1)
+    assert (lattice.build(bad).hop[0] >= view.hop[0]).all()
+    off = lattice.build(bad).classes[1]
+    assert (lattice.build(bad).hop[off][0, 1], lattice.build(bad).back[0, 1]) == (
+        other.hop[0, 1, 1],
+        other.back[0, 1],
+    )
