@@ -24,6 +24,7 @@ PROMPT_TOKENS: Final = 512
 CHUNK_TOKENS: Final = 64
 COMPARED_PEERS: Final = 10  # of a request: beyond that one plan takes seconds, and few others are made
 MOST_CHOICES: Final = 9
+MOST_REFUSED: Final = 6
 EFFORT: Final = Effort(search=400_000)  # for plans to compare with: a fraction of a second
 MOST_LINKED: Final = 12  # peers in the table of links
 
@@ -50,7 +51,7 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
     body += figures(
         (ms(found.decode_s), "a token, one session"),
         (f"{figure(found.tokens_per_s)} /s", "tokens, all sessions"),
-        (ms(first_s), f"to the first token after {PROMPT_TOKENS}"),
+        (f"{first_s:.2f} s" if first_s >= 1 else ms(first_s), f"to the first token after {PROMPT_TOKENS}"),
         (_slowest(numbers), "limits the rate"),
     )
     why = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.why) + "</ul>"
@@ -144,7 +145,11 @@ def _others(request: PlanRequest, found: Plan) -> str:
         )
         for count, choice in enumerate(choices, start=1)
     ]
-    refused = [(entry.plan, entry.reason) for entry in outcome.refused] if outcome is not None else []
+    refused = (
+        [(entry.plan, entry.reason) for entry in outcome.refused[:MOST_REFUSED]]
+        if outcome is not None
+        else []
+    )
     return section(
         "Other plans",
         "Filled points are plans that no other one beats in both; the chosen one has a ring.",
@@ -281,7 +286,7 @@ def _links(request: PlanRequest, stages: Sequence[Stage]) -> str:
         rows += f"<tr><th>{escape(src)}</th>{cells}</tr>"
     return section(
         "Links",
-        "One-way delay and rate as measured; darker is slower, outlined hops are used by the plan.",
+        "One-way delay and rate as measured; more colour is slower, outlined hops are used by the plan.",
         f'<div class="scroll"><table>{head}{rows}</table></div>',
     )
 

@@ -298,8 +298,9 @@ def _label(
     shown: Drawing, x: float, y: float, text: str, taken: list[tuple[float, float]], strong: bool
 ) -> None:
     """A number beside its point, where no other stands."""
+    far = 6 if strong else 0  # it has a ring
     for dx, dy in ((15, -8), (15, 16), (-15, -8), (-15, 16), (0, -16), (0, 26), (30, -8), (30, 16)):
-        here = (x + dx, y + dy)
+        here = (x + dx + (far if dx > 0 else -far), y + dy)
         if all(abs(here[0] - a) > 12 or abs(here[1] - b) > 12 for a, b in taken):
             break
     taken.append(here)
