@@ -18,7 +18,7 @@ from tests.consensus.sim.many import Sum, catch, run_many, shrink
 from tests.consensus.sim.schedule import NOISE, STORIES, make_schedule
 from tests.consensus.sim.world import World
 
-SCHEDULES = 4_000  # 20,000 and more by hand: python -m tests.consensus.sim --seeds 20000
+SCHEDULES = 20_000
 MIXED = 40
 HISTORIES = 300
 WORKERS = 2
