@@ -19,7 +19,7 @@ from tests.consensus.sim.schedule import NOISE, STORIES, make_schedule
 from tests.consensus.sim.world import World
 
 SCHEDULES = 20_000
-MIXED = 40
+MIXED = 200
 HISTORIES = 300
 WORKERS = 2
 MOST = 5000  # schedules until a defect has been found
