@@ -192,9 +192,14 @@ def parser() -> argparse.ArgumentParser:
     _model(serve, nargs="?")
     _founder(serve)
     _invited(serve)
-    serve.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
     serve.add_argument(
-        "--no-history", dest="history", action="store_false", help="keep no history of what was measured"
+        "--keep", action="store_true", help="keep the mesh key, its invites and a history over restarts"
+    )
+    serve.add_argument(
+        "--no-history",
+        dest="history",
+        action="store_false",
+        help="with --keep: keep no history of what was measured",
     )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
