@@ -200,9 +200,14 @@ def parser() -> argparse.ArgumentParser:
     _model(serve, nargs="?")
     _founder(serve)
     _invited(serve)
-    serve.add_argument("--keep", action="store_true", help="keep the mesh key and its invites over restarts")
     serve.add_argument(
-        "--no-history", dest="history", action="store_false", help="keep no history of what was measured"
+        "--keep", action="store_true", help="keep the mesh key, its invites and a history over restarts"
+    )
+    serve.add_argument(
+        "--no-history",
+        dest="history",
+        action="store_false",
+        help="with --keep: keep no history of what was measured",
     )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
@@ -472,8 +477,8 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser"),
-        help="one peer against llama.cpp, split against unsplit, or one tab against wllama",
+        choices=("single", "pipeline", "browser", "planner"),
+        help="one peer against llama.cpp, split against unsplit, one tab against wllama, or the planner",
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(

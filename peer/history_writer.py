@@ -204,7 +204,7 @@ class Chronicle:
 
     def _gone(self, now: float, before: MeshState, peer: str) -> list[Fact]:
         facts: list[Fact] = [self._stay(now, peer, ended=True)] if peer in self._here else []
-        here, serving = self._here.pop(peer, None), before.serving()
+        here, serving = self._here.pop(peer, None), before.plan
         if serving is not None and peer in serving.route:
             polite = before.members[peer].status == "leaving"
             name = here.peer_class.name if here is not None else ""

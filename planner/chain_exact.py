@@ -109,10 +109,9 @@ def _from(view: Lattice, first: int, upper: int, left: list[int]) -> tuple[int, 
             upper = int(closing.flat[at])
             ends.append((upper, len(layers), masks[at // peers], at % peers))
         grown: dict[int, Ints] = {}
-        sets = np.array(masks, dtype=np.int64)
         for peer in range(peers):
-            free = np.flatnonzero(sets >> peer & 1 == 0)
-            if not len(free) or len(layers) >= peers:
+            free = [row for row, mask in enumerate(masks) if not mask >> peer & 1]
+            if not free or len(layers) >= peers:
                 continue
             came = np.full((len(free), count + 1), INF, dtype=np.int64)
             for last in range(peers):
@@ -127,7 +126,7 @@ def _from(view: Lattice, first: int, upper: int, left: list[int]) -> tuple[int, 
             out = _spread(view, peer, came, borders)
             out[out + remaining[peer][None, :] >= upper] = INF
             for row in np.flatnonzero(out.min(axis=1) < INF).tolist():
-                mask = masks[int(free[row])] | 1 << peer
+                mask = masks[free[row]] | 1 << peer
                 if mask not in grown:
                     grown[mask] = np.full((peers, count + 1), INF, dtype=np.int64)
                 grown[mask][peer] = np.minimum(grown[mask][peer], out[row])

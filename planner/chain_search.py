@@ -16,7 +16,7 @@ from planner.blocks import Blocks, Order
 from planner.draws import Draws
 from planner.network import INF, Ints
 
-NUMBERS_PER_S = 2_500_000  # numbers valued in a second by one slow core: an effort of so many is a second
+NUMBERS_PER_S = 8_000_000  # numbers valued in a second by one slow core: an effort of so many is a second
 STARTS = 16  # greedy chains that are improved before the kicks begin
 KEPT = 24  # orders kept for those who look closer
 SLACK = 200  # a kicked order goes on from here when worse by less than a 200th

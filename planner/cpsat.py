@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner import lattice
 from planner.blocks import Blocks, Order
 from planner.network import INF
+from planner.types import PlanRequest
 
 NANO = 1000  # picoseconds in the solver's unit: smaller numbers make it faster
 MOST_PEERS = 120
@@ -123,3 +125,46 @@ def least_order(
     while order[-1] in follow and len(order) <= peers:
         order.append(follow[order[-1]])
     return Proof(tuple(order), bound, status == cp.OPTIMAL)
+
+
+def fewest_loaded(
+    request: PlanRequest, held: Mapping[str, tuple[tuple[int, int], ...]], limit: float
+) -> tuple[int, bool]:
+    """(units loaded, proven) so that runs, one for each peer at most, make a chain; links are not looked at.
+
+    A flow from border 0 to the last over every run there can be, each peer at most once.
+    """
+    cp = _module("ortools.sat.python.cp_model")
+    view = lattice.build(request)
+    count, model = view.unit_count, cp.CpModel()
+    leaving: list[list[Any]] = [[] for _ in range(count + 1)]
+    entering: list[list[Any]] = [[] for _ in range(count + 1)]
+    terms: list[Any] = []
+    for at, name in enumerate(view.peers):
+        mine = {unit for first, stop in held.get(name, ()) for unit in range(first, stop)}
+        runs: list[Any] = []
+        for first in range(count):
+            loads = 0
+            for stop in range(first + 1, int(view.reach[at, first]) + 1):
+                loads += stop - 1 not in mine
+                run = model.new_bool_var("")
+                runs.append(run)
+                leaving[first].append(run)
+                entering[stop].append(run)
+                if loads:
+                    terms.append(loads * run)
+        model.add_at_most_one(runs)
+    model.add(sum(leaving[0]) == 1)
+    model.add(sum(entering[count]) == 1)
+    for border in range(1, count):
+        model.add(sum(entering[border]) == sum(leaving[border]))
+    model.minimize(sum(terms))
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.linearization_level = 2
+    solver.parameters.max_deterministic_time = limit
+    status = solver.solve(model)
+    if status not in (cp.OPTIMAL, cp.FEASIBLE):
+        return -1, False
+    return round(solver.objective_value), status == cp.OPTIMAL

@@ -6,7 +6,10 @@ a node, 60 layers (Mei et al. 2024).
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.draws import Draws
+from planner.network import Bools
 from planner.types import Link, PeerFacts, PeerProfile, PlanRequest, Unit, UnitKind
 
 KINDS: tuple[UnitKind, ...] = ("embed", "attn", "ffn", "head")
@@ -133,6 +136,13 @@ def edgeshard(memory_gb: tuple[int, ...]) -> PlanRequest:
         if a != b
     )
     return PlanRequest(units, peers, links, 1, 1)
+
+
+def edgeshard_allowed() -> Bools:
+    """(N, L) who may serve what: the source alone the embedding."""
+    allowed = np.ones((len(EDGESHARD_DEVICES), 34), dtype=np.bool_)
+    allowed[1:, 0] = False
+    return allowed
 
 
 # -- seeded meshes

@@ -12,10 +12,11 @@ from html import escape
 from typing import Final
 
 from planner import cost
-from planner.pictures_plan import Choice, Leaving, chain, compared, front, leaving, memory, schedule, size
+from planner.pictures_plan import Choice, Leaving, chain, front, leaving, memory, schedule, size
 from planner.pictures_svg import both, figure, figures, key, page, section, table
 from planner.pictures_timeline import decoding, prompting
 from planner.placement import plan
+from planner.portfolio import Effort, Outcome, solve
 from planner.types import Infeasible, Plan, PlanRequest, Stage
 from planner.wording import ms
 
@@ -23,6 +24,8 @@ PROMPT_TOKENS: Final = 512
 CHUNK_TOKENS: Final = 64
 COMPARED_PEERS: Final = 10  # of a request: beyond that one plan takes seconds, and few others are made
 MOST_CHOICES: Final = 9
+MOST_REFUSED: Final = 6
+EFFORT: Final = Effort(search=400_000)  # for plans to compare with: a fraction of a second
 MOST_LINKED: Final = 12  # peers in the table of links
 
 
@@ -48,7 +51,7 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
     body += figures(
         (ms(found.decode_s), "a token, one session"),
         (f"{figure(found.tokens_per_s)} /s", "tokens, all sessions"),
-        (ms(first_s), f"to the first token after {PROMPT_TOKENS}"),
+        (f"{first_s:.2f} s" if first_s >= 1 else ms(first_s), f"to the first token after {PROMPT_TOKENS}"),
         (_slowest(numbers), "limits the rate"),
     )
     why = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.why) + "</ul>"
@@ -129,7 +132,8 @@ def _schedules(request: PlanRequest, stages: Sequence[Stage], numbers: cost.Eval
 
 
 def _others(request: PlanRequest, found: Plan) -> str:
-    choices = ranked(request, found)
+    outcome = solve(request, None, EFFORT) if len(request.peers) <= COMPARED_PEERS else None
+    choices = ranked(request, found, outcome)
     if len(choices) < 2:
         return ""
     rows = [
@@ -141,34 +145,48 @@ def _others(request: PlanRequest, found: Plan) -> str:
         )
         for count, choice in enumerate(choices, start=1)
     ]
+    refused = (
+        [(entry.plan, entry.reason) for entry in outcome.refused[:MOST_REFUSED]]
+        if outcome is not None
+        else []
+    )
     return section(
         "Other plans",
         "Filled points are plans that no other one beats in both; the chosen one has a ring.",
         both(lambda width: front(choices, width)),
         table(("plan", "one session", "all, tokens/s", "on"), rows, frozenset({3})),
+        "<p>Looked at and not taken:</p>" + table(("plan", "why not"), refused, frozenset({0, 1}))
+        if refused
+        else "",
     )
 
 
-def ranked(request: PlanRequest, found: Plan) -> list[Choice]:
+def ranked(request: PlanRequest, found: Plan, outcome: Outcome | None) -> list[Choice]:
     """The plan, and others worth a look, each marked when no other beats it in both figures; fastest first."""
     choices = [Choice("this plan", found.stages, found.decode_s, found.tokens_per_s, chosen=True)]
 
-    def add(asked: PlanRequest, words: str) -> None:
-        choice = compared(plan(asked), words)
-        if choice is None or any(_same(choice.stages, other.stages) for other in choices):
+    def add(stages: tuple[Stage, ...], words: str) -> None:
+        if any(_same(stages, other.stages) for other in choices) or cost.refuse(request, stages) is not None:
             return
-        # its figures with every promise of the request, whoever was left out
-        numbers = cost.evaluate(request, choice.stages)
-        choices.append(replace(choice, decode_s=numbers.decode_s, tokens_per_s=numbers.tokens_per_s))
+        numbers = cost.evaluate(request, stages)
+        choices.append(Choice(words, stages, numbers.decode_s, numbers.tokens_per_s))
 
-    add(replace(request, objective="latency"), "fastest for one")
-    add(replace(request, objective="throughput"), "most for all")
-    if len(request.peers) <= COMPARED_PEERS:
+    def add_best(asked: PlanRequest, words: str) -> None:
+        answer = plan(asked)
+        if isinstance(answer, Plan):
+            add(answer.stages, words)
+
+    add_best(replace(request, objective="latency"), "fastest for one")
+    add_best(replace(request, objective="throughput"), "most for all")
+    if outcome is not None:
+        if outcome.knee is not None:
+            add(outcome.knee.stages, "a bit of both")
+        for option in outcome.front:
+            add(option.stages, "between the two")
         for peer in sorted(request.peers, key=lambda peer: peer.peer):
-            add(replace(request, peers=(peer,), objective="latency"), f"{peer.peer} alone")
+            add_best(replace(request, peers=(peer,), objective="latency"), f"{peer.peer} alone")
         for name in dict.fromkeys(stage.peer for stage in found.stages):
-            for objective in ("latency", "throughput"):
-                add(replace(without(request, name), objective=objective), f"without {name}")
+            add_best(without(request, name), f"without {name}")
     marked = [
         replace(choice, on_front=not any(_beats(other, choice) for other in choices)) for choice in choices
     ]
@@ -268,7 +286,7 @@ def _links(request: PlanRequest, stages: Sequence[Stage]) -> str:
         rows += f"<tr><th>{escape(src)}</th>{cells}</tr>"
     return section(
         "Links",
-        "One-way delay and rate as measured; darker is slower, outlined hops are used by the plan.",
+        "One-way delay and rate as measured; more colour is slower, outlined hops are used by the plan.",
         f'<div class="scroll"><table>{head}{rows}</table></div>',
     )
 

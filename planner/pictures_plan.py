@@ -13,7 +13,7 @@ from typing import Final
 from planner import cost
 from planner.pictures_svg import Drawing, figure, fit, number, ticks
 from planner.pictures_timeline import Bar
-from planner.types import Infeasible, Plan, PlanRequest, Stage
+from planner.types import PlanRequest, Stage
 from planner.wording import mib, ms, units_text
 
 GIB: Final = 2**30
@@ -298,8 +298,9 @@ def _label(
     shown: Drawing, x: float, y: float, text: str, taken: list[tuple[float, float]], strong: bool
 ) -> None:
     """A number beside its point, where no other stands."""
+    far = 6 if strong else 0  # it has a ring
     for dx, dy in ((15, -8), (15, 16), (-15, -8), (-15, 16), (0, -16), (0, 26), (30, -8), (30, 16)):
-        here = (x + dx, y + dy)
+        here = (x + dx + (far if dx > 0 else -far), y + dy)
         if all(abs(here[0] - a) > 12 or abs(here[1] - b) > 12 for a, b in taken):
             break
     taken.append(here)
@@ -354,10 +355,3 @@ def wrapped(text: str, width: float, lines: int, size: float = 12) -> list[str]:
         else:
             found[-1] = f"{found[-1]} {word}".strip()
     return found
-
-
-def compared(answer: Plan | Infeasible, words: str, *, chosen: bool = False) -> Choice | None:
-    """A plan as a point to compare."""
-    if isinstance(answer, Infeasible):
-        return None
-    return Choice(words, answer.stages, answer.decode_s, answer.tokens_per_s, chosen)

@@ -44,7 +44,7 @@ def plan(request: PlanRequest) -> Plan | Infeasible:
     """The best plan, or Infeasible. Raises RequestError for a request that breaks its rules."""
     cost.check_request(request)
     choice = _choose(request, sorted(peer.peer for peer in request.peers), None)
-    return _infeasible(request) if choice is None else _finish(request, choice, ())
+    return missing(request) if choice is None else _finish(request, choice, ())
 
 
 def replan_held(
@@ -92,7 +92,7 @@ def replan_moving(
     cost.check_request(request)
     names = sorted(peer.peer for peer in request.peers)
     options: list[tuple[Stage, ...]] = []
-    if names and _affordable(len(names), len(request.units)):
+    if names and is_affordable(len(names), len(request.units)):
         path = exact.solve(held_paths.moving(request, network.build(request, names, 1), held)).path()
         if path is not None:
             options.append(network.build(request, names, 1).stages(request, path))
@@ -139,13 +139,13 @@ def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
     return Shortfall(tuple(sorted(pair for pair in lacks if pair[1])), len(roomiest) == len(names))
 
 
-def _affordable(peers: int, units: int) -> bool:
+def is_affordable(peers: int, units: int) -> bool:
     return exact.work(peers, units) <= EXACT_WORK
 
 
 def _roomiest(request: PlanRequest, names: Sequence[str]) -> list[str]:
     """As many peers as the exact solver takes, those with most room beyond their overhead; sorted by name."""
-    most = max(n for n in range(1, len(names) + 1) if n == 1 or _affordable(n, len(request.units)))
+    most = max(n for n in range(1, len(names) + 1) if n == 1 or is_affordable(n, len(request.units)))
     spare = {peer.peer: peer.memory_bytes - peer.overhead_bytes for peer in request.peers}
     return sorted(sorted(names, key=lambda name: (-spare[name], name))[:most])
 
@@ -163,7 +163,7 @@ def _choose(request: PlanRequest, names: Sequence[str], allowed: Bools | None) -
         return network.only(network.build(request, names, rows, allowed), usable)
 
     alone = network.only(everyone, usable)
-    is_exact = _affordable(len(usable), len(request.units))
+    is_exact = is_affordable(len(usable), len(request.units))
     paths = _exact_paths(alone) if is_exact else _searched(request, alone)
     whole: list[Path] = [((peer, alone.unit_count),) for peer in range(len(usable))]
     paths += [path for path in whole if alone.value(path) < INF]
@@ -246,7 +246,8 @@ def _finish(
     )
 
 
-def _infeasible(request: PlanRequest) -> Infeasible:
+def missing(request: PlanRequest) -> Infeasible:
+    """What is missing for a plan, when there is none."""
     if not request.peers:
         return Infeasible(wording.no_peers(request))
     lacking = shortfall(request)

@@ -23,6 +23,15 @@ def test_plan_prints_two_plans_and_what_is_missing() -> None:
     assert "more on laptop" in done.stdout
 
 
+def test_plan_a_cluster_takes_and_writes_json_and_draws(tmp_path: Path) -> None:
+    done = run("plan_a_cluster.py", "--out", str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "made").iterdir()} == {"cluster.json", "plan.json", "plan.html"}
+    done = run("plan_a_cluster.py", str(tmp_path / "made" / "plan.json"), "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
 def test_generate_says_how_it_is_called() -> None:
     done = run("generate.py")
     assert done.returncode == 2

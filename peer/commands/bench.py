@@ -19,6 +19,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_browser import bench_browser
 
             figures = bench_browser(args)
+        case "planner":
+            from peer.bench_planner import bench_planner
+
+            figures = bench_planner(args)
         case _:
             from peer.bench_pipeline import bench_pipeline
 

@@ -161,7 +161,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         assert mesh.link is not None
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
-        if args.history:
+        if args.keep and args.history:
             stack.enter_context(keep_history(mesh, args.state / NAME, say))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)

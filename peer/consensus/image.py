@@ -36,12 +36,12 @@ def _progress(progress: Progress) -> dict[str, Any]:
         "incarnation": progress.incarnation,
         "inflight": progress.inflight,
         "match": progress.match,
-        "moved": progress.moved,
         "next": progress.next,
         "offset": progress.offset,
         "ok_seq": progress.ok_seq,
         "paused": progress.paused,
         "sent": progress.sent,
+        "stalled": progress.stalled,
         "snapshot": [progress.snapshot.index, progress.snapshot.term] if progress.snapshot else None,
         "state": progress.state,
     }

@@ -98,9 +98,11 @@ def ship(node: Node, peer: str, progress: Progress, beat: bool) -> None:
         return
     if progress.state == "probe":
         if beat or not progress.paused:
+            asked = progress.paused or (
+                beat and node.bug == 48
+            )  # entries go once: a slow link has them still
             progress.paused = True
-            entries = () if beat and node.bug == 48 else _batch(node, progress.next)
-            _send_append(node, peer, progress, entries)
+            _send_append(node, peer, progress, () if asked else _batch(node, progress.next))
         return
     sent = False
     while progress.next <= node.log.last and len(progress.inflight) < node.settings.max_inflight:
@@ -218,7 +220,7 @@ def on_unreachable(node: Node, peer: str) -> None:
         return
     if progress.state == "replicate":
         progress.state, progress.next, progress.inflight = "probe", progress.match + 1, []
-    progress.paused, progress.sent = True, progress.offset  # until the next heartbeat
+    progress.paused = progress.asked = True  # the next heartbeat asks what is there
 
 
 # --- the follower -----------------------------------------------------------------------------------------
@@ -264,6 +266,8 @@ def on_append(node: Node, message: Message, body: Append) -> None:
     node.verified = max(node.verified, agreed)
     upto = min(body.commit, node.verified if node.bug != 11 else log.last)
     node.commit = max(node.commit, upto)
+    if node.incoming is not None and node.incoming.index <= node.commit:
+        node.incoming = None  # entries were faster
     node.acked = min(node.verified, log.durable) if node.bug != 23 else min(node.verified, log.last)
     reply = AppendReply(body.seq, True, node.acked, 0, 0)
     node.send(message.sender, message.sender_incarnation, reply)

@@ -2,7 +2,7 @@
 
 Thesis 5 and figure 5.3. A transfer begins with the question how much is there already, so that it goes on after a lost
 connection, a new leader with the same snapshot, or a restart of the sender. At most `max_inflight` pieces are on their
-way; what was lost is sent again with the heartbeat that finds no progress.
+way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ def begin(node: Node, peer: str, progress: Progress) -> None:
     progress.snapshot = node.log.snapshot
     progress.crc = crc32(progress.snapshot.data)
     progress.offset = progress.sent = 0
-    progress.asked, progress.moved = True, False
+    progress.asked, progress.stalled = True, 0
     _send_piece(node, peer, progress, 0, b"")
 
 
 def ship(node: Node, peer: str, progress: Progress, beat: bool) -> None:
-    """Send pieces ahead; with `beat` at least something, and again what seems lost."""
+    """Send pieces ahead. A heartbeat sends the question only, or one piece again where long nothing moved: what is
+    slow must not get more to carry.
+    """
     snapshot = progress.snapshot
-    if snapshot is None:
+    if snapshot is None or (beat and node.bug == 26):
         return
-    if beat and node.bug == 26:
-        return
+    chunk = node.settings.snapshot_chunk_bytes
     if progress.asked:
         if beat:
             begin(node, peer, progress)  # with the newest snapshot, in case it moved on
         return
     if beat:
-        if not progress.moved:
-            progress.sent = progress.offset
-        progress.moved = False
-    ahead = node.settings.max_inflight * node.settings.snapshot_chunk_bytes
-    sent = False
-    while progress.sent < len(snapshot.data) and progress.sent < progress.offset + ahead:
-        piece = snapshot.data[progress.sent : progress.sent + node.settings.snapshot_chunk_bytes]
+        progress.stalled += 1
+        again = progress.stalled * node.settings.heartbeat_ms >= node.settings.election_min_ms
+        piece = snapshot.data[progress.offset : progress.offset + chunk] if again else b""
+        _send_piece(node, peer, progress, progress.offset if piece else 0, piece)
+        if piece:
+            progress.sent, progress.stalled = progress.offset + len(piece), 0
+        return
+    ahead = progress.offset + node.settings.max_inflight * chunk
+    while progress.sent < len(snapshot.data) and progress.sent < ahead:
+        piece = snapshot.data[progress.sent : progress.sent + chunk]
         _send_piece(node, peer, progress, progress.sent, piece)
         progress.sent += len(piece)
-        sent = True
-    if beat and not sent:
-        _send_piece(node, peer, progress, 0, b"")
 
 
 def _send_piece(node: Node, peer: str, progress: Progress, offset: int, piece: bytes) -> None:
@@ -77,11 +78,12 @@ def on_install_reply(node: Node, message: Message, body: InstallReply) -> None:
         return
     if body.offset > len(snapshot.data) or (body.offset < progress.offset and body.seq <= progress.ok_seq):
         return  # cannot be, or was overtaken
-    progress.moved = progress.moved or body.offset > progress.offset
+    progress.ok_seq = max(progress.ok_seq, body.seq)
+    if body.offset == progress.offset and not progress.asked:
+        return  # nothing moved
     if body.offset < progress.offset:
         progress.sent = body.offset  # it began anew
-    progress.asked = False
-    progress.ok_seq = max(progress.ok_seq, body.seq)
+    progress.asked, progress.stalled = False, 0
     progress.offset = body.offset
     progress.sent = max(progress.sent, progress.offset)
     ship(node, message.sender, progress, beat=False)

@@ -38,7 +38,7 @@ class Progress:
     offset: int = 0  # bytes of it that are there
     sent: int = 0  # bytes of it that were sent
     asked: bool = False  # the first answer of how much is there has not come yet
-    moved: bool = False  # since the last heartbeat
+    stalled: int = 0  # heartbeats since the transfer last moved on
     crc: int = 0  # of the snapshot's bytes
 
 

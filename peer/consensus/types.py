@@ -28,7 +28,7 @@ class Settings:
     election_max_ms: int = 3000  # also how long a leader goes on without hearing from a majority
     max_append_bytes: int = 65536  # of entries in one message; one entry is always sent, however long
     snapshot_chunk_bytes: int = 32768
-    max_inflight: int = 8  # messages with entries, or pieces of a snapshot, on their way to one follower
+    max_inflight: int = 4  # messages with entries, or pieces of a snapshot, on their way to one follower
     keep_tail: int = 256  # entries before a snapshot that stay, for followers that are a little behind
 
 

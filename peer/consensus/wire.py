@@ -268,4 +268,11 @@ def parse_config(data: bytes) -> Config:
     servers = wire.get("servers") if type(wire) is dict else None
     if type(servers) is not list:
         raise _fail("config", "an object with a list of servers", wire)
-    return _config(tuple(tuple(item) if type(item) is list else item for item in servers), "config")
+    try:
+        config = _config(tuple(tuple(item) if type(item) is list else item for item in servers), "config")
+        spelt = config_bytes(config)
+    except UnicodeEncodeError:  # JSON can spell half a character, UTF-8 cannot
+        raise BadMessage("config: expected canonical JSON, got other bytes") from None
+    if spelt != data:
+        raise BadMessage("config: expected canonical JSON, got another spelling of it")
+    return config

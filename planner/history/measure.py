@@ -51,7 +51,7 @@ def fill(writer: HistoryWriter, rows: int) -> None:
         connection.execute("drop table made")
 
 
-def measure(rows: int) -> dict[str, Any]:
+def measure(rows: int, runs: int = RUNS) -> dict[str, Any]:
     """Seconds of filling, of the planner's question and of the report, and the bytes on the disk."""
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
         path = Path(folder) / NAME
@@ -69,11 +69,11 @@ def measure(rows: int) -> dict[str, Any]:
                     row[0]
                     for row in view.execute("select distinct device_class from units order by 1").fetchall()
                 ]
-                some = _times(lambda: cells(view, names[:OF_A_PLAN]))
-                every = _times(lambda: cells(view))
+                some = _times(lambda: cells(view, names[:OF_A_PLAN]), runs)
+                every = _times(lambda: cells(view), runs)
         finally:
             writer.close()
-        report = _times(lambda: write_report(path, Path(folder) / "report"), 3)
+        report = _times(lambda: write_report(path, Path(folder) / "report"), min(runs, 3))
         return {
             "rows": int(count),
             "file_mb": round(path.stat().st_size / 1e6, 1),
@@ -84,7 +84,7 @@ def measure(rows: int) -> dict[str, Any]:
         }
 
 
-def _times(run: Callable[[], object], runs: int = RUNS) -> float:
+def _times(run: Callable[[], object], runs: int) -> float:
     taken = []
     for _ in range(runs):
         begun = time.perf_counter()

@@ -109,13 +109,13 @@ class HistoryWriter:
 
     def forget(self, keep_days: int = KEEP_DAYS, keep_rows: int = KEEP_ROWS) -> int:
         """Drops rows older than that, and of each table the oldest beyond so many. Returns how many went."""
-        gone = 0
+        gone, now = 0, self._clock()
         with self.transaction() as connection:
             for table in TABLES:
                 count = "select count(*) from " + table
                 before = connection.execute(count).fetchone()[0]
                 connection.execute(
-                    f"delete from {table} where seen < ?::timestamp - to_days(?)", [self._clock(), keep_days]
+                    f"delete from {table} where seen < ?::timestamp - to_days(?)", [now, keep_days]
                 )
                 left = connection.execute(count).fetchone()[0]
                 if left > keep_rows:

@@ -9,6 +9,7 @@ import random
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,27 @@ import msgpack
 import pytest
 
 from peer import consensus_folder
-from peer.consensus.types import Config, Entry, HardState, Persist, Server, Snapshot, StoreSnapshot
+from peer.consensus.core import Core
+from peer.consensus.types import (
+    Applied,
+    Apply,
+    Boot,
+    Compact,
+    Config,
+    Entry,
+    Event,
+    HardState,
+    Persist,
+    Persisted,
+    Propose,
+    Reject,
+    Server,
+    Snapshot,
+    SnapshotStored,
+    StoreSnapshot,
+    Tick,
+    founding,
+)
 from peer.consensus_folder import Folder
 from peer.consensus_held import MIN_SNAPSHOT_BYTES, Kept
 from peer.consensus_records import MARK, SNAPSHOT_MARK, Beginning, Group, _record, group_bytes, log_bytes
@@ -129,15 +150,67 @@ def test_a_snapshot_of_a_later_term_says_that_nothing_was_voted_in_it(tmp_path: 
     assert made(tmp_path, (persist(2, "pa"), snapshot(5, 4, 6, 5))).hard_state == HardState(4, "")
 
 
-def test_every_life_has_an_incarnation_of_its_own_that_rises(tmp_path: Path) -> None:
+def test_every_life_has_an_incarnation_of_its_own_that_rises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(time.time_ns(), 1_000_000)
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock))
     first = made(tmp_path / "a", ()).incarnation
     assert made(tmp_path / "a", ()).incarnation == first
     (tmp_path / "a").rename(tmp_path / "lost")
-    assert made(tmp_path / "a", ()).incarnation != first
-    assert 0 < first < 2**53
-    drawn = [MemoryStore().load().incarnation >> 11 for _ in range(3)]
-    assert drawn == sorted(drawn)
-    assert new_incarnation() >> 11 >= first >> 11
+    second = made(tmp_path / "a", ()).incarnation
+    third = MemoryStore().load().incarnation
+    assert 0 < first < second < third < new_incarnation() < 2**53
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_the_core_lives_on_it(tmp_path: Path) -> None:
+    """Three lives of a mesh of one: what was committed in each is there in the next, by log or by snapshot."""
+    committed = 0
+    for life in range(3):
+        store = FileStore(Folder(tmp_path))
+        kept = store.load()
+        if kept.snapshot is None:
+            store.persist(persist(1, ""))
+            store.store_snapshot(StoreSnapshot(0, founding("pa", kept.incarnation), 2, 1))
+            kept = store.load()
+        core = Core()
+        boot = Boot(kept.hard_state, kept.snapshot, kept.entries, "mesh", 1, "pa", kept.incarnation, life + 1)
+        run(core, store, 0, boot)
+        for now_ms in range(500, 15_000, 500):
+            run(core, store, now_ms, Tick())
+        for number in range(20):
+            run(core, store, 15_000, Propose(b"x" * 100, number))
+        status = core.status()
+        assert status.role == "leader"
+        assert status.commit >= committed + 20
+        committed = status.commit
+        run(core, store, 15_000, Compact(committed - 5, b"state"))
+        store.close()
+        again = stored(tmp_path)
+        assert again.hard_state == HardState(status.term, "pa")
+        assert again.snapshot is not None
+        assert again.snapshot.index == committed - 5
+        assert again.entries[-1].index == status.last
+
+
+def run(core: Core, store: FileStore, now_ms: int, event: Event) -> None:
+    waiting = [event]
+    while waiting:
+        for effect in core.step(now_ms, waiting.pop(0)):
+            match effect:
+                case Persist():
+                    store.persist(effect)
+                    waiting.append(Persisted(effect.token))
+                case StoreSnapshot():
+                    store.store_snapshot(effect)
+                    waiting.append(SnapshotStored(effect.token))
+                case Apply():
+                    waiting.append(Applied(effect.entries[-1].index))
+                case Reject():
+                    pytest.fail(str(effect))
+                case _:
+                    pass
 
 
 # --- crashes
@@ -317,6 +390,26 @@ def test_a_full_disk_changes_nothing_and_may_be_tried_again(
     assert seen(stored(tmp_path)) == after((*steps, last))
 
 
+def test_what_a_full_disk_left_of_a_long_record_does_not_follow_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(Folder(tmp_path))
+    store.load()
+    real = consensus_folder.write_all
+
+    def full(fd: int, data: bytes, offset: int | None = None) -> None:
+        real(fd, data[:900], offset)
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(consensus_folder, "write_all", full)
+    with pytest.raises(DiskFull):
+        store.persist(persist(1, "pa", entry(1, 1, b"r" * 1000)))
+    monkeypatch.undo()
+    store.persist(persist(1, "pb"))
+    store.close()
+    assert seen(stored(tmp_path)) == after((persist(1, "pb"),))
+
+
 LIMITED = """
 import resource, sys
 from pathlib import Path
@@ -473,6 +566,26 @@ def test_a_hole_in_the_middle_is_no_crash(tmp_path: Path) -> None:
         log.write_bytes(right[: sector * 512] + bytes(512) + right[(sector + 1) * 512 :])
         with pytest.raises(DamagedStore):
             stored(tmp_path)
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_lost_sector_that_begins_with_a_record_is_no_crash_when_others_follow(tmp_path: Path) -> None:
+    made(tmp_path, ())
+    log = tmp_path / LOG
+    start = log.stat().st_size
+    made(tmp_path, (), persist(1, "", entry(1, 1, b"")))
+    frame = log.stat().st_size - start + 2  # two bytes more for the length of longer data
+    made(tmp_path, (), persist(1, "", entry(2, 1, b"z" * (1024 - log.stat().st_size - frame + 1))))
+    assert log.stat().st_size == 1024
+    before = stored(tmp_path)
+    made(tmp_path, (), persist(2, "", entry(3, 2, b"z" * 600)))
+    last = log.read_bytes()
+    made(tmp_path, (), persist(3, "pa"))
+    log.write_bytes(last[:1024] + bytes(512) + log.read_bytes()[1536:])
+    with pytest.raises(DamagedStore, match="record 3 at byte 1024"):
+        stored(tmp_path)
+    log.write_bytes(last[:1024] + bytes(512) + last[1536:])  # the same, and nothing follows
+    assert seen(stored(tmp_path)) == seen(before)
 
 
 @pytest.mark.parametrize(

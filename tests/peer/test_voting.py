@@ -114,7 +114,7 @@ HIDDEN = PATIENCE.ailing_ms
             situation("b1", peer("b2"), peer("b3", Sight(True, 0, False, NOW - 60_000, False)), peer("b4")),
             "b1 b2 b3",
         ),
-        (situation("h1", leader="h1"), "h1"),
+        (situation("b2 b1"), "b2"),
     ],
 )
 def test_who_should_vote(now: Situation, wanted: str) -> None:

@@ -56,7 +56,7 @@ def of(found: Prediction | ProbeFirst) -> Prediction:
     return found.guess if isinstance(found, ProbeFirst) else found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_classes_left_out_are_predicted_within_the_gate(seed: int) -> None:
     samples = world(seed, 18, 0.05)
     predictor = fit(samples)
@@ -96,9 +96,11 @@ def test_what_was_measured_often_enough_steers_however_classes_differ() -> None:
 
 def test_nothing_steers_before_ten_runs() -> None:
     few = [replace(sample, runs=MIN_RUNS - 1) for sample in world(4, 18, 0.05)]
-    assert not any(of(fit(few).predict(sample.query)).steers for sample in few)
+    predictor = fit(few)
+    assert not any(of(predictor.predict(sample.query)).steers for sample in few)
     enough = [replace(sample, runs=MIN_RUNS) for sample in few]
-    assert all(of(fit(enough).predict(sample.query)).steers for sample in enough)
+    predictor = fit(enough)
+    assert all(of(predictor.predict(sample.query)).steers for sample in enough)
 
 
 def test_the_order_of_samples_never_matters() -> None:

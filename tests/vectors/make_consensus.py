@@ -22,7 +22,7 @@ from tests.consensus.sim.member import Member
 from tests.consensus.sim.schedule import make_schedule
 
 TARGET = Path(__file__).parent / "consensus.jsonl.gz"
-SCHEDULES = 1200
+SCHEDULES = 700
 LIVES = 520
 MOST_STEPS = 70
 DIGITS = 8

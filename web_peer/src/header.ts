@@ -199,6 +199,7 @@ export class HeaderWriter {
     return this.bytes.subarray(0, this.at);
   }
 
+  /** Where the next `count` bytes begin. May replace `bytes` and `view`: call it before reading them. */
   private room(count: number): number {
     const start = this.at;
     if (start + count > this.bytes.length) {
@@ -221,21 +222,26 @@ export class HeaderWriter {
     else if (typeof value === 'string') this.text(value);
     else if (value instanceof Uint8Array) {
       this.size(value.length, null, 0, 0xc4, 0xc5);
-      this.bytes.set(value, this.room(value.length));
+      const at = this.room(value.length);
+      this.bytes.set(value, at);
     } else this.array(value);
   }
 
   private text(value: string): void {
     const encoded = TO_UTF8.encode(value);
     this.size(encoded.length, 0xa0, 31, 0xd9, 0xda);
-    this.bytes.set(encoded, this.room(encoded.length));
+    const at = this.room(encoded.length);
+    this.bytes.set(encoded, at);
   }
 
   /** A length in its shortest form: inside the mark, one byte, two, or four (its mark follows that of two). */
   private size(length: number, fix: number | null, fixMost: number, one: number | null, two: number): void {
-    if (fix !== null && length <= fixMost) this.view.setUint8(this.room(1), fix | length);
-    else if (one !== null && length < 0x100) {
-      this.view.setUint16(this.room(2), (one << 8) | length);
+    if (fix !== null && length <= fixMost) {
+      const at = this.room(1);
+      this.view.setUint8(at, fix | length);
+    } else if (one !== null && length < 0x100) {
+      const at = this.room(2);
+      this.view.setUint16(at, (one << 8) | length);
     } else if (length < 0x10000) {
       const at = this.room(3);
       this.view.setUint8(at, two);
@@ -249,9 +255,13 @@ export class HeaderWriter {
 
   private integer(value: number): void {
     if (value >= 0) {
-      if (value < 0x80) this.view.setUint8(this.room(1), value);
-      else if (value < 0x100) this.view.setUint16(this.room(2), 0xcc00 | value);
-      else if (value < 0x10000) {
+      if (value < 0x80) {
+        const at = this.room(1);
+        this.view.setUint8(at, value);
+      } else if (value < 0x100) {
+        const at = this.room(2);
+        this.view.setUint16(at, 0xcc00 | value);
+      } else if (value < 0x10000) {
         const at = this.room(3);
         this.view.setUint8(at, 0xcd);
         this.view.setUint16(at + 1, value);
@@ -265,8 +275,10 @@ export class HeaderWriter {
         this.view.setUint32(at + 1, Math.floor(value / TWO_32));
         this.view.setUint32(at + 5, value % TWO_32);
       }
-    } else if (value >= -0x20) this.view.setInt8(this.room(1), value);
-    else if (value >= -0x80) {
+    } else if (value >= -0x20) {
+      const at = this.room(1);
+      this.view.setInt8(at, value);
+    } else if (value >= -0x80) {
       const at = this.room(2);
       this.view.setUint8(at, 0xd0);
       this.view.setInt8(at + 1, value);

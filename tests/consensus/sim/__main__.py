@@ -8,6 +8,7 @@ import sys
 import time
 
 from peer.consensus.bugs import BUGS
+from tests.consensus.sim.foreign import Child, missing, mixed
 from tests.consensus.sim.healing import run_schedule
 from tests.consensus.sim.many import Sum, catch_all, run_many, shrink
 from tests.consensus.sim.schedule import Schedule, make_schedule
@@ -58,6 +59,9 @@ def main() -> int:
     parser.add_argument(
         "--verbose", action="store_true", help="everything that happens, with its virtual time"
     )
+    parser.add_argument(
+        "--mixed", action="store_true", help="about half of the servers run the core in TypeScript"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument(
         "--keep-going", action="store_true", help="tells of every seed that fails, shrinks none"
@@ -69,7 +73,23 @@ def main() -> int:
         for seed in range(args.first, args.first + args.seeds):
             draw(make_schedule(seed), args.bug)
         return 0
-    return runs(args)
+    return runs_mixed(args) if args.mixed else runs(args)
+
+
+def runs_mixed(args: argparse.Namespace) -> int:
+    """All the seeds that `args` names, one after the other, in groups of both languages."""
+    if missing():
+        print(f"expected {missing()} for the core in TypeScript, found none", file=sys.stderr)
+        return 2
+    child, wrong = Child(), 0
+    for seed in range(args.first, args.first + args.seeds):
+        report = run_schedule(make_schedule(seed), args.bug, make_core=mixed(child, 7 * seed + 1))
+        if report.problem is not None:
+            wrong += 1
+            print(f"seed {seed}: {report.problem}", flush=True)
+    child.close()
+    print(f"{args.seeds} schedules of both languages, {wrong} wrong")
+    return int(wrong > 0)
 
 
 def runs(args: argparse.Namespace) -> int:

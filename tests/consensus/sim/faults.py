@@ -31,10 +31,9 @@ class Faults:
         self._world = world
         first = min(world.members)
         self._old_leader = self._last = first
-        self._kinds: dict[str, Callable[[Member, Member, Action], object]] = {
+        self.kinds: dict[str, Callable[[Member, Member, Action], object]] = {
             "propose": lambda who, _, action: self._ask(who, "propose"),
             "read": lambda who, _, action: self._ask(who, "read"),
-            "read_new": lambda who, _, action: self._ask(who, "read") if who.role == "leader" else None,
             "crash": lambda who, _, action: world.crash(who, action.lasts_ms, action.number),
             "crash_at_write": self._trap,
             "cut_at_commit": self._cut_at_commit,
@@ -78,14 +77,14 @@ class Faults:
             return
         if other is None or (other is who and action.other):
             other = who
-        if action.who == "leader" and action.kind not in ("propose", "read", "read_new", "add", "compact"):
+        if action.who == "leader" and action.kind not in ("propose", "read", "add", "compact"):
             self._old_leader = who.id
         elif action.who not in ("leader", "old_leader", "last") and action.kind not in ("propose", "read"):
             self._last = who.id
         if action.kind == "transfer":
             self._last = other.id
         world.tell(f"{action.kind} {who.id} {other.id} {action.lasts_ms or ''}")
-        self._kinds[action.kind](who, other, action)
+        self.kinds[action.kind](who, other, action)
 
     def _find(self, who: str, number: int) -> Member | None:
         members, config = self._world.members, self._world.view()
@@ -263,7 +262,8 @@ class Faults:
         who.coarse_until = self._world.now + action.lasts_ms
 
     def _jump(self, who: Member, _: Member, action: Action) -> None:
-        who.clock_ms += action.lasts_ms
+        back = action.number % 5 == 4
+        who.clock_ms += -action.lasts_ms // 2 if back else action.lasts_ms
         who.wake_at = -1
         if who.core is not None:
             self._world.at(self._world.now, self._wake_after_jump, who, who.boots)

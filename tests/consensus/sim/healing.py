@@ -138,6 +138,8 @@ class Healing:
                 missing = f"{member.id} cannot read"
                 if asked not in world.open:
                     self._reads[member.id] = world.read(member)
+        if not missing and not leader.config().votes(leader.id, leader.incarnation):
+            return f"{leader.id} leads on and is no voter"
         return missing
 
     def _answered(self) -> None:

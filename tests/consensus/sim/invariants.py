@@ -119,21 +119,20 @@ class Invariants:
     def sends(self, member: Member, to: str, message: Message) -> None:
         """Before it leaves `member`."""
         body = message.body
-        kind = type(body)
-        if kind is Append:
-            if member.role == "leader" and body.commit > self.committed and message.term == member.term:  # type: ignore[union-attr]
-                self.claims(member, body.commit)  # type: ignore[union-attr]
-        elif kind is AppendReply:
-            if body.ok:  # type: ignore[union-attr]
-                self._acknowledges(member, body.index)  # type: ignore[union-attr]
+        if isinstance(body, Append):
+            if member.role == "leader" and body.commit > self.committed and message.term == member.term:
+                self.claims(member, body.commit)
+        elif isinstance(body, AppendReply):
+            if body.ok and message.term > member.disk.term:
+                raise Wrong(f"{member.id} follows in term {message.term}, which it has not stored")
+            if body.ok and message.term == member.disk.term:
+                self._acknowledges(member, body.index)
         elif isinstance(body, VoteReply):
             if body.granted:
-                disk = member.disk
-                if (disk.term, disk.vote) != (message.term, to):
+                if self._votes.get((member.id, member.incarnation, message.term)) != to:
                     raise Wrong(
                         f"{member.id} grants {to} a vote in term {message.term} that it has not stored"
                     )
-                self._vote(member, message.term, to)
                 self._granted.setdefault((message.term, to), set()).add(member.id)
         elif isinstance(body, PreVoteReply) and body.granted:
             self._would_grant.setdefault((body.campaign_term, to), set()).add(member.id)

@@ -58,6 +58,7 @@ class Member:
     snapshot_at: tuple[int, int] = (0, 0)
     machine: StateMachine = field(default_factory=StateMachine)
     said_applied: int = 0
+    written: int = 0  # the newest token of what is durable
     kept_state: StateMachine | None = None  # copied for a Compact that comes later
     role: str = "follower"
     term: int = 0
@@ -107,7 +108,7 @@ class Member:
             if entry.kind == "config" and entry.index > floor:
                 self.configs.append((entry.index, entry.term, config_of(entry)))
         self.machine = StateMachine()
-        self.said_applied = 0
+        self.said_applied = self.written = 0
         self.kept_state = None
         self.role, self.term, self.leader = "follower", self.disk.term, ""
         self.led, self.leading = (0, 0), []

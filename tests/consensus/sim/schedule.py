@@ -64,6 +64,7 @@ class Schedule:
     ends_ms: int  # then everything heals
     wire: bool  # every message goes through its bytes
     calm: bool  # after healing, a while in which nothing may happen
+    one_sync: bool  # writes that wait for the disk become durable together
     late: str = ""  # a first voter that has nothing yet, and does not know that it is one
 
 
@@ -122,6 +123,7 @@ def make_schedule(seed: int) -> Schedule:
         at,
         wire=rng.random() < 0.02,
         calm=rng.random() < 0.12,
+        one_sync=rng.random() < 0.3,
         late=NAMES[rng.randrange(voters)] if late else "",
     )
 
@@ -145,6 +147,7 @@ NOISE = (
     *("pause",) * 3,
     *("slow_disk",) * 2,
     *("jump",) * 2,
+    *("coarse",) * 2,
     *("compact",) * 4,
     *("transfer",) * 2,
     *("add",) * 3,

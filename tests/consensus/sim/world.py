@@ -261,13 +261,21 @@ class World:
             self.crash(member, down_ms, number // 2)
 
     def _written(self, member: Member, boots: int, token: int) -> None:
-        if member.boots != boots or member.core is None:
+        if member.boots != boots or member.core is None or token <= member.written:
             return
-        effect = member.disk.waiting.popleft()
+        waiting = member.disk.waiting
+        effect = waiting.popleft()
         if effect.token != token:
             raise Wrong(f"{member.id} gives token {token} to what comes at another place")
         member.disk.write(effect)
         self.invariants.durable(member, effect)
+        if waiting and self.schedule.one_sync:  # one sync for several writes, and one word of it
+            while waiting and type(effect) is type(waiting[0]) is Persist:
+                effect = waiting.popleft()
+                member.disk.write(effect)
+                self.invariants.durable(member, effect)
+            token = effect.token
+        member.written = token
         done = Persisted(token) if isinstance(effect, Persist) else SnapshotStored(token)
         self._todo.append((member, boots, done))
 

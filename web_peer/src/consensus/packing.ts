@@ -35,7 +35,7 @@ export class NotPacked extends Error {
 
 const MAX_ARRAY = 1024; // bounds what a claimed size can make the decoder allocate
 const MAX_MAP = 32;
-const MAX_DEPTH = 511;
+const MAX_DEPTH = 1024; // as Python has it
 const TWO_32 = 2 ** 32;
 
 const FROM_UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -189,16 +189,16 @@ class Writer {
   }
 
   value(value: Packed): void {
-    if (value === null) this.view.setUint8(this.room(1), 0xc0);
-    else if (typeof value === 'boolean') this.view.setUint8(this.room(1), value ? 0xc3 : 0xc2);
+    if (value === null) this.byte(0xc0);
+    else if (typeof value === 'boolean') this.byte(value ? 0xc3 : 0xc2);
     else if (typeof value === 'number') this.integer(value);
     else if (typeof value === 'string') {
       const encoded = TO_UTF8.encode(value);
       this.size(encoded.length, 0xa0, 31, 0xd9, 0xda);
-      this.bytes.set(encoded, this.room(encoded.length));
+      this.put(encoded);
     } else if (value instanceof Uint8Array) {
       this.size(value.length, null, 0, 0xc4, 0xc5);
-      this.bytes.set(value, this.room(value.length));
+      this.put(value);
     } else if (isList(value)) {
       this.size(value.length, 0x90, 15, null, 0xdc);
       for (const each of value) this.value(each);
@@ -212,6 +212,7 @@ class Writer {
     }
   }
 
+  /** Makes room for `count` bytes; where they begin. */
   private room(count: number): number {
     const start = this.at;
     if (start + count > this.bytes.length) {
@@ -224,33 +225,48 @@ class Writer {
     return start;
   }
 
+  private byte(value: number): void {
+    const at = this.room(1);
+    this.view.setUint8(at, value);
+  }
+
+  private put(bytes: Uint8Array): void {
+    const at = this.room(bytes.length);
+    this.bytes.set(bytes, at);
+  }
+
+  /** `mark` and a number of two bytes. */
+  private two(mark: number, value: number): void {
+    const at = this.room(3);
+    this.view.setUint8(at, mark);
+    this.view.setUint16(at + 1, value);
+  }
+
+  /** `mark` and a number of four bytes. */
+  private four(mark: number, value: number): void {
+    const at = this.room(5);
+    this.view.setUint8(at, mark);
+    this.view.setUint32(at + 1, value);
+  }
+
   /** A length in its shortest form: inside the mark, one byte, two, or four (its mark follows that of two). */
   private size(length: number, fix: number | null, fixMost: number, one: number | null, two: number): void {
-    if (fix !== null && length <= fixMost) this.view.setUint8(this.room(1), fix | length);
-    else if (one !== null && length < 0x100) this.view.setUint16(this.room(2), (one << 8) | length);
-    else if (length < 0x10000) {
-      const at = this.room(3);
-      this.view.setUint8(at, two);
-      this.view.setUint16(at + 1, length);
-    } else {
-      const at = this.room(5);
-      this.view.setUint8(at, two + 1);
-      this.view.setUint32(at + 1, length);
-    }
+    if (fix !== null && length <= fixMost) this.byte(fix | length);
+    else if (one !== null && length < 0x100) {
+      this.byte(one);
+      this.byte(length);
+    } else if (length < 0x10000) this.two(two, length);
+    else this.four(two + 1, length);
   }
 
   private integer(value: number): void {
-    if (value < 0x80) this.view.setUint8(this.room(1), value);
-    else if (value < 0x100) this.view.setUint16(this.room(2), 0xcc00 | value);
-    else if (value < 0x10000) {
-      const at = this.room(3);
-      this.view.setUint8(at, 0xcd);
-      this.view.setUint16(at + 1, value);
-    } else if (value < TWO_32) {
-      const at = this.room(5);
-      this.view.setUint8(at, 0xce);
-      this.view.setUint32(at + 1, value);
-    } else {
+    if (value < 0x80) this.byte(value);
+    else if (value < 0x100) {
+      this.byte(0xcc);
+      this.byte(value);
+    } else if (value < 0x10000) this.two(0xcd, value);
+    else if (value < TWO_32) this.four(0xce, value);
+    else {
       const at = this.room(9);
       this.view.setUint8(at, 0xcf);
       this.view.setUint32(at + 1, Math.floor(value / TWO_32));

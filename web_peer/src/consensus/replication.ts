@@ -127,8 +127,9 @@ export function ship(node: Node, peer: string, progress: Progress, beat: boolean
   }
   if (progress.state === 'probe') {
     if (beat || !progress.paused) {
+      const asked = progress.paused || (beat && node.bug === 48); // entries go once: a slow link has them still
       progress.paused = true;
-      sendAppend(node, peer, progress, beat && node.bug === 48 ? [] : batch(node, progress.next));
+      sendAppend(node, peer, progress, asked ? [] : batch(node, progress.next));
     }
     return;
   }
@@ -238,8 +239,7 @@ export function onUnreachable(node: Node, peer: string): void {
     progress.next = progress.match + 1;
     progress.inflight = [];
   }
-  progress.paused = true; // until the next heartbeat
-  progress.sent = progress.offset;
+  progress.paused = progress.asked = true; // the next heartbeat asks what is there
 }
 
 // --- the follower ---------------------------------------------------------------------------------------------
@@ -290,6 +290,7 @@ export function onAppend(node: Node, message: Message, body: Append): void {
   }
   node.verified = Math.max(node.verified, before + entries.length);
   node.commit = Math.max(node.commit, Math.min(body.commit, bug === 11 ? log.last : node.verified));
+  if (node.incoming !== null && node.incoming.index <= node.commit) node.incoming = null; // entries were faster
   node.acked = Math.min(node.verified, bug === 23 ? log.last : log.durable);
   acknowledge(node, message.sender, message.senderIncarnation, body.seq);
 }

@@ -4,7 +4,7 @@
  *
  * Thesis 5 and figure 5.3. A transfer begins with the question how much is there already, so that it goes on after a lost
  * connection, a new leader with the same snapshot, or a restart of the sender. At most `maxInflight` pieces are on their
- * way; what was lost is sent again with the heartbeat that finds no progress.
+ * way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
  */
 
 import { crc32 } from './checksum';
@@ -29,34 +29,40 @@ export function begin(node: Node, peer: string, progress: Progress): void {
   progress.crc = crc32(log.snapshot.data);
   progress.offset = progress.sent = 0;
   progress.asked = true;
-  progress.moved = false;
+  progress.stalled = 0;
   sendPiece(node, peer, progress, log.snapshot, 0, NOTHING);
 }
 
-/** Send pieces ahead; with `beat` at least something, and again what seems lost. */
+/**
+ * Send pieces ahead. A heartbeat sends the question only, or one piece again where long nothing moved: what is slow must
+ * not get more to carry.
+ */
 export function ship(node: Node, peer: string, progress: Progress, beat: boolean): void {
   const { snapshot } = progress;
   if (snapshot === null || (beat && node.bug === 26)) return;
+  const { electionMinMs, heartbeatMs, maxInflight, snapshotChunkBytes } = node.settings;
   if (progress.asked) {
     if (beat) begin(node, peer, progress); // with the newest snapshot, in case it moved on
     return;
   }
   if (beat) {
-    if (!progress.moved) progress.sent = progress.offset;
-    progress.moved = false;
+    progress.stalled += 1;
+    const { offset } = progress;
+    const again = progress.stalled * heartbeatMs >= electionMinMs;
+    const piece = again ? snapshot.data.slice(offset, offset + snapshotChunkBytes) : NOTHING;
+    sendPiece(node, peer, progress, snapshot, piece.length > 0 ? offset : 0, piece);
+    if (piece.length > 0) {
+      progress.sent = offset + piece.length;
+      progress.stalled = 0;
+    }
+    return;
   }
-  const { maxInflight, snapshotChunkBytes } = node.settings;
-  let sent = false;
-  while (
-    progress.sent < snapshot.data.length &&
-    progress.sent < progress.offset + maxInflight * snapshotChunkBytes
-  ) {
+  const ahead = progress.offset + maxInflight * snapshotChunkBytes;
+  while (progress.sent < snapshot.data.length && progress.sent < ahead) {
     const piece = snapshot.data.slice(progress.sent, progress.sent + snapshotChunkBytes);
     sendPiece(node, peer, progress, snapshot, progress.sent, piece);
     progress.sent += piece.length;
-    sent = true;
   }
-  if (beat && !sent) sendPiece(node, peer, progress, snapshot, 0, NOTHING);
 }
 
 function sendPiece(
@@ -91,10 +97,11 @@ export function onInstallReply(node: Node, message: Message, body: InstallReply)
   if (offset > snapshot.data.length || (offset < progress.offset && body.seq <= progress.okSeq)) {
     return; // cannot be, or was overtaken
   }
-  progress.moved = progress.moved || offset > progress.offset;
+  progress.okSeq = Math.max(progress.okSeq, body.seq);
+  if (offset === progress.offset && !progress.asked) return; // nothing moved
   if (offset < progress.offset) progress.sent = offset; // it began anew
   progress.asked = false;
-  progress.okSeq = Math.max(progress.okSeq, body.seq);
+  progress.stalled = 0;
   progress.offset = offset;
   progress.sent = Math.max(progress.sent, offset);
   ship(node, message.sender, progress, false);

@@ -23,7 +23,7 @@ export class Progress {
   offset = 0; // bytes of it that are there
   sent = 0; // bytes of it that were sent
   asked = false; // the first answer of how much is there has not come yet
-  moved = false; // since the last heartbeat
+  stalled = 0; // heartbeats since the transfer last moved on
   crc = 0; // of the snapshot's bytes
 
   constructor(incarnation: number, next: number, contactMs: number) {

@@ -27,7 +27,7 @@ export const SETTINGS: Settings = {
   electionMaxMs: 3000,
   maxAppendBytes: 65536,
   snapshotChunkBytes: 32768,
-  maxInflight: 8,
+  maxInflight: 4,
   keepTail: 256,
 };
 

@@ -12,6 +12,7 @@ export const MAX_ENTRIES = 1024; // in one message
 export const MAX_DATA_BYTES = 1 << 20; // of one entry, or one piece of a snapshot
 const KINDS: readonly EntryKind[] = ['noop', 'command', 'config'];
 
+const NO_JSON = 'config: expected canonical JSON, got other bytes';
 const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot
 const TO_UTF8 = new TextEncoder();
 const FROM_UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -45,8 +46,8 @@ export function flag(value: unknown, name: string): boolean {
 
 export function identity(value: unknown, name: string): string {
   if (typeof value === 'string' && value !== '' && value.length <= MAX_ID_BYTES) {
-    const fits = value.length * 3 <= MAX_ID_BYTES || TO_UTF8.encode(value).length <= MAX_ID_BYTES;
-    if (fits && !LONE_SURROGATE.test(value)) return value;
+    if (LONE_SURROGATE.test(value)) throw new BadMessage(NO_JSON);
+    if (value.length * 3 <= MAX_ID_BYTES || TO_UTF8.encode(value).length <= MAX_ID_BYTES) return value;
   }
   throw fail(name, `text of 1 to ${MAX_ID_BYTES} bytes`, value);
 }
@@ -126,10 +127,18 @@ export function parseConfig(data: Uint8Array): Config {
   try {
     wire = JSON.parse(FROM_UTF8.decode(data));
   } catch {
-    throw new BadMessage('config: expected canonical JSON, got other bytes');
+    throw new BadMessage(NO_JSON);
   }
   const isObject = typeof wire === 'object' && wire !== null && !Array.isArray(wire);
   const servers = isObject ? (wire as { readonly servers?: unknown }).servers : undefined;
-  if (!isList(servers)) throw fail('config', 'an object with a list of servers', wire);
-  return config(servers, 'config');
+  if (!isList(servers)) {
+    const what = Array.isArray(wire) ? 'list' : shown(wire);
+    throw new BadMessage(`config: expected an object with a list of servers, got ${what}`);
+  }
+  const found = config(servers, 'config');
+  const spelt = configBytes(found);
+  if (spelt.length !== data.length || !spelt.every((byte, at) => byte === data[at])) {
+    throw new BadMessage('config: expected canonical JSON, got another spelling of it');
+  }
+  return found;
 }

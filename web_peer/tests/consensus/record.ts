@@ -71,6 +71,9 @@ const text = lives
   .map(({ name, lines }) => `{"name":${textOf(name)},"steps":[${lines.join(',')}]}\n`)
   .join('');
 const bytes = gzipSync(text, { level: 9 });
-writeFileSync(new URL('../../../tests/vectors/consensus-ts.jsonl.gz', import.meta.url), bytes);
+writeFileSync(
+  process.env['TARGET'] ?? new URL('../../../tests/vectors/consensus-ts.jsonl.gz', import.meta.url),
+  bytes,
+);
 const steps = lives.reduce((sum, { lines }) => sum + lines.length, 0);
 process.stdout.write(`${lives.length} lives, ${steps} steps, ${bytes.length} bytes\n`);

@@ -54,6 +54,7 @@ export class Invariants {
   private readonly stored = new Map<number, Set<string>>(); // by entry: lives
   private readonly covered = new Map<string, number>(); // by life: by a durable snapshot
   private readonly committedTerms = new Map([[1, 1]]);
+  private readonly committedIn = new Map([[1, 1]]); // by index: the term of the leader that committed it
   private readonly states = new Map([[1, 0]]); // by index: the checksum of the history up to it
 
   /** All the first voters have a snapshot at entry 1 of term 1. */
@@ -97,7 +98,7 @@ export class Invariants {
       } else if (!sameEntry(known.entry, entry)) {
         throw new Wrong(`entry ${entry.index} of term ${entry.term} is not the same everywhere`);
       }
-      if (leads && term > (this.committedTerms.get(entry.index) ?? term)) {
+      if (leads && term > (this.committedIn.get(entry.index) ?? term)) {
         throw new Wrong(`leader ${id} writes ${entry.index}, committed up to ${this.committed}`);
       }
       if (entry.kind === 'config') this.config(member, entry);
@@ -194,6 +195,7 @@ export class Invariants {
     }
     for (let index = this.committed + 1; index <= commit; index++) {
       this.committedTerms.set(index, member.termAt(index));
+      this.committedIn.set(index, led.term);
     }
     this.committed = commit;
   }
@@ -299,7 +301,8 @@ export class Invariants {
     if (!majority(config, (voter) => voter === id || granted?.has(voter) === true)) {
       throw new Wrong(`${id} leads term ${term} without the votes of a majority of ${spelt(config)}`);
     }
-    const index = this.committed;
+    let index = this.committed; // what leaders of newer terms committed need not be there (3.6.3)
+    while ((this.committedIn.get(index) ?? 0) >= term) index -= 1;
     if (index > member.snapshotAt.index && member.termAt(index) !== this.committedTerms.get(index)) {
       throw new Wrong(`${id} leads term ${term} without entry ${index}, which is committed`);
     }
@@ -314,7 +317,9 @@ export class Invariants {
   private dropped(member: Member, first: number, how: string): void {
     if (first > this.committed || first <= member.snapshotAt.index) return;
     const entry = member.log.at(first);
-    if (entry !== undefined && this.committedTerms.get(first) === entry.term) {
+    const since = this.committedIn.get(first) ?? 0;
+    if (entry === undefined || member.issued.term < since) return; // in that term it was not committed yet
+    if (this.committedTerms.get(first) === entry.term) {
       throw new Wrong(`${member.id} ${how} entry ${first} of term ${entry.term}, which is committed`);
     }
   }

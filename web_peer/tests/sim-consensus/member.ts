@@ -89,6 +89,8 @@ export class Member {
     this.inbox = [];
     this.pausedUntil = this.diskFreeAt = this.deadline = 0;
     this.wakeAt = -1;
+    // An empty log begins anywhere: a crash may have come before it was cut to begin behind its snapshot.
+    if (disk.log.entries.length === 0) disk.log = new Log((disk.snapshot?.index ?? 0) + 1);
     this.log = new Log(disk.log.first, disk.log.entries);
     this.configs = [];
     this.snapshotAt = { index: 0, term: 0 };

@@ -1,0 +1,247 @@
+"""Pages of plans and histories: whole for every kind of plan, with nothing from elsewhere, true to the planner."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from planner import cost
+from planner.history import measure
+from planner.history.report import write_report
+from planner.history.writing import HistoryWriter
+from planner.pictures import EFFORT, losses, plan_page, ranked, without
+from planner.pictures_plan import wrapped
+from planner.pictures_svg import CHAR, NARROW, WIDE, fit, ticks
+from planner.pictures_timeline import decoding, prompting
+from planner.placement import plan
+from planner.portfolio import solve
+from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit, UnitKind
+
+MIB = 1 << 20
+
+
+def request(peers: int, blocks: int = 6, sessions: int = 2, **changes: object) -> PlanRequest:
+    """Peers of falling speed, each with room for about two blocks more than its share."""
+    units = [Unit("embed", "embed", 8 * MIB, 1, 0, 512)]
+    for block in range(blocks):
+        units += [
+            Unit(f"attn.{block}", "attn", 2 * MIB, 100, 64, 512),
+            Unit(f"ffn.{block}", "ffn", 4 * MIB, 200, 0, 512),
+        ]
+    units.append(Unit("head", "head", 8 * MIB, 400, 0, 4))
+    total = sum(unit.weight_bytes for unit in units)
+    kinds: tuple[UnitKind, ...] = ("embed", "attn", "ffn", "head")
+    made = tuple(
+        PeerProfile(
+            peer=f"peer {chr(97 + at)}",
+            memory_bytes=total // peers + 20 * MIB,
+            overhead_bytes=MIB,
+            decode_s=dict.fromkeys(kinds, 1e-3 * (1 + at)),
+            prefill_s=dict.fromkeys(kinds, 2e-4 * (1 + at)),
+        )
+        for at in range(peers)
+    )
+    names = [peer.peer for peer in made]
+    links = tuple(Link(a, b, 4e-3, 1e9) for a in names for b in names if a != b)
+    return replace(PlanRequest(tuple(units), made, links, context=256, sessions=sessions), **changes)  # type: ignore[arg-type]
+
+
+def solved(asked: PlanRequest) -> Plan:
+    found = plan(asked)
+    assert isinstance(found, Plan)
+    return found
+
+
+CASES = {
+    "one peer": request(1),
+    "two peers": request(2),
+    "standbys": request(3, redundancy=2000),
+    "six stages": request(6, blocks=20),
+    "many at once": request(3, sessions=8, objective="throughput"),
+    "hostile names": replace(
+        request(2),
+        peers=tuple(
+            replace(peer, peer=f"<script>alert('{at}')</script>&\"" * 2)
+            for at, peer in enumerate(request(2).peers)
+        ),
+        links=tuple(
+            Link(f"<script>alert('{a}')</script>&\"" * 2, f"<script>alert('{b}')</script>&\"" * 2, 4e-3, 1e9)
+            for a, b in ((0, 1), (1, 0))
+        ),
+    ),
+    "no plan": replace(
+        request(2), peers=tuple(replace(peer, memory_bytes=9 * MIB) for peer in request(2).peers)
+    ),
+    "nobody": replace(request(1), peers=()),
+}
+
+
+@cache
+def drawn(name: str) -> str:
+    return plan_page(CASES[name], plan(CASES[name]))
+
+
+def drawings(html: str) -> list[ElementTree.Element]:
+    found = re.findall(r"<svg viewBox=\"[\d. ]+\" role=.*?</svg>", html, re.DOTALL)
+    return [ElementTree.fromstring(svg) for svg in found]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_is_whole_and_needs_nothing_else(name: str) -> None:
+    html = drawn(name)
+    assert html.startswith("<!doctype html>")
+    assert "<script" not in html
+    assert not re.search(r"https?:|src=|@import|<link|url\((?!#)", html)
+    assert 'name="viewport"' in html
+    assert "prefers-color-scheme: dark" in html
+    for svg in drawings(html):
+        width, height = (float(part) for part in svg.attrib["viewBox"].split()[2:])
+        assert width in (WIDE, NARROW)
+        assert svg.attrib["aria-label"]
+        for shape in svg.iter():
+            y, x = (float(shape.attrib.get(axis, 0)) for axis in ("y", "x"))
+            assert -1 <= x <= width
+            assert -1 <= y <= height
+            assert x + float(shape.attrib.get("width", 0)) <= width + 1.5
+            assert "nan" not in str(shape.attrib)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("no plan", "nobody")])
+def test_words_stay_inside_their_drawing(name: str) -> None:
+    html = drawn(name)
+    for svg in drawings(html):
+        width = float(svg.attrib["viewBox"].split()[2])
+        for text in (shape for shape in svg.iter() if shape.tag == "text"):
+            wide = len(text.text or "") * CHAR * 11.5
+            x, anchor = float(text.attrib["x"]), text.attrib.get("text-anchor", "start")
+            left = x - {"start": 0, "middle": wide / 2, "end": wide}[anchor]
+            assert left >= -14, text.text
+            assert left + wide <= width + 14, text.text
+
+
+def test_a_page_says_what_the_plan_says() -> None:
+    asked = CASES["standbys"]
+    found = solved(asked)
+    html = plan_page(asked, found, "Our flat")
+    assert "<h1>Our flat</h1>" in html
+    for stage in found.stages:
+        assert stage.peer in html
+    for sentence in found.why:
+        assert sentence in html.replace("&gt;", ">")
+    assert f"{found.decode_s * 1000:.1f} ms" in html
+    refused = CASES["no plan"]
+    answer = plan(refused)
+    assert isinstance(answer, Infeasible)
+    assert answer.reason in plan_page(refused, answer)
+
+
+@pytest.mark.parametrize("name", ["one peer", "two peers", "six stages", "many at once"])
+def test_a_schedule_gives_every_peer_one_thing_at_a_time_and_reaches_the_rate(name: str) -> None:
+    asked = CASES[name]
+    stages = solved(asked).stages
+    numbers = cost.evaluate(asked, stages)
+    bars = decoding(asked, stages, numbers.rows)
+    for at in range(len(stages)):
+        mine = sorted((bar.start_s, bar.stop_s) for bar in bars if bar.stage == at)
+        assert all(one[1] <= other[0] + 1e-12 for one, other in pairwise(mine))
+    for group in {bar.group for bar in bars}:
+        its = sorted((bar for bar in bars if bar.group == group), key=lambda bar: bar.start_s)
+        assert [bar.stage for bar in its] == [*range(len(stages))] * 2
+        assert all(one.there_s <= other.start_s + 1e-12 for one, other in pairwise(its))
+    if len({bar.group for bar in bars}) == 1:  # nobody waits: two rounds take twice the time of one
+        assert max(bar.there_s for bar in bars) == pytest.approx(2 * numbers.round_ps / cost.PICO)
+
+
+@pytest.mark.parametrize("name", ["one peer", "two peers", "six stages"])
+def test_a_prompt_is_drawn_as_long_as_the_evaluator_says(name: str) -> None:
+    asked = CASES[name]
+    stages = solved(asked).stages
+    bars = prompting(asked, stages, 512, 64)
+    assert max(bar.stop_s for bar in bars) == pytest.approx(cost.prefill_s(asked, stages, 512, 64), rel=0.01)
+
+
+def test_plans_on_the_front_are_those_that_none_beats() -> None:
+    asked = request(4, sessions=6)
+    choices = ranked(asked, solved(asked), solve(asked, None, EFFORT))
+    assert [choice.chosen for choice in choices].count(True) == 1
+    assert [choice.decode_s for choice in choices] == sorted(choice.decode_s for choice in choices)
+    for choice in choices:
+        beaten = any(
+            (other.decode_s, -other.tokens_per_s) != (choice.decode_s, -choice.tokens_per_s)
+            and other.decode_s <= choice.decode_s
+            and other.tokens_per_s >= choice.tokens_per_s
+            for other in choices
+        )
+        assert choice.on_front is not beaten
+
+
+def test_what_a_loss_would_change_is_what_the_planner_says() -> None:
+    asked = request(3, redundancy=2000)
+    found = solved(asked)
+    rows = {row.peer: row for row in losses(asked, found)}
+    assert set(rows) >= {stage.peer for stage in found.stages}
+    for stage in found.stages:
+        answer = plan(without(asked, stage.peer))
+        row = rows[stage.peer]
+        assert row.decode_s == (answer.decode_s if isinstance(answer, Plan) else None)
+        assert ("takes over at once" in row.words) == (bool(stage.standbys) and isinstance(answer, Plan))
+    alone = request(1)
+    (row,) = losses(alone, solved(alone))
+    assert row.decode_s is None
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, [0]), (7, [0, 2, 4, 6]), (0.09, [0, 0.05])])
+def test_axes_have_round_values(most: float, expected: list[float]) -> None:
+    assert ticks(most, 4) == pytest.approx(expected)
+
+
+def test_long_words_are_cut() -> None:
+    assert fit("short", 100) == "short"
+    assert fit("a very long name of a peer", 60).endswith("…")
+    lines = wrapped("one two three four five six seven eight nine ten", 60, 2)
+    assert len(lines) == 2
+    assert lines[1].endswith("…")
+
+
+# --- a history ---------------------------------------------------------------------------------------------
+
+
+def test_a_report_of_a_history_is_a_page_and_a_picture(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path / "history.duckdb", flush_s=3600.0)
+    measure.fill(writer, 12_000)
+    with writer.transaction() as connection:
+        connection.execute("update sessions set classes = '<script>' || classes where plan = 3")
+    writer.close()
+    page, picture = write_report(tmp_path / "history.duckdb", tmp_path / "report")
+    html = page.read_text()
+    assert "<script" not in html
+    assert not re.search(r"https?:|src=|@import|<link|url\((?!#)", html)
+    for heading in (
+        "Speed over time",
+        "By browser and provider",
+        "Predicted against measured",
+        "What stands out",
+    ):
+        assert heading in html
+    assert "Answers far slower" in html
+    assert len(drawings(html)) == 6
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_of_an_empty_history_says_so(tmp_path: Path) -> None:
+    HistoryWriter(tmp_path / "history.duckdb").close()
+    page, picture = write_report(tmp_path / "history.duckdb", tmp_path / "report")
+    assert "Nothing yet" in page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_limits_of_a_history_can_be_measured() -> None:
+    found = measure.measure(4000, runs=1)
+    assert found["rows"] > 3500
+    assert found.keys() >= {"planner_query_ms", "report_s", "file_mb"}
