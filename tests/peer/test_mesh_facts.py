@@ -48,7 +48,14 @@ from peer.mesh_state import (
     refusal,
     state_digest,
 )
-from peer.mesh_upkeep import MAX_KEPT, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_upkeep import (
+    MAX_KEPT,
+    CutsFixed,
+    SignalingListed,
+    StandbyReady,
+    TransactionBegun,
+    TransactionEnded,
+)
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "mesh_facts.json").read_text(encoding="utf-8"))
 SESSION = "0" * 31 + "1"
@@ -74,6 +81,7 @@ EXAMPLES: tuple[Command, ...] = (
     SignalingListed(("https://one.example", "http://[::1]:8080")),
     RoleTaken("a"),
     ConversationRemoved("c"),
+    CutsFixed((3, 9)),
 )
 
 
