@@ -38,6 +38,7 @@ class Watched:
     """As much of a member as `snapshot` looks at."""
 
     manifest = None
+    replica = None
 
     def __init__(self, state: MeshState, reports: dict[str, Any]) -> None:
         self.node = self
