@@ -7,7 +7,7 @@
  */
 
 import type { Message } from './messages';
-import { byBytes } from './order';
+import { byBytes } from '../order';
 import { Config, type Server } from './records';
 import type { Effect, Event } from './types';
 
