@@ -22,6 +22,7 @@ const PURE = [
   'frames',
   'header',
   'heartbeat',
+  'hex',
   'json_codec',
   'kv_slots',
   'lateness',
@@ -136,7 +137,7 @@ export default tseslint.config(
         {
           patterns: [
             {
-              regex: '^(?!\\./[a-z_]+$|\\.\\./(checksum|order|packing)$)',
+              regex: '^(?!\\./[a-z_]+$|\\.\\./(checksum|hex|order|packing)$)',
               message: 'the consensus core imports its own modules only, and how bytes lie',
             },
           ],

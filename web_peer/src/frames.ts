@@ -13,9 +13,10 @@ import {
   WrongChannel,
   WrongField,
 } from './errors';
-import { type Field, id, integer, integers, isInteger, MAX_INT, text, texts, toHex } from './fields';
+import { type Field, id, integer, integers, isInteger, MAX_INT, text, texts } from './fields';
 import { FINISH, ROLE, type Step, type Frame, type Kind } from './frame_kinds';
 import { type Decoded, decodeHeader, shown, type Value } from './header';
+import { toHex } from './hex';
 import { Packer } from './packing';
 import { aligned, DTYPE_CODES, MAX_TENSOR_BYTES, type Tensor, tensorFromWire } from './tensors';
 

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { FrameError } from '../src/errors';
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import { CHANNEL_IDS, type Channel, channelOf, decode, encode, type Frame, sessionsOf } from '../src/frames';
 import { decodeHeader, type Value } from '../src/header';
 import { Packer } from '../src/packing';
