@@ -96,9 +96,7 @@ def fewest_missing(request: PlanRequest, shards: Sequence[Run], held: Held) -> d
 
 
 def _missing(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: Run) -> int:
-    if cost.overfull(request, peer, [run]) is not None:
-        return IMPOSSIBLE
-    if any(cost.unable(peer, unit) is not None for unit in request.units[slice(*run)]):
+    if cost.refuse_runs(request, peer, [run]) is not None:
         return IMPOSSIBLE
     return sum(
         request.units[at].held_bytes(peer.holding)

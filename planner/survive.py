@@ -217,10 +217,7 @@ def _copies(request: PlanRequest, stages: Sequence[Stage], k: int) -> tuple[Copy
 
 
 def _room_for(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: Run) -> bool:
-    units = request.units[slice(*run)]
-    return cost.overfull(request, peer, [*runs, run]) is None and all(
-        cost.unable(peer, unit) is None for unit in units
-    )
+    return cost.refuse_runs(request, peer, [*runs, run]) is None
 
 
 def _bytes(request: PlanRequest, first: int, stop: int) -> int:
