@@ -106,7 +106,7 @@ def survivable(
 
 def survives(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int = 1) -> bool:
     """Whether a chain over held runs is left, whichever k domains go."""
-    return not _broken(request, held, k)
+    return _broken(request, held, k) is None
 
 
 def _broken(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int) -> tuple[str, ...] | None:

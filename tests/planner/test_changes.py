@@ -47,6 +47,12 @@ def test_two_losses_need_three_domains() -> None:
     assert isinstance(survive.survivable(replace(request, peers=paired), 2, QUICK), Infeasible)
 
 
+def test_nothing_held_survives_nothing() -> None:
+    request = instances.mesh(1, 3, blocks=4, tight=6.0)
+    nothing: tuple[moves.Held, ...] = ({}, {peer.peer: () for peer in request.peers})
+    assert [survive.survives(request, held) for held in nothing] == [False, False]
+
+
 def test_a_likely_loss_is_stood_by_for_by_steady_peers() -> None:
     request = instances.mesh(2, 4, blocks=3, tight=8.0)
     hazards = {"p0000": 8.0, "p0001": 0.01, "p0002": 8.0, "p0003": 8.0}
