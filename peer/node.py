@@ -48,7 +48,7 @@ from peer.frames import (
     Where,
 )
 from peer.links import Prober
-from peer.mesh_state import Command, MeshState, apply, decode_command, decode_state
+from peer.mesh_state import Command, MeshState, apply_entry, decode_state
 from peer.pieces import ABSENT, Pieces
 from peer.pipeline import StageCore
 from peer.serving import Serving
@@ -421,7 +421,7 @@ class Node:
             if frame.index <= self.state.index:
                 return
             raise BadCommand(f"expected log entry {self.state.index + 1}, got {frame.index}")
-        self.state = apply(self.state, decode_command(frame.body))
+        self.state = apply_entry(self.state, frame.body)
         self.state_changed()
 
     def _snapshot(self, peer: str, frame: Snapshot) -> None:

@@ -225,6 +225,15 @@ async def test_entries_that_overtake_the_snapshot_are_in_it() -> None:
             node.frame("c", Entry(1, 9, encode_command(MemberJoined("x", "x", True))))
 
 
+async def test_an_entry_that_is_no_command_is_counted_and_skipped() -> None:
+    async with town() as here:
+        node = here.add("p")
+        node.state, node.coordinator = state_of("p", "c"), "c"
+        node.frame("c", Entry(1, node.state.index + 1, b"{"))
+        assert node.state.skipped.broken == 1
+        assert node.state.members.keys() == {"p", "c"}
+
+
 # --- the coordinator -------------------------------------------------------------------------------------------------
 
 

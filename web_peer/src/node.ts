@@ -17,9 +17,8 @@ import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
 import { Prober } from './links';
 import {
-  apply,
+  applyEntry,
   type Command,
-  decodeCommand,
   decodeState,
   EMPTY_STATE,
   encodeCommand,
@@ -459,7 +458,7 @@ export class Node {
     if (index !== this.state.index + 1) {
       throw new BadCommand(`expected log entry ${this.state.index + 1}, got ${index}`);
     }
-    this.state = apply(this.state, decodeCommand(body));
+    this.state = applyEntry(this.state, body);
     this.stateChanged();
   }
 
