@@ -124,6 +124,7 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
             search.ran.append("labels with memory, peers may come back")
             if search.wish.strategy == "hybrid":
                 _chains(search, replace(search.wish, strategy="optimal"))
+                search.bounds.clear()  # they hold for chains in which nobody comes back
         else:
             _chains(search, search.wish)
     return _outcome(search)
@@ -362,7 +363,8 @@ def _outcome(search: _Search) -> Outcome:
             refused.append(Refused(f"{name} alone", reason))
     bound = min(search.bounds) if search.bounds else _least_bound(lattice.build(request))
     least = min(option.found.decode_ps for option in options)
-    gap = max(0.0, (least - bound) / max(1, bound))
+    assert bound <= least, "a bound that a plan beats proves nothing"
+    gap = (least - bound) / max(1, bound)
     found = cost.evaluate(_among(request, {stage.peer for stage in chosen.stages}), chosen.stages)
     plan = Plan(
         chosen.stages,
