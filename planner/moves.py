@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from planner import cost
+from planner.errors import RequestError
 from planner.network import Ints
 from planner.types import PeerProfile, PlanRequest, Stage
 
@@ -106,7 +107,12 @@ def _missing(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: 
 
 
 def order(request: PlanRequest, held: Held, target: Sequence[Stage], k: int = 0) -> Order:
-    """From what is held to what `target` (with standbys) needs. The same plan again moves nothing."""
+    """From what is held to what `target` (with standbys) needs. The same plan again moves nothing.
+
+    Raises RequestError, saying why, for a target that cannot run.
+    """
+    if (why := cost.refuse(request, target)) is not None:
+        raise RequestError(why)
     known = cost.profiles(request)
     now = {name: _units(held.get(name, ())) for name in sorted(known)}
     wanted = {name: _units(runs) for name, runs in cost.runs_by_peer(target).items()}
@@ -134,8 +140,7 @@ def order(request: PlanRequest, held: Held, target: Sequence[Stage], k: int = 0)
             (-holders(unit), unit, name) for name in sorted(tight) for unit in sorted(now[name] - goal[name])
         ]
         safe = [drop for drop in drops if -drop[0] > max(1, k)] or [drop for drop in drops if -drop[0] > 1]
-        if not safe and not drops:
-            break  # what is wanted does not fit; the caller has refused such a plan
+        assert drops, "a target that fits has room once all else is dropped"
         count, unit, name = min(safe or drops)
         now[name].discard(unit)
         moves.append(Move("drop", name, unit))

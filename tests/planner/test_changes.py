@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner import cost, cpsat, instances, moves, portfolio, repairs, resharding, survive
+from planner.errors import RequestError
 from planner.objectives import Wish
 from planner.types import Infeasible, PeerFacts, PlanRequest, Stage
 
@@ -126,6 +127,16 @@ def test_every_state_on_the_way_covers_all_units_and_fits(seed: int) -> None:
             runs = [(unit, unit + 1) for unit in units]
             assert cost.overfull(request, known[name], runs) is None
     assert order.moved_bytes == resharding.moved_bytes(request, target, held)
+
+
+def test_a_target_that_does_not_fit_is_refused() -> None:
+    request = roomy(0, 4)
+    count = len(request.units)
+    small = tuple(replace(peer, memory_bytes=peer.overhead_bytes) for peer in request.peers)
+    with pytest.raises(RequestError, match="pledged"):
+        moves.order(replace(request, peers=small), {}, (Stage(0, count, "p0000"),))
+    with pytest.raises(RequestError, match="expected all"):
+        moves.order(request, {}, (Stage(0, 1, "p0000"),))
 
 
 def test_shards_go_where_most_of_them_is() -> None:
