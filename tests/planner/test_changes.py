@@ -199,6 +199,30 @@ def test_a_move_that_takes_longer_than_it_gains_is_not_made() -> None:
     assert fast.rung in ("move one boundary", "global")
 
 
+@pytest.mark.parametrize(("share", "rung"), [(0.9, "global"), (1.1, "stay")])
+def test_a_gain_must_be_worth_what_moves(share: float, rung: str) -> None:
+    """`share`: of the time it saves over the horizon that loading takes; the loading ends before the horizon does."""
+    request, _, _ = ladder()
+    alike = tuple(
+        replace(peer, memory_bytes=2 * peer.memory_bytes, decode_s=dict.fromkeys(peer.decode_s, 1e-3))
+        for peer in request.peers
+    )
+    slower = replace(alike[0], decode_s=dict.fromkeys(alike[0].decode_s, 1.5e-3))
+    request, count = replace(request, peers=(slower, *alike[1:])), len(request.units)
+    names = [peer.peer for peer in request.peers]
+    serving, fresh = (Stage(0, count, names[0]),), (Stage(0, count, names[1]),)
+    now, then = (cost.evaluate(request, stages).decode_s for stages in (serving, fresh))
+    moved = resharding.moved_bytes(request, fresh, {})
+    limits = resharding.Limits(enough=1.0)
+    gained_s = (now - then) / now * limits.horizon_s
+    assert gained_s * share < limits.horizon_s
+    limits = replace(limits, bytes_per_s=moved / (gained_s * share))
+    decision = resharding.check(
+        request, serving, {names[0]: ((0, count),)}, fresh, resharding.Memory(2), limits
+    )
+    assert decision.rung == rung
+
+
 def test_a_plan_that_cannot_serve_is_replaced_at_once() -> None:
     request, serving, _ = ladder()
     here = tuple(peer for peer in request.peers if peer.peer != "p0001")
