@@ -46,6 +46,7 @@ class Order:
 
 def assignment(costs: Ints) -> tuple[int, ...]:
     """Column of each row with the least sum; rows <= columns. Of equals by a stated shortest augmenting path."""
+    # by hand: a peer needs neither scipy nor OR-tools to run, and their choice among equals is not stated
     rows, columns = costs.shape
     potential_rows, potential = np.zeros(rows + 1, dtype=np.int64), np.zeros(columns + 1, dtype=np.int64)
     owner = np.zeros(columns + 1, dtype=np.int64)  # row of each column, 0: none; counted from 1

@@ -18,7 +18,6 @@ from planner import (
     cost,
     cpsat,
     exact,
-    held_karp,
     instances,
     lattice,
     network,
@@ -35,6 +34,7 @@ from planner.network import INF
 from planner.objectives import Component, Goal, Wish
 from planner.partition import cut
 from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest
+from tests.planner import held_karp
 
 QUICK = portfolio.Effort(search=60_000, exact=20_000_000)
 
