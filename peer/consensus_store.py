@@ -35,9 +35,6 @@ from peer.errors import DamagedStore, DiskFull, StateUnusable
 from planner.durable import DISK_FULL
 
 MAX_VOID_BYTES: Final = 1 << 20  # of a log: entries written over, terms that are past
-MIN_SNAPSHOT_BYTES: Final = (
-    1 << 20
-)  # of entries since the last snapshot, before another one is worth its writing
 LOG: Final = "log"
 SNAPSHOT: Final = "snapshot"
 NO_FILES: Final[Mapping[str, bytes]] = {}
@@ -45,7 +42,7 @@ _RANDOM_BITS: Final = 11  # of an incarnation; the others are milliseconds, and 
 
 
 def new_incarnation() -> int:
-    """Below 2^53, and higher than every one that was drawn before."""
+    """Below 2^53, and higher than those drawn in earlier milliseconds, unless the clock was set back."""
     return (time.time_ns() // 1_000_000 << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from peer.json_codec import (
-    MAX_TEXT,
     Codec,
     dump,
     flag,
@@ -32,7 +31,6 @@ from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
 from peer.protection import SHADOWS, STRATEGIES, Protection
 from planner.types import Objective
 
-__all__ = ["MAX_TEXT"]
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
 MAX_LINKS: Final = 65536  # of a snapshot: between any two of 256 members
 

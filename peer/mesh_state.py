@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never, cast
 
 from peer.errors import BadCommand
-from peer.json_codec import checksum, dump, listed, load, maybe, record, table, text, uint
+from peer.json_codec import MAX_TEXT, checksum, dump, listed, load, maybe, record, table, text, uint
 from peer.mesh_commands import (
     COMMANDS,
     MAX_LINKS,
-    MAX_TEXT,
     Command,
     LinkFacts,
     Member,
@@ -94,7 +93,6 @@ from planner.types import Holding, Link, PeerProfile, Plan, Stage, UnitKind
 __all__ = [
     "AWAY",
     "COMMANDS",
-    "MAX_TEXT",
     "MICRO",
     "Command",
     "LinkFacts",

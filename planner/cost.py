@@ -185,6 +185,13 @@ def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, 
     return None
 
 
+def refuse_runs(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> str | None:
+    """Why `peer` cannot hold and serve all these runs; None when it can."""
+    places = list(runs)
+    refusals = (unable(peer, unit) for run in places for unit in request.units[slice(*run)])
+    return overfull(request, peer, places) or next((said for said in refusals if said is not None), None)
+
+
 def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     """Figures of a placement. Raises RequestError, saying why, when the stages cannot run as asked."""
     refusal = refuse(request, stages)
@@ -280,14 +287,9 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
     for name, runs in runs_by_peer(stages).items():
         if name not in peers:
             return f"standby {name}: no such peer in the request"
-        refusal = overfull(request, peers[name], sorted(runs))
+        refusal = refuse_runs(request, peers[name], sorted(runs))
         if refusal is not None:
             return refusal
-        for run in sorted(runs):
-            for unit in request.units[slice(*run)]:
-                refusal = unable(peers[name], unit)
-                if refusal is not None:
-                    return refusal
     names = [stage.peer for stage in stages]
     pairs = [(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True) if a != b]
     if request.origin not in (None, names[0]):

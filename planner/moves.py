@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from planner import cost
+from planner.errors import RequestError
 from planner.network import Ints
 from planner.types import PeerProfile, PlanRequest, Stage
 
@@ -45,6 +46,7 @@ class Order:
 
 def assignment(costs: Ints) -> tuple[int, ...]:
     """Column of each row with the least sum; rows <= columns. Of equals by a stated shortest augmenting path."""
+    # by hand: a peer needs neither scipy nor OR-tools to run, and their choice among equals is not stated
     rows, columns = costs.shape
     potential_rows, potential = np.zeros(rows + 1, dtype=np.int64), np.zeros(columns + 1, dtype=np.int64)
     owner = np.zeros(columns + 1, dtype=np.int64)  # row of each column, 0: none; counted from 1
@@ -96,9 +98,7 @@ def fewest_missing(request: PlanRequest, shards: Sequence[Run], held: Held) -> d
 
 
 def _missing(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: Run) -> int:
-    if cost.overfull(request, peer, [run]) is not None:
-        return IMPOSSIBLE
-    if any(cost.unable(peer, unit) is not None for unit in request.units[slice(*run)]):
+    if cost.refuse_runs(request, peer, [run]) is not None:
         return IMPOSSIBLE
     return sum(
         request.units[at].held_bytes(peer.holding)
@@ -108,7 +108,12 @@ def _missing(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: 
 
 
 def order(request: PlanRequest, held: Held, target: Sequence[Stage], k: int = 0) -> Order:
-    """From what is held to what `target` (with standbys) needs. The same plan again moves nothing."""
+    """From what is held to what `target` (with standbys) needs. The same plan again moves nothing.
+
+    Raises RequestError, saying why, for a target that cannot run.
+    """
+    if (why := cost.refuse(request, target)) is not None:
+        raise RequestError(why)
     known = cost.profiles(request)
     now = {name: _units(held.get(name, ())) for name in sorted(known)}
     wanted = {name: _units(runs) for name, runs in cost.runs_by_peer(target).items()}
@@ -136,8 +141,7 @@ def order(request: PlanRequest, held: Held, target: Sequence[Stage], k: int = 0)
             (-holders(unit), unit, name) for name in sorted(tight) for unit in sorted(now[name] - goal[name])
         ]
         safe = [drop for drop in drops if -drop[0] > max(1, k)] or [drop for drop in drops if -drop[0] > 1]
-        if not safe and not drops:
-            break  # what is wanted does not fit; the caller has refused such a plan
+        assert drops, "a target that fits has room once all else is dropped"
         count, unit, name = min(safe or drops)
         now[name].discard(unit)
         moves.append(Move("drop", name, unit))

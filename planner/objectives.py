@@ -162,15 +162,9 @@ def compared(wish: Wish, chosen: Figures, other: Figures) -> str:
 def whole_on(request: PlanRequest, name: str) -> str | None:
     """Why one peer cannot hold everything, in numbers; None when it can."""
     peer = cost.profiles(request)[name]
-    for unit in request.units:
-        refusal = cost.unable(peer, unit)
-        if refusal is not None:
-            return refusal
-    refusal = cost.overfull(request, peer, [(0, len(request.units))])
-    if refusal is None:
-        return None
-    short = cost.places_bytes(request, peer, [(0, len(request.units))]) - peer.memory_bytes
-    return f"{name} alone is {mib(short)} short" if short > 0 else refusal
+    whole = [(0, len(request.units))]
+    short = cost.places_bytes(request, peer, whole) - peer.memory_bytes
+    return f"{name} alone is {mib(short)} short" if short > 0 else cost.refuse_runs(request, peer, whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ order of peers and links in a request never matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner import beam, cost, exact, held_paths, network, partition, redundancy, wording
 from planner.network import INF, Bools, Network, Path
@@ -250,11 +250,24 @@ def missing(request: PlanRequest) -> Infeasible:
     """What is missing for a plan, when there is none."""
     if not request.peers:
         return Infeasible(wording.no_peers(request))
-    lacking = shortfall(request)
+    lacking, loose = shortfall(request), shortfall(request, linked=False)
     if lacking is None:
-        return Infeasible(wording.unreachable(request))
-    loose = shortfall(request, linked=False)
+        apart = loose is not None and shortfall(replace(request, origin=None)) is not None
+        limits = () if apart else _limits(request)
+        return Infeasible(
+            wording.barred(request, limits, linked=loose is None) if limits else wording.unreachable(request)
+        )
     together = loose is not None and loose.bytes == 0
     return Infeasible(
         wording.lacking(request, lacking.extra, exact=lacking.exact, together=together), lacking.bytes
     )
+
+
+def _limits(request: PlanRequest) -> tuple[str, ...]:
+    """Why each peer, by name, could not serve everything whatever it pledged."""
+    peers = [
+        replace(peer, memory_bytes=2 * cost.MAX_SUM * cost.MAX_LOAD_PEAK)
+        for peer in sorted(request.peers, key=lambda peer: peer.peer)
+    ]
+    found = (cost.refuse_runs(request, peer, [(0, len(request.units))]) for peer in peers)
+    return tuple(reason for reason in found if reason is not None)

@@ -100,12 +100,12 @@ class _Search:
     bounds: list[int] = field(default_factory=list)
 
     def add(self, stages: Sequence[Stage], by: str) -> None:
+        """Raises RequestError where the evaluator refuses what a solver found: the two must not disagree."""
         name = tuple((stage.peer, stage.stop) for stage in stages)
         if name in self.options:
             return
         kept = _among(self.request, {stage.peer for stage in stages})
-        if cost.refuse(kept, stages) is None:
-            self.options[name] = Option(tuple(stages), objectives.figures(kept, stages), by)
+        self.options[name] = Option(tuple(stages), objectives.figures(kept, stages), by)
 
     def add_paths(self, view: Lattice, paths: Iterable[Path], by: str) -> None:
         for path in paths:
@@ -124,6 +124,7 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
             search.ran.append("labels with memory, peers may come back")
             if search.wish.strategy == "hybrid":
                 _chains(search, replace(search.wish, strategy="optimal"))
+                search.bounds.clear()  # they hold for chains in which nobody comes back
         else:
             _chains(search, search.wish)
     return _outcome(search)
@@ -276,9 +277,10 @@ def _least_bound(view: Lattice) -> int:
 def _rates(search: _Search, wish: Wish) -> None:
     """Adds options of high rate: least latency under bounds on the slowest part, at some batch sizes."""
     request = search.request
-    if len(request.peers) <= 9 and wish.strategy == "optimal":
+    affordable = len(request.peers) <= 9 and placement.is_affordable(len(request.peers), len(request.units))
+    if affordable and wish.strategy == "optimal":
         found = placement.plan(replace(request, objective="throughput", redundancy=1000, spare=False))
-        if isinstance(found, Plan) and placement.is_affordable(len(request.peers), len(request.units)):
+        if isinstance(found, Plan):
             search.add(found.stages, "exact search for the rate")
             search.ran.append("exact search for the rate")
     choices = cost.row_choices(request.sessions)
@@ -304,8 +306,7 @@ def _rates(search: _Search, wish: Wish) -> None:
                 high = min(limit, _slowest(view, paths[0]))
                 turns = Fraction(cost.cohorts(request.sessions, rows))
                 if view.value(paths[0]) >= turns * high:
-                    low = limit  # the round is the limit: a tighter bound only makes it longer
-                    break
+                    break  # the round is the limit: a tighter bound only makes it longer
     search.ran.append("bounds on the slowest part")
 
 
@@ -362,7 +363,8 @@ def _outcome(search: _Search) -> Outcome:
             refused.append(Refused(f"{name} alone", reason))
     bound = min(search.bounds) if search.bounds else _least_bound(lattice.build(request))
     least = min(option.found.decode_ps for option in options)
-    gap = max(0.0, (least - bound) / max(1, bound))
+    assert bound <= least, "a bound that a plan beats proves nothing"
+    gap = (least - bound) / max(1, bound)
     found = cost.evaluate(_among(request, {stage.peer for stage in chosen.stages}), chosen.stages)
     plan = Plan(
         chosen.stages,

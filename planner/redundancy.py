@@ -174,8 +174,7 @@ class _Room:
 
     def fits(self, name: str, run: Run) -> bool:
         runs = self.places.get(name, set()) | {run}
-        peer = self.peers[name]
-        return cost.places_bytes(self.request, peer, runs) <= peer.memory_bytes
+        return cost.refuse_runs(self.request, self.peers[name], runs) is None
 
     def able(self, at: int) -> list[str]:
         """Who may stand by for stage `at`, the first the one to take."""

@@ -141,6 +141,7 @@ def _score(tables: Tables, held: Sequence[Span], units: int) -> float:
 
 def flow(tables: Tables, held: Sequence[Span], units: int) -> float:
     """The most tokens/s from the first border to the last; a peer is entered anywhere and left at its end."""
+    # by hand: a peer needs neither scipy nor OR-tools to run, whose flows are of whole numbers besides
     peers = len(held)
     source, sink = 2 * peers, 2 * peers + 1
     edges: list[list[int]] = [[] for _ in range(2 * peers + 2)]

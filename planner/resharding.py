@@ -84,10 +84,8 @@ def check(
         bytes_moved = moved_bytes(request, option, held)
         loading_s = bytes_moved / bounds.bytes_per_s
         if now is not None:
-            gained = (now - reached) / now * (bounds.horizon_s - loading_s)
-            if gained <= 0 or (rung != "global" and reached >= now):
-                continue
-            if loading_s > bounds.horizon_s:
+            gained_s = (now - reached) / now * bounds.horizon_s
+            if reached >= now or gained_s <= loading_s:
                 continue
         why = f"{asked}; {ms(reached)} a token by {rung}, {mib(bytes_moved)} moved"
         return Decision(rung, option, bytes_moved, 0.0 if now is not None else loading_s, why, Memory())

@@ -127,9 +127,7 @@ def _groups(request: PlanRequest, components: Sequence[Component]) -> tuple[Bool
         at = group.stop
         borders[at] = True
         peer = None if group.prefers is None else known.get(group.prefers)
-        if peer is None or cost.overfull(request, peer, [(group.first, group.stop)]) is not None:
-            continue
-        if all(cost.unable(peer, unit) is None for unit in request.units[group.first : group.stop]):
+        if peer is not None and cost.refuse_runs(request, peer, [(group.first, group.stop)]) is None:
             allowed[:, group.first : group.stop] = False
             allowed[names.index(peer.peer), group.first : group.stop] = True
     if at != count:

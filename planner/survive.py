@@ -106,7 +106,7 @@ def survivable(
 
 def survives(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int = 1) -> bool:
     """Whether a chain over held runs is left, whichever k domains go."""
-    return not _broken(request, held, k)
+    return _broken(request, held, k) is None
 
 
 def _broken(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int) -> tuple[str, ...] | None:
@@ -217,10 +217,7 @@ def _copies(request: PlanRequest, stages: Sequence[Stage], k: int) -> tuple[Copy
 
 
 def _room_for(request: PlanRequest, peer: PeerProfile, runs: Sequence[Run], run: Run) -> bool:
-    units = request.units[slice(*run)]
-    return cost.overfull(request, peer, [*runs, run]) is None and all(
-        cost.unable(peer, unit) is None for unit in units
-    )
+    return cost.refuse_runs(request, peer, [*runs, run]) is None
 
 
 def _bytes(request: PlanRequest, first: int, stop: int) -> int:

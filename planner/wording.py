@@ -8,6 +8,7 @@ from planner import cost
 from planner.types import PlanRequest, Stage
 
 MIB = 2**20
+NAMED = 4  # peers or links that a sentence lists
 
 
 def mib(size: int) -> str:
@@ -135,6 +136,13 @@ def unreachable(request: PlanRequest) -> str:
     )
 
 
+def barred(request: PlanRequest, limits: Sequence[str], *, linked: bool) -> str:
+    """Why no memory would help, where peers have other limits. `linked`: every link there would not help either."""
+    more = f"; and {len(limits) - NAMED} more like that" if len(limits) > NAMED else ""
+    links = "" if linked else f"; to share the units, links are missing ({_missing_text(request)})"
+    return f"no larger pledge would help: {'; '.join(limits[:NAMED])}{more}{links}"
+
+
 def lacking(request: PlanRequest, extra: Iterable[tuple[str, int]], *, exact: bool, together: bool) -> str:
     """What a plan lacks. `together`: with every link there, no memory would be missing."""
     pairs = tuple(extra)
@@ -144,14 +152,17 @@ def lacking(request: PlanRequest, extra: Iterable[tuple[str, int]], *, exact: bo
     need = f"needs {'' if exact else 'at most '}{mib(total)} more {on}"
     purpose = f"for {request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens"
     if together:
-        pairs_missing = missing_links(request)
-        named = ", ".join(f"{a} to {b}" for a, b in pairs_missing[:4])
-        more = f" and {len(pairs_missing) - 4} more" if len(pairs_missing) > 4 else ""
         return (
-            f"the peers have the room {purpose} together, but links are missing ({named}{more}); "
+            f"the peers have the room {purpose} together, but links are missing ({_missing_text(request)}); "
             f"without them a plan {need}"
         )
     return f"{need}, {purpose}; or fewer sessions, a shorter context, or another peer"
+
+
+def _missing_text(request: PlanRequest) -> str:
+    pairs = missing_links(request)
+    more = f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else ""
+    return ", ".join(f"{a} to {b}" for a, b in pairs[:NAMED]) + more
 
 
 def missing_links(request: PlanRequest) -> list[tuple[str, str]]:

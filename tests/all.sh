@@ -9,7 +9,8 @@ out=$(mktemp)
 others=
 
 stop() {
-    test -z "$others" || kill -INT -- "-$others" 2>/dev/null
+    # By itself, as long as it leads no group yet.
+    test -z "$others" || kill -INT -- "-$others" 2>/dev/null || kill "$others" 2>/dev/null
     test -z "$others" || wait "$others"
     rm -f "$out"
 }

@@ -25,6 +25,7 @@ def main(venv: str) -> int:
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(LEAST))
     pytest = [sys.executable, "-m", "pytest", "tests", "--ignore=tests/browsers", "--ignore=tests/e2e"]
+    pytest += ["-o", "cache_dir=.pytest_cache/beside"]  # that of the others is written at the same time
     failed = subprocess.run(pytest, check=False).returncode != 0
     vitest = subprocess.run(
         ["./with_node.sh", venv, "npm", "run", "--silent", "test"], cwd="web_peer", check=False

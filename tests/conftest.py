@@ -6,8 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from planner.importers.registry import fetch_short_name
+
+settings.register_profile(
+    "any machine", deadline=None
+)  # how long an example takes says nothing about the code
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,9 @@ const PURE = [
   'breakers',
   'bundles',
   'chat_template',
+  'checksum',
+  'consensus_held',
+  'consensus_records',
   'effects',
   'errors',
   'fields',
@@ -19,6 +22,7 @@ const PURE = [
   'frames',
   'header',
   'heartbeat',
+  'hex',
   'json_codec',
   'kv_slots',
   'lateness',
@@ -31,6 +35,8 @@ const PURE = [
   'mesh_upkeep',
   'meter',
   'onnx',
+  'order',
+  'packing',
   'pipeline',
   'protection',
   'routes',
@@ -45,6 +51,7 @@ const PURE = [
   'strict_json',
   'tensors',
   'text',
+  'voting',
   'weights',
   'wishes',
 ];
@@ -106,7 +113,7 @@ export default tseslint.config(
         {
           patterns: [
             {
-              regex: `^(?!\\./(${PURE.join('|')})$|@huggingface/(tokenizers|jinja)$)`,
+              regex: `^(?!\\./(consensus/[a-z_]+|${PURE.join('|')})$|@huggingface/(tokenizers|jinja)$)`,
               message: 'a pure module imports pure modules only',
             },
           ],
@@ -129,7 +136,10 @@ export default tseslint.config(
         'error',
         {
           patterns: [
-            { regex: '^(?!\\./[a-z_]+$)', message: 'the consensus core imports its own modules only' },
+            {
+              regex: '^(?!\\./[a-z_]+$|\\.\\./(checksum|hex|order|packing)$)',
+              message: 'the consensus core imports its own modules only, and how bytes lie',
+            },
           ],
         },
       ],

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-KEEP_DAYS: Final = 365
+from planner.history.schema import KEEP_DAYS
+
 WORDS: Final = {
     "tables": "how much is in it, and what its columns are",
     "sql": "answer QUERY, which can only read",
@@ -29,7 +30,9 @@ def history_arguments(made: argparse.ArgumentParser, state: Path) -> None:
     )
     made.add_argument("query", nargs="?", metavar="QUERY|FOLDER", help="a question in SQL, or a folder")
     made.add_argument("--state", type=Path, default=state, help="folder of the history [%(default)s]")
-    made.add_argument("--file", type=Path, help="the history itself [history.duckdb in the state folder]")
+    made.add_argument(
+        "--file", type=Path, help="the history itself [history/history.duckdb in the state folder]"
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     made.add_argument("--days", type=int, default=KEEP_DAYS, help="for forget [%(default)s]")
     made.add_argument("--rows", type=int, default=1_000_000, help="for measure [%(default)s]")

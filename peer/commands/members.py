@@ -162,7 +162,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
         if args.keep and args.history:
-            stack.enter_context(keep_history(mesh, args.state / NAME, say))
+            await stack.enter_async_context(keep_history(mesh, args.state / NAME, say))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
         await either(ctrl.asked, mesh.ended)

@@ -139,7 +139,7 @@ class SessionTimes:
     p90_s: float
     longest_s: float
     predicted_s: float | None  # by the plan, for one session alone
-    sessions: int  # at the same time, this one included
+    sessions: int  # computed at some moment meanwhile, this one included
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Stay:
     mesh: str
     peer: str
     device_class: str
-    condition: str  # "", "background", "battery" or "throttled"
+    condition: str  # "", "background" or "battery"
     seconds: float
     ended: bool
 

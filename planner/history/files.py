@@ -3,7 +3,8 @@
 Edge over DuckDB and files. Beside `history.duckdb` lie DuckDB's own log `.wal`, `.lock` (held by the writer as long as
 it lives) and `.copy` (held while the file is copied, and while the writer moves its log into the file, so that a copy
 is always one that a crash could have left: whole up to the last commit). A reader never opens the file itself, so it
-can neither block the writer nor change a byte.
+can neither block the writer nor change a byte. The folder is made for its owner only: who was here and when is nobody
+else's business, and DuckDB makes `.wal` anew as everybody may read it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from planner.durable import open_locked
 from planner.errors import HistoryBusy, HistoryUnusable
 from planner.history.schema import MIGRATIONS, Migration, missing
 
-NAME: Final = "history.duckdb"
+NAME: Final = "history/history.duckdb"  # in a state folder, which others may be able to enter
 COPY_WITHIN_S: Final = 10.0  # for the writer to have moved its log, or another reader to have copied
 AGAIN_S: Final = 0.02
 READ_THREADS: Final = 2
@@ -54,7 +55,7 @@ def beside(path: Path, what: str) -> Path:
 
 def lock_writer(path: Path) -> int:
     """Makes this process the writer; the lock goes with the returned descriptor. Raises HistoryBusy."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = beside(path, "lock")
     fd = open_locked(lock)
     if fd is None:
@@ -97,7 +98,6 @@ def connect_writer(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -
     Raises HistoryUnusable for a file that is no history, is damaged or of a newer Shoal; it is left as it is.
     """
     module = duckdb()
-    old_mask = os.umask(0o077)  # who was here and when is nobody else's business
     try:
         with copying(path) as alone:
             if not alone:
@@ -107,8 +107,6 @@ def connect_writer(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -
             connection = module.connect(str(path), config={"checkpoint_threshold": _NEVER})
     except module.Error as error:
         raise HistoryUnusable(_damaged(path, error)) from error
-    finally:
-        os.umask(old_mask)
     try:
         connection.execute("pragma disable_checkpoint_on_shutdown")
         connection.execute("set threads = 1")
@@ -171,7 +169,7 @@ def opened_copy(path: Path, *, closed_in: bool = True) -> Iterator[Any]:
     if _writer(path) == os.getpid() and open_is_held(path):
         raise HistoryBusy(f"{path}: this process writes it; ask the writer for its view")
     with tempfile.TemporaryDirectory(prefix="shoal-history-") as folder:
-        copy = Path(folder) / NAME
+        copy = Path(folder) / path.name
         with copying(path) as alone:
             if not alone:
                 raise HistoryBusy(f"{path}: it has been busy for {COPY_WITHIN_S:.0f} s; try again")

@@ -1,4 +1,4 @@
-"""Decides which tables a history has, and how an older history becomes one of today.
+"""Decides which tables a history has, how long rows stay, and how an older history becomes one of today.
 
 Pure: SQL as text. A migration is a list of statements, run in one transaction; what was released is never changed, a
 new version is appended.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 Migration = tuple[str, ...]
+
+KEEP_DAYS: Final = 365  # of a row, unless told otherwise
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     (

@@ -20,12 +20,11 @@ from typing import Any, Final
 
 from planner.history.facts import TABLE_OF, TABLES, Fact, columns
 from planner.history.files import beside, connect_writer, copying, lock_writer
-from planner.history.schema import MIGRATIONS, Migration
+from planner.history.schema import KEEP_DAYS, MIGRATIONS, Migration
 
 FLUSH_S: Final = 0.5  # between commits: at most this, and the time of one commit, is lost
 LOG_BYTES: Final = 8 << 20  # of DuckDB's log, before it is moved into the file
 MAX_WAITING: Final = 100_000  # facts that wait for a disk that refuses; beyond that the oldest are dropped
-KEEP_DAYS: Final = 365
 KEEP_ROWS: Final = 2_000_000  # of a table: about 100 MB
 TIDY_S: Final = 3600.0  # between looks for rows that are too old
 

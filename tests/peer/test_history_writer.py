@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from peer import history_writer
+from peer.chronicle import LEAST_TOKENS, MAX_ANSWERS, OVER_S, Chronicle
 from peer.effects import Ran
-from peer.history_writer import LEAST_TOKENS, OVER_S, Chronicle, keep_history
+from peer.history_writer import keep_history
 from peer.mesh import Mesh
 from peer.mesh_state import (
     Command,
@@ -194,6 +198,54 @@ def test_a_new_question_ends_the_answer_before_and_short_ones_say_nothing(told: 
     assert chronicle.idle(99.0) == []
 
 
+def answered(chronicle: Chronicle, begins: float, session: bytes) -> list[Fact]:
+    """An answer of half a second; what was noted meanwhile."""
+    facts = chronicle.ran(begins, ran(session, 0, 4))
+    for step in range(LEAST_TOKENS + 1):
+        facts += chronicle.ran(begins + 0.1 + step / 10, ran(session, 4 + step))
+    return facts
+
+
+def test_a_settled_mesh_notes_every_answer_when_the_next_begins(told: Told) -> None:
+    served(told)
+    count = MAX_ANSWERS + 44
+    facts = [
+        answered(told.chronicle, 10.0 + number * (OVER_S + 1), number.to_bytes(2)) for number in range(count)
+    ]
+    assert [len(noted) for noted in facts] == [0, *[1] * (count - 1)]
+    last: list[Fact] = [fact for fact in told.chronicle.close(1e6) if isinstance(fact, SessionTimes)]
+    times = [fact for noted in [*facts, last] for fact in noted if isinstance(fact, SessionTimes)]
+    assert [fact.sessions for fact in times] == [1] * count
+
+
+def test_an_answer_that_was_paused_is_two_even_when_another_stage_goes_on(told: Told) -> None:
+    served(told)
+    answered(told.chronicle, 10.0, b"s")
+    (fact,) = told.chronicle.ran(20.0, ran(b"s", 9, run=(2, 3)))
+    assert isinstance(fact, SessionTimes)
+
+
+def test_answers_count_those_that_were_computed_meanwhile(told: Told) -> None:
+    served(told)
+    chronicle = told.chronicle
+    chronicle.ran(9.9, ran(b"long", 0, 4))
+    facts = []
+    for step in range(80):  # 8 s; "long" goes on under all of these
+        now = 10.0 + step / 10
+        facts += chronicle.ran(now, ran(b"long", 4 + step))
+        if step == 10:
+            for piece in range(3):
+                facts += chronicle.ran(now + piece / 100, ran(b"short", 40 * piece, 40))
+        if 10 < step < 20:
+            facts += chronicle.ran(now, ran(b"short", 109 + step))
+        if 30 <= step < 40:
+            facts += chronicle.ran(now, ran(b"later", step))
+    facts += answered(chronicle, 18.5, b"after")
+    facts += chronicle.idle(99.0)
+    times = [fact for fact in facts if isinstance(fact, SessionTimes)]
+    assert sorted((fact.tokens, fact.sessions) for fact in times) == [(6, 1), (10, 2), (10, 2), (81, 3)]
+
+
 class Node:
     """As much of a node as a history needs."""
 
@@ -213,10 +265,10 @@ def mesh_of(told: Told) -> Mesh:
     )
 
 
-def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) -> None:
+async def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) -> None:
     served(told)
     mesh, said = mesh_of(told), list[str]()
-    with keep_history(mesh, tmp_path / "h.duckdb", said.append):
+    async with keep_history(mesh, tmp_path / "h.duckdb", said.append):
         (look,) = mesh.node.on_state
         (step,) = mesh.node.on_ran
         mesh.node.state = replace(told.state, refused="")
@@ -233,7 +285,7 @@ def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["busy", "damaged", "no folder"])
-def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path: Path, fault: str) -> None:
+async def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path: Path, fault: str) -> None:
     mesh, said, file = mesh_of(told), list[str](), tmp_path / "h.duckdb"
     other = HistoryWriter(file) if fault == "busy" else None
     if fault == "damaged":
@@ -241,9 +293,37 @@ def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path: Path,
     if fault == "no folder":
         (tmp_path / "file").write_text("")
         file = tmp_path / "file" / "h.duckdb"
-    with keep_history(mesh, file, said.append):
+    async with keep_history(mesh, file, said.append):
         assert mesh.node.on_state == []
     assert len(said) == 1
     assert said[0].startswith("no history is kept")
     if other is not None:
         other.close()
+
+
+async def test_the_loop_goes_on_while_the_file_is_opened_and_closed(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(told)
+    loop, here, passed = asyncio.get_running_loop(), threading.get_ident(), list[str]()
+
+    def until_the_loop_turns(what: str) -> None:
+        assert threading.get_ident() != here
+        turned = threading.Event()
+        loop.call_soon_threadsafe(turned.set)
+        assert turned.wait(60)
+        passed.append(what)
+
+    class Slow(HistoryWriter):
+        def __init__(self, path: Path) -> None:
+            until_the_loop_turns("opened")
+            super().__init__(path)
+
+        def close(self) -> None:
+            until_the_loop_turns("closed")
+            super().close()
+
+    monkeypatch.setattr(history_writer, "HistoryWriter", Slow)
+    async with keep_history(mesh_of(told), tmp_path / "h.duckdb", lambda _: None):
+        assert passed == ["opened"]
+    assert passed == ["opened", "closed"]

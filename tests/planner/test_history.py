@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shutil
 import signal
@@ -33,7 +34,7 @@ from planner.history.facts import (
     class_of,
     columns,
 )
-from planner.history.files import beside
+from planner.history.files import NAME, beside
 from planner.history.parquet import export_parquet, import_parquet
 from planner.history.reading import ask
 from planner.history.schema import MIGRATIONS, missing
@@ -159,8 +160,25 @@ def test_the_process_that_writes_reads_through_its_writer(path: Path, writer: Hi
         assert reading.sizes(view)["benchmarks"][0] == 1
 
 
-def test_only_its_owner_can_read_the_file(path: Path, writer: HistoryWriter) -> None:
-    assert path.stat().st_mode & 0o077 == 0
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
+def test_only_its_owner_gets_at_the_files_also_in_a_state_folder_of_everybody(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o755)
+    mask = os.umask(0o022)
+    try:
+        path = state / NAME
+        writer = HistoryWriter(path, flush_s=NEVER_S)
+        writer.record([figure(1)])
+        writer.flush()
+        assert beside(path, "wal").exists()
+        assert os.umask(0o022) == 0o022  # nobody else's files change
+        writer.close()
+    finally:
+        os.umask(mask)
+    assert [entry.name for entry in state.iterdir()] == [path.parent.name]
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert values(path) == [1]
 
 
 def test_the_thread_commits_by_itself_within_a_second(path: Path) -> None:

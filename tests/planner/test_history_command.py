@@ -10,13 +10,14 @@ import pytest
 from peer.cli import main, parser
 from planner.codec import encode_request
 from planner.history.facts import Benchmark
+from planner.history.files import NAME
 from planner.history.writing import HistoryWriter
 from planner.types import PeerProfile, PlanRequest, Unit
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    writer = HistoryWriter(tmp_path / "history.duckdb", flush_s=3600.0)
+    writer = HistoryWriter(tmp_path / NAME, flush_s=3600.0)
     writer.record(
         [Benchmark("single", "[bold]ratio", 1.5, "times", "here"), Benchmark("single", "b", 2.5, "", "")]
     )

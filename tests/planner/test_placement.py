@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 
 from planner import beam, cost, network, placement
 from planner.errors import RequestError
-from planner.types import Infeasible, Link, Objective, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
+from planner.types import (
+    Infeasible,
+    Link,
+    Objective,
+    PeerFacts,
+    PeerProfile,
+    Plan,
+    PlanRequest,
+    Stage,
+    Unit,
+    UnitKind,
+)
 
 MICRO = 1e-6
 Cuts = tuple[tuple[str, int], ...]  # (peer, stop) per stage
@@ -569,6 +580,30 @@ def test_memory_tight_meshes_of_many_peers_are_planned(seed: int) -> None:
     if isinstance(found, Plan):
         assert "beam search" in found.why[-1]
         assert cost.refuse(request, found.stages) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "linked", "says"),
+    [
+        (PeerFacts(kv_bytes=0), True, "a has 0 bytes for KV, its places need 2; b has 0 bytes for KV"),
+        (PeerFacts(weights_bytes=0), True, "a has 0 bytes for weights, its places need 1200; b has 0"),
+        (PeerFacts(max_buffer_bytes=7), True, "the largest buffer of b takes 7"),
+        (PeerFacts(ops=("Add",)), True, "a has no MatMul, which embed needs; b has no MatMul"),
+        (PeerFacts(weights_bytes=900), False, "links are missing (a to b, b to a)"),
+    ],
+)
+@pytest.mark.parametrize("origin", [None, "a"])
+def test_what_no_pledge_helps_is_told_as_it_is(
+    facts: PeerFacts, linked: bool, says: str, origin: str | None
+) -> None:
+    units = tuple(replace(unit, largest_tensor_bytes=8, ops=("MatMul",)) for unit in model(2))
+    peers = tuple(replace(peer(name, 5000), facts=facts) for name in "ab")
+    links = full_mesh(["a", "b"]) if linked else ()
+    got = placement.plan(PlanRequest(units, peers, links, 1, 1, origin=origin))
+    assert isinstance(got, Infeasible)
+    assert says in got.reason
+    assert got.reason.startswith("no larger pledge would help: ")
+    assert "None" not in got.reason
 
 
 def test_many_peers_without_room_get_an_upper_bound_that_holds() -> None:

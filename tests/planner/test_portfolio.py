@@ -18,7 +18,6 @@ from planner import (
     cost,
     cpsat,
     exact,
-    held_karp,
     instances,
     lattice,
     network,
@@ -35,6 +34,7 @@ from planner.network import INF
 from planner.objectives import Component, Goal, Wish
 from planner.partition import cut
 from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest
+from tests.planner import held_karp
 
 QUICK = portfolio.Effort(search=60_000, exact=20_000_000)
 
@@ -79,6 +79,17 @@ def test_edgeshard_with_devices_that_come_back(memory: tuple[int, ...], millisec
     )
     peers = [stage.peer for stage in found.stages]
     assert len(peers) > len(set(peers)), "a device comes back"
+
+
+@pytest.mark.parametrize("memory", instances.EDGESHARD_MS)
+def test_no_plan_with_peers_that_come_back_beats_its_bound(memory: tuple[int, ...]) -> None:
+    outcome = portfolio.solve(instances.edgeshard(memory), Wish(strategy="hybrid"), QUICK)
+    assert isinstance(outcome.answer, Plan)
+    assert outcome.chosen is not None
+    assert outcome.gap is not None
+    assert outcome.bound_ps <= outcome.chosen.found.decode_ps
+    assert (outcome.gap == 0) == (outcome.bound_ps == outcome.chosen.found.decode_ps)
+    assert ("proven least latency" in outcome.answer.why[-1]) == (outcome.gap == 0)
 
 
 # -- exactness

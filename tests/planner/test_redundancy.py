@@ -15,7 +15,7 @@ from planner import cost, placement, redundancy
 from planner.codec import decode_request, encode_request
 from planner.errors import RequestError
 from planner.held_paths import moved
-from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
+from planner.types import Infeasible, Link, PeerFacts, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
 
 KINDS: tuple[UnitKind, ...] = ("embed", "attn", "ffn", "head")
 HOLDINGS = ("mapped", "packed", "wide")
@@ -68,6 +68,35 @@ FULL = (300, 100, 200, 400)  # what a-d need themselves
 def test_promises(milli: int, spare: bool, more: tuple[int, ...], expected: list[tuple[str, ...]]) -> None:
     request, stages = four(milli, spare, *FULL, *more)
     assert standing(redundancy.with_standbys(request, stages)) == expected
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        PeerFacts(kv_bytes=0),
+        PeerFacts(weights_bytes=0),
+        PeerFacts(max_buffer_bytes=0),
+        PeerFacts(ops=()),
+        PeerFacts(scratch_bytes=1000),
+        PeerFacts(load_peak_milli=8000),
+    ],
+)
+@pytest.mark.parametrize(("milli", "spare"), [(2000, False), (2000, True), (1000, True)])
+@pytest.mark.parametrize("limited", ["e", "ef", "abcdef"])
+def test_nobody_stands_by_for_what_it_cannot_serve(
+    facts: PeerFacts, milli: int, spare: bool, limited: str
+) -> None:
+    request, _ = four(milli, spare, *FULL, 1000, 1000)
+    units = tuple(
+        replace(unit, kv_bytes_per_token=1, largest_tensor_bytes=8, ops=("matmul",)) for unit in request.units
+    )
+    peers = tuple(
+        replace(each, memory_bytes=each.memory_bytes + 4, facts=facts if each.peer in limited else each.facts)
+        for each in request.peers
+    )
+    request = replace(request, units=units, peers=peers)
+    found = placement.plan(request)
+    assert isinstance(found, Infeasible) or cost.refuse(request, found.stages) is None
 
 
 def test_a_primary_with_room_stands_by_for_another_stage_and_never_for_its_own() -> None:

@@ -1,6 +1,7 @@
 /* Decides what a header field of a frame may hold, and how it stands on the wire. */
 
 import type { Decoded, Value } from './header';
+import { fromHex, toHex } from './hex';
 
 export const MAX_INT = Number.MAX_SAFE_INTEGER;
 
@@ -58,19 +59,4 @@ export function id(count: number): Field {
     fromWire: (value) => (value instanceof Uint8Array && value.length === count ? toHex(value) : undefined),
     toWire: (value) => (typeof value === 'string' && pattern.test(value) ? fromHex(value) : undefined),
   };
-}
-
-const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
-
-export function toHex(bytes: Uint8Array): string {
-  let made = '';
-  for (const byte of bytes) made += HEX[byte] ?? '';
-  return made;
-}
-
-/** The bytes of text that is known to be hex. */
-export function fromHex(hex: string): Uint8Array {
-  const bytes = new Uint8Array(hex.length / 2);
-  for (let at = 0; at < bytes.length; at++) bytes[at] = Number.parseInt(hex.slice(at * 2, at * 2 + 2), 16);
-  return bytes;
 }

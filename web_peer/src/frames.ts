@@ -13,9 +13,11 @@ import {
   WrongChannel,
   WrongField,
 } from './errors';
-import { type Field, id, integer, integers, isInteger, MAX_INT, text, texts, toHex } from './fields';
+import { type Field, id, integer, integers, isInteger, MAX_INT, text, texts } from './fields';
 import { FINISH, ROLE, type Step, type Frame, type Kind } from './frame_kinds';
-import { type Decoded, decodeHeader, HeaderWriter, shown, type Value } from './header';
+import { type Decoded, decodeHeader, shown, type Value } from './header';
+import { toHex } from './hex';
+import { Packer } from './packing';
 import { aligned, DTYPE_CODES, MAX_TENSOR_BYTES, type Tensor, tensorFromWire } from './tensors';
 
 export * from './frame_kinds';
@@ -192,7 +194,7 @@ const LAYOUTS: readonly Layout[] = [
 ];
 const BY_KIND: ReadonlyMap<Kind, Layout> = new Map(LAYOUTS.map((each) => [each.kind, each]));
 const BY_NUMBER: ReadonlyMap<unknown, Layout> = new Map(LAYOUTS.map((each) => [each.number, each]));
-const WRITER = new HeaderWriter();
+const PACKER = new Packer(); // what it returns is valid until the next call
 const NO_BYTES = new Uint8Array(0);
 
 /** The channel that the frame's kind belongs to. */
@@ -232,7 +234,7 @@ export function encode(frame: Frame): Uint8Array {
     default:
       break;
   }
-  const header = WRITER.write(values);
+  const header = PACKER.packed(values);
   checkSize(layout, header.length, payload.length);
   const bytes = new Uint8Array(HEADER_LENGTH_BYTES + header.length + payload.length);
   bytes[0] = header.length;

@@ -7,7 +7,9 @@
  * passed over.
  */
 
+import { crc32 } from './checksum';
 import { BadCommand } from './errors';
+import { byBytes } from './order';
 
 const MAX_TEXT = 512; // characters of a name, reason or sentence
 export const MAX_ITEMS = 4096; // entries of a list or map
@@ -261,16 +263,8 @@ function endOfString(source: string, start: number): number {
 
 /** 16 hex digits that tell two states apart: CRC-32 and length. Against mistakes, not against malice. */
 export function checksum(bytes: Uint8Array): string {
-  let crc = 0xffffffff;
-  for (const byte of bytes) crc = (CRC_TABLE[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
-  return [~crc, bytes.length].map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('');
+  return [crc32(bytes), bytes.length].map((word) => (word >>> 0).toString(16).padStart(8, '0')).join('');
 }
-
-const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let value = byte;
-  for (let bit = 0; bit < 8; bit++) value = value & 1 ? 0xedb88320 ^ (value >>> 1) : value >>> 1;
-  return value;
-});
 
 const UTF8 = new TextEncoder();
 
@@ -286,26 +280,12 @@ export function shown(value: unknown): string {
 function written(value: Json): string {
   if (isList(value)) return `[${value.map(written).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  const keys = Object.keys(value).sort(byCodePoint);
+  const keys = Object.keys(value).sort(byBytes);
   return `{${keys.map((key) => `${JSON.stringify(key)}:${written(value[key] ?? null)}`).join(',')}}`;
 }
 
 function isList(value: Json): value is readonly Json[] {
   return Array.isArray(value);
-}
-
-/** Python's order of texts; JavaScript's own compares 16-bit units, where halves of characters are not the last. */
-export function byCodePoint(a: string, b: string): number {
-  for (let at = 0; at < Math.min(a.length, b.length); at++) {
-    const [left, right] = [a.charCodeAt(at), b.charCodeAt(at)];
-    if (left !== right) return moved(left) - moved(right);
-  }
-  return a.length - b.length;
-}
-
-function moved(unit: number): number {
-  if (unit < 0xd800) return unit;
-  return unit >= 0xe000 ? unit - 0x800 : unit + 0x2000;
 }
 
 function snake(name: string): string {

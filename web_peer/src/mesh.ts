@@ -9,7 +9,7 @@ import { nowS } from './connection';
 import { textOf } from './engine';
 import { BadCommand, NoPlan, PeerError } from './errors';
 import type { Fetcher } from './fetch';
-import { toHex } from './fields';
+import { toHex } from './hex';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
 import { blobsOf, type Manifest } from './manifest';

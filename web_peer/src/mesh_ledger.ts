@@ -8,7 +8,6 @@
 
 import { BadCommand } from './errors';
 import {
-  byCodePoint,
   type Codec,
   itemsOf,
   list,
@@ -22,6 +21,7 @@ import {
   text,
   uint,
 } from './json_codec';
+import { byBytes } from './order';
 
 const MAX_ENTRIES = 256; // of a batch
 const MAX_SESSIONS = 4096; // whose work can still be counted
@@ -94,7 +94,7 @@ export function tally(ledger: Ledger, entries: readonly Work[]): { after: Ledger
   if (sessions.size > MAX_SESSIONS) {
     const byAge = [...sessions].sort(
       ([session, { startedMs }], [other, counted]) =>
-        startedMs - counted.startedMs || byCodePoint(session, other),
+        startedMs - counted.startedMs || byBytes(session, other),
     );
     for (const [session, { startedMs }] of byAge.slice(0, byAge.length - MAX_SESSIONS)) {
       sessions.delete(session);

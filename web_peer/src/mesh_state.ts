@@ -6,19 +6,8 @@
  */
 
 import { BadCommand } from './errors';
-import {
-  byCodePoint,
-  checksum,
-  type Codec,
-  dump,
-  list,
-  load,
-  maybe,
-  record,
-  table,
-  text,
-  uint,
-} from './json_codec';
+import { checksum, type Codec, dump, list, load, maybe, record, table, text, uint } from './json_codec';
+import { byBytes } from './order';
 import {
   type Command,
   decodeCommand,
@@ -301,7 +290,7 @@ function linkKey({ src, dst }: LinkFacts): string {
 }
 
 function byEnds(a: LinkFacts, b: LinkFacts): number {
-  return byCodePoint(a.src, b.src) || byCodePoint(a.dst, b.dst);
+  return byBytes(a.src, b.src) || byBytes(a.dst, b.dst);
 }
 
 // --- wire

@@ -7,7 +7,6 @@
 
 import { BadCommand } from './errors';
 import {
-  byCodePoint,
   type Codec,
   list,
   matching,
@@ -22,6 +21,7 @@ import {
   uint,
   utf8Bytes,
 } from './json_codec';
+import { byBytes } from './order';
 
 export type OperationKind = 'load' | 'unload' | 'migrate' | 'open' | 'take-over' | 'close';
 export type Outcome = 'begun' | 'committed' | 'rolled-back';
@@ -124,7 +124,7 @@ export function seen(
   if (incarnation <= (incarnations.get(peer) ?? 0)) return incarnations;
   const known = new Map(incarnations).set(peer, incarnation);
   if (known.size > MAX_ITEMS) {
-    const [first = ''] = [...known.keys()].filter((each) => each !== peer).sort(byCodePoint);
+    const [first = ''] = [...known.keys()].filter((each) => each !== peer).sort(byBytes);
     known.delete(first);
   }
   return known;

@@ -8,7 +8,7 @@
  * configuration has no majority of connected, caught-up voters.
  */
 
-import { byBytes } from './consensus/order';
+import { byBytes } from './order';
 import type { Config, Server } from './consensus/records';
 import type { Change } from './consensus/types';
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { BUNDLE_BYTES, bundled, framesOf } from '../src/bundles';
 import { FrameError } from '../src/errors';
-import { toHex } from '../src/fields';
+import { toHex } from '../src/hex';
 import { type Bundle, decode, encode, type Frame, MAX_BUNDLE_FRAMES, type Step } from '../src/frames';
 import { tensorOf } from '../src/tensors';
 

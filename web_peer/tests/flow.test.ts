@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BackpressureExceeded, FrameError } from '../src/errors';
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import { PIECE_BYTES, Receiver, Sender, WINDOW_BYTES } from '../src/flow';
 import { vectors } from './vectors';
 

@@ -5,9 +5,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { FrameError } from '../src/errors';
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import { CHANNEL_IDS, type Channel, channelOf, decode, encode, type Frame, sessionsOf } from '../src/frames';
-import { decodeHeader, HeaderWriter, type Value } from '../src/header';
+import { decodeHeader, type Value } from '../src/header';
+import { Packer } from '../src/packing';
 import type { Dtype } from '../src/tensors';
 import { camel, vectors } from './vectors';
 
@@ -96,10 +97,10 @@ describe('header', () => {
   })).value;
 
   it('agrees with a msgpack library in both directions', () => {
-    const writer = new HeaderWriter();
+    const writer = new Packer();
     fc.assert(
       fc.property(fc.array(value, { minLength: 1, maxLength: 20 }), (values) => {
-        const bytes = writer.write(values).slice();
+        const bytes = writer.packed(values).slice();
         expect(toHex(bytes)).toBe(toHex(pack(values)));
         expect(decodeHeader(bytes)).toEqual(unpack(bytes));
       }),

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import { vectors } from './vectors';
 
 const VECTORS = vectors('signaling') as { readonly keys: readonly { seed: string; public: string }[] };

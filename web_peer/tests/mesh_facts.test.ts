@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
-import { byCodePoint } from '../src/json_codec';
+import { byBytes } from '../src/order';
 import { branches, MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/mesh_conversations';
 import {
   apply,
@@ -142,7 +142,7 @@ describe('a conversation', () => {
 
 it('texts are in the order of their code points', () => {
   const sorted = ['', '10', '9', 'a', 'ab', 'b', '\ud7ff', '\ue000', '\uffff', '\u{10000}', '\u{10ffff}'];
-  expect(sorted.toReversed().sort(byCodePoint)).toEqual(sorted);
+  expect(sorted.toReversed().sort(byBytes)).toEqual(sorted);
 });
 
 function why(state: MeshState, body: Uint8Array): string {

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BadSampling, NotFiniteLogits, SamplingError } from '../src/errors';
-import { fromHex } from '../src/fields';
+import { fromHex } from '../src/hex';
 import {
   exponential,
   murmur3,

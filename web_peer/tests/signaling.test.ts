@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import { inviteOf, linkUrl, parseLink } from '../src/invites';
 import {
   fromText,

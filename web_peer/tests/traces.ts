@@ -1,6 +1,6 @@
 /* Frames and effects as the traces write them: names with underscores, bytes in hex, sets as sorted lists. */
 
-import { fromHex, toHex } from '../src/fields';
+import { fromHex, toHex } from '../src/hex';
 import type { Frame } from '../src/frames';
 import type { PlanRecord } from '../src/mesh_state';
 import { DTYPE_CODES, type Dtype, type Tensor } from '../src/tensors';

@@ -6,12 +6,12 @@
  * Bytes are lower-case hex. Keys are sorted, no spaces, UTF-8 unescaped. A Map is an object whose keys are ids.
  */
 
+import { fromHex, toHex } from '../hex';
 import type { Message } from './messages';
-import { byBytes } from './order';
+import { byBytes } from '../order';
 import { Config, type Server } from './records';
 import type { Effect, Event } from './types';
 
-const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const snakes = new Map<string, string>();
 const camels = new Map<string, string>();
 
@@ -33,12 +33,6 @@ function camel(name: string): string {
   return made;
 }
 
-export function hexOf(bytes: Uint8Array): string {
-  let made = '';
-  for (const byte of bytes) made += HEX[byte] ?? '';
-  return made;
-}
-
 export function textOf(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -52,7 +46,7 @@ export function textOf(value: unknown): string {
       throw new TypeError(`${typeof value} in a trace`);
   }
   if (value === null) return 'null';
-  if (value instanceof Uint8Array) return `"${hexOf(value)}"`;
+  if (value instanceof Uint8Array) return `"${toHex(value)}"`;
   if (Array.isArray(value)) return `[${value.map(textOf).join(',')}]`;
   if (value instanceof Config) return `{"servers":${textOf(value.servers)}}`;
   const fields =
@@ -87,13 +81,7 @@ export function valueOf(parsed: unknown): unknown {
 }
 
 function field(name: string, held: unknown): unknown {
-  if (name === 'data') return bytesOf(held as string);
+  if (name === 'data') return fromHex(held as string);
   if (name === 'config') return new Config((held as { readonly servers: readonly Server[] }).servers);
   return valueOf(held);
-}
-
-function bytesOf(hex: string): Uint8Array {
-  const bytes = new Uint8Array(hex.length / 2);
-  for (let at = 0; at < bytes.length; at++) bytes[at] = Number.parseInt(hex.slice(at * 2, at * 2 + 2), 16);
-  return bytes;
 }

@@ -8,7 +8,7 @@ import { BadBoot } from './errors';
 import * as image from './image';
 import * as membership from './membership';
 import type { Message } from './messages';
-import { sorted } from './order';
+import { sorted } from '../order';
 import * as reads from './reads';
 import { MAX_ENTRY_BYTES, MAX_UNCOMMITTED } from './records';
 import * as replication from './replication';

@@ -7,7 +7,7 @@
  */
 
 import type { Message, PreVote, PreVoteReply, Vote, VoteReply } from './messages';
-import { byBytes } from './order';
+import { byBytes } from '../order';
 import { verdict } from './quorum';
 import * as reads from './reads';
 import * as replication from './replication';

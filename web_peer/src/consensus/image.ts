@@ -7,7 +7,7 @@
  */
 
 import { textOf } from './canonical';
-import { crc32 } from './checksum';
+import { crc32 } from '../checksum';
 import type { Config, Snapshot } from './records';
 import type { Node, Progress, Waiting } from './state';
 

@@ -9,7 +9,7 @@
  */
 
 import * as election from './election';
-import { sorted } from './order';
+import { sorted } from '../order';
 import { majority } from './quorum';
 import { Config, type Server } from './records';
 import * as replication from './replication';

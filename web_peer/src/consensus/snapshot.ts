@@ -7,7 +7,7 @@
  * way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
  */
 
-import { crc32 } from './checksum';
+import { crc32 } from '../checksum';
 import type { Install, InstallReply, Message } from './messages';
 import type { Snapshot } from './records';
 import * as replication from './replication';

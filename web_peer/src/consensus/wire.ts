@@ -7,7 +7,7 @@
 
 import { BadMessage } from './errors';
 import type { Append, Body, Message } from './messages';
-import { NotPacked, type Packed, packed, unpacked } from './packing';
+import { type Limits, NotPacked, type Packed, Packer, unpacked } from '../packing';
 import type { Config, Entry } from './records';
 import {
   type BareEntry,
@@ -95,6 +95,7 @@ const BODIES: readonly (readonly [Body['kind'], readonly Field[]])[] = [
   ['read_index', [READ]],
   ['read_index_reply', [READ, OK, INDEX]],
 ];
+const LIMITS: Limits = { items: 1024, entries: 32, depth: 1024 }; // as Python has them
 const KIND_OF = new Map(BODIES.map(([name], kind) => [name, kind]));
 
 /** The bytes on the wire. */
@@ -111,7 +112,7 @@ export function encode(message: Message): Uint8Array {
   };
   put(message, HEAD);
   put(message.body, BODIES[kind]?.[1] ?? []);
-  return packed(wire);
+  return new Packer().packed(wire);
 }
 
 /** The message in `data`. Raises BadMessage; allocates no more than a small multiple of what came. */
@@ -136,7 +137,7 @@ export function decode(data: Uint8Array): Message {
 function unpackedMap(data: Uint8Array): ReadonlyMap<string, unknown> {
   let wire: unknown;
   try {
-    wire = unpacked(data);
+    wire = unpacked(data, LIMITS);
   } catch (error) {
     if (!(error instanceof NotPacked)) throw error;
     throw new BadMessage(`message: expected a msgpack map, got other bytes (${error.why})`);

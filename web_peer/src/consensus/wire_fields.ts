@@ -1,8 +1,8 @@
 /* Decides what the fields of a message may hold, and how a configuration lies in bytes (part of wire). Pure. */
 
 import { BadMessage } from './errors';
-import { byBytes } from './order';
-import { type Packed, Unfit } from './packing';
+import { byBytes } from '../order';
+import { type Packed, Unfit } from '../packing';
 import { Config, type Entry, type EntryKind, type Server } from './records';
 
 export const MAX_INT = Number.MAX_SAFE_INTEGER; // 2^53 - 1
@@ -56,7 +56,7 @@ export function bytes(value: unknown, name: string): Uint8Array {
   if (!(value instanceof Uint8Array) || value.length > MAX_DATA_BYTES) {
     throw fail(name, `at most ${MAX_DATA_BYTES} bytes`, value);
   }
-  return value;
+  return value.slice(); // it outlives the message that it came in
 }
 
 export function config(value: unknown, name: string): Config {

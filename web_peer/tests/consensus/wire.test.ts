@@ -2,9 +2,10 @@
 
 import { expect, it } from 'vitest';
 
-import { hexOf, messageOf, textOf } from '../../src/consensus/canonical';
+import { messageOf, textOf } from '../../src/consensus/canonical';
 import { BadMessage } from '../../src/consensus/errors';
 import { decode, encode } from '../../src/consensus/wire';
+import { toHex } from '../../src/hex';
 import { bytesOf, vectors } from '../vectors';
 
 const { rows } = vectors('consensus_wire') as { readonly rows: readonly (readonly [string, string])[] };
@@ -25,7 +26,7 @@ it('bytes come to a message or an error', () => {
 
 it('a message comes to its bytes again', () => {
   const good = rows.filter(([, said]) => !said.startsWith('error'));
-  const written = good.map(([, said]) => hexOf(encode(messageOf(said))));
+  const written = good.map(([, said]) => toHex(encode(messageOf(said))));
   expect(good.filter(([hex], place) => written[place] === hex).length).toBeGreaterThan(120);
   for (const [place, [, said]] of good.entries()) expect(says(written[place] ?? '')).toBe(said);
 });

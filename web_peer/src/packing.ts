@@ -1,16 +1,17 @@
 /*
- * Decides how a message between cores lies in bytes: msgpack of nil, true and false, integers, text, bytes, arrays and
- * maps whose keys are text. Pure.
+ * Decides how values lie in bytes: msgpack of nil, true and false, integers, text, bytes, arrays and maps whose keys are
+ * text. Headers of frames and messages between cores are made of them. Pure.
  *
- * Beside header.ts, which knows arrays only. Integers, lengths and sizes take the shortest form, keys stand in the order
- * in which they are given: bytes are those that Python writes, and what is refused is what Python refuses.
+ * A codec of its own, since a reader that follows the protocol must tell 1.0 from 1 and refuse text that is not UTF-8,
+ * which the msgpack libraries for JavaScript do not. Integers, lengths and sizes take the shortest form, keys stand in
+ * the order in which they are given: bytes are those that Python writes, and what is refused is what Python refuses.
  */
 
 /** What can be packed. */
 export type Packed =
   null | boolean | number | string | Uint8Array | readonly Packed[] | { readonly [key: string]: Packed };
 
-/** What can come out: floats and integers beyond 2^53-1 are kept as marks, for the field they stand in to refuse. */
+/** What can come out. Bytes are views into what was read; floats and integers beyond 2^53-1 are kept as marks, for the field they stand in to refuse. */
 export type Unpacked =
   null | boolean | number | string | Uint8Array | Unfit | readonly Unpacked[] | ReadonlyMap<string, Unpacked>;
 
@@ -23,29 +24,45 @@ export class Unfit {
   }
 }
 
-/** Bytes that hold no such value, or more than one. `why` is what Python's library calls it. */
+/** Bytes that hold no such value, or more than one; the message says what. `why` is what Python's library calls it. */
 export class NotPacked extends Error {
   readonly why: string;
 
-  constructor(why: 'ValueError' | 'ExtraData' | 'FormatError' | 'StackError' | 'UnicodeDecodeError') {
-    super(why);
+  constructor(
+    why: 'ValueError' | 'ExtraData' | 'FormatError' | 'StackError' | 'UnicodeDecodeError',
+    what: string,
+  ) {
+    super(what);
     this.why = why;
   }
 }
 
-const MAX_ARRAY = 1024; // bounds what a claimed size can make the decoder allocate
-const MAX_MAP = 32;
-const MAX_DEPTH = 1024; // as Python has it
+/** The bytes end before the value does. */
+export class Truncated extends NotPacked {
+  constructor() {
+    super('ValueError', 'the end');
+  }
+}
+
+/** Bounds what claimed sizes can make the reader allocate. */
+export interface Limits {
+  readonly items: number; // of an array
+  readonly entries: number; // of a map
+  readonly depth: number; // arrays and maps inside one another
+}
+
+const SHORT = 64; // bytes of names and ids, which mostly are ASCII
 const TWO_32 = 2 ** 32;
 
 const FROM_UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const TO_UTF8 = new TextEncoder();
 
 /** The value that `bytes` are. Raises NotPacked. */
-export function unpacked(bytes: Uint8Array): Unpacked {
-  const reader = new Reader(bytes);
+export function unpacked(bytes: Uint8Array, limits: Limits): Unpacked {
+  const reader = new Reader(bytes, limits);
   const value = reader.value(0);
-  if (reader.at !== bytes.length) throw new NotPacked('ExtraData');
+  const spare = bytes.length - reader.at;
+  if (spare > 0) throw new NotPacked('ExtraData', `${spare} bytes to spare`);
   return value;
 }
 
@@ -53,8 +70,10 @@ class Reader {
   at = 0;
   private readonly bytes: Uint8Array;
   private readonly view: DataView;
+  private readonly limits: Limits;
 
-  constructor(bytes: Uint8Array) {
+  constructor(bytes: Uint8Array, limits: Limits) {
+    this.limits = limits;
     this.bytes = bytes;
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
@@ -70,7 +89,7 @@ class Reader {
       case 0xc0:
         return null;
       case 0xc1:
-        throw new NotPacked('FormatError');
+        throw new NotPacked('FormatError', 'the byte 0xc1');
       case 0xc2:
         return false;
       case 0xc3:
@@ -116,50 +135,68 @@ class Reader {
       case 0xdf:
         return this.map(this.view.getUint32(this.take(4)), depth);
       default:
-        throw new NotPacked('ValueError'); // types of an application's own
+        throw new NotPacked('ValueError', `the byte 0x${mark.toString(16)}`); // a type of an application's own
     }
   }
 
   private take(count: number): number {
     const start = this.at;
-    if (start + count > this.bytes.length) throw new NotPacked('ValueError');
+    if (start + count > this.bytes.length) throw new Truncated();
     this.at = start + count;
     return start;
   }
 
   private blob(length: number): Uint8Array {
     const start = this.take(length);
-    return this.bytes.slice(start, start + length);
+    return this.bytes.subarray(start, start + length);
   }
 
   private text(length: number): string {
     const start = this.take(length);
+    if (length < SHORT) {
+      // No call into the decoder for them.
+      let made = '';
+      let at = start;
+      for (; at < start + length; at++) {
+        const byte = this.bytes[at] ?? 0;
+        if (byte >= 0x80) break;
+        made += String.fromCharCode(byte);
+      }
+      if (at === start + length) return made;
+    }
     try {
       return FROM_UTF8.decode(this.bytes.subarray(start, start + length));
     } catch {
-      throw new NotPacked('UnicodeDecodeError');
+      throw new NotPacked('UnicodeDecodeError', 'text that is not UTF-8');
     }
   }
 
   private array(length: number, depth: number): readonly Unpacked[] {
-    if (length > MAX_ARRAY) throw new NotPacked('ValueError');
-    if (depth >= MAX_DEPTH) throw new NotPacked('StackError');
+    if (length > this.limits.items) throw new NotPacked('ValueError', `an array of ${length} items`);
+    this.enter(depth);
     const values: Unpacked[] = [];
     for (let index = 0; index < length; index++) values.push(this.value(depth + 1));
     return values;
   }
 
   private map(length: number, depth: number): ReadonlyMap<string, Unpacked> {
-    if (length > MAX_MAP) throw new NotPacked('ValueError');
-    if (depth >= MAX_DEPTH) throw new NotPacked('StackError');
+    if (length > this.limits.entries) throw new NotPacked('ValueError', `a map of ${length} entries`);
+    this.enter(depth);
     const values = new Map<string, Unpacked>();
     for (let index = 0; index < length; index++) {
       const key = this.value(depth + 1);
       const value = this.value(depth + 1);
       if (typeof key === 'string') values.set(key, value);
-      else if (!(key instanceof Uint8Array)) throw new NotPacked('ValueError'); // bytes are keys, and name no field
+      else if (!(key instanceof Uint8Array)) {
+        throw new NotPacked('ValueError', 'a key that is no text'); // bytes are keys, and name no field
+      }
     }
     return values;
+  }
+
+  private enter(depth: number): void {
+    const { depth: most } = this.limits;
+    if (depth >= most) throw new NotPacked('StackError', `arrays more than ${most} deep`);
   }
 }
 
@@ -172,23 +209,20 @@ function wide(value: bigint): number | Unfit {
   return Number.isSafeInteger(number) ? number : new Unfit(String(value));
 }
 
-/** The bytes of `value`, whose integers are from 0 to 2^53-1. */
-export function packed(value: Packed): Uint8Array {
-  const writer = new Writer();
-  writer.value(value);
-  return writer.written();
-}
-
-class Writer {
-  private bytes = new Uint8Array(256);
+/** Writes values into one buffer that it keeps. */
+export class Packer {
+  private bytes = new Uint8Array(1024);
   private view = new DataView(this.bytes.buffer);
   private at = 0;
 
-  written(): Uint8Array {
-    return this.bytes.slice(0, this.at);
+  /** The bytes of `value`, whose integers are safe ones; a view that is valid until the next call. */
+  packed(value: Packed): Uint8Array {
+    this.at = 0;
+    this.value(value);
+    return this.bytes.subarray(0, this.at);
   }
 
-  value(value: Packed): void {
+  private value(value: Packed): void {
     if (value === null) this.byte(0xc0);
     else if (typeof value === 'boolean') this.byte(value ? 0xc3 : 0xc2);
     else if (typeof value === 'number') this.integer(value);
@@ -212,7 +246,7 @@ class Writer {
     }
   }
 
-  /** Makes room for `count` bytes; where they begin. */
+  /** Where the next `count` bytes begin. May replace `bytes` and `view`: call it before reading them. */
   private room(count: number): number {
     const start = this.at;
     if (start + count > this.bytes.length) {
@@ -260,7 +294,8 @@ class Writer {
   }
 
   private integer(value: number): void {
-    if (value < 0x80) this.byte(value);
+    if (value < 0) this.negative(value);
+    else if (value < 0x80) this.byte(value);
     else if (value < 0x100) {
       this.byte(0xcc);
       this.byte(value);
@@ -271,6 +306,20 @@ class Writer {
       this.view.setUint8(at, 0xcf);
       this.view.setUint32(at + 1, Math.floor(value / TWO_32));
       this.view.setUint32(at + 5, value % TWO_32);
+    }
+  }
+
+  private negative(value: number): void {
+    if (value >= -0x20) this.byte(value & 0xff);
+    else if (value >= -0x80) {
+      this.byte(0xd0);
+      this.byte(value & 0xff);
+    } else if (value >= -0x8000) this.two(0xd1, value & 0xffff);
+    else if (value >= -0x80000000) this.four(0xd2, value >>> 0);
+    else {
+      const at = this.room(9);
+      this.view.setUint8(at, 0xd3);
+      this.view.setBigInt64(at + 1, BigInt(value));
     }
   }
 }

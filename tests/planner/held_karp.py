@@ -1,7 +1,8 @@
 """Decides the least chain exactly where its middle is alike: Held and Karp's sets, with a first and a last peer.
 
 For every set and first and last peer: the least order (dynamic programming over sets), and the least sharing out of
-the equal segments (fastest first). 14 peers take some tenths of a second.
+the equal segments (fastest first). 14 peers take some tenths of a second, no less than planner.chain_exact: this is
+the reference that it is checked against.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import numpy as np
 
 from planner.blocks import Blocks, Order
 from planner.network import INF, Ints
-
-MOST_PEERS = 14
 
 
 def least_order(parts: Blocks) -> tuple[int, Order] | None:

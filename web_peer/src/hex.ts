@@ -1,0 +1,16 @@
+/* Decides how bytes are spelt as lower-case hex, and back. Pure. */
+
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
+export function toHex(bytes: Uint8Array): string {
+  let made = '';
+  for (const byte of bytes) made += HEX[byte] ?? '';
+  return made;
+}
+
+/** The bytes of text that is known to be hex. */
+export function fromHex(hex: string): Uint8Array {
+  const bytes = new Uint8Array(hex.length / 2);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = Number.parseInt(hex.slice(at * 2, at * 2 + 2), 16);
+  return bytes;
+}
