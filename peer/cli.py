@@ -113,6 +113,10 @@ def run(args: argparse.Namespace) -> int:
         args.link = sys.stdin.readline().strip()
     if hasattr(args, "link"):
         parse_link(args.link)  # what is wrong with a link is said at once
+    if args.until_stdin_closes:
+        from peer.commands.tether import end_with_parent
+
+        end_with_parent()
     match args.command:
         case "import":
             from peer.commands.models import run_import
@@ -192,6 +196,8 @@ def parser() -> argparse.ArgumentParser:
             "--verbose", action="store_true", help="log what happens (never prompts or secrets)"
         )
         made.add_argument("--store", type=Path, default=cache_folder(), help="folder of models [%(default)s]")
+        # For programs that start peers, see peer.commands.tether.
+        made.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
         return made
 
     bring = command("import", "bring a model into the local store")
@@ -212,6 +218,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
     _peer(serve)
+    _injected(serve)
     meeting = command("signaling", "only a place to meet: for meshes whose peers come and go")
     meeting.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     meeting.add_argument("--port", type=port, default=8765, help="[%(default)s] 0: any free one")
@@ -239,9 +246,7 @@ def parser() -> argparse.ArgumentParser:
     _peer(join)
     _state(join)
     join.add_argument("--quiet", action="store_true", help="print errors only")
-    join.add_argument(
-        "--inject", type=Path, help=argparse.SUPPRESS
-    )  # of validation, see peer.validation.injection
+    _injected(join)
     tabs = command("tabs", "lend tabs of this machine's browsers to a mesh")
     _link(tabs)
     tabs.add_argument(
@@ -432,6 +437,11 @@ def _state(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--state", type=Path, default=state_folder(), help="folder of this machine's keys [%(default)s]"
     )
+
+
+def _injected(made: argparse.ArgumentParser) -> None:
+    """Of validation, see peer.validation.injection."""
+    made.add_argument("--inject", type=Path, help=argparse.SUPPRESS)
 
 
 def _sampling(made: argparse.ArgumentParser) -> None:

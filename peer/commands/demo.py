@@ -133,7 +133,7 @@ async def joined(
     command = [sys.executable, "-m", "peer.cli", "join", "-", "--name", name, "--memory", str(memory)]
     command += ["--threads", str(args.threads), "--transport", args.transport, "--bind", "127.0.0.1"]
     state = tempfile.TemporaryDirectory(prefix="shoal-peer-")
-    command += ["--store", str(args.store), "--state", state.name, "--quiet"]
+    command += ["--store", str(args.store), "--state", state.name, "--quiet", "--until-stdin-closes"]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, start_new_session=True
     )
@@ -146,8 +146,7 @@ async def joined(
         ctrl.last_words += [kill, state.cleanup]
     try:
         assert process.stdin is not None
-        process.stdin.write(link.encode() + b"\n")
-        process.stdin.close()
+        process.stdin.write(link.encode() + b"\n")  # and left open: its end is this program's
         yield process
     finally:
         if process.returncode is None:

@@ -156,7 +156,8 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             key, promise = kept.key, with_kept(promise, file, kept)
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         with ctrl.cancelling():
-            founding_it = found(promise, peer_options(args), store, key, report, own)
+            options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+            founding_it = found(promise, options, store, key, report, own)
             mesh = await stack.enter_async_context(founding_it)
         assert mesh.link is not None
         if file is not None:

@@ -91,6 +91,7 @@ class JoinedProcess:
             *("--memory", str(how.memory_bytes), "--threads", str(how.threads)),
             *("--transport", how.transport, "--bind", "127.0.0.1", "--quiet"),
             *("--store", str(how.store), "--state", str(self._place), "--inject", str(self._inject)),
+            "--until-stdin-closes",
         )
         with (self._place / "wrote").open("ab") as wrote:
             self._process = await asyncio.create_subprocess_exec(
@@ -101,8 +102,7 @@ class JoinedProcess:
                 start_new_session=True,  # Ctrl-C in the terminal is for this program, which then ends its peers
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(how.link.encode() + b"\n")
-        self._process.stdin.close()
+        self._process.stdin.write(how.link.encode() + b"\n")  # and left open: its end is this program's
 
     def send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from peer.asking import Conversation, Delta, Settings
+from peer.commands.tether import end_with_parent
 from peer.joining import join
 from peer.mesh import SESSION_BYTES, Mesh
 from peer.options import PeerOptions
@@ -48,4 +49,6 @@ async def _ask(mesh: Mesh, left: list[int], asking: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(ask_on(sys.stdin.readline().strip(), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    meeting = sys.stdin.readline().strip()
+    end_with_parent()
+    asyncio.run(ask_on(meeting, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from peer.commands.tether import end_with_parent
 from peer.joining import Founding, found
 from peer.options import MeshOptions, PeerOptions
 from planner.store import Store
@@ -25,4 +26,5 @@ async def main(store: Path, model: str, web_app: Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))

@@ -24,7 +24,10 @@ async def founder_process(models: Models, web_app: Path) -> AsyncIterator[tuple[
     command = (str(Path(__file__).with_name("founder_process.py")), models.store.root, models.ids["8bit"])
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *map(str, (*command, web_app)), stdout=asyncio.subprocess.PIPE, env=environment
+        *(sys.executable, *map(str, (*command, web_app))),
+        stdin=asyncio.subprocess.PIPE,  # its end is this process's
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
     )
     assert process.stdout is not None
     try:

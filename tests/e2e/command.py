@@ -68,12 +68,15 @@ def run(
 
 
 class Running:
-    """A command that goes on. Leaving the block ends it; a test that wants its status calls `end`."""
+    """A command that goes on. Leaving the block ends it; a test that wants its status calls `end`.
+
+    One that is not typed to ends with this process, too, which may be killed.
+    """
 
     def __init__(self, home: Path, words: Sequence[object], typed: bool) -> None:
         self.process = subprocess.Popen(
-            command_line(*words),
-            stdin=subprocess.PIPE if typed else subprocess.DEVNULL,
+            command_line(*words, *(() if typed else ("--until-stdin-closes",))),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
