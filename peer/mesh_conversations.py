@@ -134,6 +134,15 @@ def branches(messages: Messages, parent: str) -> tuple[Message, ...]:
     return tuple(message for message in messages if message.parent == parent)
 
 
+def asker_of(conversations: Conversations, session: str) -> str | None:
+    """Who asks the answer that runs in `session`; None where none does. Of several, the first one counts."""
+    for conversation in conversations.values():
+        for message in conversation.messages:
+            if message.session == session and message.state == "running":
+                return message.author
+    return None
+
+
 # --- commands ---------------------------------------------------------------------------------------------
 
 

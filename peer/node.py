@@ -52,6 +52,7 @@ from peer.frames import (
 from peer.keeping import Redial, wanted
 from peer.leader_line import LeaderLine
 from peer.links import Prober
+from peer.mesh_conversations import asker_of
 from peer.mesh_state import Command, MeshState
 from peer.pieces import ABSENT, Pieces
 from peer.pipeline import StageCore
@@ -92,6 +93,7 @@ class Node:
         self.agent = hello.agent
         self.state = MeshState()
         self.core = StageCore(hello.peer)
+        self.core.author_of = lambda session: asker_of(self.state.conversations, session.hex())
         self.serving: Serving | None = None  # None: this peer only asks
         self.coordinating: Coordinating | None = None
         self.pieces: Pieces | None = None  # None: the model is not known yet

@@ -46,6 +46,15 @@ def unserved(plan: PlanStages | None, loaded: Collection[Run_], frame: Open) -> 
     return None
 
 
+def not_adopted(author: str | None, frame: Open) -> tuple[Reason, str] | None:
+    """Why an OPEN is not taken for a session that another peer asked; `author`: who asks it now, by the log."""
+    if author == frame.origin:
+        return None
+    if author is None:
+        return Reason.BAD_STEP, "that session belongs to another asker"
+    return Reason.UNKNOWN_SESSION, "that session is not known here as adopted yet"
+
+
 def step_of(seat: Seat, position: int, count: int, tensor: Tensor) -> Step:
     """The output of a seat for positions from `position` on, as the next stage gets it."""
     opening = seat.opening

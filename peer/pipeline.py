@@ -8,7 +8,7 @@ Whatever a stage lacks it asks for (FEED): the stage before it sends from its lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from peer.frame_kinds import (
     Token,
     Where,
 )
-from peer.openings import PlanStages, misplaced, pick, refusal, refused_open, step_of, unserved
+from peer.openings import PlanStages, misplaced, not_adopted, pick, refusal, refused_open, step_of, unserved
 from peer.sampling import BadSampling, Sampling, needs_history
 from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat
 from peer.tensors import Dtype, tensor_of
@@ -60,6 +60,8 @@ class StageCore:
         # version -> for each stage who may hold it, and its units
         self._plans: dict[int, PlanStages] = {}
         self._slots: dict[Run_, int] = {}
+        # who asks a session now, by the answers that run in the log; None where no answer that runs has it
+        self.author_of: Callable[[bytes], str | None] = lambda _: None
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
@@ -156,7 +158,9 @@ class StageCore:
         effects: list[StageEffect] = []
         seat = self._seats.get((frame.session, frame.stage))
         if seat is not None and seat.opening.origin != frame.origin:
-            return [refused_open(frame, Reason.BAD_STEP, "that session belongs to another asker")]
+            foreign = not_adopted(self.author_of(frame.session), frame)
+            if foreign is not None:
+                return [refused_open(frame, *foreign)]
         if seat is not None and frame.turn <= seat.opening.turn:
             return []  # an older turn that was overtaken
         if seat is not None and seat.run != run:

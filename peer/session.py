@@ -17,21 +17,23 @@ each begins with a prompt of which the stages keep the longest cached prefix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Final, assert_never
 
 import numpy as np
 
+from peer.asks import Ask, Heard, Phase, is_done, room_for
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
-from peer.errors import ContextOverflow
 from peer.frame_kinds import Cancel, Feed, Finish, Here, Open, Refuse, Release, Role, Step, Token, Where
 from peer.frames import MAX_SPANS
 from peer.lateness import Lateness
+from peer.moving import LEAST_TOKENS, MAX_TRIES, NO_TOKENS, TRY_AGAIN_S, Move, MovePhase, Verdict, next_id
 from peer.routes import Route
-from peer.sampling import Sampling, needs_history
+from peer.sampling import needs_history
 from peer.spans import common_prefix, cut_spans, extended, steps_of
 from peer.tensors import tensor_of
+
+__all__ = ["Ask", "Heard", "OriginSession", "Phase", "room_for"]
 
 REROUTE_S: Final = 1.5  # how long to wait for a route when nobody could take over: an asker must hear of it
 HOPE_S: Final = 30.0  # and when another peer is loading what was lost
@@ -43,45 +45,7 @@ STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a s
 STUCK_GAPS: Final = 10  # and for as many usual gaps
 STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
 STARVED_GAPS: Final = 4
-
-
-class Phase(Enum):
-    IDLE = "idle"
-    PREFILL = "prefill"
-    DECODE = "decode"
-    REROUTING = "rerouting"
-    DONE = "done"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One turn: the whole prompt as token ids, and how to answer it."""
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    sampling: Sampling
-    end_tokens: tuple[int, ...]
-
-
-def room_for(prompt_tokens: int, max_tokens: int | None, context: int) -> int:
-    """How many tokens the answer may have. Raises ContextOverflow when the promise cannot be kept."""
-    room = context - prompt_tokens
-    if room < 1:
-        raise ContextOverflow(
-            f"the prompt has {prompt_tokens} tokens, this mesh serves a context of {context}; shorten the prompt by "
-            f"{prompt_tokens - context + 1} tokens or start the mesh with --context {prompt_tokens * 2}"
-        )
-    if max_tokens is None:
-        return room
-    if max_tokens < 1:
-        raise ContextOverflow(f"max_tokens must be at least 1, got {max_tokens}")
-    if max_tokens > room:
-        raise ContextOverflow(
-            f"{prompt_tokens} prompt tokens and {max_tokens} answer tokens exceed the context of {context}; "
-            f"ask for at most {room}"
-        )
-    return max_tokens
+ADOPTED_TURNS: Final = 64  # above the last turn that was heard of: an answer has no more routes than that
 
 
 class OriginSession:
@@ -117,6 +81,10 @@ class OriginSession:
         self._here: dict[int, Here] = {}
         self._progress: tuple[tuple[int, int, int], ...] = ()
         self._moved_at = 0.0
+        self._move: Move | None = None
+        self._target: Route | None = None  # where the answer moves with its next token after `_target_at`
+        self._target_at, self._tries = 0.0, 0
+        self._last_id = session
 
     @property
     def route(self) -> tuple[str, ...]:
@@ -130,6 +98,10 @@ class OriginSession:
     @property
     def deadline(self) -> float:
         """When `tick` wants to be called next."""
+        return self._due if self._move is None else min(self._due, self._move.due)
+
+    @property
+    def _due(self) -> float:
         match self.phase:
             case Phase.PREFILL | Phase.DECODE:
                 if self._asked_at is not None:
@@ -158,9 +130,32 @@ class OriginSession:
         self.reroutes = 0
         self._answer = self.turn + 1
         self._tails.clear()
+        self._target, self._tries = None, 0
         self.tokens = list(ask.prompt)
         self.start = min(keep, len(ask.prompt) - 1)
         return self._open(now, route, self.start)
+
+    def adopt(
+        self, now: float, route: Route, ask: Ask, ids: tuple[int, ...], heard: Heard | int
+    ) -> list[OriginEffect]:
+        """Goes on with an answer that another peer asked for, from the tokens `ids` on. What was heard of the session
+        lets its stages keep what they hold; without that, in a turn above all before, they compute it anew.
+        """
+        if self.phase is not Phase.IDLE:
+            raise ValueError(f"session is {self.phase.value}; an answer is adopted in a session of its own")
+        self._ask, self._generated = ask, len(ids)
+        self.tokens = [*ask.prompt, *ids]
+        if isinstance(heard, int):
+            self._spans, self._answer, self.turn = (len(ask.prompt),), heard, heard - 1
+        else:
+            self._spans, self._answer, self.turn = heard.spans, heard.answer, heard.turn + ADOPTED_TURNS - 1
+            self.start = len(self.tokens) - 1
+        return self._open(now, route, self.start)
+
+    @property
+    def under_way(self) -> Heard:
+        """What others are to hear of the answer under way."""
+        return Heard(self._answer, self.turn, self._spans)
 
     def token(self, now: float, sender: str, frame: Token) -> list[OriginEffect]:
         """A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing."""
@@ -184,7 +179,8 @@ class OriginSession:
                 return [*effects, *self.cancel("length")]  # a tail that does not count would go on for ever
             case Finish.MORE:
                 step = self._step(frame.position, frame.position + 1)
-                return [*effects, *(Spare(peer, step) for peer in self._shadows_of_first())]
+                shadows = self._shadows_of_first()
+                return [*effects, *(Spare(peer, step) for peer in shadows), *self._move_on(now)]
             case Finish.END_TOKEN:
                 return [*effects, *self._end("end")]
             case Finish.LENGTH:
@@ -201,9 +197,9 @@ class OriginSession:
         except ValueError:
             reason = Reason.FAILED
         match reason:
-            case Reason.MISSING_POSITION | Reason.UNKNOWN_SESSION:
+            case Reason.MISSING_POSITION:
                 return self._restart(now, frame.message)
-            case Reason.UNKNOWN_PLAN:
+            case Reason.UNKNOWN_PLAN | Reason.UNKNOWN_SESSION:
                 return self._restart(now, frame.message, soon=True)
             case Reason.LOST_NEIGHBOUR:
                 lost = self.route[frame.have] if frame.have < len(self.route) else sender
@@ -258,12 +254,13 @@ class OriginSession:
 
     def peer_gone(self, now: float, peer: str, why: str) -> list[OriginEffect]:
         """A peer left or was lost for good: an answer that needs it goes on elsewhere, or fails in time."""
+        stays = self._stay(now + TRY_AGAIN_S) if self._move is not None and peer in self._move.peers else []
         match self.phase:
             case Phase.PREFILL | Phase.DECODE if peer in self.route:
-                return self._restart(now, why, gone={peer})
+                return [*stays, *self._restart(now, why, gone={peer})]
             case Phase.PREFILL | Phase.DECODE | Phase.REROUTING:
                 self._gone |= {peer}
-        return []
+        return stays
 
     def peer_back(self, peer: str) -> None:
         """`peer` can be used again."""
@@ -280,7 +277,99 @@ class OriginSession:
             if route.peers == self.route:
                 return []
             self.reroutes += 1
-        return self._open(now, route, len(self.tokens) - 1)
+        move, before = self._move, []
+        if move is not None and (route.plan, route.peers) == (move.route.plan, move.route.peers):
+            before = self._taken(now, move)  # what is computed there already is a start
+        elif (goal := move.route if move is not None else self._target) and route.plan >= goal.plan:
+            before = self.move(now, None)
+        return [*before, *self._open(now, route, len(self.tokens) - 1)]
+
+    # --- moving to the route of another plan (peer.moving)
+
+    def move(self, now: float, route: Route | None) -> list[OriginEffect]:
+        """Another plan serves: from its next token on the answer moves to `route`. None: it stays where it is."""
+        stays = self._stay()
+        self._target, self._target_at, self._tries = route, now, 0
+        return stays
+
+    @property
+    def second(self) -> bytes | None:
+        """The id of the session that computes on the next route, while there is one."""
+        return self._move.session if self._move is not None else None
+
+    def second_frame(
+        self, now: float, sender: str, frame: Token | Refuse | Here | Feed
+    ) -> list[OriginEffect]:
+        """A frame of the second session. When the answer is its, this session has its id."""
+        move = self._move
+        if move is None or frame.session != move.session:
+            return []
+        if isinstance(frame, Feed):
+            if frame.stage or frame.turn != move.turn or sender != move.route.peers[0]:
+                return []
+            stop = len(self.tokens) - int(move.phase is MovePhase.WARMING)
+            return [Send(sender, step) for step in move.own(self._steps(frame.position, stop))]
+        match move.heard(sender, frame, len(self.tokens)):
+            case Verdict.NOTHING:
+                return []
+            case Verdict.RACE:
+                return self._race(now, move)
+            case Verdict.TAKE:
+                taken = self._taken(now, move)
+                return [*taken, *self.token(now, sender, frame)] if isinstance(frame, Token) else taken
+            case Verdict.GIVE_UP:
+                return self._stay(now + TRY_AGAIN_S)
+
+    def _move_on(self, now: float) -> list[OriginEffect]:
+        assert self._ask is not None
+        known, left = len(self.tokens), self._ask.max_tokens - self._generated
+        if self._move is not None:
+            return self._move.more(self._steps(known - 2, known - 1))
+        route = self._target
+        if route is None or now < self._target_at or left < LEAST_TOKENS or self.phase is not Phase.DECODE:
+            return []
+        self._target, self._last_id = None, next_id(self._last_id)
+        move = self._move = Move(self._last_id, self.turn + 1, route, now)
+        opening = replace(
+            self._opening(route, 0),
+            session=move.session,
+            turn=move.turn,
+            prompt_tokens=known + left,
+            max_tokens=NO_TOKENS,
+            spans=extended(self._all_spans(), left, given=False),
+            shadow_stages=(),
+            shadows=(),
+            history=(),
+        )
+        return self._sent(opening, move.own(self._steps(0, known - 1)))
+
+    def _race(self, now: float, move: Move) -> list[OriginEffect]:
+        move.race(now, max(self.turn, move.turn) + 1)
+        known = len(self.tokens)
+        opening = replace(self._opening(move.route, known - 1), session=move.session, turn=move.turn)
+        return self._sent(opening, move.own(self._steps(known - 1, known)))
+
+    def _taken(self, now: float, move: Move) -> list[OriginEffect]:
+        released: list[OriginEffect] = [
+            Send(p, Release(self.session)) for p in sorted(self._used - self._gone)
+        ]
+        self._move, self._target = None, None
+        self.session, self.turn, self.current = move.session, max(self.turn, move.turn), move.route
+        self._tails, self._used, self.phase = dict(move.tails), set(move.peers), Phase.DECODE
+        self._deadline = now + STALL_S
+        self._progress, self._moved_at = (), now
+        self._wait(now)
+        return released
+
+    def _stay(self, again_at: float | None = None) -> list[OriginEffect]:
+        """Gives the second session up; another try follows when there is something to hope for."""
+        move, self._move = self._move, None
+        if move is None:
+            return []
+        self._tries += 1
+        if again_at is not None and self._tries < MAX_TRIES:
+            self._target, self._target_at = move.route, again_at
+        return move.released(self._gone)
 
     def hope(self, hopeful: bool) -> None:
         """Whether another peer may soon hold what was lost: then a route is waited for longer."""
@@ -291,6 +380,11 @@ class OriginSession:
         """Asks when a token is late, does without who is silent; gives up on a route that never came, or a mesh that
         stands still.
         """
+        verdict, asks = self._move.look(now) if self._move is not None else (Verdict.NOTHING, [])
+        moves = asks if verdict is Verdict.NOTHING else self._stay(now + TRY_AGAIN_S)
+        return [*moves, *self._tick(now)]
+
+    def _tick(self, now: float) -> list[OriginEffect]:
         match self.phase:
             case Phase.REROUTING if now >= self._deadline:
                 return self._fail(
@@ -349,10 +443,12 @@ class OriginSession:
         self._deadline = now + self._patience_all_s
         self._progress, self._moved_at = (), now
         self._wait(now)
+        return effects + self._sent(self._opening(route, start), self._steps(start, len(self.tokens)))
+
+    def _opening(self, route: Route, start: int) -> Open:
+        assert self._ask is not None
         sampling = self._ask.sampling
-        count = len(self.tokens)
-        first = route.peers[0]
-        opening = Open(
+        return Open(
             session=self.session,
             turn=self.turn,
             plan=route.plan,
@@ -360,7 +456,7 @@ class OriginSession:
             stage=0,
             origin=self.me,
             start=start,
-            prompt_tokens=count,
+            prompt_tokens=len(self.tokens),
             max_tokens=self._ask.max_tokens - self._generated,
             sampling=tuple(sampling.to_wire()),
             end_tokens=self._ask.end_tokens,
@@ -374,11 +470,13 @@ class OriginSession:
             shadows=tuple(peer for _, peer in route.shadows),
             history=tuple(self.tokens) if needs_history(sampling) else (),
         )
-        steps = self._steps(start, count)
-        effects += [Send(first, opening), *(Send(first, step) for step in steps)]
-        for peer in self._shadows_of_first():
-            effects.append(Spare(peer, shadowing(opening)))
-            effects += [Spare(peer, step) for step in steps]
+
+    def _sent(self, opening: Open, steps: list[Step]) -> list[OriginEffect]:
+        first, shadow = opening.route[0], replace(opening, role=int(Role.SHADOW))
+        effects: list[OriginEffect] = [Send(first, opening), *(Send(first, step) for step in steps)]
+        for stage, peer in zip(opening.shadow_stages, opening.shadows, strict=True):
+            if not stage:
+                effects += [Spare(peer, shadow), *(Spare(peer, step) for step in steps)]
         return effects
 
     def _steps(self, start: int, stop: int) -> list[Step]:
@@ -400,7 +498,8 @@ class OriginSession:
         cancel = Cancel(self.session, self.turn, len(self.tokens), why)
         peers = [*self.route, *(peer for _, peer in self.current.shadows)] if self.current is not None else []
         self.phase = Phase.DONE
-        return [*(Send(p, cancel) for p in dict.fromkeys(peers) if p not in self._gone), Ended(why)]
+        stays = self.move(0.0, None)
+        return [*stays, *(Send(p, cancel) for p in dict.fromkeys(peers) if p not in self._gone), Ended(why)]
 
     # --- trouble
 
@@ -440,7 +539,7 @@ class OriginSession:
         own = tuple(pair[:2] for pair in seen)
         moved = own != tuple(pair[:2] for pair in self._progress)
         here = dict(self._here)
-        stage = next((s for s in range(len(seen)) if not _done(here, s)), None)
+        stage = next((s for s in range(len(seen)) if not is_done(here, s)), None)
         if stage is not None and not moved and len(self._progress) == len(seen):
             moved = seen[stage][2] != self._progress[stage][2]  # busy with others
         self._progress = seen
@@ -489,21 +588,9 @@ class OriginSession:
 
     def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
         stop = Cancel(self.session, self.turn, 0, text)  # it may be asked again: RELEASE would be for good
-        stops: list[OriginEffect] = [Send(peer, stop) for peer in sorted(self._used - self._gone)]
+        stops: list[OriginEffect] = self.move(0.0, None)
+        stops += [Send(peer, stop) for peer in sorted(self._used - self._gone)]
         self._used &= self._gone  # of a connection that was lost, maybe not for good: RELEASE will tell them
         self.tokens, self._spans, self._generated = [], (), 0
         self.phase = Phase.FAILED
         return [*stops, Broken(text, reason or Reason.LOST_NEIGHBOUR)]
-
-
-def _done(here: dict[int, Here], stage: int) -> bool:
-    """Whether `stage` has nothing to do: it computed what came, and what came is what the one before it computed."""
-    mine = here[stage]
-    if mine.computed < mine.received:
-        return False
-    return stage == 0 or mine.received >= here[stage - 1].computed
-
-
-def shadowing(opening: Open) -> Open:
-    """The same OPEN for a peer that shadows that stage."""
-    return replace(opening, role=int(Role.SHADOW))

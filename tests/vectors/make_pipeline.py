@@ -184,6 +184,11 @@ class Trace:
         self.core.keep_only = held
         self.note("keep_only", [], held=held)
 
+    def authors(self, **sessions: str) -> None:
+        """Who asks which session, by the answers that run in the log."""
+        self.core.author_of = lambda session: sessions.get(session.hex())
+        self.note("authors", [], sessions=sessions)
+
     def after(self, seconds: float) -> None:
         self.now += seconds
 
@@ -462,6 +467,51 @@ def missing() -> Trace:
     return t
 
 
+def adopted() -> Trace:
+    t = Trace(
+        "an asker that vanished in mid-answer: whoever the log names goes on with what is cached, nobody else"
+    )
+    change: dict[str, Any] = {"plan": 3, "route": ("p0", "p1")}
+    t.frame("p0", opened(1, **change))
+    t.frame("p0", states(0, 6))
+    t.all_ran(8)
+    t.frame("p0", states(6, 1))
+    t.all_ran(5)
+    known: dict[str, Any] = {"start": 6, "prompt_tokens": 7, "generated": 1, "max_tokens": 8, "spans": (6, 1)}
+    next_turn = opened(1, turn=65, origin="other", **change, **known)
+    t.frame("p0", next_turn)  # no answer runs in that session
+    t.authors(**{ONE.hex(): "asker"})
+    t.frame("p0", next_turn)  # the log has come no further here
+    t.peer_gone("asker")
+    t.frame("p0", next_turn)
+    t.authors(**{ONE.hex(): "other"})
+    t.frame("p0", opened(1, turn=65, origin="p2", **change, **known))  # an answer that another adopted
+    t.frame("p0", next_turn)  # taken: the tail says again what the adopter has not heard
+    t.frame("asker", Cancel(ONE, 66, 0, "it is back"))  # no more its own
+    t.frame("p0", opened(1, turn=66, **change, **known))
+    t.peer_gone("asker")
+    t.frame("p0", states(7, 1, turn=65))
+    t.all_ran(4)
+    t.authors()
+    t.frame("p0", states(8, 1, turn=65))  # the answer has ended in the log: the session is the adopter's
+    t.all_ran(7)
+    t.frame("p0", opened(1, turn=70, **change, **known))
+    return t
+
+
+def adopted_unheard() -> Trace:
+    t = Trace("adopted by a peer that heard nothing of the session: it is computed anew")
+    t.authors(**{ONE.hex(): "other"})
+    change: dict[str, Any] = {"plan": 3, "route": ("p0", "p1")}
+    t.frame("p0", opened(1, **change))
+    t.frame("p0", states(0, 6))
+    t.all_ran(8)
+    t.frame("p0", opened(1, turn=1000, answer=1000, origin="other", **change))
+    t.frame("p0", states(0, 6, turn=1000))
+    t.all_ran(8)
+    return t
+
+
 def too_late() -> Trace:
     t = Trace("an OPEN that comes after CANCEL takes no seat; one that leaves refuses")
     t.frame("asker", Cancel(ONE, 2, 0, "failed"))
@@ -636,6 +686,7 @@ def random_op(rng: random.Random, trace: Trace, opened_: dict[bytes, Open]) -> N
 def traces() -> list[Trace]:
     made = [
         *(given_again(), fed(), shadowed(), log_only(), resumed(), promoted_tail(), conversation()),
+        *(adopted(), adopted_unheard()),
         *(two_places(), orphans(), missing(), too_late()),
     ]
     for number in range(TRACES):

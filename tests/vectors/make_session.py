@@ -20,6 +20,7 @@ from peer.session import (
     STALL_S,
     STUCK_S,
     Ask,
+    Heard,
     OriginSession,
     Phase,
     room_for,
@@ -79,6 +80,18 @@ class Trace:
     def begin(self, route: Route, ask: Ask) -> None:
         op = {"do": "begin", "now": self.now, "route": shown(route), "ask": shown(ask)}
         self.note(op, self.core.begin(self.now, route, ask))
+
+    def adopt(self, route: Route, ask: Ask, ids: tuple[int, ...], heard: Heard | int) -> None:
+        op = {
+            "do": "adopt",
+            "now": self.now,
+            "route": shown(route),
+            "ask": shown(ask),
+            "ids": list(ids),
+            "heard": shown(heard),
+        }
+        self.note(op, self.core.adopt(self.now, route, ask, ids, heard))
+        self.note({"do": "under_way", "is": shown(self.core.under_way)}, [])
 
     def token(self, sender: str, frame: Token) -> None:
         self.note(self._frame("token", sender, frame), self.core.token(self.now, sender, frame))
@@ -289,6 +302,32 @@ def talk() -> Trace:
     return t
 
 
+def adopted() -> list[Trace]:
+    """Answers that another peer asked for."""
+    t = Trace("an answer is adopted after two tokens of the second question: its stages keep what they hold")
+    shadowed = route_of("p0", "p1", shadows=((0, "p2"),))
+    t.adopt(shadowed, ask_of(9, sampling=2), (31, 32), Heard(2, 3, (4, 2, 3)))
+    t.refuses(1, Reason.UNKNOWN_SESSION)  # the log has come no further there
+    t.after(1.0)
+    t.tick()
+    t.reroute(shadowed)
+    t.says(33)
+    t.says(2, Finish.END_TOKEN)
+    t.begin(shadowed, ask_of((*t.core.tokens, 41)))
+    t.says(51)
+    t.release()
+    early = Trace("adopted before its first token")
+    early.adopt(route_of("p0", "p1"), ask_of(3), (), Heard(1, 1, (3,)))
+    early.says(11)
+    anew = Trace("adopted by a peer that heard nothing but the log")
+    anew.adopt(route_of("p0", "p1"), ask_of(3), (), 1000)
+    anew.says(11)
+    part = Trace("adopted by a peer that has tokens and does not know how the prompt was computed")
+    part.adopt(route_of("p0", "p1"), ask_of(3), (11, 12), 1000)
+    part.says(13)
+    return [t, early, anew, part]
+
+
 def losses() -> Trace:
     t = Trace("two losses during one recovery, a hint, and no route in time")
     t.begin(route_of("p0", "p1", shadows=((0, "p2"), (1, "p3"))), ask_of(3))
@@ -407,6 +446,7 @@ def traces() -> list[Trace]:
         stuck("the stage that has work is done without", 4, 3),
         stuck("the stage that does not get its input is done without", 3, 3),
         *reasons(),
+        *adopted(),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)

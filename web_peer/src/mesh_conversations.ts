@@ -102,6 +102,15 @@ export function branches(messages: Messages, parent: string): Message[] {
   return messagesOf(messages).filter((message) => message.parent === parent);
 }
 
+/** Who asks the answer that runs in `session`; null where none does. Of several, the first one counts. */
+export function askerOf(conversations: Conversations, session: string): string | null {
+  for (const { messages } of conversations.values()) {
+    const found = messagesOf(messages).find((each) => each.session === session && each.state === 'running');
+    if (found !== undefined) return found.author;
+  }
+  return null;
+}
+
 function withAdded({ chunks, count, textBytes }: Messages, message: Message): Messages {
   const isFull = count % CHUNK === 0;
   const last = new Map(isFull ? [] : chunks.at(-1)).set(message.id, message);

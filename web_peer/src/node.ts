@@ -20,6 +20,7 @@ import type { Base64 } from './keys';
 import { Redial, wanted } from './keeping';
 import { LeaderLine } from './leader_line';
 import { Prober } from './links';
+import { askerOf } from './mesh_conversations';
 import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from './mesh_state';
 import type { Pieces } from './pieces';
 import { StageCore } from './pipeline';
@@ -88,6 +89,7 @@ export class Node {
   constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
     this.me = hello.peer;
     this.core = new StageCore(hello.peer);
+    this.core.authorOf = (session) => askerOf(this.state.conversations, session);
     this.dialer = new Dialer(hello, engine, signal, this, newId);
     this.calls = new Calls(
       (peer, frame) => this.send(peer, frame),

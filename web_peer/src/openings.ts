@@ -63,6 +63,14 @@ export function unserved(
   return null;
 }
 
+/** Why an OPEN is not taken for a session that another peer asked. `author`: who asks it now, by the log. */
+export function notAdopted(author: string | null, frame: Open): Fault | null {
+  if (author === frame.origin) return null;
+  return author === null
+    ? { reason: 'bad_step', text: 'that session belongs to another asker' }
+    : { reason: 'unknown_session', text: 'that session is not known here as adopted yet' };
+}
+
 /** The token for `spec.position`, from the head's logits (vocabulary,). The runtime's worker calls it. */
 export function pick(spec: Pick, logits: Float32Array): number {
   const { history, generated } = spec;

@@ -30,6 +30,7 @@ import {
   type Fault,
   type Loaded,
   misplaced,
+  notAdopted,
   pickOf,
   type PlanStages,
   refusal,
@@ -57,6 +58,8 @@ export class StageCore {
   readonly me: string;
   logSessionBytes: number;
   logTotalBytes: number;
+  /** Who asks a session now, by the answers that run in the log; null where no answer that runs has it. */
+  authorOf: (session: SessionId) => string | null = () => null;
   keepOnly = false; // shadows keep their inputs, and compute when they are asked to serve
   tokensSampled = 0;
   stepsRun = 0;
@@ -176,7 +179,8 @@ export class StageCore {
     const effects: StageEffect[] = [];
     let seat = this.seats.get(seatKey(frame.session, frame.stage));
     if (seat !== undefined && seat.opening.origin !== frame.origin) {
-      return [refusedOpen(frame, 'bad_step', 'that session belongs to another asker')];
+      const foreign = notAdopted(this.authorOf(frame.session), frame);
+      if (foreign !== null) return [refusedOpen(frame, foreign.reason, foreign.text)];
     }
     if (seat !== undefined && frame.turn <= seat.opening.turn) return []; // an older turn that was overtaken
     if (seat !== undefined && !sameRun(seat.run, run)) {

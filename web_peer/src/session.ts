@@ -48,6 +48,7 @@ export const STUCK_S = 1; // no progress anywhere for this long, at least, befor
 const STUCK_GAPS = 10; // and for as many usual gaps
 const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
 const STARVED_GAPS = 4;
+const ADOPTED_TURNS = 64; // above the last turn that was heard of: an answer has no more routes than that
 
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
 
@@ -57,6 +58,13 @@ export interface Ask {
   readonly maxTokens: number;
   readonly sampling: Sampling;
   readonly endTokens: readonly number[];
+}
+
+/** Where an answer stands on its stages: what another peer needs to go on with what they hold. `spans`: of its prompt. */
+export interface Heard {
+  readonly answer: number;
+  readonly turn: number;
+  readonly spans: readonly number[];
 }
 
 /** How many tokens the answer may have. Raises ContextOverflow when the promise cannot be kept. */
@@ -178,6 +186,35 @@ export class OriginSession {
     return this.open(now, route, ask, this.start);
   }
 
+  /**
+   * Goes on with an answer that another peer asked for, from the tokens `ids` on. What was heard of the session lets its
+   * stages keep what they hold; without that, in a turn above all before, they compute it anew.
+   */
+  adopt(now: number, route: Route, ask: Ask, ids: readonly number[], heard: Heard | number): OriginEffect[] {
+    if (this.phase !== 'idle') {
+      throw new Error(`session is ${this.phase}; an answer is adopted in a session of its own`);
+    }
+    this.ask = ask;
+    this.generated = ids.length;
+    this.tokens = [...ask.prompt, ...ids];
+    if (typeof heard === 'number') {
+      this.spans = [ask.prompt.length];
+      this.answer = heard;
+      this.turn = heard - 1;
+    } else {
+      this.spans = heard.spans;
+      this.answer = heard.answer;
+      this.turn = heard.turn + ADOPTED_TURNS - 1;
+      this.start = this.tokens.length - 1;
+    }
+    return this.open(now, route, ask, this.start);
+  }
+
+  /** What others are to hear of the answer under way. */
+  get underWay(): Heard {
+    return { answer: this.answer, turn: this.turn, spans: this.spans };
+  }
+
   /** A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing. */
   token(now: number, sender: string, frame: Token): OriginEffect[] {
     if (!this.running()) return [];
@@ -217,9 +254,9 @@ export class OriginSession {
     const text = frame.message || reason.replaceAll('_', ' ');
     switch (reason) {
       case 'missing_position':
-      case 'unknown_session':
         return this.restart(now, frame.message);
       case 'unknown_plan':
+      case 'unknown_session':
         return this.restart(now, frame.message, { soon: true });
       case 'lost_neighbour': {
         const lost = this.route[frame.have] ?? sender;

@@ -96,6 +96,11 @@ function perform(core: StageCore, op: Op): StageEffect[] {
     case 'serve':
       core.serve(PLANS, LOADED);
       return [];
+    case 'authors': {
+      const sessions = new Map(Object.entries(op['sessions'] as Record<string, string>));
+      core.authorOf = (session) => sessions.get(session) ?? null;
+      return [];
+    }
     case 'tick':
       return core.tick(now);
     case 'keep_only':

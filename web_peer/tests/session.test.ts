@@ -7,7 +7,7 @@ import { ContextOverflow } from '../src/errors';
 import { type Feed, type Here, MAX_SPANS, type Open, type Refuse, type Token } from '../src/frames';
 import type { Route } from '../src/routes';
 import { samplingOf } from '../src/sampling';
-import { type Ask, OriginSession, roomFor } from '../src/session';
+import { type Ask, type Heard, OriginSession, roomFor } from '../src/session';
 import { deepCamel, frameOf, type Row, shown } from './traces';
 import { vectors } from './vectors';
 
@@ -53,6 +53,19 @@ function perform(core: OriginSession, op: Op): OriginEffect[] {
   switch (op.do) {
     case 'begin':
       return core.begin(now, routeOf(op['route'] as Row), askOf(op['ask'] as Row));
+    case 'adopt': {
+      const heard = op['heard'] as Heard | number;
+      return core.adopt(
+        now,
+        routeOf(op['route'] as Row),
+        askOf(op['ask'] as Row),
+        op['ids'] as number[],
+        heard,
+      );
+    }
+    case 'under_way':
+      expect(core.underWay).toEqual(op['is']);
+      return [];
     case 'token':
       return core.token(now, sender, frame as Token);
     case 'refused':
