@@ -51,6 +51,9 @@ MAX_MEMBER_NAME: Final = 64
 MAX_REASON: Final = 500
 MAX_PEER: Final = 128
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
+MAX_PROPOSALS: Final = (
+    1200  # of what people of one member say in COMMANDS_S, texts of running answers among it
+)
 COMMANDS_S: Final = 60.0
 MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
 REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
@@ -96,6 +99,7 @@ class Coordinating:
         self._last: asyncio.Future[Order] | None = None  # the latest proposal
         self._closed = False
         self._spent: dict[str, tuple[float, int]] = {}  # by peer: since when, how many reports
+        self._proposals: dict[str, tuple[float, int]] = {}  # as above
         self._missing: dict[str, float] = {}  # members without a connection: since when
         self._electorate = Electorate(patience)
         self._patience = patience
@@ -219,7 +223,7 @@ class Coordinating:
                 suspect = body.get("peer")
                 if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
                     raise BadCommand("suspect: expected a member's word on another one, its id as `peer`")
-                self._spend(peer)
+                _spend(self._spent, peer, MAX_COMMANDS)
                 self.hinted(suspect)
                 return {}
             case _:
@@ -241,6 +245,7 @@ class Coordinating:
     def gone(self, peer: str, reason: str) -> None:
         """The connection to a member ended."""
         self._spent.pop(peer, None)
+        self._proposals.pop(peer, None)
         self._missing.pop(peer, None)
         self._away.pop(peer, None)
         if self._suspicions is not None:
@@ -360,7 +365,7 @@ class Coordinating:
         """What a member says in its own name. Raises BadCommand."""
         if peer not in self.state.members:
             raise NotAdmitted("join first")
-        self._spend(peer)
+        _spend(self._proposals, peer, MAX_PROPOSALS)
         command = decode_command(_bytes(body.get("command")))
         why = may_say(self.state, peer, command)
         if not why:
@@ -376,7 +381,7 @@ class Coordinating:
         member = self.state.members.get(peer)
         if member is None:
             raise NotAdmitted("join first")
-        self._spend(peer)
+        _spend(self._spent, peer, MAX_COMMANDS)
         command: Command | None
         match method:
             case "measured" | "held":
@@ -393,16 +398,6 @@ class Coordinating:
                 command = None if member.status == "leaving" else MemberLeaving(peer)
         if command is not None:
             self.submit(command)
-
-    def _spend(self, peer: str) -> None:
-        """Every command goes to every member: nobody may send them in floods. Raises BadCommand."""
-        now = time.monotonic()
-        since, count = self._spent.get(peer, (now, 0))
-        if now - since > COMMANDS_S:
-            since, count = now, 0
-        if count >= MAX_COMMANDS:
-            raise BadCommand(f"expected at most {MAX_COMMANDS} reports in {COMMANDS_S:.0f} s; slow down")
-        self._spent[peer] = (since, count + 1)
 
     def _publish(self, commands: list[Command]) -> None:
         for command in commands:
@@ -436,6 +431,17 @@ class Coordinating:
         self._publish(self._core.planned(wanted, result))
         self._planning = None
         self._plan_if_wanted()
+
+
+def _spend(spent: dict[str, tuple[float, int]], peer: str, most: int) -> None:
+    """Every command goes to every member: nobody may send them in floods. Raises BadCommand."""
+    now = time.monotonic()
+    since, count = spent.get(peer, (now, 0))
+    if now - since > COMMANDS_S:
+        since, count = now, 0
+    if count >= most:
+        raise BadCommand(f"expected at most {most} reports in {COMMANDS_S:.0f} s; slow down")
+    spent[peer] = (since, count + 1)
 
 
 def _bytes(text: object) -> bytes:
