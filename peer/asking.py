@@ -14,8 +14,8 @@ from typing import Final
 
 from peer.askings import Outcome
 from peer.chat_template import Message
-from peer.effects import Broken, Emit, Ended
-from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, NoPlan
+from peer.effects import Broken, Emit, Ended, Reason
+from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MeshFull, NoPlan
 from peer.names import named
 from peer.node import Node
 from peer.routes import Route
@@ -153,8 +153,8 @@ class Conversation:
                         yield Delta(tail, -1)
                     yield finished("stop" if stopped else why)
                     return
-                case Broken(text, _):
-                    raise AnswerFailed(text)
+                case Broken(text, reason):
+                    raise MeshFull(text) if reason is Reason.NO_SLOT else AnswerFailed(text)
 
     async def _route(self, wait_s: float) -> Route:
         node = self._node

@@ -8,7 +8,7 @@ those of Hugging Face transformers: raise_exception, strftime_now, tojson, loop 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, NoReturn
@@ -17,6 +17,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.ext import loopcontrols as LoopControls  # noqa: N812
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.runtime import Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -67,25 +68,45 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
             self._template = self._environment.from_string(source)
+            names = find_undeclared_variables(self._environment.parse(source))
+            self._knows_tools = "tools" in names
         except (TemplateError, RecursionError) as problem:
             raise ChatTemplateError(
                 f"the model's chat template does not compile: {_line(problem)}"
             ) from problem
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the template says anything about tools."""
+        return self._knows_tools
 
     def render(self, messages: Sequence[Message], *, today: date | None = None, answer: bool = True) -> str:
         """The prompt for `messages`; with `answer` it ends where the assistant's next words begin.
 
         `today` is what strftime_now formats; without it the template sees no strftime_now.
         """
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        return self.render_turns(turns, today=today, answer=answer)
+
+    def render_turns(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        today: date | None = None,
+        answer: bool = True,
+    ) -> str:
+        """The same for turns as templates read them: with `role` and `content`, and whatever else belongs to tools."""
         names: dict[str, Any] = dict(self._tokens)
+        if tools is not None:
+            names["tools"] = list(tools)
         if today is not None:
             names["strftime_now"] = lambda pattern: today.strftime(str(pattern)[:100])
-        turns = [{"role": message.role, "content": message.content} for message in messages]
         self._environment.turns_left = self._turns
         pieces: list[str] = []
         length = 0
         try:
-            for piece in self._template.generate(messages=turns, add_generation_prompt=answer, **names):
+            for piece in self._template.generate(messages=list(turns), add_generation_prompt=answer, **names):
                 length += len(piece)
                 _bounded(length)
                 pieces.append(piece)

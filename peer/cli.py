@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peer import VERSION
+from peer.commands.api_options import api_arguments, beside_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
 from peer.commands.validate_options import validate_arguments
@@ -155,6 +156,10 @@ def run(args: argparse.Namespace) -> int:
 
             return asyncio.run(generate(args))
         case "plan":
+        case "api":
+            from peer.commands.api import api
+
+            return asyncio.run(api(args))
             from peer.commands.watching import run_plan
 
             return asyncio.run(run_plan(args))
@@ -217,6 +222,7 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     _state(serve)
+    beside_arguments(serve)
     _peer(serve)
     _injected(serve)
     meeting = command("signaling", "only a place to meet: for meshes whose peers come and go")
@@ -248,6 +254,7 @@ def parser() -> argparse.ArgumentParser:
     join.add_argument("--quiet", action="store_true", help="print errors only")
     _injected(join)
     tabs = command("tabs", "lend tabs of this machine's browsers to a mesh")
+    beside_arguments(join)
     _link(tabs)
     tabs.add_argument(
         "--browsers",
@@ -281,6 +288,11 @@ def parser() -> argparse.ArgumentParser:
         _state(asking)
     plan = command("plan", "explain a plan")
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
+    opened = command("api", "let programs ask a mesh, over HTTP as OpenAI's API")
+    _link(opened)
+    api_arguments(opened)
+    _way(opened)
+    _state(opened)
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
     plan.set_defaults(called={})

@@ -19,6 +19,7 @@ PeerError
 │   ├── NoPlan               the peers that are here cannot serve the model
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
+│   │   └── MeshFull         ... because all sessions that the mesh promised are in use
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
 │   ├── LogInUse             another process writes the same log
@@ -36,6 +37,7 @@ PeerError
 │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
 ├── TextError                words that cannot become tokens, or tokens words
 │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
+├── ApiError                 what the gateway answers a program in place of words, with its HTTP status
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
     ├── BindFailed           an address to bind to that this machine does not have
@@ -126,6 +128,10 @@ class AnswerFailed(MeshError):
     """An answer broke off; the message says why and what to do."""
 
 
+class MeshFull(AnswerFailed):
+    """All sessions that the mesh promised are in use."""
+
+
 class CannotServe(MeshError):
     """This peer cannot load or run what the plan gave it."""
 
@@ -192,6 +198,27 @@ class TextError(PeerError):
 
 class ChatTemplateError(TextError):
     """The model's chat template cannot be used, or refuses these messages."""
+
+
+class ApiError(PeerError):
+    """What a program that asked over HTTP gets: `status`, and the fields of OpenAI's error object."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
 
 
 class TransportError(PeerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ class Text:
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.end_tokens = source.end_tokens
         self._bos = source.bos_token if source.add_bos else None
+        self._source = source.chat_template
         self._template: ChatTemplate | None = None
         if source.chat_template is not None:
             bos = self._name(source.bos_token)
@@ -60,6 +61,28 @@ class Text:
             turns = [f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n" for message in messages]
             return "".join(turns) + "<|im_start|>assistant\n"
         return plain_chat(messages)
+
+    def encode_turns(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        today: date | None = None,
+    ) -> list[int]:
+        """As encode_chat, for turns as chat templates read them, and with tools where the template knows them."""
+        if self._template is None:
+            return self.encode_chat([Message(turn["role"], turn["content"]) for turn in turns], today)
+        return self._with_bos(self._ids(self._template.render_turns(turns, tools, today=today)))
+
+    @property
+    def tool_template(self) -> str | None:
+        """The source of a chat template that knows tools; None where there is none, or it knows none."""
+        return self._source if self._template is not None and self._template.knows_tools else None
+
+    def token_text(self, token: int) -> tuple[str, bytes]:
+        """One token by itself: as text, with U+FFFD for half a character, and as bytes. Special ones by their name."""
+        found = self._pieces.bytes_of(token)
+        utf8 = self._name(token).encode() if found is None else found
+        return utf8.decode(errors="replace"), utf8
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`; special tokens are left out. Equals what a stream of them shows."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import segno
 
+from peer.commands.api_beside import beside
 from peer.commands.models import find_or_import
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.errors import CannotServe, StateUnusable
@@ -188,6 +189,7 @@ async def signaling(args: argparse.Namespace) -> int:
             await ctrl.asked.wait()
     return 0
 
+        await stack.enter_async_context(beside(args, mesh, say))
 
 def run_recover(args: argparse.Namespace) -> int:
     """Begins the next epoch of a mesh from what a peer of this machine kept. Raises StateUnusable."""
@@ -245,6 +247,7 @@ def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int
 def show_link(mesh: Mesh, *, qr: bool) -> None:
     """Prints the invite link on standard output, and as a QR code for phones where there is a terminal."""
     assert mesh.link is not None
+        await stack.enter_async_context(beside(args, mesh, tell))
     url = mesh.link.url()
     if qr and err.is_terminal:
         segno.make(url, micro=False).terminal(out=sys.stderr, compact=True)

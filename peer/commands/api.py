@@ -1,0 +1,28 @@
+"""`shoal api`: a member that asks for other programs, over HTTP in the form of OpenAI's API."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AsyncExitStack
+
+from peer.commands.api_beside import keys_of, opened
+from peer.commands.asking import asker
+from peer.commands.members import ending, follow_coordinator
+from peer.commands.terminal import either, interrupts, out, say
+from peer.gateway import GatewayOptions
+
+
+async def api(args: argparse.Namespace) -> int:
+    """Serves a mesh over HTTP until Ctrl-C."""
+    keys = (*args.key, *keys_of(args.key_file))
+    options = GatewayOptions(args.host, args.port, keys, frozenset(args.allow_origin))
+    with interrupts() as ctrl:
+        async with AsyncExitStack() as stack:
+            mesh = await stack.enter_async_context(asker(args, ctrl))
+            url = await stack.enter_async_context(opened(mesh, options))
+            model = mesh.node.state.model
+            say(f"programs may ask {model.name if model else 'the mesh'} here; Ctrl-C ends it")
+            out.print(url, markup=False)
+            follow_coordinator(mesh, say)
+            await either(ctrl.asked, mesh.ended)
+            return ending(mesh, ctrl.asked, say)

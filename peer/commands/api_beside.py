@@ -1,0 +1,46 @@
+"""The gateway as a part of a command: beside a member that computes, or alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from peer.errors import BadCommand, CannotServe
+from peer.gateway import GatewayOptions, gateway
+from peer.mesh import Mesh
+
+
+@asynccontextmanager
+async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """The gateway of a member that was started with --api; nothing without that."""
+    if args.api is None:
+        yield
+        return
+    options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))
+    async with opened(mesh, options) as url:
+        tell(f"programs may ask at {url}")
+        yield
+
+
+@asynccontextmanager
+async def opened(mesh: Mesh, options: GatewayOptions) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        try:
+            url = await stack.enter_async_context(gateway(mesh, options))
+        except OSError as error:
+            raise CannotServe(
+                f"cannot listen on {options.host} port {options.port} ({error.strerror}): give another with --port"
+            ) from error
+        yield url
+
+
+def keys_of(file: Path | None) -> tuple[str, ...]:
+    """Raises BadCommand for a file without keys."""
+    if file is None:
+        return ()
+    keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not keys:
+        raise BadCommand(f"expected keys in {file}, one a line, got none")
+    return keys

@@ -1,0 +1,480 @@
+"""The gateway: a mesh as an HTTP server in the form of OpenAI's API (docs/api.md).
+
+Edge. What requests mean is decided in peer.gateway_requests, what answers look like in peer.gateway_shapes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+
+from aiohttp import web
+
+from peer import gateway_shapes as shapes
+from peer.asking import Settings
+from peer.errors import (
+    ApiError,
+    BadCommand,
+    BadSampling,
+    ChatTemplateError,
+    ContextOverflow,
+    NoPlan,
+    PeerError,
+    TextError,
+)
+from peer.gateway_answers import Answers, Begun, Called, Calling, Done, Said, Task
+from peer.gateway_queue import RETRY_AFTER_S, Line
+from peer.gateway_requests import (
+    ChatRequest,
+    CompletionRequest,
+    Wanted,
+    chat_request,
+    completion_request,
+)
+from peer.gateway_shapes import Choice, Heading, Shape, Usage
+from peer.mesh import Mesh
+from peer.mesh_commands import ModelChosen
+from peer.sampling import MAX_SEED
+from peer.session import room_for
+
+MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
+MAX_WAITING: Final = 512
+PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
+CLOSE_WITHIN_S: Final = 2.0
+LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """Where to listen, and who may ask. Without keys: only this machine."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[str, ...] = ()
+    origins: frozenset[str] = frozenset()  # pages whose scripts may ask; none unless told
+    max_waiting: int = MAX_WAITING
+
+
+@asynccontextmanager
+async def gateway(mesh: Mesh, options: GatewayOptions) -> AsyncIterator[str]:
+    """Serves `mesh` over HTTP; gives the base URL. Raises BadCommand for an open door, OSError for a port in use."""
+    if not options.keys and not _is_loopback(options.host):
+        raise BadCommand(
+            f"whoever reaches {options.host} could use this mesh: give --key, or listen on 127.0.0.1 only"
+        )
+    serving = Gateway(mesh, options)
+    runner = web.AppRunner(
+        serving.app(), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_WITHIN_S
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port)
+        await site.start()
+        port = runner.addresses[0][1]
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        yield f"http://{host}:{port}/v1"
+    finally:
+        serving.close()
+        await runner.cleanup()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Gateway:
+    """The routes, over one membership of a mesh."""
+
+    def __init__(self, mesh: Mesh, options: GatewayOptions) -> None:
+        self._mesh = mesh
+        self._options = options
+        self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
+        self._created = int(time.time())
+        self._line = Line(lambda: self._model().sessions, options.max_waiting)
+        self._answers = Answers(mesh, self._line)
+        self._encoding = asyncio.Lock()  # a chat template renders for one at a time
+        mesh.node.on_state.append(self._line.look)
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
+        app.router.add_get("/v1/models", self._list_models)
+        app.router.add_get("/v1/models/{model:.+}", self._one_model)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_get("/healthz", self._health)
+        return app
+
+    def close(self) -> None:
+        self._mesh.node.on_state.remove(self._line.look)
+
+    # --- who may ask, and how refusals look
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._admit(request)
+            response = await handler(request)
+        except ApiError as problem:
+            response = _refused(problem)
+        except web.HTTPException as problem:
+            if problem.status < 400:
+                raise
+            response = _refused(_http_problem(problem))
+        except PeerError as problem:
+            response = _refused(_problem(problem))
+        except Exception:  # a defect: the program hears that, this machine's log why
+            log.exception("a request failed")
+            response = _refused(ApiError("a defect of the gateway; its log says more", 500, "server_error"))
+        origin = request.headers.get("Origin")
+        if origin in self._options.origins and not response.prepared:
+            response.headers.update(_allowing(origin))
+        return response
+
+    def _admit(self, request: web.Request) -> None:
+        """Raises ApiError unless this request may be answered."""
+        origin = request.headers.get("Origin")
+        if origin is not None and origin not in self._options.origins:
+            raise ApiError("pages of other origins may not ask here; --allow-origin lets one", 403)
+        if request.method == "OPTIONS" and origin is not None:
+            raise web.HTTPNoContent(headers=_allowing(origin))
+        if request.path == "/healthz":
+            return
+        if not self._keys:
+            host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
+            if host.removesuffix(f":{self._options.port}") not in LOOPBACK_NAMES and not _is_loopback(host):
+                raise ApiError("without keys this gateway answers to loopback names only", 403)
+            return
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
+        if scheme.lower() != "bearer" or not any(found):
+            what = (
+                "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
+            )
+            raise ApiError(what, 401, code="invalid_api_key")
+
+    # --- models
+
+    def _model(self) -> ModelChosen:
+        model = self._mesh.node.state.model
+        assert model is not None  # a member knows it
+        return model
+
+    def _shown_model(self) -> Shape:
+        model = self._model()
+        return shapes.model(model.name, self._created, model.context, model.model)
+
+    def _check_model(self, name: str) -> None:
+        model = self._model()
+        if name not in (model.name, model.model):
+            raise ApiError(
+                f"The model {name[:100]!r} does not exist here; this mesh serves {model.name!r}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
+
+    async def _list_models(self, _: web.Request) -> web.Response:
+        return web.json_response(shapes.models([self._shown_model()]))
+
+    async def _one_model(self, request: web.Request) -> web.Response:
+        self._check_model(request.match_info["model"])
+        return web.json_response(self._shown_model())
+
+    async def _health(self, _: web.Request) -> web.Response:
+        serves = self._mesh.node.state.serving() is not None
+        return web.json_response({"ok": serves}, status=200 if serves else 503)
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        self._check_model(str(body.get("model", "")) if isinstance(body, dict) else "")
+        raise ApiError(
+            f"{self._model().name!r} answers in words: no embedding model is loaded in this mesh",
+            400,
+            param="model",
+            code="model_not_supported",
+        )
+
+    # --- answers
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        asked = chat_request(await _body(request))
+        self._check_model(asked.wanted.model)
+        prompt = await self._chat_prompt(asked)
+        calling = self._calling(asked)
+        tasks = self._tasks(asked.wanted, [prompt], calling)
+        heading = self._heading("chatcmpl", asked.wanted)
+        if asked.wanted.stream:
+            return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
+        choices, used, waited = await self._whole(tasks)
+        return web.json_response(shapes.chat(heading, choices, used), headers=waited)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        asked = completion_request(await _body(request))
+        self._check_model(asked.wanted.model)
+        prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
+        tasks = self._tasks(asked.wanted, prompts, None)
+        heading = self._heading("cmpl", asked.wanted)
+        before = self._echoed(asked, prompts)
+        if asked.wanted.stream:
+            return await self._stream(request, tasks, _CompletionStream(heading, asked.wanted, before))
+        choices, used, waited = await self._whole(tasks)
+        for choice in choices:
+            choice.text = before[choice.index] + choice.text
+        return web.json_response(shapes.completion(heading, choices, used), headers=waited)
+
+    def _echoed(self, asked: CompletionRequest, prompts: Sequence[tuple[int, ...]]) -> list[str]:
+        if asked.echo and asked.wanted.alternatives is not None:
+            raise ApiError(
+                "echo with logprobs is not supported: a prompt's tokens have none here", param="echo"
+            )
+        shown = [
+            (prompt if isinstance(prompt, str) else self._mesh.text.decode(ids)) if asked.echo else ""
+            for prompt, ids in zip(asked.prompts, prompts, strict=True)
+        ]
+        return [text for text in shown for _ in range(asked.wanted.choices)]
+
+    async def _chat_prompt(self, asked: ChatRequest) -> tuple[int, ...]:
+        text = self._mesh.text
+        async with self._encoding:
+            return tuple(await asyncio.to_thread(text.encode_turns, asked.turns, None))
+
+    async def _plain_prompt(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        text = self._mesh.text
+        if isinstance(prompt, str):
+            return tuple(await asyncio.to_thread(text.encode, prompt))
+        if any(token >= text.vocab_size for token in prompt):
+            raise ApiError(f"token ids are from 0 to {text.vocab_size - 1}", param="prompt")
+        return prompt
+
+    def _calling(self, asked: ChatRequest) -> Calling | None:
+        if asked.tools:
+            raise ApiError("tools are not supported yet", param="tools")
+        return None
+
+    def _tasks(
+        self, wanted: Wanted, prompts: Sequence[tuple[int, ...]], calling: Calling | None
+    ) -> list[Task]:
+        """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
+        model = self._model()
+        tasks: list[Task] = []
+        for prompt in prompts:
+            room_for(len(prompt), wanted.max_tokens, model.context)
+            for number in range(wanted.choices):
+                seed = wanted.seed + number if wanted.seed is not None else int.from_bytes(os.urandom(6))
+                settings = Settings(
+                    wanted.sampling(seed % (MAX_SEED + 1)), wanted.max_tokens, wanted.stop, PLAN_WAIT_S
+                )
+                tasks.append(Task(len(tasks), prompt, settings, calling))
+        self._line.check(len(tasks))
+        return tasks
+
+    def _heading(self, prefix: str, wanted: Wanted) -> Heading:
+        model = self._model()
+        return Heading(
+            f"{prefix}-{os.urandom(12).hex()}",
+            int(time.time()),
+            model.name,
+            f"shoal_{model.model[:12]}",
+            wanted.alternatives is not None,
+        )
+
+    async def _whole(self, tasks: Sequence[Task]) -> tuple[list[Choice], Usage, dict[str, str]]:
+        since = time.monotonic()
+        ahead = self._line.waiting
+        waited_s = 0.0
+        choices = [Choice(task.index) for task in tasks]
+        used = Usage(0, 0, 0)
+        async with aclosing(self._answers.together(tasks)) as events:
+            async for event in events:
+                choice = choices[event.index]
+                match event:
+                    case Begun():
+                        waited_s = time.monotonic() - since
+                    case Said():
+                        choice.text += event.text
+                        choice.likely += event.likely
+                    case Called():
+                        choice.calls = event.calls
+                        choice.call_ids = _call_ids(len(event.calls))
+                    case Done():
+                        choice.why = event.why
+                        used += _usage(event)
+        return choices, used, _waited(ahead, waited_s)
+
+    async def _stream(
+        self, request: web.Request, tasks: Sequence[Task], form: _ChatStream | _CompletionStream
+    ) -> web.StreamResponse:
+        """Server-sent events. Refusals before the first word are answers of their own; later ones end the stream."""
+        since = time.monotonic()
+        ahead = self._line.waiting
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        )
+        used = Usage(0, 0, 0)
+
+        async def send(part: Shape) -> None:
+            await response.write(b"data: " + json.dumps(part, ensure_ascii=False).encode() + b"\n\n")
+
+        async with aclosing(self._answers.together(tasks)) as events:
+            try:
+                async for event in events:
+                    if not response.prepared and not isinstance(event, Begun):
+                        response.headers.update(_waited(ahead, time.monotonic() - since))
+                        origin = request.headers.get("Origin")
+                        if origin is not None:
+                            response.headers.update(_allowing(origin))
+                        await response.prepare(request)
+                        for part in form.begin(len(tasks)):
+                            await send(part)
+                    for part in form.parts(event):
+                        await send(part)
+                    if isinstance(event, Done):
+                        used += _usage(event)
+            except ConnectionResetError:
+                raise
+            except PeerError as problem:
+                if not response.prepared:
+                    raise
+                await send(shapes.error(problem if isinstance(problem, ApiError) else _problem(problem)))
+                return response
+        if form.wanted.usage_at_end:
+            await send(form.used(used))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class _ChatStream:
+    heading: Heading
+    wanted: Wanted
+
+    def begin(self, choices: int) -> list[Shape]:
+        return [shapes.chat_begins(self.heading, index) for index in range(choices)]
+
+    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
+        match event:
+            case Begun():
+                return []
+            case Said():
+                return [shapes.chat_says(self.heading, event.index, event.text, event.likely)]
+            case Called():
+                ids = _call_ids(len(event.calls))
+                return [shapes.chat_calls(self.heading, event.index, event.calls, ids)]
+            case Done():
+                return [shapes.chat_ends(self.heading, event.index, event.why)]
+
+    def used(self, used: Usage) -> Shape:
+        return shapes.chat_used(self.heading, used)
+
+
+@dataclass(frozen=True, slots=True)
+class _CompletionStream:
+    heading: Heading
+    wanted: Wanted
+    before: Sequence[str]
+
+    def begin(self, choices: int) -> list[Shape]:
+        return [
+            shapes.completion_says(self.heading, index, self.before[index], ())
+            for index in range(choices)
+            if self.before[index]
+        ]
+
+    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
+        match event:
+            case Begun() | Called():
+                return []
+            case Said():
+                return [shapes.completion_says(self.heading, event.index, event.text, event.likely)]
+            case Done():
+                return [shapes.completion_says(self.heading, event.index, "", (), event.why)]
+
+    def used(self, used: Usage) -> Shape:
+        return shapes.completion_used(self.heading, used)
+
+
+async def _body(request: web.Request) -> Any:
+    if request.content_type != "application/json":
+        raise ApiError("expected Content-Type: application/json", 415)
+    try:
+        return await request.json()
+    except (ValueError, RecursionError):
+        raise ApiError("the request's body is not JSON") from None
+
+
+def _usage(event: Done) -> Usage:
+    finished = event.finished
+    return Usage(finished.prompt_tokens, finished.cached_tokens, finished.tokens)
+
+
+def _call_ids(count: int) -> tuple[str, ...]:
+    return tuple(f"call_{os.urandom(12).hex()}" for _ in range(count))
+
+
+def _waited(ahead: int, seconds: float) -> dict[str, str]:
+    return {"X-Shoal-Ahead": str(ahead), "X-Shoal-Waited-Ms": str(round(seconds * 1000))}
+
+
+def _allowing(origin: str) -> dict[str, str]:
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Headers": "Authorization, Content-Type",
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Vary": "Origin",
+    }
+
+
+def _refused(problem: ApiError) -> web.Response:
+    headers = {"Retry-After": str(problem.retry_after_s)} if problem.retry_after_s is not None else {}
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return web.json_response(shapes.error(problem), status=problem.status, headers=headers)
+
+
+def _http_problem(problem: web.HTTPException) -> ApiError:
+    if isinstance(problem, web.HTTPRequestEntityTooLarge):
+        text = f"a request has up to {MAX_BODY_BYTES} bytes here"
+        return ApiError(text, 413, code="request_too_large")
+    if isinstance(problem, web.HTTPNotFound):
+        return ApiError("there is no such route; docs/api.md lists them", 404, code="unknown_url")
+    return ApiError(problem.reason, problem.status)
+
+
+def _problem(problem: PeerError) -> ApiError:
+    """What a program hears of an error of the mesh."""
+    match problem:
+        case ApiError():
+            return problem
+        case ContextOverflow():
+            return ApiError(str(problem), param="messages", code="context_length_exceeded")
+        case BadSampling() | ChatTemplateError() | TextError():
+            return ApiError(str(problem))
+        case NoPlan():
+            return ApiError(
+                str(problem), 503, "server_error", code="mesh_not_ready", retry_after_s=RETRY_AFTER_S
+            )
+        case _:
+            return ApiError(
+                str(problem), 503, "server_error", code="answer_failed", retry_after_s=RETRY_AFTER_S
+            )
