@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from peer.errors import BadCommand
+from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import (
     AWAY,
     Command,
@@ -133,9 +134,12 @@ class Coordinator:
         awaited = self._worth_waiting(command)
         self._apply(command)
         self._awaited |= awaited
-        if isinstance(command, MemberMeasured | MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
+        if isinstance(
+            command,
+            MemberMeasured | MemberDraining | MemberPaused | MemberLeaving | MemberLeft | CheckFailed,
+        ):
             self._needed = False
-        if isinstance(command, MemberDraining | MemberPaused | MemberLeaving | MemberLeft):
+        if isinstance(command, MemberDraining | MemberPaused | MemberLeaving | MemberLeft | CheckFailed):
             log += self._quick()
         return log + self._follow_ups()
 

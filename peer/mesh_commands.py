@@ -25,6 +25,7 @@ from peer.json_codec import (
     uint,
 )
 from peer.mesh_conversations import CONVERSATION_COMMANDS, ConversationCommand
+from peer.mesh_fairness import FAIRNESS_COMMANDS, FairnessCommand
 from peer.mesh_ledger import LEDGER_COMMANDS, LedgerCommand
 from peer.mesh_people import PEOPLE_COMMANDS, PeopleCommand
 from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
@@ -228,7 +229,15 @@ MeshCommand = (
     | MemberLeft
     | ProtectionChosen
 )
-Command = MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | UpkeepCommand | UnknownCommand
+Command = (
+    MeshCommand
+    | ConversationCommand
+    | PeopleCommand
+    | LedgerCommand
+    | FairnessCommand
+    | UpkeepCommand
+    | UnknownCommand
+)
 
 
 # --- wire -------------------------------------------------------------------------------------------------
@@ -332,6 +341,7 @@ _CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     **PEOPLE_COMMANDS,
     **CONVERSATION_COMMANDS,
     **LEDGER_COMMANDS,
+    **FAIRNESS_COMMANDS,
     **UPKEEP_COMMANDS,
 }
 COMMANDS: Final[tuple[type[Any], ...]] = tuple(_CODECS)

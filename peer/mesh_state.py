@@ -58,7 +58,16 @@ from peer.mesh_conversations import (
     conversations_codec,
     converse,
 )
-from peer.mesh_ledger import Ledger, WorkRecorded, account, ledger_codec
+from peer.mesh_fairness import (
+    CheckFailed,
+    Fairness,
+    FairnessChosen,
+    PeerPardoned,
+    account_fairly,
+    fairness_codec,
+    settle,
+)
+from peer.mesh_ledger import Ledger, WorkRecorded, ledger_codec
 from peer.mesh_people import (
     InviteRecorded,
     InviteRevoked,
@@ -132,6 +141,7 @@ __all__ = [
 
 AWAY: Final[frozenset[MemberStatus]] = frozenset({"paused", "leaving"})  # no session may use such a member
 MICRO = 1_000_000
+CONVICTED: Final = "two peers found that its results are wrong"
 _HOLDINGS: Mapping[str, Holding] = {
     "wasm": "wide",
     "webgpu": "packed",
@@ -161,6 +171,7 @@ class MeshState:
     cuts: tuple[int, ...] | None = None  # borders of stages fixed by hand; None: the planner decides
     incarnations: Mapping[str, int] = field(default_factory=dict)  # the highest, also of peers that left
     skipped: Skipped = field(default_factory=Skipped)
+    fairness: Fairness = field(default_factory=Fairness)
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -245,8 +256,11 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
                 else replace(state, conversations=conversations)
             )
         case WorkRecorded():
-            ledger = account(state.ledger, command)
-            return ledger if isinstance(ledger, str) else replace(state, ledger=ledger)
+            counted = account_fairly(state.ledger, state.fairness, command)
+            return counted if isinstance(counted, str) else _settled(state, *counted)
+        case FairnessChosen() | CheckFailed() | PeerPardoned():
+            settled = settle(state.ledger, state.fairness, command)
+            return settled if isinstance(settled, str) else _settled(state, *settled)
         case StandbyReady():
             return _ready(state, command)
         case TransactionBegun():
@@ -294,6 +308,21 @@ def _with_member(state: MeshState, peer: str, **changes: Any) -> MeshState | str
     return replace(state, members={**state.members, peer: replace(member, **changes)})
 
 
+def _settled(state: MeshState, ledger: Ledger, fairness: Fairness) -> MeshState:
+    """A convicted peer is paused, so that no plan and no session uses it; one that is pardoned lends again."""
+    before, now = state.fairness.quarantined, fairness.quarantined
+    members = dict(state.members)
+    for peer in before.keys() ^ now.keys():
+        member = members.get(peer)
+        if member is None or not member.compute or member.status == "leaving":
+            continue
+        if peer in now:
+            members[peer] = replace(member, status="paused", reason=CONVICTED)
+        elif member.reason == CONVICTED:
+            members[peer] = replace(member, status="measured" if member.profile else "joining", reason="")
+    return replace(state, ledger=ledger, fairness=fairness, members=members)
+
+
 def _lends_less(
     state: MeshState,
     command: MemberDraining | MemberPaused,
@@ -314,7 +343,10 @@ def _measured(state: MeshState, command: MemberMeasured) -> MeshState | str:
     fresh.update({(link.src, link.dst): link for link in command.links if link.src != link.dst})
     links = tuple(fresh[key] for key in sorted(fresh))
     status: MemberStatus = "leaving" if member.status == "leaving" else "measured"
-    measured = replace(member, profile=command.profile, status=status, reason="")
+    if command.peer in state.fairness.quarantined and status == "measured":
+        measured = replace(member, profile=command.profile, status="paused", reason=CONVICTED)
+    else:
+        measured = replace(member, profile=command.profile, status=status, reason="")
     return replace(state, members={**state.members, command.peer: measured}, links=links)
 
 
@@ -419,7 +451,9 @@ _state: Final = record(
         "cuts": cuts,
         "incarnations": table(uint),
         "skipped": skipped_codec,
+        "fairness": fairness_codec,
     },
+    since={"fairness": Fairness()},
 )
 
 

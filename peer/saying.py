@@ -16,6 +16,7 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
+from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import Command, MeshState, ProtectionChosen
 from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
@@ -38,6 +39,8 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
     match command:
         case StandbyReady() | TransactionBegun():
             return "" if command.peer == peer else "expected what this peer itself does"
+        case CheckFailed():
+            return "" if command.by == peer else "expected what this peer itself found"
         case TransactionEnded():
             begun = {each.id: each.peer for each in state.transactions}
             return "" if begun.get(command.id) == peer else "expected the end of an operation of this peer"
@@ -45,7 +48,14 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
             member = state.members.get(peer)
             return "" if member is not None and member.headless else "expected a peer that is there to stay"
         case (
-            CutsFixed() | ProtectionChosen() | RoleGiven() | RoleTaken() | InviteRecorded() | InviteRevoked()
+            CutsFixed()
+            | ProtectionChosen()
+            | RoleGiven()
+            | RoleTaken()
+            | InviteRecorded()
+            | InviteRevoked()
+            | FairnessChosen()
+            | PeerPardoned()
         ):
             owns = state.people.roles.get(peer) == "owner"
             return "" if owns else "expected an owner of this mesh, such as its founder"

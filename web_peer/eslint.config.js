@@ -32,6 +32,7 @@ const PURE = [
   'mesh_ledger',
   'mesh_people',
   'mesh_state',
+  'mesh_fairness',
   'mesh_upkeep',
   'meter',
   'onnx',

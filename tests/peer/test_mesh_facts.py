@@ -30,6 +30,7 @@ from peer.mesh_conversations import (
     branches,
     thread,
 )
+from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_ledger import Ledger, Work, WorkRecorded, tally
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import (
@@ -75,6 +76,9 @@ EXAMPLES: tuple[Command, ...] = (
     InviteRecorded(KEY, "viewer", 0, 3, "a", 4, "{}"),
     InviteRevoked(KEY, "a", 5, ""),
     WorkRecorded((WORK,)),
+    FairnessChosen("fair", 5),
+    CheckFailed("0" * 32, 7, (0, 3), "pa", "pb", 9),
+    PeerPardoned("pa"),
     StandbyReady("a", 1, ((0, 3),)),
     TransactionBegun("t", "a", "migrate", (0, 3), "", "b", 6),
     TransactionEnded("t", "rolled-back", "b left"),

@@ -22,18 +22,22 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
+from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_ledger import Work, WorkRecorded
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import (
     Command,
     MemberJoined,
+    MemberLeaving,
     MemberLeft,
+    MemberMeasured,
     MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
     PlanRecord,
     PlanStage,
+    Profile,
     apply_entry,
     decode_command,
     decode_state,
@@ -163,6 +167,55 @@ WORK: tuple[Command, ...] = (
     WorkRecorded((work(1, 0, 1, milli=2**53 - 1),)),
     WorkRecorded((work(2, 0, 1, milli=2**53 - 100),)),
     WorkRecorded((work(2, 0, 1, peer="pb"), work(3, 0, 1, started=0))),
+)
+
+PROFILE = Profile(1, 0, {"ffn": 5}, {"ffn": 5}, {"ffn": 5}, 1, "cpu", 2)
+
+
+def wrong(peer: str, by: str, position: int = 9, units: tuple[int, int] = (0, 3)) -> CheckFailed:
+    return CheckFailed(S[0], position, units, peer, by, 70)
+
+
+FAIR: tuple[Command, ...] = (
+    FairnessChosen("open", 2_000_000),
+    FairnessChosen("fair", 5),
+    MemberJoined("pa", "tab", True),
+    MemberJoined("9", "box", True),
+    MemberJoined("10", "guest", False),
+    MemberMeasured("pa", PROFILE, ()),
+    WorkRecorded((work(0, 0, 32), work(1, 0, 32), work(0, 0, 32, (3, 6), "9"))),
+    wrong("pa", "pa"),
+    wrong("pa", "9"),
+    wrong("pa", "9"),
+    wrong("pa", "10", 8),
+    wrong("pa", "10", 9, (0, 4)),
+    wrong("9", "pa"),
+    wrong("pa", "10"),
+    wrong("pa", "pb"),
+    wrong("9", "pa", 10),
+    WorkRecorded((work(2, 0, 32), work(0, 32, 40))),
+    WorkRecorded((work(2, 0, 32), work(2, 0, 32, (3, 6), "9"))),
+    *(
+        WorkRecorded((work(0, 40 + n, 41 + n, (3, 6), "9"), work(n % 5, 90 + n, 91 + n, (4, 6), "9")))
+        for n in range(6)
+    ),
+    MemberMeasured("pa", PROFILE, ()),
+    MemberJoined("pa", "tab", True),
+    MemberMeasured("pa", PROFILE, ()),
+    PeerPardoned("9"),
+    PeerPardoned("pa"),
+    PeerPardoned("pa"),
+    wrong("pa", "9"),
+    MemberLeaving("9"),
+    wrong("9", "pa"),
+    wrong("9", "pb"),
+    wrong("pb", "9"),
+    wrong("10", "pa"),
+    wrong("10", "pb"),
+    wrong("gone", "pa"),
+    wrong("gone", "pb"),
+    FairnessChosen("off", 5),
+    WorkRecorded((work(2, 32, 33),)),
 )
 
 
@@ -317,9 +370,11 @@ def some_command(rng: random.Random) -> Command:
             StandbyReady(peer, rng.randint(1, 3), ((0, 3),)),
             begun,
             TransactionEnded(f"t{rng.randrange(9)}", "committed", words),
+            CheckFailed(session, rng.randrange(2), (0, 3), peer, other, 70),
+            PeerPardoned(peer),
             SignalingListed(("https://a.example",) * rng.randrange(3)),
         ),
-        (3, 1, 1, 2, 1, 12, 8, 4, 4, 8, 1, 1, 1, 1, 3, 1, 2, 2, 3, 2, 2, 1),
+        (3, 1, 1, 2, 1, 12, 8, 4, 4, 8, 1, 1, 1, 1, 3, 1, 2, 2, 3, 2, 6, 1, 2, 1),
     )[0]
 
 
@@ -328,6 +383,7 @@ def logs() -> list[dict[str, Any]]:
         logged("a conversation", map(op, CONVERSATION)),
         logged("roles and invites", map(op, PEOPLE)),
         logged("work", map(op, WORK)),
+        logged("fairness", map(op, FAIR)),
         logged("upkeep", map(op, UPKEEP)),
         logged("what is not known", SKIPPED),
         logged("everything full", FULL, shown=False),
@@ -467,6 +523,15 @@ def commands() -> Iterator[tuple[str, str]]:
                 ("entries", [json.loads(encode_command(WorkRecorded((work(0, 0, 4),))))["entries"][0]] * 257),
             ],
         ),
+        "a choice of fairness": (
+            FairnessChosen("fair", 5),
+            [("policy", "none"), ("policy", None), ("allowance_milli", -1)],
+        ),
+        "a finding": (
+            wrong("pa", "9"),
+            [("session", "x"), ("units", [3, 3]), ("by", 1), ("position", -1), ("when_ms", GONE)],
+        ),
+        "a pardon": (PeerPardoned("pa"), [("peer", 3)]),
         "a transaction": (
             TransactionBegun("t1", "pa", "load", (0, 3), "", "", 10),
             [("operation", "steal"), ("units", [3, 0]), ("units", 3), ("to", None)],
@@ -516,6 +581,9 @@ def states() -> Iterator[tuple[str, str]]:
         *CONVERSATION[:14],
         *PEOPLE[:7],
         *WORK[:3],
+        wrong("pa", "9"),
+        wrong("pa", "10"),
+        wrong("9", "10"),
         SignalingListed(("https://a.example",)),
         TransactionBegun("t1", "pa", "load", (0, 3), "", "", 10),
     )
@@ -549,6 +617,11 @@ def states() -> Iterator[tuple[str, str]]:
         changed(body, f"{sessions}/{S[0]}/areas", [[0, 3, 2 * n, 2 * n + 1] for n in range(65)]),
     )
     yield "a balance below zero", changed(body, "ledger/balances/pa", {"earned": -1, "spent": 0})
+    yield "good, without fairness", changed(body, "fairness", GONE)
+    yield "a policy that nobody knows", changed(body, "fairness/policy", "closed")
+    yield "a conviction without words", changed(body, "fairness/quarantined/pa/by", GONE)
+    yield "too many sessions served", changed(body, "fairness/served", {"pa": [S[0]] * 9})
+    yield "a finding of half a step", changed(body, "fairness/findings", [{"session": S[0]}])
     yield "a role of nobody", changed(body, "people/roles", {"pa": "king"})
     yield "what is kept is no list", changed(body, "skipped/kept", "x")
     yield "too much is kept", changed(body, "skipped/kept", ["x" * 65536, "y"])

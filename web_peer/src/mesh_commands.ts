@@ -21,6 +21,7 @@ import {
   uint,
 } from './json_codec';
 import { CONVERSATION_COMMANDS, type ConversationCommand } from './mesh_conversations';
+import { FAIRNESS_COMMANDS, type FairnessCommand } from './mesh_fairness';
 import { LEDGER_COMMANDS, type LedgerCommand } from './mesh_ledger';
 import { PEOPLE_COMMANDS, type PeopleCommand } from './mesh_people';
 import { UPKEEP_COMMANDS, type UpkeepCommand } from './mesh_upkeep';
@@ -218,7 +219,8 @@ type MeshCommand =
   | MemberLeft
   | ProtectionChosen;
 
-type KnownCommand = MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | UpkeepCommand;
+type KnownCommand =
+  MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | FairnessCommand | UpkeepCommand;
 export type Command = KnownCommand | UnknownCommand;
 
 // --- wire
@@ -330,6 +332,7 @@ const COMMANDS: { readonly [K in KnownCommand['kind']]: Codec<Extract<KnownComma
   ...PEOPLE_COMMANDS,
   ...CONVERSATION_COMMANDS,
   ...LEDGER_COMMANDS,
+  ...FAIRNESS_COMMANDS,
   ...UPKEEP_COMMANDS,
 };
 

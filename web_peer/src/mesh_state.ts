@@ -28,7 +28,8 @@ import {
   protection,
 } from './mesh_commands';
 import { type Conversations, conversations, converse } from './mesh_conversations';
-import { account, EMPTY_LEDGER, type Ledger, ledger } from './mesh_ledger';
+import { accountFairly, type Fairness, fairness, OPEN_TO_ALL, settle } from './mesh_fairness';
+import { EMPTY_LEDGER, type Ledger, ledger } from './mesh_ledger';
 import { govern, NOBODY, type People, people } from './mesh_people';
 import {
   addresses,
@@ -65,6 +66,8 @@ export {
   type Run,
 } from './mesh_commands';
 
+const CONVICTED = 'two peers found that its results are wrong';
+
 /** No session may use a member of these. */
 export function isAway({ status }: Member): boolean {
   return status === 'paused' || status === 'leaving';
@@ -91,6 +94,7 @@ export interface MeshState {
   readonly cuts: readonly number[] | null; // borders of stages fixed by hand; null: the planner decides
   readonly incarnations: ReadonlyMap<string, number>; // the highest, also of peers that left
   readonly skipped: Skipped;
+  readonly fairness: Fairness;
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -113,6 +117,7 @@ export const EMPTY_STATE: MeshState = {
   cuts: null,
   incarnations: new Map(),
   skipped: NOTHING_SKIPPED,
+  fairness: OPEN_TO_ALL,
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -195,7 +200,11 @@ function changed(state: MeshState, command: Command): MeshState | string {
     case 'AnswerAdopted':
       return having(state, 'conversations', converse(state.conversations, command));
     case 'WorkRecorded':
-      return having(state, 'ledger', account(state.ledger, command));
+      return settled(state, accountFairly(state.ledger, state.fairness, command));
+    case 'FairnessChosen':
+    case 'CheckFailed':
+    case 'PeerPardoned':
+      return settled(state, settle(state.ledger, state.fairness, command));
     case 'StandbyReady':
       return ready(state, command);
     case 'TransactionBegun':
@@ -240,6 +249,27 @@ function withMember(state: MeshState, peer: string, changes: Partial<Member>): M
   return { ...state, members: new Map(state.members).set(peer, { ...found, ...changes }) };
 }
 
+/** A convicted peer is paused, so that no plan and no session uses it; one that is pardoned lends again. */
+function settled(
+  state: MeshState,
+  after: { readonly ledger: Ledger; readonly fairness: Fairness } | string,
+): MeshState | string {
+  if (typeof after === 'string') return after;
+  const before = state.fairness.quarantined;
+  const now = after.fairness.quarantined;
+  const members = new Map(state.members);
+  for (const peer of new Set([...before.keys(), ...now.keys()])) {
+    const member = members.get(peer);
+    if (before.has(peer) === now.has(peer)) continue;
+    if (member?.compute !== true || member.status === 'leaving') continue;
+    if (now.has(peer)) members.set(peer, { ...member, status: 'paused', reason: CONVICTED });
+    else if (member.reason === CONVICTED) {
+      members.set(peer, { ...member, status: member.profile === null ? 'joining' : 'measured', reason: '' });
+    }
+  }
+  return { ...state, ...after, members };
+}
+
 function lendsLess(
   state: MeshState,
   { peer, reason }: MemberDraining | MemberPaused,
@@ -259,7 +289,11 @@ function measured(state: MeshState, { peer, profile, links }: MemberMeasured): M
   const last = new Map(links.filter(({ src, dst }) => src !== dst).map((each) => [linkKey(each), each]));
   const known = [...state.links.filter(isFresh), ...last.values()].sort(byEnds);
   const status = found.status === 'leaving' ? 'leaving' : 'measured';
-  const members = new Map(state.members).set(peer, { ...found, profile, status, reason: '' });
+  const isConvicted = status === 'measured' && state.fairness.quarantined.has(peer);
+  const standing: Partial<Member> = isConvicted
+    ? { status: 'paused', reason: CONVICTED }
+    : { status, reason: '' };
+  const members = new Map(state.members).set(peer, { ...found, profile, ...standing });
   return { ...state, members, links: known };
 }
 
@@ -302,27 +336,32 @@ const model: Codec<ModelChosen> = {
   encode: (value) => bareModel.encode(value),
 };
 
-const snapshot = record<MeshState>('MeshState', {
-  term: uint,
-  index: uint,
-  model: maybe(model),
-  members: table(member),
-  links: list(link, MAX_LINKS),
-  plan: maybe(plan),
-  proposed: maybe(plan),
-  lastVersion: uint,
-  refused: text,
-  protection,
-  people,
-  conversations,
-  ledger,
-  standbys: table(standby),
-  transactions,
-  signaling: addresses,
-  cuts,
-  incarnations: table(uint),
-  skipped,
-});
+const snapshot = record<MeshState>(
+  'MeshState',
+  {
+    term: uint,
+    index: uint,
+    model: maybe(model),
+    members: table(member),
+    links: list(link, MAX_LINKS),
+    plan: maybe(plan),
+    proposed: maybe(plan),
+    lastVersion: uint,
+    refused: text,
+    protection,
+    people,
+    conversations,
+    ledger,
+    standbys: table(standby),
+    transactions,
+    signaling: addresses,
+    cuts,
+    incarnations: table(uint),
+    skipped,
+    fairness,
+  },
+  { since: { fairness: OPEN_TO_ALL } },
+);
 
 /** Canonical JSON of a whole state: a snapshot, as for a member that joins. */
 export function encodeState(state: MeshState): Uint8Array<ArrayBuffer> {
