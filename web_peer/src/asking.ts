@@ -12,7 +12,7 @@ import type { Outcome } from './askings';
 import type { Node } from './node';
 import type { Route } from './routes';
 import { GREEDY, type Sampling } from './sampling';
-import { type Ask, OriginSession, roomFor } from './session';
+import { type Ask, type Heard, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
 
@@ -61,6 +61,12 @@ export function tokensPerS({ tokens, seconds, firstTokenS }: Finished): number {
   return tokens > 1 ? (tokens - 1) / (seconds - firstTokenS) : 0;
 }
 
+/** An answer of another peer's, or one that was stopped: its tokens so far, and what is known of its session. */
+export interface Begun {
+  readonly ids: readonly number[];
+  readonly heard: Heard | number;
+}
+
 export class Conversation {
   private readonly node: Node;
   private readonly text: Text;
@@ -91,7 +97,33 @@ export class Conversation {
   }
 
   /** Answers a prompt of token ids. Returning early stops the answer on every stage. */
-  async *tokens(prompt: readonly number[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+  tokens(prompt: readonly number[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    return this.answer(prompt, settings, null);
+  }
+
+  /** Goes on with an answer; the first piece has the text of what there was. `maxTokens` counts from its beginning. */
+  adopt(
+    prompt: readonly number[],
+    settings: AskSettings,
+    begun: Begun,
+  ): AsyncGenerator<Delta | Finished, void> {
+    return this.answer(prompt, settings, begun);
+  }
+
+  get session(): SessionId {
+    return this.core.session;
+  }
+
+  /** What others need to make the answer under way go on. */
+  get underWay(): Heard {
+    return this.core.underWay;
+  }
+
+  private async *answer(
+    prompt: readonly number[],
+    settings: AskSettings,
+    goesOn: Begun | null,
+  ): AsyncGenerator<Delta | Finished, void> {
     if (!this.node.askings.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
@@ -111,9 +143,13 @@ export class Conversation {
     };
     await this.connect(route);
     this.outcomes.length = 0;
-    this.node.askings.perform(this.core.session, this.core.begin(nowS(), route, ask));
+    const effects =
+      goesOn === null
+        ? this.core.begin(nowS(), route, ask)
+        : this.core.adopt(nowS(), route, ask, goesOn.ids, goesOn.heard);
+    this.node.askings.perform(this.core.session, effects);
     try {
-      yield* this.stream(begun, ask, this.core.start, new StopStrings(settings.stop));
+      yield* this.stream(begun, ask, goesOn?.ids ?? [], new StopStrings(settings.stop));
     } finally {
       this.stop();
     }
@@ -138,12 +174,15 @@ export class Conversation {
   private async *stream(
     begun: number,
     ask: Ask,
-    cachedTokens: number,
+    before: readonly number[],
     stops: StopStrings,
   ): AsyncGenerator<Delta | Finished, void> {
     const words = this.text.stream();
-    let tokens = 0;
+    const cachedTokens = this.core.start;
+    let tokens = before.length;
     let firstTokenS = 0;
+    const known = before.map((token) => words.push(token)).join('');
+    if (known !== '') yield { kind: 'delta', text: stops.push(known).shown, token: -1 };
     const finished = (why: Finished['why']): Finished => ({
       kind: 'finished',
       why,
@@ -158,8 +197,8 @@ export class Conversation {
       const outcome = await this.next();
       switch (outcome.kind) {
         case 'emit': {
+          if (tokens === before.length) firstTokenS = nowS() - begun;
           tokens += 1;
-          if (tokens === 1) firstTokenS = nowS() - begun;
           const { token } = outcome;
           const said = ask.endTokens.includes(token) ? '' : words.push(token);
           const { shown: text, stopped } = stops.push(said);

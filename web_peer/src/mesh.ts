@@ -139,10 +139,16 @@ export class Mesh {
     return [...this.open].some((conversation) => conversation.answering());
   }
 
-  /** A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known. */
-  conversation(): Conversation {
+  /** The model's tokenizer and template, once they are here. */
+  get text(): Text | null {
+    return this.model;
+  }
+
+  /** A session with the model. Close it when it is over. Raises NoPlan before the model is known. */
+  conversation(
+    session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
+  ): Conversation {
     if (this.model === null) throw new NoPlan('the model’s tokenizer is not here yet');
-    const session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES)));
     const made: Conversation = new Conversation(this.node, this.model, session, () => {
       this.open.delete(made);
     });
