@@ -19,8 +19,10 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "mesh_state",
         "pipeline",
         "session",
+        "speaking",
         "text",
         "transactions",
+        "turns",
         "voting",
     ],
 )
