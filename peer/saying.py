@@ -20,18 +20,7 @@ from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import Command, MeshState, ProtectionChosen
 from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
-
-_OF_PEOPLE = (
-    ConversationStarted,
-    ConversationChanged,
-    ConversationRemoved,
-    ParticipantSet,
-    ParticipantLeft,
-    MessageAdded,
-    MessageExtended,
-    MessageEnded,
-    AnswerAdopted,
-)
+from peer.speaking import may_converse
 
 
 def may_say(state: MeshState, peer: str, command: Command) -> str:
@@ -59,7 +48,17 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
         ):
             owns = state.people.roles.get(peer) == "owner"
             return "" if owns else "expected an owner of this mesh, such as its founder"
-        case command if isinstance(command, _OF_PEOPLE):
-            return ""
+        case (
+            ConversationStarted()
+            | ConversationChanged()
+            | ConversationRemoved()
+            | ParticipantSet()
+            | ParticipantLeft()
+            | MessageAdded()
+            | MessageExtended()
+            | MessageEnded()
+            | AnswerAdopted()
+        ):
+            return may_converse(state, peer, command)
         case _:
             return f"{type(command).__name__} is the coordinator's to say"
