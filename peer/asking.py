@@ -20,8 +20,8 @@ from peer.names import named
 from peer.node import Node
 from peer.routes import Route
 from peer.sampling import Sampling
-from peer.session import Ask, OriginSession, Phase, room_for
-from peer.text import StopStrings, Text
+from peer.session import Ask, Heard, OriginSession, Phase, room_for
+from peer.text import StopStrings, StreamingDetokenizer, Text
 
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
 
@@ -63,6 +63,16 @@ class Finished:
         return (self.tokens - 1) / (self.seconds - self.first_token_s) if self.tokens > 1 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is known of an answer that goes on: its tokens so far, and where it stands on its stages (1: in a session of
+    its own, nowhere).
+    """
+
+    ids: tuple[int, ...]
+    heard: Heard | int = 1
+
+
 class Conversation:
     """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
 
@@ -88,8 +98,13 @@ class Conversation:
         async for piece in self.tokens(self._text.encode(prompt), settings):
             yield piece
 
-    async def tokens(self, prompt: Sequence[int], settings: Settings) -> AsyncGenerator[Delta | Finished]:
-        """Answers a prompt of token ids. Closing the generator early stops the answer on every stage."""
+    async def tokens(
+        self, prompt: Sequence[int], settings: Settings, begun_before: Begun | None = None
+    ) -> AsyncGenerator[Delta | Finished]:
+        """Answers a prompt of token ids. Closing the generator early stops the answer on every stage.
+
+        `begun_before`: the answer goes on that somebody asked for in this session; only what follows is yielded.
+        """
         begun = time.perf_counter()
         route = await self._route(settings.plan_wait_s)
         model = self._node.state.model
@@ -109,13 +124,30 @@ class Conversation:
         while not self._outcomes.empty():
             self._outcomes.get_nowait()
         session = self._core.session
-        self._node.askings.perform(session, self._core.begin(time.monotonic(), route, ask))
-        cached = self._core.start
+        now, core = time.monotonic(), self._core
+        if begun_before is None:
+            effects = core.begin(now, route, ask)
+        else:
+            effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
+        self._node.askings.perform(session, effects)
+        words = self._text.stream()
+        for token in begun_before.ids if begun_before is not None else ():
+            words.push(token)
         try:
-            async for piece in self._stream(begun, ask, cached, StopStrings(settings.stop)):
+            async for piece in self._stream(begun, ask, core.start, words, StopStrings(settings.stop)):
                 yield piece
         finally:
             self.stop()
+
+    @property
+    def session(self) -> bytes:
+        """Its id. An answer that moves to another plan may change it."""
+        return self._core.session
+
+    @property
+    def under_way(self) -> Heard:
+        """Where the answer under way, or the last one, stands on its stages."""
+        return self._core.under_way
 
     def stop(self) -> None:
         """Ends the answer under way; what came so far stays."""
@@ -126,9 +158,8 @@ class Conversation:
         self._node.detach(self._core.session)
 
     async def _stream(
-        self, begun: float, ask: Ask, cached: int, stops: StopStrings
+        self, begun: float, ask: Ask, cached: int, words: StreamingDetokenizer, stops: StopStrings
     ) -> AsyncGenerator[Delta | Finished]:
-        words = self._text.stream()
         count, first_s = 0, 0.0
 
         def finished(why: str) -> Finished:
