@@ -15,7 +15,7 @@ from peer.breakers import Breakers
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.frames import Feed, Frame, Here, Refuse, Token
 from peer.mesh_state import AWAY, MeshState, PlanRecord
-from peer.routes import Route, choose
+from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
 
 SOONEST_S: Final = 0.005  # between two looks at one session
@@ -48,6 +48,7 @@ class Asking:
     core: OriginSession
     listener: Callable[[Outcome], None]
     timer: asyncio.TimerHandle | None = None
+    followed: int = 0  # the newest plan that was looked at: whether the answer moves to it
 
 
 class Askings:
@@ -125,6 +126,7 @@ class Askings:
         """A frame that concerns a session of this peer."""
         asking = self._all.get(frame.session)
         if asking is None:
+            self._second_frame(now, peer, frame)
             return
         core = asking.core
         match frame:
@@ -185,6 +187,7 @@ class Askings:
             for peer in fresh:
                 core.peer_back(peer)
             if core.phase in RUNNING:
+                self._follow(asking, now)
                 for peer in core.route:
                     member = members.get(peer)
                     if member is None or member.status in AWAY:
@@ -206,6 +209,40 @@ class Askings:
 
     # --- inner moves
 
+    def _follow(self, asking: Asking, now: float) -> None:
+        """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers."""
+        core, plan = asking.core, self._around.state.serving()
+        if plan is None or core.current is None or plan.version <= max(asking.followed, core.current.plan):
+            return
+        route = choose(
+            self._around.state,
+            plan,
+            core.without[0],
+            avoid=core.without[1],
+            order=lambda candidates: self._breakers.order(candidates, _now_ms()),
+            standbys=self.standbys,
+            shadows=self.shadows,
+        )
+        if route is None:
+            return  # looked at again with the next change
+        asking.followed = plan.version
+        same = placed(self._plans.get(core.current.plan), core.route) == placed(plan, route.peers)
+        self.perform(core.session, core.move(now, None if same else route))
+
+    def _second_frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
+        """A frame of a session that an answer here moves to."""
+        for before, asking in list(self._all.items()):
+            if asking.core.second == frame.session:
+                self._perform_as(before, asking, asking.core.second_frame(now, peer, frame))
+                return
+
+    def _perform_as(self, before: bytes, asking: Asking, effects: list[OriginEffect]) -> None:
+        """Does what a session decided that may have another id since: its answer has moved."""
+        session = asking.core.session
+        if session != before and self._all.get(before) is asking:
+            self._all = {session if key == before else key: each for key, each in self._all.items()}
+        self.perform(session, effects)
+
     def _told(self, asking: Asking, outcome: Outcome) -> None:
         if isinstance(outcome, Ended):
             for peer in asking.core.route:
@@ -222,7 +259,7 @@ class Askings:
             return
         for peer in route.peers:
             self._breakers.chosen(peer, _now_ms())
-        self.perform(core.session, core.reroute(time.monotonic(), route))
+        self._perform_as(core.session, asking, core.reroute(time.monotonic(), route))
 
     def _arm(self, asking: Asking) -> None:
         due = asking.core.deadline

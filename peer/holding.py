@@ -1,6 +1,8 @@
 """Makes this peer hold the units that the plan gives it: loads, reports, and unloads what nobody needs.
 
 Edge. One task does one thing at a time: stages of the next plan first, then standbys, so that primaries serve early.
+Units that no plan wants any more stay while answers use them, which move away meanwhile; that they go is said to the
+mesh before they do, so that no plan counts on them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
 REPORT_AGAIN_S: Final = 1.0  # after a report that did not arrive
-DRAIN_S: Final = 20.0  # how long answers may keep units loaded that no plan wants any more
+DRAIN_S: Final = (
+    150.0  # how long answers may keep units loaded that no plan wants any more; moving takes less
+)
+DRAINED_AGAIN_S: Final = 0.25  # between two looks whether answers still use them
+TOLD_WITHIN_S: Final = 5.0  # from what was committed to this peer's own copy of the log
 KEPT_S: Final = 30.0  # how long units that were held before a restart wait for a plan that wants them
 
 log = logging.getLogger(__name__)
@@ -65,6 +71,7 @@ class Holding:
         self.given_back = asyncio.Event()  # what was kept is loaded again, or given up, and reported
         self._plans: dict[int, PlanRecord] = {}
         self._reported: tuple[Run_, ...] | None = None
+        self._unwanted: dict[Run_, float] = {}  # since when no plan wants them
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.leaving = False
@@ -126,8 +133,10 @@ class Holding:
         loaded = set(self._serving.runs)
         if self.leaving:
             return  # what is held now is what the log tells after a restart
+        self._unwanted = {run: since for run, since in self._unwanted.items() if run in loaded - set(wanted)}
         for run in sorted(loaded - set(wanted)):
-            await self._unload(run)
+            if not self._in_use(run) and await self._given_up(run):
+                await self._unload(run)
         for run in wanted:
             if run not in loaded:
                 await self._load(run)
@@ -161,19 +170,44 @@ class Holding:
             return
         self._journal.commit(operation)
 
+    def _in_use(self, run: Run_) -> bool:
+        """Whether answers still use `run`, which no plan wants; looked at again soon if so."""
+        loop = asyncio.get_running_loop()
+        since = self._unwanted.setdefault(run, loop.time())
+        if not self._core.active_on(run) or loop.time() - since > DRAIN_S:
+            return False
+        loop.call_later(DRAINED_AGAIN_S, self._changed.set)
+        return True
+
+    async def _given_up(self, run: Run_) -> bool:
+        """Tells the mesh that `run` goes. False: it did not hear, or a plan that came before it wants the units."""
+        held = tuple(other for other in self._serving.runs if other != run)
+        loop = asyncio.get_running_loop()
+        try:
+            await self._report(held)
+            self._reported = held
+            async with asyncio.timeout(TOLD_WITHIN_S):
+                while (member := self._state().members.get(self._me)) is None or member.held != held:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except (PeerError, TimeoutError) as error:
+            log.info("the coordinator did not take what goes from here: %s", error)
+            loop.call_later(REPORT_AGAIN_S, self._changed.set)
+            return False
+        self._changed.set()
+        return run not in self._wanted()
+
     async def _unload(self, run: Run_) -> None:
         operation = self._way_out(run)
         await self._journal.begin(operation)
         try:
-            if not await self._drained(run):
-                self._journal.roll_back(operation)
-                return
             self._perform(self._core.drop(run))
             await self._serving.unload(run)
         except BaseException:
             self._journal.roll_back(operation)
             raise
         self._journal.commit(operation)
+        self._unwanted.pop(run, None)
         self._tell_core()
 
     def _way_out(self, run: Run_) -> Operation:
@@ -216,20 +250,6 @@ class Holding:
         first, standby = dict.fromkeys(self.order(first)), [*self.order(standby)]
         kept = [run for run in self._kept if run not in first and run not in standby]
         return [*first, *standby, *kept]
-
-    async def _drained(self, run: Run_) -> bool:
-        """Waits until no answer uses `run`; False when the plan wants it again meanwhile."""
-        deadline = asyncio.get_running_loop().time() + DRAIN_S
-        while self._core.active_on(run) and asyncio.get_running_loop().time() < deadline:
-            try:
-                await asyncio.wait_for(self._changed.wait(), 0.25)
-                self._changed.clear()
-            except TimeoutError:
-                continue
-            if run in self._wanted():
-                self._changed.set()
-                return False
-        return run not in self._wanted()
 
     async def _meet_neighbours(self) -> None:
         """Connects to everyone who may hold the next stage of each plan (of the last: the first), so that neither the

@@ -169,7 +169,7 @@ class StageCore:
         if seat is None and (other := self._of_run.get((frame.session, run))) is not None:
             effects += self._free(other)  # the place of these units in the route has changed
         if seat is None:
-            evicted = self._make_room(now, run, frame.session, serves)
+            evicted = self._make_room(now, run, frame)
             if evicted is None:
                 text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
                 return [*effects, refused_open(frame, Reason.NO_SLOT, text)] if serves else effects
@@ -466,7 +466,7 @@ class StageCore:
                     finish,
                     seat.is_given(frame.position),
                     self._most_rows(seat),
-                    not seat.serves,
+                    not seat.serves or seat.warms,
                 )
             )
         return effects
@@ -475,7 +475,8 @@ class StageCore:
         stages = len(seat.opening.route)
         if seat.opening.stage or stages == 1:
             return 0  # later stages take what comes together
-        return -(-self.active_on(seat.run) // stages)
+        active = (other for other in self._seats.values() if other.run == seat.run and other.active)
+        return -(-sum(other.serves and not other.warms for other in active) // stages)
 
     def _compute_again(self, now: float, seat: Seat, position: int) -> list[StageEffect]:
         """This stage no longer has what it made of `position`: asks for the inputs from there on."""
@@ -503,10 +504,11 @@ class StageCore:
         frame = Token(opening.session, opening.turn, position, token, int(finish))
         return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
 
-    def _make_room(self, now: float, run: Run_, session: bytes, serves: bool) -> list[StageEffect] | None:
+    def _make_room(self, now: float, run: Run_, frame: Open) -> list[StageEffect] | None:
+        serves, warms = frame.role == Role.SERVE, frame.max_tokens == 0
         taken = [seat for seat in self._seats.values() if seat.run == run]
-        if len(taken) < self._slots[run]:
-            return []
+        if sum(not seat.warms or warms for seat in taken) < self._slots[run] * (2 if warms else 1):
+            return []  # an answer that moves has a seat on both of its routes
         idle = sorted(
             (not seat.orphan, seat.serves, seat.touched, seat.key)
             for seat in taken

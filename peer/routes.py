@@ -58,3 +58,9 @@ def holders(state: MeshState, stage: PlanStage) -> list[str]:
         if member is not None and member.status not in AWAY and (stage.first, stage.stop) in member.held:
             found.append(peer)
     return found
+
+
+def placed(plan: PlanRecord | None, peers: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
+    """Which units of `plan` are computed where on a route over `peers`; empty when the plan is not known."""
+    stages = plan.stages if plan is not None else ()
+    return tuple((stage.first, stage.stop, peer) for stage, peer in zip(stages, peers, strict=False))

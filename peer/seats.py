@@ -47,6 +47,11 @@ class Seat:
         return self.opening.role == Role.SERVE
 
     @property
+    def warms(self) -> bool:
+        """Whether it computes ahead for an answer that will move here: nobody waits for it yet."""
+        return self.opening.max_tokens == 0
+
+    @property
     def key(self) -> tuple[bytes, int]:
         return self.opening.session, self.opening.stage
 

@@ -152,7 +152,7 @@ class Serving:
             return StageRuntime(
                 shard,
                 threads=room.threads,
-                slots=room.slots,
+                slots=2 * room.slots,  # an answer that moves has a seat on both of its routes
                 context=room.context,
                 deliver=partial(self._from_worker, run),
                 before_call=room.before_call,
