@@ -218,7 +218,7 @@ async def rig(
         way = await stack.enter_async_context(relay(folder, seed)) if relayed else None
         way_path = way.path if way is not None else ""
         led = disturbance(Injection(folder / "none", way_path, ASKER))
-        options = PeerOptions(ASKER, 0, 1, "cpu", shape.transport, ("127.0.0.1",), led)
+        options = PeerOptions(ASKER, 0, 1, "cpu", shape.transport, ("127.0.0.1",), disturbance=led)
         server = ServerOptions(web_app=built_app() if shape.browsers else None)
         key = identity_from_seed(os.urandom(SEED_BYTES))
         founder = await stack.enter_async_context(
