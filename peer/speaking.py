@@ -62,7 +62,9 @@ def may_converse(state: MeshState, peer: str, command: ConversationCommand) -> s
             message = conversation.messages.get(command.id)
             if message is None or message.author == peer:
                 return ""
-            return OWN if command.state != "stopped" else "" if owns or asks else ASKERS
+            if command.state != "stopped" or command.text is not None:
+                return OWN
+            return "" if owns or asks else ASKERS
         case AnswerAdopted():
             if command.author != peer:
                 return OWN

@@ -76,6 +76,7 @@ def commands(peer: str) -> Iterator[ConversationCommand]:
         yield MessageExtended(NAME, answer, 0, 1, "x")
         for ended in ("done", "stopped", "failed"):
             yield MessageEnded(NAME, answer, ended, 1, None, "")  # type: ignore[arg-type]
+        yield MessageEnded(NAME, answer, "stopped", 1, "other words", "")
         before = {"a1": "ann", "a2": "bob"}.get(answer, "fay")
         for session in (DONE, RUNS, GONE, FRESH):
             yield AnswerAdopted(NAME, answer, before, peer, session)

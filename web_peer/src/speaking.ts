@@ -52,7 +52,7 @@ export function mayConverse(state: MeshState, peer: string, command: Conversatio
     case 'MessageEnded': {
       const message = messageOf(conversation.messages, command.id);
       if (message === undefined || message.author === peer) return '';
-      if (command.state !== 'stopped') return OWN;
+      if (command.state !== 'stopped' || command.text !== null) return OWN;
       return owns || asks ? '' : ASKERS;
     }
     case 'AnswerAdopted':
