@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from peer.breakers import Breakers
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
-from peer.frames import Feed, Frame, Here, Refuse, Token
+from peer.frames import Feed, Frame, Here, Open, Refuse, Token
 from peer.mesh_state import AWAY, MeshState, PlanRecord
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
@@ -62,6 +62,9 @@ class Askings:
         self._known: frozenset[str] = frozenset()  # members when the state was looked at last
         self.standbys = True
         self.shadows = True
+        self.opened: Callable[[Open], None] = lambda _: None  # a turn of an answer begins
+        self.emitted: Callable[[bytes, int], None] = lambda _, __: None  # a token came, for that position
+        self.over: Callable[[bytes], None] = lambda _: None  # an answer ended
 
     def __len__(self) -> int:
         return len(self._all)
@@ -108,6 +111,8 @@ class Askings:
         for effect in effects:
             match effect:
                 case Send(peer, frame):
+                    if isinstance(frame, Open):
+                        self.opened(frame)
                     self._around.send_or_lose(peer, frame)
                 case Spare(peer, frame):
                     self._around.spare(peer, frame)
@@ -244,6 +249,10 @@ class Askings:
         self.perform(session, effects)
 
     def _told(self, asking: Asking, outcome: Outcome) -> None:
+        if isinstance(outcome, Emit):
+            self.emitted(asking.core.session, outcome.position)
+        else:
+            self.over(asking.core.session)
         if isinstance(outcome, Ended):
             for peer in asking.core.route:
                 self._breakers.succeeded(peer, _now_ms())

@@ -20,6 +20,7 @@ from peer.coordinator import SILENT, Coordinator, Wanted, solve
 from peer.electorate import Electorate
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.frames import PROTOCOL_VERSION
+from peer.mesh_ledger import WorkRecorded, tally
 from peer.mesh_state import (
     Command,
     LinkFacts,
@@ -41,6 +42,7 @@ from peer.mesh_state import (
 from peer.mesh_upkeep import CutsFixed
 from peer.names import plain
 from peer.protection import Protection
+from peer.receipts import Till, claims_of, priced
 from peer.saying import may_say
 from peer.suspicion import Findings, Reach, Suspicions
 from peer.voting import PATIENCE, HandOver, Patience, Situation, next_move
@@ -57,6 +59,7 @@ MAX_PROPOSALS: Final = (
 COMMANDS_S: Final = 60.0
 MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
 REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
+BILL_EVERY_S: Final = 2.0  # work enters the log in batches
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 log = logging.getLogger(__name__)
@@ -116,6 +119,8 @@ class Coordinating:
         findings = Findings(self._silent, self._silent_and_gone, self._back)
         self._suspicions = None if reach is None else Suspicions(reach, findings, self._wait_s)
         self.plan_seconds = 0.0
+        self._till = Till()
+        self._billed = 0.0  # when work was last put into the log
 
     @property
     def state(self) -> MeshState:
@@ -154,7 +159,19 @@ class Coordinating:
                 self.gone(peer, "there is no connection to it")
         for peer in [p for p in self._missing if p not in self.state.members or self._connected(p)]:
             del self._missing[peer]
+        if len(self._till) and now - self._billed >= BILL_EVERY_S:
+            self._billed = now
+            self._bill()
         self.tend()
+
+    def _bill(self) -> None:
+        """Has the log take what counts of the work that askers said."""
+        state = self.state
+        batch = self._till.batch()
+        _, why = tally(state.ledger, batch)
+        counts = tuple(work for work, reason in zip(batch, why, strict=True) if not reason)
+        if counts and not refusal(state, WorkRecorded(counts)):
+            self.submit(WorkRecorded(counts))
 
     def tend(self) -> None:
         """Brings the group nearer to who is here, and leadership to whom it suits: one step at a time."""
@@ -219,6 +236,8 @@ class Coordinating:
             case "propose":
                 self._proposed(peer, body)
                 return {}
+            case "work":
+                return self._work(peer, body)
             case "suspect":
                 suspect = body.get("peer")
                 if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
@@ -398,6 +417,18 @@ class Coordinating:
                 command = None if member.status == "leaving" else MemberLeaving(peer)
         if command is not None:
             self.submit(command)
+
+    def _work(self, peer: str, body: Body) -> Body:
+        """What `peer` says was computed for it: it pays."""
+        if peer not in self.state.members:
+            raise NotAdmitted("join first")
+        _spend(self._spent, peer, MAX_COMMANDS)
+        claims = claims_of(body.get("entries"))
+        state = self.state
+        known = [c for c in claims if c.peer in state.members or c.peer in state.ledger.balances]
+        costs = self._core.unit_costs()
+        self._till.put([priced(claim, peer, costs) for claim in known])
+        return {}
 
     def _publish(self, commands: list[Command]) -> None:
         for command in commands:

@@ -34,6 +34,7 @@ from peer.mesh_state import (
     planner_profile,
 )
 from peer.mesh_upkeep import CutsFixed
+from peer.receipts import unit_costs
 from peer.repair_order import chained, priority_stages, waves
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
@@ -202,6 +203,11 @@ class Coordinator:
         self._planned_key = key
         request = plan_request(self.state, self._units, spared)
         return Wanted(request, key, self._held(), lost, self._repairs(lost, {peer.peer for peer in ready}))
+
+    def unit_costs(self) -> tuple[int, ...]:
+        """What the units cost beside one another, as the members measured them."""
+        profiles = [m.profile.decode_ns for m in self.state.members.values() if m.profile is not None]
+        return unit_costs([unit.kind for unit in self._units], profiles)
 
     def by_hand(self, request: PlanRequest) -> Plan | Infeasible | None:
         """The plan for cuts fixed by hand: the stages in order of joining. None when the planner decides."""

@@ -80,6 +80,7 @@ class Fetcher:
         self._freed = asyncio.Event()
         self.network_bytes = 0  # from the store over HTTP so far; 0 when everything was here or with peers
         self.peer_bytes = 0  # of pieces from other peers
+        self.given: Callable[[str, BlobRef, int], None] = lambda *_: None  # a peer gave that piece
 
     async def manifest(self, model_id: str) -> Manifest:
         """The manifest of `model_id`, from disk or network; its hash is the id."""
@@ -230,6 +231,7 @@ class Fetcher:
         if not await self._keep(source.peer, writer, index, piece):
             return False
         self.peer_bytes += len(piece)
+        self.given(source.peer, writer.ref, index)
         return True
 
     async def _keep(self, giver: str, writer: BlobWriter, index: int, piece: bytes) -> bool:

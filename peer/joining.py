@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer import VERSION
+from peer.accounts import keeps_accounts
 from peer.connection import Engine
 from peer.coordinator import check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
@@ -198,6 +199,7 @@ async def found(
                 meets(mesh)
                 mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
                 await _register_kept(client, founding.kept, mesh_key)
+                keeps_accounts(mesh)
                 lends = options.memory_bytes > 0
                 if await _begins(mesh):
                     await _promise(mesh, founding, founding.public_url or url)
@@ -277,6 +279,7 @@ async def join(
                 await node.until(lambda state: state.model is not None, STATE_WAIT_S)
                 model = node.state.model
                 if model is None:
+            keeps_accounts(mesh, fetcher)
                     raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
                 mesh.know(await fetcher.manifest(model.model))
                 if compute:

@@ -220,7 +220,7 @@ class Mesh:
         if self.node.coordinating is not None:
             self.node.coordinating.set_cuts(cuts)
         else:
-            self._start(self.propose(CutsFixed(cuts)))
+            self.start(self.propose(CutsFixed(cuts)))
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
@@ -286,7 +286,7 @@ class Mesh:
         self.node.on_state.append(self._follow_protection)
         self.holding.order = self._load_order
         self.node.on_state.append(self.holding.state_changed)
-        self._start(self._meter_tokens())
+        self.start(self._meter_tokens())
         self.holding.start()
         self.holding.state_changed()
 
@@ -369,11 +369,11 @@ class Mesh:
         self._returning = Returning(self._missing, rejoin, self._away_changed)
 
         def log_lost(why: str) -> None:
-            self._start(self._live_again(why))
+            self.start(self._live_again(why))
 
         self.node.on_log_lost.append(log_lost)
         if self.log is not None and self.log.beside is not None:
-            self._start(self._recover_when_asked(self.log.beside, rejoin))
+            self.start(self._recover_when_asked(self.log.beside, rejoin))
         self.node.on_gone.append(gone)
         self.node.on_role.append(self._look_for_mesh)
         self.node.on_state.append(self._look_for_mesh)
@@ -426,7 +426,7 @@ class Mesh:
                 self._returning.try_now()
         elif self._missing(0) is not None:
             self._searching = True
-            self._start(self._search(self._returning))
+            self.start(self._search(self._returning))
 
     async def _search(self, returning: Returning) -> None:
         try:
@@ -556,7 +556,7 @@ class Mesh:
             self.why_ended = why
             self.ended.set()
 
-    def _start(self, step: Any) -> asyncio.Task[None]:
+    def start(self, step: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(step)
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -72,7 +72,7 @@ PATIENCE_FLOOR_S: Final = 0.08  # a process that competes for its processor answ
 PATIENCE_CEILING_S: Final = 1.0
 
 ASKED_OF_LEADER: Final = frozenset(
-    ("join", "measured", "held", "drain", "paused", "leaving", "left", "suspect", "propose")
+    ("join", "measured", "held", "drain", "paused", "leaving", "left", "suspect", "propose", "work")
 )
 PATIENT_S: Final = 2.0  # most questions are over by then
 

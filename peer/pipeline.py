@@ -73,6 +73,7 @@ class StageCore:
         self.taken_over = 0  # sessions that a shadow here went on with
         self._notes: list[Note] = []
 
+        self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
     # --- what this peer serves
 
     def serve(self, plans: Mapping[int, PlanStages], slots: Mapping[Run_, int]) -> None:
@@ -361,6 +362,8 @@ class StageCore:
             seat.stop_waiting()
             seat.sampled.clear()
             seat.rewind(kept, self._next_epoch())
+        if frame.role == Role.SERVE and frame.turn == frame.answer and (why := self.may_ask(frame.origin)):
+            return Reason.BAD_STEP, why
         elif seat.serves is False and frame.role == Role.SERVE:
             self.taken_over += 1
             self._notes.append(Note("taken over", *seat.key))

@@ -47,6 +47,8 @@ const PURE = [
   'openings',
   'session',
   'sha256',
+  'saying',
+  'receipts',
   'shards',
   'signaling_errors',
   'spans',

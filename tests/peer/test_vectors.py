@@ -18,6 +18,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "mesh_facts",
         "mesh_state",
         "pipeline",
+        "receipts",
         "session",
         "speaking",
         "text",

@@ -1,0 +1,81 @@
+"""Writes receipts.json: what an asker acknowledges of its answers, and at what price, for both languages."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tracing import beside, shown, written
+
+from peer.frames import Open
+from peer.mesh_fairness import Fairness
+from peer.mesh_ledger import Ledger, tally
+from peer.receipts import Receipts, priced, unit_costs
+
+PATH = beside(__file__, "receipts.json")
+SEED = 20261128
+TRACES = 8
+OPS = 40
+RUNS = ((0, 2), (2, 5), (5, 6))
+KINDS = ("embed", "attn", "ffn", "attn", "ffn", "head")
+TABLES = ({"embed": 3, "attn": 700, "ffn": 1300}, {"attn": 500, "ffn": 9000, "head": 4100}, {"ffn": 1200})
+
+
+def turn(session: bytes, number: int, answer: int, start: int, route: tuple[str, ...]) -> Open:
+    return Open(
+        session, number, 1, route, 0, "me", start, start + 4, 50, (), (), 0, 0, answer, 0, 0, (), (), (), b""
+    )
+
+
+def trace(number: int) -> dict[str, Any]:
+    rng = random.Random(SEED + number)
+    receipts, ledger, ops = Receipts(), Ledger(), list[dict[str, Any]]()
+    costs = unit_costs(KINDS, TABLES)
+    at = {bytes([n]) * 16: [0, 0, 0] for n in range(3)}  # turn, answer, position
+    for now in range(OPS):
+        session = rng.choice(list(at))
+        place = at[session]
+        match rng.choice(("opened", "opened again", "token", "token", "token", "ended", "due")):
+            case "opened":
+                place[0] += 1
+                place[1], place[2] = place[0], rng.randrange(9)
+                frame = turn(session, *place[:2], place[2], tuple(rng.choices(("pa", "pb", "pc"), k=3)))
+                receipts.opened(1000 + now, frame, RUNS)
+                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+            case "opened again":
+                place[0] += 1
+                frame = turn(
+                    session, place[0], place[1], place[2], tuple(rng.choices(("pa", "pb", "pc"), k=3))
+                )
+                receipts.opened(1000 + now, frame, RUNS)
+                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+            case "token":
+                place[2] += rng.randint(1, 3)
+                receipts.token(session, place[2])
+                op = {"do": "token", "session": session.hex(), "position": place[2]}
+            case "ended":
+                receipts.ended(session)
+                op = {"do": "ended", "session": session.hex()}
+            case _:
+                claims = receipts.due(ledger, Fairness())
+                works = [priced(claim, "me", costs) for claim in claims]
+                taken = tuple(work for work in works if rng.random() < 0.6)  # the others are lost on the way
+                ledger, why = tally(ledger, taken)
+                assert not any(why)
+                op = {"do": "due", "works": shown(works), "taken": shown(taken)}
+        ops.append({"now": 1000 + now, **op})
+    return {"name": f"answers of seed {SEED + number}", "ops": ops}
+
+
+def text() -> str:
+    about = (
+        "costs: of `kinds` of units, by what peers measured. traces: what happened to answers that `me` asks for, at "
+        "`now` in ms; a turn is session, answer, start and route. At `due`, `works` is what is said then, with its "
+        "price, and `taken` is what the ledger takes of it."
+    )
+    prices = [{"kinds": KINDS, "tables": TABLES, "costs": unit_costs(KINDS, TABLES)}]
+    return written(about, {"costs": prices, "traces": [trace(number) for number in range(TRACES)]})
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
