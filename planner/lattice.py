@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import cost, network
-from planner.network import INF, Bools, Ints, Path
+from planner.network import INF, Bools, Ints, Network, Path
 from planner.types import Link, PeerProfile, PlanRequest, Stage
 
 
@@ -101,6 +101,31 @@ class Lattice:
             reach=np.minimum(self.reach, furthest),
             hop=np.where(self.busy <= limit, self.hop, INF),
             back=back,
+        )
+
+    def network(self) -> Network:
+        """The same with a time for every run, for the solver of all sets and orders."""
+        count = self.unit_count
+        borders = np.arange(count + 1)
+        able = (borders[None, None, :] <= self.reach[:, :, None]) & (borders[None, :] > borders[:, None])[
+            None
+        ]
+        able &= self.open[None, None, :]
+        stage = self.times[:, None, :] - self.times[:, :, None] + self.step[:, None, None]
+        hop, busy = (np.moveaxis(table[self.classes], 0, 2).copy() for table in (self.hop, self.busy))
+        last = self.busy[self.classes[-1]].copy()
+        np.fill_diagonal(last, 0)
+        hop[:, :, [0, count]], busy[:, :, [0, count]] = INF, INF
+        return Network(
+            self.peers,
+            self.rows,
+            np.where(able, stage, INF).astype(np.int64),
+            hop,
+            np.minimum(self.back + self.leave[:, None], INF),
+            self.enter,
+            busy,
+            last,
+            np.zeros(count + 1, dtype=np.int64),
         )
 
     def forced(self) -> Lattice:

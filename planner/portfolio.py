@@ -1,8 +1,9 @@
 """Decides which solvers a request gets, keeps the best by the goal, and says what ran and what is proven.
 
-By size: exact sets with bounds to EXACT_PEERS; descent with kicks above, CP-SAT where it is installed and the effort
-allows, clusters by round trip above REGION_PEERS; the rules of others always, so that nothing they can place is
-refused. Everything is counted in work, nothing in seconds: the same input, in any order, gives the same plan.
+By size: all sets and orders where that is affordable (9 peers), sets with bounds to EXACT_PEERS; descent with kicks
+above, CP-SAT where it is installed and the effort allows, clusters by round trip above REGION_PEERS; the rules of
+others always, so that nothing they can place is refused. Everything is counted in work, nothing in seconds: the same
+input, in any order, gives the same plan.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from planner import (
     clusters,
     cost,
     cpsat,
+    exact,
     lattice,
     objectives,
     placement,
@@ -38,8 +40,9 @@ REGION_PEERS = 120
 RUNS = 3  # descents from other draws, where each has RUN_LEAST numbers to value
 RUN_LEAST = 1_000_000
 TRIED = 12  # orders of the descent whose exact cut is made
-CAPS = 10  # bounds on the slowest part that a search for the rate tries, for each batch size
+CAPS = 10  # bounds on the slowest part that a search for the rate tries at most, for each batch size
 RATE_ROWS = 4  # batch sizes it tries
+TOLD_GAP = 1.0  # a bound further away says nothing
 REFUSED = 6  # plans whose refusal is told
 PROVEN_SEARCH = 200_000  # numbers valued where the exact search follows anyway
 CORE_PEERS = 12  # of a large mesh: those of the best chains, solved exactly once more
@@ -52,6 +55,10 @@ class Effort:
     search: int = 3_000_000  # numbers valued by one descent
     exact: int = chain_exact.WORK
     sat: float = 0.0  # deterministic seconds of CP-SAT; 0: none
+    front: bool = True  # whether plans beyond the one of the goal are looked for
+    caps: int = CAPS
+    width: int = strategies.WIDTH  # where peers come back
+    sides: int = strategies.SIDES
 
     @classmethod
     def seconds(cls, limit_s: float) -> Effort:
@@ -119,7 +126,9 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
     search = _Search(request, Wish() if wish is None else wish, Effort() if effort is None else effort)
     if request.peers:
         if search.wish.strategy in ("attention-ffn", "hybrid"):
-            for stages in strategies.returning(request, search.wish):
+            for stages in strategies.returning(
+                request, search.wish, search.effort.width, search.effort.sides
+            ):
                 search.add(stages, "labels with memory")
             search.ran.append("labels with memory, peers may come back")
             if search.wish.strategy == "hybrid":
@@ -134,7 +143,8 @@ def _chains(search: _Search, wish: Wish) -> None:
     views = strategies.views(search.request, wish, 1)
     for view in views:
         search.bounds.append(_latency(search, view))
-    if search.request.sessions > 1 or wish.goal in ("throughput", "balanced"):
+    asked = wish.goal in ("throughput", "balanced") or wish.rate_floor > 0
+    if asked or (search.effort.front and search.request.sessions > 1):
         _rates(search, wish)
     if wish.goal == "memory":
         _roomy(search, views)
@@ -162,6 +172,8 @@ def least_paths(
 ) -> tuple[list[Path], int, list[str]]:
     """Paths of low latency, the best first; a bound that no path beats; what ran."""
     peers = len(view.peers)
+    if placement.is_affordable(peers, view.unit_count):
+        return _all_orders(view, most_stages)
     parts = blocks.blocks(view)
     paths: list[Path] = []
     ran: list[str] = []
@@ -182,11 +194,11 @@ def least_paths(
     if most_stages is None and peers <= REGION_PEERS:
         known = paths[0] if paths else None
         work = effort.exact if peers <= EXACT_PEERS else effort.exact // 20
-        exact = chain_exact.least(view, known, work)
-        ran.insert(0, "exact: sets with bounds" if exact.proven else "sets with bounds, not finished")
-        paths = _ranked(view, [*paths, *([] if exact.path is None else [exact.path])], None)
-        bound = exact.bound
-        if not exact.proven:
+        least = chain_exact.least(view, known, work)
+        ran.insert(0, "exact: sets with bounds" if least.proven else "sets with bounds, not finished")
+        paths = _ranked(view, [*paths, *([] if least.path is None else [least.path])], None)
+        bound = least.bound
+        if not least.proven:
             paths = _core(view, paths, effort)
             if parts is not None and parts.exact and peers <= SAT_PEERS and effort.sat and cpsat.available():
                 hint = [peer for peer, _ in paths[0]] if paths and len(paths[0]) > 1 else None
@@ -202,6 +214,16 @@ def least_paths(
         return paths, bound, ran
     paths = _core(view, paths, effort) if most_stages is None else paths
     return paths, _least_bound(view), ran
+
+
+def _all_orders(view: Lattice, most_stages: int | None) -> tuple[list[Path], int, list[str]]:
+    """The least path of each number of stages, and the rules of others."""
+    solved = exact.solve(view.network())
+    counts = solved.by_stage_count()
+    paths = [path for count in counts if (path := solved.path(count)) is not None]
+    paths += baselines.all_rules(view).values()
+    bound = min((counts[count] for count in counts if count <= (most_stages or count)), default=INF)
+    return _ranked(view, paths, most_stages), bound, ["exact: all sets and orders"]
 
 
 def _core(view: Lattice, paths: list[Path], effort: Effort) -> list[Path]:
@@ -283,6 +305,8 @@ def _rates(search: _Search, wish: Wish) -> None:
         if isinstance(found, Plan):
             search.add(found.stages, "exact search for the rate")
             search.ran.append("exact search for the rate")
+            if not search.effort.front:
+                return
     choices = cost.row_choices(request.sessions)
     small = replace(
         search.effort, search=search.effort.search // 10, exact=search.effort.exact // 20, sat=0.0
@@ -294,7 +318,7 @@ def _rates(search: _Search, wish: Wish) -> None:
                 continue
             search.add_paths(view, paths[:3], "bounds on the slowest part")
             high, low = _slowest(view, paths[0]), 0
-            for _ in range(CAPS):
+            for _ in range(search.effort.caps):
                 limit = (low + high) // 2
                 if limit == high:
                     break
@@ -421,9 +445,9 @@ def _why(
         f"{ms(chosen.found.decode_s)} a token, first token after {ms(chosen.found.prefill_s)}, "
         f"{chosen.found.tokens_per_s:.1f} tokens/s; {float(chosen.found.saturating_sessions):.1f} sessions saturate it."
     )
-    proven = (
-        "proven least latency" if gap == 0 else f"the least latency is within {gap:.1%} of what is proven"
-    )
+    proven = "proven least latency" if gap == 0 else "how far from the least latency is not proven"
+    if 0 < gap < TOLD_GAP:
+        proven = f"the least latency is within {gap:.1%} of what is proven"
     lines.append(f"Ran: {', '.join(ran)}; {proven}.")
     return tuple(lines)
 

@@ -44,7 +44,7 @@ def least(
     may = np.ones((peers, count), dtype=np.bool_) if allowed is None else allowed
     best: tuple[int, int, tuple[tuple[int, int], ...]] | None = None
     exact, firsts = True, [at for at in range(peers) if may[at, 0] and view.enter[at] < INF]
-    for limit in (min(NARROW, width), width):
+    for limit in sorted({min(NARROW, width), width}):
         exact = True
         for first in firsts:
             upper = INF if best is None else best[0] + 1

@@ -62,38 +62,71 @@ def views(request: PlanRequest, wish: Wish, rows: int) -> list[Lattice]:
             )
 
 
-def returning(request: PlanRequest, wish: Wish) -> list[tuple[Stage, ...]]:
+def returning(
+    request: PlanRequest, wish: Wish, width: int = WIDTH, most_sides: int = SIDES
+) -> list[tuple[Stage, ...]]:
     """Placements of the strategies in which peers come back."""
     names = sorted(peer.peer for peer in request.peers)
     units = request.units
     if wish.strategy == "hybrid":
-        found = reentry.least(request, None, WIDTH)
+        found = reentry.least(request, None, width)
         return [] if found is None else [found.stages]
     if wish.strategy != "attention-ffn":
         return []
     made: list[tuple[Stage, ...]] = []
-    for side in _sides(len(names)):
+    for side in _sides(len(names), most_sides):
         allowed = np.ones((len(names), len(units)), dtype=np.bool_)
         for at, unit in enumerate(units):
             if unit.kind == "attn":
                 allowed[:, at] = side
             elif unit.kind == "ffn":
                 allowed[:, at] = ~side
-        found = reentry.least(request, allowed, WIDTH)
+        found = reentry.least(request, allowed, width)
         if found is not None:
             made.append(found.stages)
     return made
 
 
-def _sides(peers: int) -> list[Bools]:
-    """Who serves attention: few of them first, at most SIDES ways."""
+def keeps(request: PlanRequest, wish: Wish, stages: Sequence[Stage]) -> bool:
+    """Whether stages are what the strategy of `wish` allows."""
+    stops = [stage.stop for stage in stages]
+    match wish.strategy:
+        case "optimal" | "hybrid":
+            return True
+        case "layer":
+            return bool(layer_borders(request)[stops].all())
+        case "pipeline":
+            return stops == [int(stop) for stop in np.flatnonzero(_equal(request, len(stages)))] + [stops[-1]]
+        case "component":
+            try:
+                borders, allowed = _groups(request, wish.components)
+            except RequestError:
+                return False
+            names = sorted(peer.peer for peer in request.peers)
+            borders[-1] = True
+            return bool(borders[stops].all()) and all(
+                stage.peer in names and bool(allowed[names.index(stage.peer), stage.first : stage.stop].all())
+                for stage in stages
+            )
+        case "attention-ffn":
+            by_kind: dict[str, set[str]] = {"attn": set(), "ffn": set()}
+            for stage in stages:
+                for unit in request.units[stage.first : stage.stop]:
+                    by_kind.setdefault(unit.kind, set()).add(stage.peer)
+            return not by_kind["attn"] & by_kind["ffn"]
+        case "tensor" | "expert" | "tiles":
+            return False
+
+
+def _sides(peers: int, most: int) -> list[Bools]:
+    """Who serves attention: few of them first, at most so many ways."""
     made: list[Bools] = []
     for count in range(1, peers):
         for chosen in combinations(range(peers), count):
             side = np.zeros(peers, dtype=np.bool_)
             side[list(chosen)] = True
             made.append(side)
-            if len(made) == SIDES:
+            if len(made) == most:
                 return made
     return made
 
