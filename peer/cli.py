@@ -147,10 +147,18 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.tabs import run_tabs
 
             return asyncio.run(run_tabs(args))
+        case "chat" if args.within is not None:
+            from peer.commands.talking import talk
+
+            return talk(args)
         case "chat":
             from peer.commands.asking import chat
 
             return chat(args)
+        case "conversations":
+            from peer.commands.talking import conversations
+
+            return asyncio.run(conversations(args))
         case "generate":
             from peer.commands.asking import generate
 
@@ -283,9 +291,27 @@ def parser() -> argparse.ArgumentParser:
                 "--json", action="store_true", help="one JSON object instead of streamed text"
             )
             asking.add_argument("--stats", action="store_true", help="say how fast it was")
+        else:
+            asking.add_argument(
+                "--in",
+                dest="within",
+                metavar="TITLE",
+                help="in a conversation that the mesh keeps for everybody, by title, id or number; begins it if need be",
+            )
         _sampling(asking)
         _way(asking)
         _state(asking)
+    talks = command("conversations", "list the conversations that a mesh keeps, or keep one in a file")
+    _link(talks)
+    talks.add_argument("--in", dest="within", metavar="TITLE", help="which one, by title, id or number")
+    talks.add_argument("--json", action="store_true", help="print them all as JSON")
+    talks.add_argument(
+        "--export", type=Path, metavar="FILE", help="keep one in a file: Markdown if it ends in .md, else JSON"
+    )
+    talks.add_argument("--import", dest="bring", type=Path, metavar="FILE", help="begin one with what a file holds")
+    talks.set_defaults(system="")
+    _way(talks)
+    _state(talks)
     plan = command("plan", "explain a plan")
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
     opened = command("api", "let programs ask a mesh, over HTTP as OpenAI's API")

@@ -172,14 +172,16 @@ class Reader:
     async def line(self, *ends: asyncio.Event) -> str | None:
         """The next line; None at the end of input, on Ctrl-C, or when one of `ends` is set."""
         if self._lines is not None:
-            return await _first(asyncio.ensure_future(self._lines.next()), *ends)
+            return await first_of(asyncio.ensure_future(self._lines.next()), *ends)
         assert self._session is not None
         with patch_stdout():
             prompt = asyncio.ensure_future(self._session.prompt_async("> ", handle_sigint=False))
-            return await _first(prompt, *ends)
+            return await first_of(prompt, *ends)
 
 
-async def _first(reading: asyncio.Task[str] | asyncio.Task[str | None], *ends: asyncio.Event) -> str | None:
+async def first_of(
+    reading: asyncio.Task[str] | asyncio.Task[str | None] | asyncio.Task[None], *ends: asyncio.Event
+) -> str | None:
     """What is read; None when one of `ends` is set first, at the end of input and on Ctrl-C."""
     done = asyncio.Event()
     reading.add_done_callback(lambda _: done.set())
