@@ -296,7 +296,7 @@ def parser() -> argparse.ArgumentParser:
                 "--in",
                 dest="within",
                 metavar="TITLE",
-                help="in a conversation that the mesh keeps for everybody, by title, id or number; begins it if need be",
+                help="in a conversation that the mesh keeps, by title, id or number; a new title begins one",
             )
         _sampling(asking)
         _way(asking)
@@ -306,9 +306,14 @@ def parser() -> argparse.ArgumentParser:
     talks.add_argument("--in", dest="within", metavar="TITLE", help="which one, by title, id or number")
     talks.add_argument("--json", action="store_true", help="print them all as JSON")
     talks.add_argument(
-        "--export", type=Path, metavar="FILE", help="keep one in a file: Markdown if it ends in .md, else JSON"
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="keep one in a file: Markdown if it ends in .md, else JSON",
     )
-    talks.add_argument("--import", dest="bring", type=Path, metavar="FILE", help="begin one with what a file holds")
+    talks.add_argument(
+        "--import", dest="bring", type=Path, metavar="FILE", help="begin one with what a file holds"
+    )
     talks.set_defaults(system="")
     _way(talks)
     _state(talks)
