@@ -37,11 +37,10 @@ from peer.mesh_conversations import (
 from peer.mesh_conversations import Conversation as Talk
 from peer.mesh_conversations import Message as Said
 from peer.mesh_people import Role
-from peer.mesh_state import Member
 from peer.proposals import Proposals
 from peer.sampling import Sampling
 from peer.session import Heard, room_for
-from peer.turns import adopters, may_ask, next_turn, prompt_of, running
+from peer.turns import adopters, next_turn, prompt_of, running
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
 PLAN_WAIT_S: Final = 60.0  # a question that finds no plan says so, and can be asked again
@@ -151,7 +150,7 @@ class Talking:
 
     def start(self, manner: Manner, own: Self) -> str:
         """A new conversation, which this peer owns. Its id."""
-        conversation = _new_id()
+        conversation = new_id()
         self._proposals.say(
             ConversationStarted(
                 conversation,
@@ -246,7 +245,7 @@ class Talking:
         ended = MessageEnded(conversation, answer.id, "stopped", 0, None, "taken back")
         self._proposals.say(answer, ended)
 
-    def bring(self, conversation: str, commands: Sequence[ConversationCommand]) -> None:
+    def bring(self, commands: Sequence[ConversationCommand]) -> None:
         """What was kept in a file (peer.transcripts)."""
         self._proposals.say(*commands)
 
@@ -476,7 +475,7 @@ class Talking:
         most: int = 0,
     ) -> MessageAdded:
         return MessageAdded(
-            conversation, _new_id(), parent, self.me, form, text, _now_ms(), session, "", sampling, most
+            conversation, new_id(), parent, self.me, form, text, _now_ms(), session, "", sampling, most
         )
 
     # --- between peers
@@ -524,16 +523,6 @@ class Talking:
             self.refused(f"a defect, please report it: {type(error).__name__}: {error}")
 
 
-def able(talk: Talk, peer: str) -> bool:
-    """Whether `peer` may ask there."""
-    return may_ask(talk, peer)
-
-
-def present(talk: Talk, members: dict[str, Member]) -> list[str]:
-    """Who takes part and is here."""
-    return [peer for peer in talk.participants if peer in members]
-
-
 def _end_of(finished: str, failed: str) -> tuple[Ended, str]:
     if failed:
         return "failed", failed[:MAX_REASON]
@@ -560,7 +549,8 @@ def _settings(sampling: tuple[int, ...], room: int) -> Settings:
     return Settings(chosen, room, plan_wait_s=PLAN_WAIT_S)
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """For a conversation or a message."""
     return os.urandom(ID_BYTES).hex()
 
 
