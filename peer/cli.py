@@ -163,11 +163,11 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.asking import generate
 
             return asyncio.run(generate(args))
-        case "plan":
         case "api":
             from peer.commands.api import api
 
             return asyncio.run(api(args))
+        case "plan":
             from peer.commands.watching import run_plan
 
             return asyncio.run(run_plan(args))
@@ -229,8 +229,8 @@ def parser() -> argparse.ArgumentParser:
         help="with --keep: keep no history of what was measured",
     )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
-    _state(serve)
     beside_arguments(serve)
+    _state(serve)
     _peer(serve)
     _injected(serve)
     meeting = command("signaling", "only a place to meet: for meshes whose peers come and go")
@@ -260,9 +260,9 @@ def parser() -> argparse.ArgumentParser:
     _peer(join)
     _state(join)
     join.add_argument("--quiet", action="store_true", help="print errors only")
+    beside_arguments(join)
     _injected(join)
     tabs = command("tabs", "lend tabs of this machine's browsers to a mesh")
-    beside_arguments(join)
     _link(tabs)
     tabs.add_argument(
         "--browsers",
@@ -317,13 +317,13 @@ def parser() -> argparse.ArgumentParser:
     talks.set_defaults(system="")
     _way(talks)
     _state(talks)
-    plan = command("plan", "explain a plan")
-    plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
     opened = command("api", "let programs ask a mesh, over HTTP as OpenAI's API")
     _link(opened)
     api_arguments(opened)
     _way(opened)
     _state(opened)
+    plan = command("plan", "explain a plan")
+    plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
     plan.set_defaults(called={})

@@ -167,6 +167,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             await stack.enter_async_context(keep_history(mesh, args.state / NAME, say))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
+        await stack.enter_async_context(beside(args, mesh, say))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, say)
 
@@ -189,7 +190,6 @@ async def signaling(args: argparse.Namespace) -> int:
             await ctrl.asked.wait()
     return 0
 
-        await stack.enter_async_context(beside(args, mesh, say))
 
 def run_recover(args: argparse.Namespace) -> int:
     """Begins the next epoch of a mesh from what a peer of this machine kept. Raises StateUnusable."""
@@ -224,6 +224,7 @@ async def run_join(args: argparse.Namespace) -> int:
             mesh = await stack.enter_async_context(joining)
         tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
+        await stack.enter_async_context(beside(args, mesh, tell))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, tell)
 
@@ -247,7 +248,6 @@ def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int
 def show_link(mesh: Mesh, *, qr: bool) -> None:
     """Prints the invite link on standard output, and as a QR code for phones where there is a terminal."""
     assert mesh.link is not None
-        await stack.enter_async_context(beside(args, mesh, tell))
     url = mesh.link.url()
     if qr and err.is_terminal:
         segno.make(url, micro=False).terminal(out=sys.stderr, compact=True)
