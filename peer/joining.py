@@ -194,12 +194,12 @@ async def found(
             mesh = door.mesh = Mesh(node, client, store, report)
             try:
                 mesh.know(manifest)
+                keeps_accounts(mesh)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinates(mesh)
                 meets(mesh)
                 mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
                 await _register_kept(client, founding.kept, mesh_key)
-                keeps_accounts(mesh)
                 lends = options.memory_bytes > 0
                 if await _begins(mesh):
                     await _promise(mesh, founding, founding.public_url or url)
@@ -274,12 +274,12 @@ async def join(
             mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
             node.patient = not compute
             meets(mesh)
+            keeps_accounts(mesh, fetcher)
 
             async def learn() -> None:
                 await node.until(lambda state: state.model is not None, STATE_WAIT_S)
                 model = node.state.model
                 if model is None:
-            keeps_accounts(mesh, fetcher)
                     raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
                 mesh.know(await fetcher.manifest(model.model))
                 if compute:
