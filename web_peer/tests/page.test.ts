@@ -4,17 +4,6 @@ import { describe, expect, it } from 'vitest';
 
 import { Config } from '../src/consensus/records';
 import { EMPTY_STATE, type Member as StateMember, type MeshState, type PlanRecord } from '../src/mesh_state';
-import {
-  asked,
-  askedAgain,
-  came,
-  failed,
-  finished,
-  isAnswering,
-  messagesOf,
-  NOTHING_ASKED,
-  stopped,
-} from '../ui/conversation';
 import { keptPledge, pledgeRange, settingsOf } from '../ui/kept_choices';
 import { meshView, readable, type Seen } from '../ui/members';
 import { arcPath, hopsOf, memberText, pictureOf } from '../ui/picture';
@@ -23,51 +12,6 @@ import { commandOf } from '../ui/shortcuts';
 import { allDone, began, firstSteps, progressed, secondsLeft } from '../ui/steps';
 import { phaseAfter } from '../ui/trouble';
 import { bytesText, delayText, isLoopback, runText, secondsText } from '../ui/words';
-
-const FACTS = { tokens: 2, firstTokenS: 0.1, tokensPerS: 20, route: [] };
-
-describe('a conversation', () => {
-  it('goes from question to answer', () => {
-    let turns = asked(NOTHING_ASKED, 'Why?');
-    expect(turns[0]?.state.kind).toBe('thinking');
-    expect(isAnswering(turns)).toBe(true);
-    turns = came(came(turns, 1, 'Be'), 1, 'cause');
-    turns = finished(turns, 1, 'end', FACTS);
-    expect(turns[0]).toMatchObject({
-      question: 'Why?',
-      answer: 'Because',
-      state: { kind: 'done', why: 'end' },
-    });
-    expect(isAnswering(turns)).toBe(false);
-  });
-
-  it('ignores what comes late, or for an answer thrown away', () => {
-    const ended = stopped(came(asked(NOTHING_ASKED, 'a'), 1, 'x'), 1, null);
-    expect(came(ended, 1, 'late')).toBe(ended);
-    const again = askedAgain(ended);
-    expect(again).toMatchObject([{ id: 2, answer: '', state: { kind: 'thinking' } }]);
-    expect(came(again, 1, 'late')).toBe(again);
-    expect(askedAgain(again)).toBe(again);
-    expect(askedAgain(NOTHING_ASKED)).toBe(NOTHING_ASKED);
-  });
-
-  it('tells the model what was said, without what failed', () => {
-    let turns = finished(came(asked(NOTHING_ASKED, 'one'), 1, 'first'), 1, 'end', FACTS);
-    turns = failed(came(asked(turns, 'two'), 2, 'half'), 2, 'broke');
-    turns = asked(turns, 'three');
-    expect(messagesOf(turns, ' Be short. ')).toEqual([
-      { role: 'system', content: 'Be short.' },
-      { role: 'user', content: 'one' },
-      { role: 'assistant', content: 'first' },
-      { role: 'user', content: 'three' },
-    ]);
-  });
-
-  it('leaves finished turns the same objects, so that they are not drawn again', () => {
-    const one = finished(came(asked(NOTHING_ASKED, 'one'), 1, 'a'), 1, 'end', FACTS);
-    expect(came(asked(one, 'two'), 2, 'b')[0]).toBe(one[0]);
-  });
-});
 
 describe('steps of joining', () => {
   const states = (steps: ReturnType<typeof firstSteps>): string =>

@@ -6,6 +6,7 @@ import { useEffect } from 'preact/hooks';
 import { Conversation } from './chat';
 import { isAnswering } from './conversation';
 import { copyText } from './copying';
+import { Dialog } from './dialog';
 import { Icon, Mark } from './icons';
 import { isGettingReady, JoiningCard, JoiningSteps } from './joining_card';
 import { switchLooks } from './looks';
@@ -16,9 +17,11 @@ import { People } from './people';
 import { SettingsSheet } from './settings_sheet';
 import { ShareSheet } from './share';
 import { type Command, commandOf, ShortcutsSheet } from './shortcuts';
+import { TalkBar, TalkList } from './talk_list';
+import { TalkSheet } from './talk_sheet';
 import type { View } from './view';
 
-type Sheet = 'share' | 'settings' | 'help';
+type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk';
 type Tab = 'chat' | 'mesh' | 'part';
 
 export function App({ view }: { view: View }) {
@@ -34,13 +37,15 @@ export function App({ view }: { view: View }) {
         document.getElementById('question')?.focus();
         return;
       case 'stop':
-        if (isAnswering(view.turns.peek())) view.actions.stop();
+        if (isAnswering(view.talk.peek().turns)) view.actions.stopMine();
         return;
-      case 'again':
-        view.actions.regenerate();
+      case 'again': {
+        const last = view.talk.peek().turns.findLast(({ toPeople }) => !toPeople);
+        if (last !== undefined && last.state.kind !== 'queued') view.actions.regenerate(last.id);
         return;
+      }
       case 'copy':
-        void copyText(view.turns.peek().at(-1)?.answer ?? '');
+        void copyText(view.talk.peek().turns.findLast(({ answer }) => answer !== '')?.answer ?? '');
         return;
       case 'fresh':
         view.actions.clear();
@@ -75,7 +80,7 @@ export function App({ view }: { view: View }) {
       {phase.kind === 'no-link' && <NoLink view={view} trouble={phase.trouble} />}
       {phase.kind === 'joining' && <JoiningCard view={view} />}
       {phase.kind === 'out' && <Outside view={view} trouble={phase.trouble} />}
-      {inMesh && <Inside view={view} tab={tab.value} />}
+      {inMesh && <Inside view={view} tab={tab.value} open={(name) => (sheet.value = name)} />}
       {inMesh && (
         <nav class="tabs" aria-label="Parts of the page">
           {(['chat', 'mesh', 'part'] as const).map((name) => (
@@ -95,6 +100,12 @@ export function App({ view }: { view: View }) {
       )}
       {sheet.value === 'share' && <ShareSheet link={view.link.value} close={() => (sheet.value = null)} />}
       {sheet.value === 'settings' && <SettingsSheet view={view} close={() => (sheet.value = null)} />}
+      {sheet.value === 'talk' && <TalkSheet view={view} close={() => (sheet.value = null)} />}
+      {sheet.value === 'talks' && (
+        <Dialog title="Conversations" close={() => (sheet.value = null)}>
+          <TalkList view={view} done={() => (sheet.value = null)} />
+        </Dialog>
+      )}
       {sheet.value === 'help' && <ShortcutsSheet close={() => (sheet.value = null)} />}
     </div>
   );
@@ -123,12 +134,6 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
         </span>
       )}
       <span class="top-buttons">
-        {inMesh && view.turns.value.length > 0 && (
-          <button type="button" class="quiet" title="New conversation (Alt N)" onClick={() => open('fresh')}>
-            <Icon name="fresh" />
-            <span class="wide">New</span>
-          </button>
-        )}
         {inMesh && (
           <button
             type="button"
@@ -200,12 +205,22 @@ function Notices({ view }: { view: View }) {
   );
 }
 
-function Inside({ view, tab }: { view: View; tab: Tab }) {
+interface InsideProps {
+  readonly view: View;
+  readonly tab: Tab;
+  readonly open: (sheet: 'talks' | 'talk') => void;
+}
+
+function Inside({ view, tab, open }: InsideProps) {
   const lit = useSignal('');
-  const joining = isGettingReady(view) && view.turns.value.length > 0; // else the conversation's place shows it
+  const joining = isGettingReady(view) && view.talk.value.turns.length > 0; // else the conversation's place shows it
   return (
     <main class="inside" data-tab={tab}>
+      <nav class="talks" aria-label="Conversations">
+        <TalkList view={view} />
+      </nav>
       <div class="talk">
+        <TalkBar view={view} open={open} />
         <Notices view={view} />
         <Conversation view={view} />
       </div>

@@ -9,11 +9,19 @@ import type { JoinPhase, Lending as TabLending, Mesh } from '../src/mesh';
 import { EMPTY_STATE, holdersOf, type Member as StateMember, routeOf, serving } from '../src/mesh_state';
 import { awayText } from '../src/returning';
 import { ASKED, Tab, type TabOptions } from '../src/tab';
-import { Asking } from './asking';
-import { keepPledge, keepSettings, keptPledge, keptSettings, type PledgeRange } from './kept_choices';
+import {
+  keepName,
+  keepPledge,
+  keepSettings,
+  keptName,
+  keptPledge,
+  keptSettings,
+  type PledgeRange,
+} from './kept_choices';
 import { meshView, namesOf, readable, runsOnText, steady } from './members';
 import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
+import { Talks } from './talks';
 import { LEFT, phaseAfter } from './trouble';
 import { Watching } from './watching';
 import type { Activity, AskSettings, JoinStep, Lending, MyPart, Notice, Phase, Stored, View } from './view';
@@ -58,7 +66,7 @@ export class Bound {
   private readonly mine = signal<MyPart>(NO_PART);
   private readonly settings = signal<AskSettings>(keptSettings());
   private readonly link = signal('');
-  private readonly asking: Asking;
+  private readonly talks: Talks;
   private tab: Tab | null = null;
   private cache: PieceCache | null = null;
   private stored: Stored = NOTHING_STORED;
@@ -76,14 +84,23 @@ export class Bound {
     this.device = device;
     this.pledge = device.wished ?? keptPledge(device.pledge);
     this.mine.value = this.myPart(null);
-    this.asking = new Asking({
-      mesh: () => this.tab?.mesh ?? null,
-      settings: () => this.settings.value,
-      readable: (text) => this.inWords(text),
-      name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
-      token: () => this.tokenCame(1, true),
-      over: () => this.look(),
-    });
+    this.talks = new Talks(
+      {
+        settings: () => this.settings.value,
+        keepSettings: (settings) => {
+          this.settings.value = settings;
+          keepSettings(settings);
+        },
+        myName: () => keptName() ?? device.name,
+        readable: (text) => this.inWords(text),
+        name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
+        token: () => this.tokenCame(1, true),
+        over: () => this.look(),
+        tell: (text) => this.tell(text),
+      },
+      this.settings,
+    );
+    const { talks } = this;
     this.view = {
       phase: this.phase,
       steps: this.steps,
@@ -93,16 +110,34 @@ export class Bound {
       mesh: this.mesh,
       activity: this.activity,
       mine: this.mine,
-      turns: this.asking.turns,
-      settings: this.settings,
+      talk: talks.talk,
+      talks: talks.list,
+      settings: talks.settings,
       link: this.link,
       actions: {
         open: (link) => this.goTo(link),
         retry: () => void this.retry(),
-        ask: (question) => this.asking.ask(question),
-        stop: () => this.asking.stop(),
-        regenerate: () => this.asking.again(),
-        clear: () => this.asking.clear(),
+        ask: (text, toPeople) => talks.ask(text, toPeople),
+        stop: () => talks.stop(false),
+        stopMine: () => talks.stop(true),
+        regenerate: (turn) => talks.again(turn),
+        goOn: (turn) => talks.goOn(turn),
+        edit: (turn, text) => talks.edit(turn, text),
+        takeBack: (turn) => talks.takeBack(turn),
+        turnTo: (turn, of, by) => talks.turnTo(turn, of, by),
+        writes: (now) => talks.writes(now),
+        clear: () => talks.show(''),
+        show: (talk) => talks.show(talk),
+        rename: (title) => talks.rename(title),
+        remove: () => talks.remove(),
+        setRole: (person, role) => talks.setRole(person, role),
+        putOut: (person) => talks.putOut(person),
+        callMe: (name) => {
+          keepName(name);
+          talks.renamed();
+        },
+        exported: (form) => talks.exported(form),
+        imported: (text) => talks.imported(text),
         pause: () => this.tab?.pause(),
         resume: () => this.tab?.resume(),
         leave: () => void this.leave(),
@@ -113,10 +148,7 @@ export class Bound {
           this.look();
         },
         deleteStored: () => void this.deleteStored(),
-        setSettings: (settings) => {
-          this.settings.value = settings;
-          keepSettings(settings);
-        },
+        setSettings: (settings) => talks.setSettings(settings),
         dismiss: (id) => {
           this.hidden.value = new Set([...this.hidden.value, id]);
           this.told.value = this.told.value.filter((notice) => notice.id !== id);
@@ -148,7 +180,7 @@ export class Bound {
 
   private async open(link: string): Promise<void> {
     this.tab?.close();
-    this.asking.clear();
+    this.talks.forget();
     this.link.value = link;
     this.steps.value = firstSteps();
     this.phase.value = { kind: 'joining' };
@@ -229,6 +261,7 @@ export class Bound {
       this.phase.value = this.phaseNow(tab);
       this.standing.value = standingNotices(tab);
       this.mine.value = this.myPart(mesh);
+      this.talks.follow(mesh);
       if (mesh !== null) {
         this.noteWhoLeft(mesh);
         this.lookAtMesh(mesh);
@@ -325,7 +358,7 @@ export class Bound {
     if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore, false);
     else this.lookElsewhere(mesh);
     this.ranBefore = ran;
-    this.asking.look();
+    this.talks.look();
     this.look();
   }
 

@@ -1,20 +1,18 @@
-/* The conversation: what was asked, what the model said, and where to ask next. */
+/* The conversation: what was said, what the model answered, and where to write next. */
 
 import { useSignal } from '@preact/signals';
-import { memo } from 'preact/compat';
-import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
+import { Composer } from './composer';
 import { isAnswering } from './conversation';
-import { copyText, CopyButton } from './copying';
+import { copyText } from './copying';
 import { Icon, Mark } from './icons';
 import { isGettingReady, JoiningSteps } from './joining_card';
-import { type Block, GrowingMarkdown } from './markdown';
 import { sayable, spoken } from './spoken';
-import type { AnswerFacts, MeshView, Turn, View } from './view';
-import { rateText } from './words';
+import { TurnView } from './turn';
+import type { AnswerState, MeshView, View } from './view';
 
 const AT_END_PX = 48; // this close to the end counts as being there: the text then follows
-const MOST_ROWS_PX = 168;
 
 const STARTERS = [
   'Explain in two sentences how several computers can run one language model together.',
@@ -22,113 +20,23 @@ const STARTERS = [
   'Show me a Python function that finds the longest word in a sentence.',
 ];
 
-const BlockView = memo(
-  ({ block }: { block: Block }) => (
-    // Safe by ui/markdown.ts, which makes every Block.
-    <div class="block" dangerouslySetInnerHTML={{ __html: block.html }} />
-  ),
-  (before, after) => before.block.html === after.block.html,
-);
-
-function AnswerText({ turn }: { turn: Turn }) {
-  const growing = useMemo(() => new GrowingMarkdown(), [turn.id]);
-  const blocks = growing.blocks(turn.answer);
-  return (
-    <div class="prose">
-      {blocks.map((block, at) => (
-        <BlockView key={at} block={block} />
-      ))}
-    </div>
-  );
-}
-
-function factsText(facts: AnswerFacts): string {
-  const tokens = facts.tokens === 1 ? '1 token' : `${facts.tokens} tokens`;
-  const rate = facts.tokensPerS > 0 ? ` · ${rateText(facts.tokensPerS)}` : '';
-  const first = facts.firstTokenS > 0 ? ` · first after ${facts.firstTokenS.toFixed(1)} s` : '';
-  return `${tokens}${rate}${first}${facts.route.length > 0 ? ` · ${facts.route.join(' → ')}` : ''}`;
-}
-
-function TurnFoot({ turn, last, view }: { turn: Turn; last: boolean; view: View }) {
-  const { state } = turn;
-  if (state.kind === 'thinking' || state.kind === 'streaming') return <div class="foot" />;
-  const facts = state.kind === 'failed' ? null : state.facts;
-  return (
-    <div class="foot">
-      {turn.answer !== '' && <CopyButton bare label="Copy answer" text={() => turn.answer} />}
-      {last && state.kind !== 'failed' && (
-        <button
-          type="button"
-          class="quiet small"
-          title="Answer again"
-          aria-label="Answer again"
-          onClick={() => view.actions.regenerate()}
-        >
-          <Icon name="again" />
-        </button>
-      )}
-      <span class="facts">
-        {state.kind === 'stopped' && 'stopped · '}
-        {state.kind === 'done' && state.why === 'length' && 'cut at the length limit · '}
-        {facts !== null && factsText(facts)}
-      </span>
-    </div>
-  );
-}
-
-function Waiting({ text }: { text: string }) {
-  return (
-    <p class="thinking">
-      <span class="dots" aria-hidden="true">
-        <i />
-        <i />
-        <i />
-      </span>
-      {text}
-    </p>
-  );
-}
-
-const TurnView = memo(
-  ({ turn, last, view }: { turn: Turn; last: boolean; view: View }) => (
-    <article class="turn" aria-label={`Question ${turn.question.slice(0, 60)}`}>
-      <p class="question">{turn.question}</p>
-      <div class="answer" aria-busy={turn.state.kind === 'thinking' || turn.state.kind === 'streaming'}>
-        {turn.state.kind === 'thinking' && <Waiting text="The question goes through the mesh" />}
-        {turn.answer !== '' && <AnswerText turn={turn} />}
-        {turn.state.kind === 'streaming' && turn.state.stalled && (
-          <Waiting text="No word for a moment; waiting for the mesh to go on" />
-        )}
-        {turn.state.kind === 'failed' && (
-          <div class="failed" role="alert">
-            <p>{turn.state.text}</p>
-            {last && (
-              <button type="button" class="secondary" onClick={() => view.actions.regenerate()}>
-                <Icon name="again" />
-                <span>Ask again</span>
-              </button>
-            )}
-          </div>
-        )}
-        <TurnFoot turn={turn} last={last} view={view} />
-      </div>
-    </article>
-  ),
-  (before, after) => before.turn === after.turn && before.last === after.last,
-);
+const isOpen = ({ kind }: AnswerState): boolean => kind === 'thinking' || kind === 'streaming';
 
 /** Says to screen readers whole sentences of the answer as they come, and how it ended. */
 function Announcer({ view }: { view: View }) {
-  const said = useRef({ id: 0, to: 0 });
-  const turn = view.turns.value.at(-1);
+  const said = useRef({ id: '', to: 0 });
+  const { turns } = view.talk.value;
+  const turn = turns.findLast(({ state }) => isOpen(state)) ?? turns.at(-1);
   let saying = '';
   if (turn !== undefined) {
-    if (said.current.id !== turn.id) said.current = { id: turn.id, to: 0 };
+    const id = `${turn.id} ${turn.answers.at}`;
+    if (said.current.id !== id) said.current = { id, to: 0 };
     const rest = turn.answer.slice(said.current.to);
     const cut = sayable(rest, turn.state.kind !== 'streaming');
     saying = spoken(rest.slice(0, cut));
     said.current.to += cut;
     if (turn.state.kind === 'thinking') saying = 'Waiting for the answer.';
+    if (turn.state.kind === 'none' && !turn.who.you) saying = `${turn.who.name}: ${turn.question}`;
     if (turn.state.kind === 'stopped') saying += ' Answer stopped.';
     if (turn.state.kind === 'done') saying += ' Answer complete.';
   }
@@ -144,7 +52,7 @@ function Announcer({ view }: { view: View }) {
 export function Conversation({ view }: { view: View }) {
   const scroller = useRef<HTMLDivElement>(null);
   const atEnd = useSignal(true);
-  const turns = view.turns.value;
+  const { id, turns, people, mayWrite, unsaid } = view.talk.value;
 
   const look = (): void => {
     const box = scroller.current;
@@ -155,7 +63,7 @@ export function Conversation({ view }: { view: View }) {
     box?.scrollTo({ top: box.scrollHeight });
   };
   const lastId = turns.at(-1)?.id;
-  useLayoutEffect(goToEnd, [lastId]); // a new question is always shown
+  useLayoutEffect(goToEnd, [lastId, id]); // a new message is always shown
   useLayoutEffect(() => {
     if (atEnd.peek()) goToEnd();
   });
@@ -189,9 +97,21 @@ export function Conversation({ view }: { view: View }) {
         aria-label="Questions and answers"
       >
         {turns.length === 0 && <Empty view={view} />}
-        {turns.map((turn, at) => (
-          <TurnView key={turn.id} turn={turn} last={at === turns.length - 1} view={view} />
+        {turns.map((turn) => (
+          <TurnView
+            key={turn.id}
+            turn={turn}
+            view={view}
+            shared={people.length > 1}
+            write={mayWrite}
+            busy={isAnswering(turns)}
+          />
         ))}
+        {unsaid && (
+          <p class="unsaid hint" role="status">
+            Nobody coordinates the mesh now. You can go on; the others see it when somebody does again.
+          </p>
+        )}
       </div>
       {!atEnd.value && (
         <button type="button" class="to-end" onClick={goToEnd} aria-label="Go to the end">
@@ -242,90 +162,12 @@ function Empty({ view }: { view: View }) {
             type="button"
             class="starter"
             disabled={!mesh.answers}
-            onClick={() => view.actions.ask(text)}
+            onClick={() => view.actions.ask(text, false)}
           >
             {text}
           </button>
         ))}
       </div>
     </div>
-  );
-}
-
-function Composer({ view }: { view: View }) {
-  const draft = useSignal('');
-  const field = useRef<HTMLTextAreaElement>(null);
-  const answering = isAnswering(view.turns.value);
-  const { answers, whyNot } = view.mesh.value;
-  const inMesh = view.phase.value.kind === 'in';
-
-  useLayoutEffect(() => {
-    const area = field.current;
-    if (area === null) return;
-    area.style.height = 'auto';
-    area.style.height = `${Math.min(area.scrollHeight, MOST_ROWS_PX)}px`;
-  }, [draft.value]);
-
-  const send = (): void => {
-    const text = draft.value.trim();
-    if (text === '' || answering || !answers || !inMesh) return;
-    draft.value = '';
-    view.actions.ask(text);
-  };
-
-  return (
-    <form
-      class="composer"
-      onSubmit={(event) => {
-        event.preventDefault();
-        send();
-      }}
-    >
-      <div class="composer-box">
-        <textarea
-          id="question"
-          ref={field}
-          rows={1}
-          value={draft.value}
-          placeholder={
-            answers ? 'Ask the mesh' : 'Write your question; it can be sent when the mesh is ready'
-          }
-          aria-label="Your question"
-          aria-describedby="composer-hint"
-          onInput={(event) => (draft.value = event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-            event.preventDefault();
-            send();
-          }}
-        />
-        {answering ? (
-          <button
-            type="button"
-            class="primary round"
-            aria-label="Stop the answer"
-            title="Stop (Esc)"
-            onClick={() => view.actions.stop()}
-          >
-            <Icon name="stop" />
-          </button>
-        ) : (
-          <button
-            type="submit"
-            class="primary round"
-            aria-label="Send"
-            title="Send (Enter)"
-            disabled={draft.value.trim() === '' || !answers || !inMesh}
-          >
-            <Icon name="send" />
-          </button>
-        )}
-      </div>
-      <p class={answers ? 'hint' : 'hint is-why'} id="composer-hint">
-        {answers || whyNot === ''
-          ? 'A small model can be wrong. Enter sends, Shift Enter makes a new line.'
-          : whyNot}
-      </p>
-    </form>
   );
 }

@@ -1,84 +1,213 @@
-/* How a conversation changes: questions, tokens, ends. Pure; the last turn is the only one that ever changes. */
+/* What the page shows of a conversation, from what the log says and what is known of its running answer. Pure. */
 
-import type { AnswerFacts, AnswerState, Turn } from './view';
+import type { Conversation, Message } from '../src/mesh_conversations';
+import { messagesOf } from '../src/mesh_conversations';
+import { mayAsk, type Shown, shown, waitsFor } from '../src/turns';
+import type { AnswerFacts, AnswerState, Branch, Person, Talk, TalkLine, Turn, Who } from './view';
 
-export const NOTHING_ASKED: readonly Turn[] = [];
+const SHORT_CHARS = 4; // of a peer id, behind a name that two people have
+const TITLE_CHARS = 60;
+
+/** Colours of people: of one lightness, so that none is louder than the others. */
+export const COLOURS: readonly string[] = [
+  ...['#2f7ed8', '#c2571a', '#2e9e6b', '#a04cc9', '#c43d6b', '#8a7a12'],
+  ...['#17909c', '#6a5bd0', '#5c8a1e', '#b0483c'],
+];
+
+/** What is known of an answer beside the log. */
+export interface Making {
+  readonly text: string;
+  readonly tokens: number;
+  readonly stalled: boolean;
+  readonly facts: AnswerFacts | null;
+}
+
+/** What the page knows beyond the conversation itself. */
+export interface Around {
+  readonly me: string;
+  readonly here: ReadonlySet<string>;
+  readonly typing: ReadonlySet<string>;
+  readonly chosen: ReadonlyMap<string, string>; // branches
+  readonly open: (id: string) => boolean; // not in the log yet
+  readonly making: (answer: Message) => Making;
+  readonly readable: (text: string) => string;
+}
+
+export const NO_TALK: Talk = {
+  id: '',
+  title: '',
+  people: [],
+  turns: [],
+  mayWrite: true,
+  mayRule: false,
+  typing: '',
+  unsaid: false,
+};
 
 /** Whether an answer is being made. */
 export function isAnswering(turns: readonly Turn[]): boolean {
-  const kind = turns.at(-1)?.state.kind;
-  return kind === 'thinking' || kind === 'streaming';
+  return turns.some(({ state }) => state.kind === 'thinking' || state.kind === 'streaming');
 }
 
-export function asked(turns: readonly Turn[], question: string): readonly Turn[] {
-  const id = (turns.at(-1)?.id ?? 0) + 1;
-  return [...turns, { id, question, answer: '', state: { kind: 'thinking' } }];
+/** A colour that nobody of `taken` has, always the same for one peer where it can be. */
+export function colourFor(peer: string, taken: readonly string[]): string {
+  const start = [...peer].reduce((sum, character) => sum + (character.codePointAt(0) ?? 0), 0);
+  const wish = COLOURS.map((_, at) => COLOURS[(start + at) % COLOURS.length] ?? '');
+  return wish.find((colour) => !taken.includes(colour)) ?? wish[0] ?? '#2f7ed8';
 }
 
-/** The last question once more, its answer thrown away. */
-export function askedAgain(turns: readonly Turn[]): readonly Turn[] {
-  const last = turns.at(-1);
-  if (last === undefined || isAnswering(turns)) return turns;
-  return [...turns.slice(0, -1), { ...last, id: last.id + 1, answer: '', state: { kind: 'thinking' } }];
+/** A title of what was asked first. */
+export function titleOf(text: string): string {
+  const line = text.trim().replaceAll(/\s+/g, ' ');
+  return line.length <= TITLE_CHARS ? line : `${line.slice(0, TITLE_CHARS - 1).trimEnd()}…`;
 }
 
-/** Text that came for turn `id`; for any other than the running one it is late and changes nothing. */
-export function came(turns: readonly Turn[], id: number, text: string): readonly Turn[] {
-  return changed(turns, id, (turn) => ({
-    ...turn,
-    answer: turn.answer + text,
-    state: { kind: 'streaming', stalled: false },
+/** Keeps the turns of the talk before where nothing about them changed, so that they are not drawn again. */
+export class TalkViews {
+  private turns = new Map<string, Turn>();
+
+  of(id: string, conversation: Conversation, around: Around, unsaid: boolean): Talk {
+    const people = peopleOf(conversation, around);
+    const known = new Map(people.map((person) => [person.id, person]));
+    const rows = shown(conversation.messages, around.chosen);
+    const before = this.turns;
+    this.turns = new Map();
+    const turns = rows.map((row) => {
+      const next = turnOf(row, conversation, known, around);
+      const old = before.get(next.id);
+      const kept = old !== undefined && JSON.stringify(old) === JSON.stringify(next) ? old : next;
+      this.turns.set(kept.id, kept);
+      return kept;
+    });
+    const mine = conversation.participants.get(around.me);
+    return {
+      id,
+      title: conversation.title,
+      people,
+      turns,
+      mayWrite: mine === undefined || mayAsk(conversation, around.me),
+      mayRule: mine?.role === 'owner',
+      typing: typingText(people),
+      unsaid,
+    };
+  }
+}
+
+function peopleOf({ participants }: Conversation, { me, here, typing }: Around): Person[] {
+  const often = new Map<string, number>();
+  for (const { name } of participants.values()) often.set(name, (often.get(name) ?? 0) + 1);
+  const people = [...participants].map(([id, { name, colour, role }]) => ({
+    id,
+    name: (often.get(name) ?? 0) > 1 ? `${name} (${id.slice(0, SHORT_CHARS)})` : name,
+    colour,
+    role,
+    you: id === me,
+    here: here.has(id),
+    typing: typing.has(id) && id !== me,
   }));
+  const order = ({ you, here: isHere }: Person): number => (you ? 0 : isHere ? 1 : 2);
+  return people.sort((a, b) => order(a) - order(b));
 }
 
-/** No token came for a while. */
-export function stalled(turns: readonly Turn[]): readonly Turn[] {
-  const last = turns.at(-1);
-  if (last?.state.kind !== 'streaming' || last.state.stalled) return turns;
-  return [...turns.slice(0, -1), { ...last, state: { kind: 'streaming', stalled: true } }];
+function typingText(people: readonly Person[]): string {
+  const names = people.filter(({ typing }) => typing).map(({ name }) => name);
+  const [first, second] = names;
+  if (first === undefined) return '';
+  if (second === undefined) return `${first} writes…`;
+  return names.length === 2 ? `${first} and ${second} write…` : `${names.length} people write…`;
 }
 
-export function finished(
-  turns: readonly Turn[],
-  id: number,
-  why: 'end' | 'length',
-  facts: AnswerFacts,
-): readonly Turn[] {
-  return ended(turns, id, { kind: 'done', why, facts });
+const GONE = '#8a979e';
+function whoIs(peer: string, people: ReadonlyMap<string, Person>, me: string): Who {
+  const known = people.get(peer);
+  if (known === undefined) return { id: peer, name: peer.slice(0, 8), colour: GONE, you: peer === me };
+  const { id, name, colour, you } = known;
+  return { id, name, colour, you };
 }
 
-export function stopped(turns: readonly Turn[], id: number, facts: AnswerFacts | null): readonly Turn[] {
-  return ended(turns, id, { kind: 'stopped', facts });
+const branchOf = (ids: readonly string[], id: string): Branch => ({
+  at: Math.max(0, ids.indexOf(id)) + 1,
+  of: Math.max(1, ids.length),
+});
+
+function turnOf(
+  { message, branches, answer, answers }: Shown,
+  conversation: Conversation,
+  people: ReadonlyMap<string, Person>,
+  around: Around,
+): Turn {
+  const made = answer === null ? null : around.making(answer);
+  const asker = answer === null || answer.author === message.author ? null : answer.author;
+  return {
+    id: message.id,
+    who: whoIs(message.author, people, around.me),
+    toPeople: message.form === 'to-people',
+    question: message.text,
+    branch: branchOf(branches, message.id),
+    answer: made?.text ?? '',
+    asker: asker === null ? null : whoIs(asker, people, around.me),
+    answers: branchOf(answers, answer?.id ?? ''),
+    state:
+      answer === null || made === null
+        ? unanswered(message, conversation, people, around)
+        : stateOf(answer, made, around),
+    open: around.open(message.id),
+  };
 }
 
-export function failed(turns: readonly Turn[], id: number, text: string): readonly Turn[] {
-  return ended(turns, id, { kind: 'failed', text });
+function unanswered(
+  message: Message,
+  conversation: Conversation,
+  people: ReadonlyMap<string, Person>,
+  { me }: Around,
+): AnswerState {
+  if (message.form === 'to-people') return { kind: 'none' };
+  const before = waitsFor(conversation, message);
+  const last = before.at(-1);
+  if (last === undefined) return { kind: 'thinking' };
+  const { name, you } = whoIs(last, people, me);
+  const whose = you ? 'your question' : `${name}’s question`;
+  const rest = before.length - 1;
+  return { kind: 'queued', text: `Waits for ${whose}${rest > 0 ? ` and ${rest} more` : ''}` };
 }
 
-function ended(turns: readonly Turn[], id: number, state: AnswerState): readonly Turn[] {
-  return changed(turns, id, (turn) => ({ ...turn, state }));
+function stateOf(answer: Message, made: Making, { readable }: Around): AnswerState {
+  const facts = made.facts ?? (answer.tokens > 0 ? bare(answer.tokens) : null);
+  switch (answer.state) {
+    case 'running':
+      return made.text === '' ? { kind: 'thinking' } : { kind: 'streaming', stalled: made.stalled };
+    case 'done':
+      return { kind: 'done', facts: facts ?? bare(answer.tokens) };
+    case 'stopped':
+      return { kind: 'stopped', why: answer.reason === 'length' ? 'length' : 'hand', facts };
+    case 'failed':
+      return { kind: 'failed', text: readable(answer.reason) };
+  }
 }
 
-function changed(turns: readonly Turn[], id: number, change: (turn: Turn) => Turn): readonly Turn[] {
-  const last = turns.at(-1);
-  if (last?.id !== id || !isAnswering(turns)) return turns;
-  return [...turns.slice(0, -1), change(last)];
-}
+const bare = (tokens: number): AnswerFacts => ({ tokens, firstTokenS: 0, tokensPerS: 0, route: [] });
 
-export type ChatRole = 'system' | 'user' | 'assistant';
-
-/** What the model is shown: instructions, then every turn; a failed answer's words stay out, with its question. */
-export function messagesOf(
-  turns: readonly Turn[],
-  instructions: string,
-): { role: ChatRole; content: string }[] {
-  const messages: { role: ChatRole; content: string }[] = [];
-  if (instructions.trim() !== '') messages.push({ role: 'system', content: instructions.trim() });
-  turns.forEach((turn, at) => {
-    const isLast = at === turns.length - 1;
-    if (!isLast && (turn.state.kind === 'failed' || turn.answer === '')) return;
-    messages.push({ role: 'user', content: turn.question });
-    if (!isLast) messages.push({ role: 'assistant', content: turn.answer });
+/** The list of conversations, the newest first. `seen`: how many messages of each this person has seen. */
+export function talkLines(
+  all: ReadonlyMap<string, Conversation>,
+  shownNow: string,
+  seen: ReadonlyMap<string, number>,
+): TalkLine[] {
+  const lines = [...all].map(([id, { title, participants, messages, createdMs }]) => {
+    const every = messagesOf(messages);
+    const lastMs = every.at(-1)?.whenMs ?? createdMs;
+    return {
+      lastMs,
+      line: {
+        id,
+        title: title === '' ? 'Untitled' : title,
+        people: participants.size,
+        answering: every.some(({ form, state }) => form === 'answer' && state === 'running'),
+        fresh: id !== shownNow && messages.count > (seen.get(id) ?? 0),
+      },
+    };
   });
-  return messages;
+  return lines
+    .sort((a, b) => b.lastMs - a.lastMs || (a.line.id < b.line.id ? -1 : 1))
+    .map(({ line }) => line);
 }

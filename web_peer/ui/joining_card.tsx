@@ -1,6 +1,7 @@
 /* The way in: four steps, with what each really waits for. */
 
 import { Icon } from './icons';
+import { Privacy } from './privacy';
 import { secondsLeft } from './steps';
 import type { JoinStep, StepName, View } from './view';
 import { bytesText, secondsText } from './words';
@@ -77,6 +78,7 @@ export function JoiningCard({ view }: { view: View }) {
         This tab becomes a peer: it lends a share of memory and compute, and everyone here can ask the model.
       </p>
       <JoiningSteps view={view} />
+      <Privacy />
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.leave()}>
           Cancel

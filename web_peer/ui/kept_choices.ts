@@ -5,6 +5,8 @@ import type { AskSettings } from './view';
 
 const SETTINGS_KEY = 'shoal.settings';
 const PLEDGE_KEY = 'shoal.pledge';
+const NAME_KEY = 'shoal.name';
+const MAX_NAME = 40; // characters
 const GIGABYTE = 1e9;
 
 /** What a machine may lend, and lends unless told otherwise. */
@@ -28,6 +30,23 @@ export function keptPledge(range: PledgeRange): number {
 
 export function keepPledge(bytes: number): void {
   write(PLEDGE_KEY, String(bytes));
+}
+
+/** What this person is called in conversations; null: nothing was chosen. */
+export function keptName(): string | null {
+  const name = cleanName(read(NAME_KEY) ?? '');
+  return name === '' ? null : name;
+}
+
+export function keepName(name: string): void {
+  write(NAME_KEY, cleanName(name));
+}
+
+function cleanName(name: string): string {
+  return name
+    .replaceAll(/[\p{Cc}\p{Cf}\p{Cs}]/gu, '')
+    .trim()
+    .slice(0, MAX_NAME);
 }
 
 export function keptSettings(): AskSettings {

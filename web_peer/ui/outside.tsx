@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals';
 
 import { Mark } from './icons';
+import { Privacy } from './privacy';
 import type { Trouble, View } from './view';
 
 function OpenLink({ view, label }: { view: View; label: string }) {
@@ -62,6 +63,7 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
         No link? Ask somebody whose mesh is running, or start one on a machine with Python:{' '}
         <code>shoal serve</code>.
       </p>
+      <Privacy />
     </main>
   );
 }

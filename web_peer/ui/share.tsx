@@ -6,6 +6,7 @@ import { encode } from 'uqr';
 import { CopyButton } from './copying';
 import { Dialog } from './dialog';
 import { Icon } from './icons';
+import { Privacy } from './privacy';
 import { isLoopback } from './words';
 
 function QrCode({ text }: { text: string }) {
@@ -64,6 +65,7 @@ export function ShareSheet({ link, close }: { link: string; close: () => void })
           </button>
         )}
       </div>
+      <Privacy />
       <p class="hint">
         A machine without a browser joins with <code>shoal join 'LINK'</code>.
       </p>

@@ -138,28 +138,79 @@ export interface MyPart {
   readonly stored: Stored;
 }
 
-// --- the conversation
+// --- conversations
+
+export type Role = 'owner' | 'member' | 'viewer';
+
+/** Somebody who takes part in a conversation. */
+export interface Person {
+  readonly id: string; // of the peer
+  readonly name: string; // no two in one conversation have the same
+  readonly colour: string;
+  readonly role: Role;
+  readonly you: boolean;
+  readonly here: boolean;
+  readonly typing: boolean;
+}
+
+/** Who said something, also when they take no part any more. */
+export type Who = Pick<Person, 'id' | 'name' | 'colour' | 'you'>;
+
+/** One conversation in the list. */
+export interface TalkLine {
+  readonly id: string;
+  readonly title: string;
+  readonly people: number;
+  readonly answering: boolean;
+  readonly fresh: boolean; // something came since this person looked
+}
 
 export interface AnswerFacts {
   readonly tokens: number;
-  readonly firstTokenS: number;
+  readonly firstTokenS: number; // 0: another peer asked, who knows
   readonly tokensPerS: number;
   readonly route: readonly string[]; // names
 }
 
 export type AnswerState =
+  | { readonly kind: 'none' } // a message to people
+  | { readonly kind: 'queued'; readonly text: string } // "Waits for Ana’s question"
   | { readonly kind: 'thinking' } // asked, no token yet
   | { readonly kind: 'streaming'; readonly stalled: boolean } // stalled: no token for a while
-  | { readonly kind: 'done'; readonly why: 'end' | 'length'; readonly facts: AnswerFacts }
-  | { readonly kind: 'stopped'; readonly facts: AnswerFacts | null }
+  | { readonly kind: 'done'; readonly facts: AnswerFacts }
+  | { readonly kind: 'stopped'; readonly why: 'hand' | 'length'; readonly facts: AnswerFacts | null }
   | { readonly kind: 'failed'; readonly text: string };
 
-/** One question and what came of it. */
+/** Which of several branches is shown: the `at`th (from 1) of `of`. */
+export interface Branch {
+  readonly at: number;
+  readonly of: number;
+}
+
+/** One message and what came of it. */
 export interface Turn {
-  readonly id: number;
+  readonly id: string;
+  readonly who: Who;
+  readonly toPeople: boolean;
   readonly question: string;
+  readonly branch: Branch;
   readonly answer: string;
+  readonly asker: Who | null; // who asked the model, where that is somebody else
+  readonly answers: Branch;
   readonly state: AnswerState;
+  readonly open: boolean; // not in the log yet: nobody coordinates
+}
+
+/** The conversation that is shown. `id` "": it begins with the first message. */
+export interface Talk {
+  readonly id: string;
+  readonly title: string;
+  readonly people: readonly Person[]; // you first
+  readonly turns: readonly Turn[];
+  readonly mayWrite: boolean;
+  readonly mayRule: boolean;
+  readonly typing: string; // "Ana writes…"
+  readonly unsaid: boolean; // what is said here reaches others when somebody coordinates again
 }
 
 /** How to answer. `seed` null: another one each time; `maxTokens` null: as long as there is room. */
@@ -177,10 +228,25 @@ export interface AskSettings {
 export interface Actions {
   open(link: string): void;
   retry(): void; // join again with the same link
-  ask(question: string): void;
-  stop(): void;
-  regenerate(): void; // the last answer
+  ask(text: string, toPeople: boolean): void;
+  stop(): void; // the answer under way, anybody's
+  stopMine(): void;
+  regenerate(turn: string): void;
+  goOn(turn: string): void;
+  edit(turn: string, text: string): void; // another branch
+  takeBack(turn: string): void; // a question that waits
+  /** Shows the next (1) or the last (-1) branch of a message, or of its answers. */
+  turnTo(turn: string, of: 'message' | 'answer', by: number): void;
+  writes(now: boolean): void;
   clear(): void; // a new conversation
+  show(talk: string): void;
+  rename(title: string): void;
+  remove(): void; // the conversation, for everybody
+  setRole(person: string, role: Role): void;
+  putOut(person: string): void;
+  callMe(name: string): void;
+  exported(form: 'markdown' | 'json'): string;
+  imported(text: string): void;
   pause(): void;
   resume(): void;
   leave(): void;
@@ -197,8 +263,9 @@ export interface View {
   readonly mesh: ReadonlySignal<MeshView>;
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
-  readonly turns: ReadonlySignal<readonly Turn[]>;
-  readonly settings: ReadonlySignal<AskSettings>;
+  readonly talk: ReadonlySignal<Talk>;
+  readonly talks: ReadonlySignal<readonly TalkLine[]>; // the newest first
+  readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
   readonly actions: Actions;
 }

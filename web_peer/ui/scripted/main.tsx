@@ -4,11 +4,11 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 
 import { App } from '../app';
-import { asked, askedAgain, came, finished, stopped } from '../conversation';
+import { NO_TALK } from '../conversation';
 import { applyLooks, looks } from '../looks';
 import { PerFrame } from '../per_frame';
 import { DEFAULT_SETTINGS } from '../settings_sheet';
-import type { Activity, AskSettings, MyPart, Notice, Phase, Turn, View } from '../view';
+import type { Activity, AnswerState, AskSettings, MyPart, Notice, Phase, Talk, Turn, View } from '../view';
 import { LINK, SCENES } from './script';
 
 const TOKEN_MS = 55;
@@ -22,7 +22,13 @@ const chosen = query.get('looks');
 if (chosen === 'dark' || chosen === 'light') looks.value = chosen;
 
 const phase = signal<Phase>(scene.phase);
-const turns = signal<readonly Turn[]>(scene.turns);
+const talk = signal<Talk>({
+  ...NO_TALK,
+  id: scene.turns.length > 0 ? 'one' : '',
+  ...scene.talk,
+  turns: scene.turns,
+});
+const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
@@ -31,14 +37,27 @@ const notices = signal<readonly Notice[]>(scene.notices.map((notice) => ({ ...no
 let timer: ReturnType<typeof setInterval> | undefined;
 const facts = { tokens: 120, firstTokenS: 0.6, tokensPerS: 18.1, route: ['studio', 'you', 'Mira’s laptop'] };
 
+/** The answer under way, changed. */
+function change(made: (turn: Turn) => { readonly answer?: string; readonly state: AnswerState }): void {
+  const turns = talk.value.turns.map((turn) =>
+    turn.state.kind === 'thinking' || turn.state.kind === 'streaming' ? { ...turn, ...made(turn) } : turn,
+  );
+  talk.value = { ...talk.value, turns };
+}
+
+function underWay(): Turn | undefined {
+  return talk.value.turns.find(({ state }) => state.kind === 'thinking' || state.kind === 'streaming');
+}
+
 function stream(): void {
   let waiting = '';
   const frame = new PerFrame(() => {
-    turns.value = came(turns.value, turns.value.at(-1)?.id ?? 0, waiting);
+    const more = waiting;
     waiting = '';
+    change(({ answer }) => ({ answer: answer + more, state: { kind: 'streaming', stalled: false } }));
   });
   const words = (scene?.answer ?? '').match(/\s*\S+|\s+$/g) ?? [];
-  const begun = turns.value.at(-1)?.answer ?? '';
+  const begun = underWay()?.answer ?? '';
   let at = 0;
   for (let length = 0; length < begun.length && at < words.length; at += 1) length += words[at]?.length ?? 0;
   timer = setInterval(() => {
@@ -48,12 +67,21 @@ function stream(): void {
     if (word === undefined) {
       clearInterval(timer);
       frame.now();
-      turns.value = finished(turns.value, turns.value.at(-1)?.id ?? 0, 'end', facts);
+      change(() => ({ state: { kind: 'done', facts } }));
       return;
     }
     waiting += word;
     frame.touch();
   }, TOKEN_MS);
+}
+
+function say(question: string, toPeople: boolean): void {
+  const one = { at: 1, of: 1 };
+  const state: AnswerState = toPeople ? { kind: 'none' } : { kind: 'thinking' };
+  const turn = { id: `n${talk.value.turns.length}`, who: ME, toPeople, question, state };
+  const rest = { branch: one, answer: '', asker: null, answers: one, open: false };
+  talk.value = { ...talk.value, id: 'one', turns: [...talk.value.turns, { ...turn, ...rest }] };
+  if (!toPeople) stream();
 }
 
 const view: View = {
@@ -63,28 +91,45 @@ const view: View = {
   mesh: signal(scene.mesh),
   activity,
   mine,
-  turns,
+  talk,
+  talks: signal(scene.talks),
   settings,
   link: signal(LINK),
   actions: {
     open: () => (phase.value = { kind: 'joining' }),
     retry: () => (phase.value = { kind: 'joining' }),
-    ask: (question) => {
-      turns.value = asked(turns.value, question);
-      stream();
-    },
+    ask: say,
     stop: () => {
       clearInterval(timer);
-      turns.value = stopped(turns.value, turns.value.at(-1)?.id ?? 0, facts);
+      change(() => ({ state: { kind: 'stopped', why: 'hand', facts } }));
     },
-    regenerate: () => {
-      turns.value = askedAgain(turns.value);
+    stopMine: () => view.actions.stop(),
+    regenerate: (id) => {
+      const turns = talk.value.turns.map((turn) =>
+        turn.id === id ? { ...turn, answer: '', state: { kind: 'thinking' as const } } : turn,
+      );
+      talk.value = { ...talk.value, turns };
       stream();
     },
+    goOn: () => undefined,
+    edit: (_, text) => say(text, false),
+    takeBack: (id) => {
+      talk.value = { ...talk.value, turns: talk.value.turns.filter((turn) => turn.id !== id) };
+    },
+    turnTo: () => undefined,
+    writes: () => undefined,
     clear: () => {
       clearInterval(timer);
-      turns.value = [];
+      talk.value = NO_TALK;
     },
+    show: () => (talk.value = { ...NO_TALK, ...scene.talk, turns: scene.turns }),
+    rename: (title) => (talk.value = { ...talk.value, title }),
+    remove: () => (talk.value = NO_TALK),
+    setRole: () => undefined,
+    putOut: () => undefined,
+    callMe: () => undefined,
+    exported: () => '',
+    imported: () => undefined,
     pause: () => (mine.value = { ...mine.value, lending: { kind: 'paused', why: '' } }),
     resume: () => (mine.value = { ...mine.value, lending: { kind: 'lending' } }),
     leave: () => (phase.value = SCENES['left']?.phase ?? phase.value),

@@ -42,8 +42,11 @@ const SCENES = [
     'crowd',
     'gone-peer',
     'hostile',
+    'together',
+    'together-reads',
+    'together-alone',
   ],
-  ...['answered+share', 'answered+settings', 'answered+help'],
+  ...['answered+share', 'answered+settings', 'answered+help', 'together+people', 'together+talks'],
 ];
 const SETTLE_MS = 1500; // a stream is under way by then
 const PRESSED = { share: 'KeyS', settings: 'Comma' };
@@ -76,6 +79,8 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
             new globalThis.KeyboardEvent('keydown', { key: '?', bubbles: true }),
           ),
         );
+      else if (sheet === 'people') await page.click('.who-is-in');
+      else if (sheet === 'talks') await page.click('.to-list').catch(() => undefined);
       else if (sheet === 'mesh' || sheet === 'part')
         await page.click(`.tabs button:nth-child(${sheet === 'mesh' ? 2 : 3})`).catch(() => undefined);
       else if (sheet !== undefined) {

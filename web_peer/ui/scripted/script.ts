@@ -9,7 +9,10 @@ import type {
   MeshView,
   MyPart,
   Notice,
+  Person,
   Phase,
+  Talk,
+  TalkLine,
   Turn,
 } from '../view';
 
@@ -20,6 +23,8 @@ export interface Scene {
   readonly mesh: MeshView;
   readonly mine: MyPart;
   readonly turns: readonly Turn[];
+  readonly talk: Partial<Talk>; // beside its turns
+  readonly talks: readonly TalkLine[];
   readonly settings: Partial<AskSettings>;
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
@@ -181,11 +186,22 @@ No single machine needs room for the whole model. When one of them leaves, the o
 
 const FACTS = { tokens: 186, firstTokenS: 0.6, tokensPerS: 18.4, route: ['studio', 'you', 'Mira’s laptop'] };
 const QUESTION = 'How can several computers run one language model together?';
+const ONE = { at: 1, of: 1 };
+const ME: Person = {
+  ...{ id: 'a', name: 'Lena', colour: '#17909c', role: 'owner' },
+  ...{ you: true, here: true, typing: false },
+};
 const ANSWERED: Turn = {
-  id: 1,
+  id: '1',
+  who: ME,
+  toPeople: false,
   question: QUESTION,
+  branch: ONE,
   answer: ANSWER,
-  state: { kind: 'done', why: 'end', facts: FACTS },
+  asker: null,
+  answers: ONE,
+  state: { kind: 'done', facts: FACTS },
+  open: false,
 };
 
 const READY_SCENE: Scene = {
@@ -195,6 +211,8 @@ const READY_SCENE: Scene = {
   mesh: READY,
   mine: MINE,
   turns: [],
+  talk: {},
+  talks: [],
   settings: {},
   streams: false,
   answer: ANSWER,
@@ -209,6 +227,72 @@ export const HOSTILE = `Here you go <script>document.title='owned'</script> <img
 [click me](javascript:alert(1)) and [this](https://example.org/ "x\\" onclick=\\"alert(1)") ![pixel](https://example.org/track.png)
 
 <iframe src="https://example.org"></iframe><style>body{display:none}</style>`;
+
+// --- several people in one conversation
+
+const TOM: Person = { ...ME, id: 'd', name: 'Tom', colour: '#c2571a', role: 'member', you: false };
+const MIRA_HERE: Person = { ...TOM, id: 'c', name: 'Mira', colour: '#a04cc9' };
+const ADA_AWAY: Person = { ...TOM, id: 'h', name: 'Ada', colour: '#5c8a1e', role: 'viewer', here: false };
+const TOGETHER: Partial<Talk> = {
+  id: 'talk',
+  title: 'A weekend at the lake',
+  people: [ME, TOM, { ...MIRA_HERE, typing: true }, ADA_AWAY],
+  mayRule: true,
+  typing: 'Mira writes…',
+};
+const TALKS: TalkLine[] = [
+  { id: 'talk', title: 'A weekend at the lake', people: 4, answering: true, fresh: false },
+  { id: 't2', title: 'How can several computers run one model?', people: 2, answering: false, fresh: true },
+  { id: 't3', title: 'Names for the boat', people: 3, answering: false, fresh: false },
+  { id: 't4', title: 'Explain tides to a child of six', people: 1, answering: false, fresh: false },
+];
+const LAKE = `Here is a short list for two days at the lake:
+
+- **Tent and sleeping bags**, and a mat for each of you
+- Swimming things, a towel, sun cream
+- A stove with gas, matches, one large pot
+- Water for the first evening, food for four meals
+
+Look at the forecast on Thursday: with rain, add boots and a tarpaulin.`;
+const SHARED: Turn[] = [
+  {
+    ...ANSWERED,
+    id: 's1',
+    who: TOM,
+    question: 'We are four people and go camping at a lake for two days. What should we take along?',
+    branch: { at: 2, of: 2 },
+    answer: LAKE,
+    state: { kind: 'done', facts: { tokens: 96, firstTokenS: 0, tokensPerS: 0, route: [] } },
+  },
+  {
+    ...ANSWERED,
+    id: 's2',
+    who: MIRA_HERE,
+    toPeople: true,
+    question: 'I have a stove already, and room for one more in the car.',
+    answer: '',
+    state: { kind: 'none' },
+  },
+  {
+    ...ANSWERED,
+    id: 's3',
+    question: 'Suggest three dinners that we can cook in one pot.',
+    answers: { at: 2, of: 3 },
+    answer:
+      '1. **Chickpea stew** with tomatoes and spinach: everything comes from tins.\n2. **Pasta e patate**: pasta and potatoes in one broth, cheese at the end.\n3. **Lentil dal** with rice, which cooks',
+    state: { kind: 'streaming', stalled: false },
+  },
+  {
+    ...ANSWERED,
+    id: 's4',
+    who: TOM,
+    question: 'And what do we do for breakfast?',
+    answer: '',
+    state: { kind: 'queued', text: 'Waits for your question' },
+  },
+];
+const together = (change: Partial<Scene>): Scene =>
+  scene({ mesh: BUSY, turns: SHARED, talk: TOGETHER, talks: TALKS, ...change });
 
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
@@ -274,8 +358,8 @@ export const SCENES: Readonly<Record<string, Scene>> = {
         question: 'What is a shoal, in one line?',
       },
       {
-        id: 2,
-        question: QUESTION,
+        ...ANSWERED,
+        id: '2',
         answer: ANSWER.slice(0, ANSWER.indexOf(' default')),
         state: { kind: 'streaming', stalled: false },
       },
@@ -284,7 +368,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   }),
   thinking: scene({
     mesh: BUSY,
-    turns: [{ id: 1, question: QUESTION, answer: '', state: { kind: 'thinking' } }],
+    turns: [{ ...ANSWERED, answer: '', state: { kind: 'thinking' } }],
   }),
   failed: scene({
     mesh: withMembers([YOU, FOUNDER, { ...MIRA, status: 'gone', holds: [] }, PHONE], {
@@ -294,8 +378,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     }),
     turns: [
       {
-        id: 1,
-        question: QUESTION,
+        ...ANSWERED,
         answer: ANSWER.slice(0, 180),
         state: {
           kind: 'failed',
@@ -309,7 +392,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       {
         ...ANSWERED,
         answer: ANSWER.slice(0, 260),
-        state: { kind: 'stopped', facts: { ...FACTS, tokens: 61 } },
+        state: { kind: 'stopped', why: 'hand', facts: { ...FACTS, tokens: 61 } },
       },
     ],
   }),
@@ -449,6 +532,36 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       { route: ['b', 'a', 'f'] },
     ),
     turns: [ANSWERED],
+  }),
+  together: together({}),
+  'together-reads': together({
+    mesh: READY,
+    turns: SHARED.slice(0, 2),
+    talk: {
+      ...TOGETHER,
+      people: [{ ...ME, role: 'viewer' }, { ...TOM, role: 'owner' }, MIRA_HERE, ADA_AWAY],
+      mayRule: false,
+      mayWrite: false,
+      typing: '',
+    },
+  }),
+  'together-alone': together({
+    mesh: withMembers([YOU, MIRA, PHONE], {
+      coordination: { leader: '', term: 3, voters: ['studio'], learners: 3, lag: 1 },
+    }),
+    turns: [
+      ...SHARED.slice(0, 2),
+      {
+        ...ANSWERED,
+        id: 's5',
+        question: 'Suggest a game for the evening that needs no things.',
+        answer:
+          'Twenty questions: one of you thinks of a thing, the others ask what can be answered by yes or no.',
+        state: { kind: 'stopped', why: 'length', facts: { ...FACTS, tokens: 24 } },
+        open: true,
+      },
+    ],
+    talk: { ...TOGETHER, typing: '', unsaid: true },
   }),
   hostile: scene({ turns: [{ ...ANSWERED, question: 'Show me a hostile answer', answer: HOSTILE }] }),
 };
