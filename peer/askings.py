@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,6 +18,7 @@ from peer.mesh_state import AWAY, MeshState, PlanRecord
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
 
+APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
 SOONEST_S: Final = 0.005  # between two looks at one session
 REMEMBERED_PLANS: Final = (
     4  # as stages do: while a new plan comes about, an older one may still have all holders
@@ -80,6 +81,11 @@ class Askings:
             self.perform(session, asking.core.release())
             self._disarm(asking)
             del self._all[session]
+
+    def tokens(self, session: bytes) -> Sequence[int]:
+        """All tokens of a session so far; none of one that is not asked here."""
+        asking = self._all.get(session)
+        return asking.core.tokens if asking is not None else ()
 
     def attached(self, session: bytes) -> bool:
         """Whether `session` was taken in and not let go."""
@@ -186,13 +192,14 @@ class Askings:
                 del self._plans[version]
         fresh = members.keys() - self._known  # some were lost, and started anew
         self._known = frozenset(members)
+        later = 0.0
         for asking in list(self._all.values()):
             core = asking.core
             lacked = any(core.without)
             for peer in fresh:
                 core.peer_back(peer)
             if core.phase in RUNNING:
-                self._follow(asking, now)
+                later += APART_S * self._follow(asking, now + later)
                 for peer in core.route:
                     member = members.get(peer)
                     if member is None or member.status in AWAY:
@@ -214,11 +221,13 @@ class Askings:
 
     # --- inner moves
 
-    def _follow(self, asking: Asking, now: float) -> None:
-        """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers."""
+    def _follow(self, asking: Asking, now: float) -> bool:
+        """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers; whether
+        it does.
+        """
         core, plan = asking.core, self._around.state.serving()
         if plan is None or core.current is None or plan.version <= max(asking.followed, core.current.plan):
-            return
+            return False
         route = choose(
             self._around.state,
             plan,
@@ -229,10 +238,11 @@ class Askings:
             shadows=self.shadows,
         )
         if route is None:
-            return  # looked at again with the next change
+            return False  # looked at again with the next change
         asking.followed = plan.version
         same = placed(self._plans.get(core.current.plan), core.route) == placed(plan, route.peers)
         self.perform(core.session, core.move(now, None if same else route))
+        return not same
 
     def _second_frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
         """A frame of a session that an answer here moves to."""

@@ -9,7 +9,9 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from math import floor
 from typing import Final, Protocol, TypeVar, assert_never
+from zlib import crc32
 
 from peer.errors import (
     ConnectFailed,
@@ -399,9 +401,16 @@ class Connection:
             self._take_open(frame, self._loop.time())
         self._grant()
 
+    def _next_beat(self) -> float:
+        """The beats of all connections of a peer come together: one waking up instead of many."""
+        interval_s = self._times.heartbeat.interval_s
+        phase_s = crc32(self._hello.peer.encode()) / 2**32 * interval_s  # peers of one machine beat apart
+        passed = (self._loop.time() - phase_s) / interval_s
+        return (floor(passed + 0.01) + 1) * interval_s + phase_s
+
     def _beat(self) -> None:
         times = self._times.heartbeat
-        self._timer = self._loop.call_later(times.interval_s, self._beat)
+        self._timer = self._loop.call_at(self._next_beat(), self._beat)
         verdict, nonce = self._heartbeat.beat(self._loop.time())
         match verdict:
             case Verdict.LOST:

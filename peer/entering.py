@@ -12,8 +12,9 @@ from typing import Final
 from peer.consensus.errors import BadBoot
 from peer.coordinating import Coordinating
 from peer.coordinator import Coordinator
-from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, PeerError
+from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
 from peer.frames import PROTOCOL_VERSION
+from peer.leader_line import PATIENCE_S
 from peer.measure import UnitTimes
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState
@@ -24,6 +25,7 @@ from peer.signaling_client import SignalingClient
 from peer.suspicion import Reach
 from signaling.invites import Role
 
+LED_S: Final = 5.0  # whoever is said to lead answers within this, or the others are asked again
 TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
 Learn = Callable[[], Awaitable[None]]
 STATE_WAIT_S: Final = 10.0
@@ -101,22 +103,28 @@ async def enter(
     assert kept is not None
     if node.replica is None and (epochs := await asyncio.to_thread(kept.epochs)):
         await _with_epoch(mesh, epochs[-1])
-    leader, epoch = await _who_leads(mesh, wait_s)
-    if leader == node.me and learn is not None and node.coordinate is None:
-        await learn()
-    for _ in range(2):
+    until = asyncio.get_running_loop().time() + (PATIENCE_S if learn is not None else wait_s)
+    anew = 0
+    while True:
+        leader, epoch = await _who_leads(mesh, wait_s)
+        if leader == node.me and learn is not None and node.coordinate is None:
+            await learn()
         await _with_epoch(mesh, epoch)
         assert node.replica is not None
         node.replica.trusted = leader
         try:
-            said = await node.line.ask("join", asking_in(mesh, options, compute), wait_s, leader)
+            said = await node.line.ask("join", asking_in(mesh, options, compute), LED_S, leader)
             index = whole(said, "index")
             break
         except BeginAnew:
+            anew += 1
+            if anew > 1:
+                raise NotAdmitted("this peer was told twice to begin anew; try again") from None
             await node.leave_log()
             mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
-    else:
-        raise NotAdmitted("this peer was told twice to begin anew; try again")
+        except NotLeader:  # whoever led may just be gone: the others know soon who does
+            if asyncio.get_running_loop().time() > until:
+                raise
 
     def whole_member(state: MeshState) -> bool:
         known = node.replica is not None and node.replica.order[1] >= index

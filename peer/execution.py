@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -96,6 +97,14 @@ class Execution:
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
         """By key and value array, the hash of what `row` caches at positions [first, stop)."""
         return self._kv.digest(row, first, stop)
+
+    def copied(self, row: int, stop: int, names: Collection[str]) -> dict[str, Floats]:
+        """What `row` caches at positions [0, stop) in these key and value arrays, each (kv_heads, stop, head_size)."""
+        return self._kv.copied(row, stop, names)
+
+    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
+        """Makes `arrays`, as `copied` gives them, what `row` caches. Raises ValueError unless it is all of them."""
+        self._kv.put(row, arrays)
 
     def embed(self, tokens: npt.NDArray[np.int64]) -> Floats:
         """tokens (T,) -> (T, hidden)."""
@@ -253,6 +262,18 @@ class _KvArrays:
             ).hexdigest()
             for name in self._names
         }
+
+    def copied(self, row: int, stop: int, names: Collection[str]) -> dict[str, Floats]:
+        return {name: self._read(name)[row, :, :stop].copy() for name in self._names if name in names}
+
+    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
+        if arrays.keys() != set(self._names):
+            raise ValueError(f"expected {', '.join(self._names)}")
+        for name, value in arrays.items():
+            array = self._read(name)
+            array[row, :, : value.shape[1]] = value
+            if self._cuda:
+                self._write(name, array)
 
     def bind(self, binding: _Binding, span: range) -> None:
         shape = [len(span), self._heads, self.shape.capacity, self._size]

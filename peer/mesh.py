@@ -19,6 +19,7 @@ import psutil
 
 from peer import VERSION
 from peer.asking import Conversation
+from peer.caches import Caches
 from peer.calls import Body
 from peer.coordinating import body_of
 from peer.errors import BadCommand, NoPlan, PeerError
@@ -94,6 +95,7 @@ class Mesh:
         self.invites: dict[str, Grant] = {}
         self.holding: Holding | None = None
         self.serving: Serving | None = None
+        self.caches: Caches | None = None
         self.options: PeerOptions | None = None
         self.ended = asyncio.Event()
         self.why_ended = ""
@@ -264,6 +266,8 @@ class Mesh:
         room = Room(options.provider, options.threads, model.sessions, model.context, before_call)
         self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
+        self.caches = Caches(self.node, self.serving, manifest)
+        self.node.on_state.append(self.caches.state_changed)
         self.node.journal = self.journal
         self.holding = Holding(
             self.node.me,
@@ -484,6 +488,8 @@ class Mesh:
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
         if method == "kv_digest":
             return await self._kv_digest(peer, body)
+        if method == "kv_copy" and self.caches is not None:
+            return await self.caches.lend(peer, body)
         if method != "status":
             raise BadCommand(f"unknown request {method[:40]!r}")
         now = time.monotonic()

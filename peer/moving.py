@@ -18,16 +18,18 @@ from typing import Final, assert_never
 from peer.effects import OriginEffect, Send
 from peer.frame_kinds import Here, Refuse, Release, Step, Token, Where
 from peer.routes import Route
+from peer.seats import ID_BYTES
 
 WARM_WITHIN_S: Final = 120.0  # a route that needs longer is given up; the old one still serves then
 RACE_WITHIN_S: Final = 5.0  # from being asked for a token to a token
 LOOK_S: Final = 0.1  # between two questions how far it is
-NEAR_TOKENS: Final = 2  # as many may be lacking when it is asked to sample: they are on their way
+NEAR_TOKENS: Final = (
+    4  # as many may be lacking when it is asked to sample: they are computed one behind the other
+)
 ABREAST_TOKENS: Final = 1  # its token may be so many behind the newest one
 MAX_PUSHES: Final = 4  # times that it is given what it lacks when it races too far behind
 MAX_TRIES: Final = 3  # of one route
 TRY_AGAIN_S: Final = 2.0  # after the first try that failed; longer after the second
-ID_BYTES: Final = 4  # of a session's id count its moves
 NO_TOKENS: Final = 0  # `max_tokens` of an OPEN that only warms
 LEAST_TOKENS: Final = 4  # of an answer: for fewer nothing moves
 
@@ -64,6 +66,7 @@ class Move:
         self.due = now + LOOK_S
         self._until = now + WARM_WITHIN_S
         self._pushes = 0
+        self._computed: dict[int, int] = {}  # positions, by stage
 
     @property
     def peers(self) -> frozenset[str]:
@@ -90,26 +93,27 @@ class Move:
         return [replace(step, session=self.session, turn=self.turn) for step in steps]
 
     def look(self, now: float) -> tuple[Verdict, list[OriginEffect]]:
-        """Time has passed: asks the last stage where it is; gives up when it takes too long."""
+        """Time has passed: asks the stages where they are; gives up when it takes too long."""
         if now >= self._until:
             return Verdict.GIVE_UP, []
         if now < self.due or self.phase is not MovePhase.WARMING:
             return Verdict.NOTHING, []
         self.due = now + LOOK_S
-        last = len(self.route.peers) - 1
-        return Verdict.NOTHING, [Send(self.route.peers[last], Where(self.session, self.turn, last))]
+        asks = [Send(peer, Where(self.session, self.turn, at)) for at, peer in enumerate(self.route.peers)]
+        return Verdict.NOTHING, [*asks]
 
     def heard(self, sender: str, frame: Token | Refuse | Here, known: int) -> Verdict:
         """`known`: tokens that the answer has."""
         match frame:
             case Here():
-                last = len(self.route.peers) - 1
-                expected = (
-                    frame.turn == self.turn and frame.stage == last and sender == self.route.peers[last]
-                )
+                peers = self.route.peers
+                expected = frame.turn == self.turn and sender in peers[frame.stage : frame.stage + 1]
                 if not expected or self.phase is not MovePhase.WARMING:
                     return Verdict.NOTHING
-                return Verdict.RACE if frame.computed >= known - 1 - NEAR_TOKENS else Verdict.NOTHING
+                self._computed[frame.stage] = frame.computed
+                near = known - 1 - NEAR_TOKENS
+                ready = all(self._computed.get(stage, 0) >= near for stage in range(len(peers)))
+                return Verdict.RACE if ready else Verdict.NOTHING
             case Token():
                 if sender != self.tails.get(frame.turn):
                     return Verdict.NOTHING

@@ -30,12 +30,11 @@ from peer.frame_kinds import (
 )
 from peer.openings import PlanStages, misplaced, not_adopted, pick, refusal, refused_open, step_of, unserved
 from peer.sampling import BadSampling, Sampling, needs_history
-from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat
+from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat, furthest, has_room, idlest
 from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
 LEASE_S = 600.0  # a session that nobody continues is freed after this
-LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
 ORPHAN_S = 30.0  # a session whose asker is gone waits so long for another one
 MAX_STEP_POSITIONS = 256  # eight chunks; more would hold up the sessions beside it
 MAX_PENDING_STEPS = 65536  # per session: an answer of that length can be replayed, a token to a step
@@ -62,6 +61,8 @@ class StageCore:
         self._slots: dict[Run_, int] = {}
         # who asks a session now, by the answers that run in the log; None where no answer that runs has it
         self.author_of: Callable[[bytes], str | None] = lambda _: None
+        # begins to copy the cache of a seat that warms; False: there is nothing to copy
+        self.bring: Callable[[Seat], bool] = lambda _: False
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
@@ -74,6 +75,7 @@ class StageCore:
         self._notes: list[Note] = []
 
         self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
+
     # --- what this peer serves
 
     def serve(self, plans: Mapping[int, PlanStages], slots: Mapping[Run_, int]) -> None:
@@ -113,6 +115,27 @@ class StageCore:
     def active_on(self, run: Run_) -> int:
         """Sessions that are being answered with units `run`."""
         return sum(seat.active and seat.serves for seat in self._seats.values() if seat.run == run)
+
+    def same_answer(self, session: bytes, run: Run_, origin: str = "") -> tuple[bytes, int] | None:
+        """The session with which the answer that moves to `session` is computed by units `run` (of asker `origin`, if
+        named), and how many positions of it are.
+        """
+        seats = (seat for (_, units), seat in self._of_run.items() if units == run)
+        return furthest(seats, session, origin)
+
+    def brought(self, now: float, key: tuple[bytes, int], count: int) -> list[StageEffect]:
+        """`count` positions of a seat that warms are cached, copied from others; those that follow come as steps."""
+        seat = self._seats.get(key)
+        if seat is None or not seat.held_back:
+            return []
+        seat.held_back = False
+        if count:
+            seat.computed, seat.near = count, True
+            seat.rewind(count, seat.epoch)
+            seat.log.clear(count)
+        if seat.opening.stage:
+            return self._gap(now, seat) + self._feed(seat)
+        return self._ask_upstream(now, seat) + self._feed(seat)
 
     def lag(self) -> int:
         """Positions that shadows here have still to compute."""
@@ -177,6 +200,7 @@ class StageCore:
             effects += evicted
             seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
             self._take_seat(seat)
+            seat.held_back = seat.warms and self.bring(seat)
         else:
             self._turn(seat, frame)
         seat.opening, seat.sampling, seat.touched = frame, sampling, now
@@ -352,6 +376,8 @@ class StageCore:
             return fault
         if self._leaving:
             return Reason.LEAVING, "this peer is leaving"
+        if frame.role == Role.SERVE and frame.turn == frame.answer and (why := self.may_ask(frame.origin)):
+            return Reason.BAD_STEP, why
         return unserved(self._plans.get(frame.plan), self._slots.keys(), frame)
 
     def _turn(self, seat: Seat, frame: Open) -> None:
@@ -362,8 +388,6 @@ class StageCore:
             seat.stop_waiting()
             seat.sampled.clear()
             seat.rewind(kept, self._next_epoch())
-        if frame.role == Role.SERVE and frame.turn == frame.answer and (why := self.may_ask(frame.origin)):
-            return Reason.BAD_STEP, why
         elif seat.serves is False and frame.role == Role.SERVE:
             self.taken_over += 1
             self._notes.append(Note("taken over", *seat.key))
@@ -410,6 +434,8 @@ class StageCore:
 
     def _gap(self, now: float, seat: Seat) -> list[StageEffect]:
         position, asked_at = seat.asked
+        if seat.held_back:
+            return []
         if position == seat.received and now - asked_at < FEED_AGAIN_S:
             return []
         seat.asked = (seat.received, now)
@@ -441,7 +467,12 @@ class StageCore:
 
     def _feed(self, seat: Seat) -> list[StageEffect]:
         effects: list[StageEffect] = []
-        while seat.active and seat.in_flight < AHEAD_STEPS and (seat.serves or not self.keep_only):
+        while (
+            seat.active
+            and not seat.held_back
+            and seat.in_flight < AHEAD_STEPS
+            and (seat.serves or not self.keep_only)
+        ):
             if seat.serves and seat.downstream is not None and seat.downstream in self._full:
                 break
             if seat.is_tail and seat.serves and seat.in_flight and needs_history(seat.sampling):
@@ -469,7 +500,7 @@ class StageCore:
                     finish,
                     seat.is_given(frame.position),
                     self._most_rows(seat),
-                    not seat.serves or seat.warms,
+                    not seat.serves or (seat.warms and not seat.near),
                 )
             )
         return effects
@@ -488,6 +519,8 @@ class StageCore:
 
     def _sampled(self, seat: Seat, token: int, position: int) -> list[StageEffect]:
         opening = seat.opening
+        if position < opening.prompt_tokens:
+            return []  # a turn that began meanwhile knows it
         seat.generated += 1
         if needs_history(seat.sampling):
             seat.history.append(token)
@@ -508,18 +541,11 @@ class StageCore:
         return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
 
     def _make_room(self, now: float, run: Run_, frame: Open) -> list[StageEffect] | None:
-        serves, warms = frame.role == Role.SERVE, frame.max_tokens == 0
         taken = [seat for seat in self._seats.values() if seat.run == run]
-        if sum(not seat.warms or warms for seat in taken) < self._slots[run] * (2 if warms else 1):
-            return []  # an answer that moves has a seat on both of its routes
-        idle = sorted(
-            (not seat.orphan, seat.serves, seat.touched, seat.key)
-            for seat in taken
-            if not seat.active
-            or (serves and not seat.serves)
-            or (now - seat.touched > LEFT_S and not seat.in_flight)
-        )
-        return self._free(self._seats[idle[0][3]]) if idle else None
+        if has_room(taken, self._slots[run], frame):
+            return []
+        idle = idlest(taken, now, frame)
+        return self._free(idle) if idle is not None else None
 
     def _take_seat(self, seat: Seat) -> None:
         session, stage = seat.key

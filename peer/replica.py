@@ -56,6 +56,7 @@ from peer.mesh_state import MeshState, apply_entry, decode_state, encode_state
 
 COMPACT_ENTRIES: Final = 1024  # in the log since the last snapshot, or
 COMPACT_BYTES: Final = 1 << 20  # so many bytes of them, or as many as that snapshot has
+PACE: Final = Settings(heartbeat_ms=500)  # of all meshes; an idle one costs little
 REASONS: Final = {
     "not_leader": "another peer coordinates",
     "no_leader": "nobody coordinates now",
@@ -132,7 +133,7 @@ class Replica:
         self._keeper = keeper
         self._send = send
         self._events = events
-        self._settings = settings or Settings()
+        self._settings = settings or PACE
         self._queue: deque[Event] = deque()
         self._stepping = False
         self._closed = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -28,6 +28,7 @@ Floats = npt.NDArray[np.float32]
 PIECE_TOKENS: Final = (
     64  # of a prompt between two decode batches: what others wait for, and the scratch of attention
 )
+SOON_TOKENS: Final = 64  # for which a cache that was copied has room
 GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,22 @@ class _Digest:
     answer: Callable[[Digest], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    session: bytes
+    stop: int
+    names: Collection[str]
+    answer: Callable[[dict[str, Floats] | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    session: bytes
+    count: int
+    arrays: Mapping[str, Floats]
+    answer: Callable[[bool], None]
+
+
 @dataclass(slots=True, eq=False)
 class _Prompt:
     """A step of several tokens under way: `done` of them have run."""
@@ -179,7 +196,7 @@ class StageRuntime:
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
         self._deliver_to = deliver
         self._before_call = before_call or (lambda: None)
-        self._inbox: deque[Step | _Release | _Truncate | _Digest] = deque()
+        self._inbox: deque[Step | _Release | _Truncate | _Digest | _Copy | _Put] = deque()
         self._waiting: dict[bytes, deque[Step | _Truncate | _Prompt]] = {}
         self._wake = threading.Condition()
         self._closing = False
@@ -203,6 +220,22 @@ class StageRuntime:
         """Calls `answer` on the worker with what is cached at positions [first, stop), as far as there is any."""
         self._post(_Digest(session, first, stop, answer))
 
+    def copied(
+        self,
+        session: bytes,
+        stop: int,
+        names: Collection[str],
+        answer: Callable[[dict[str, Floats] | None], None],
+    ) -> None:
+        """Calls `answer` on the worker with these arrays at positions [0, stop); None when it caches fewer."""
+        self._post(_Copy(session, stop, names, answer))
+
+    def put(
+        self, session: bytes, count: int, arrays: Mapping[str, Floats], answer: Callable[[bool], None]
+    ) -> None:
+        """Makes `arrays` the cache of a session's first `count` positions; `answer` hears whether it could be."""
+        self._post(_Put(session, count, arrays, answer))
+
     def lengths(self) -> dict[bytes, int]:
         """Cached positions per session, as of the last finished step."""
         return self._lengths
@@ -218,7 +251,7 @@ class StageRuntime:
         if threading.current_thread() is not self._worker:
             self._worker.join()
 
-    def _post(self, item: Step | _Release | _Truncate | _Digest) -> None:
+    def _post(self, item: Step | _Release | _Truncate | _Digest | _Copy | _Put) -> None:
         with self._wake:
             self._inbox.append(item)
             self._wake.notify()
@@ -252,6 +285,10 @@ class StageRuntime:
                     self._free(session)
                 case _Digest():
                     self._answer_digest(item)
+                case _Copy():
+                    self._copy(item)
+                case _Put():
+                    self._put(item)
                 case _Truncate(session) | Step(session):
                     self._waiting.setdefault(session, deque()).append(item)
         self._truncate_due()
@@ -283,6 +320,30 @@ class StageRuntime:
             asked.answer(Digest(have, tuple(sorted(arrays.items()))))
         except Exception:
             log.exception("a digest failed")
+
+    def _copy(self, asked: _Copy) -> None:
+        row, arrays = self._slots.row(asked.session), None
+        try:
+            if row is not None and self._slots.length(asked.session) >= asked.stop:
+                arrays = self._execution.copied(row, asked.stop, asked.names)
+        except Exception:
+            log.exception("a cache was not copied")
+        asked.answer(arrays)
+
+    def _put(self, asked: _Put) -> None:
+        row, done = self._slots.admit(asked.session), False
+        try:
+            if row is not None and 0 < asked.count < self._slots.context:
+                # At once for all that will come and for the next tokens: growing takes a moment from everybody.
+                rows, positions = max(row + 1, self._slots.limit // 2), asked.count + SOON_TOKENS
+                self._execution.ensure(self._slots, rows, min(positions, self._slots.context))
+                self._execution.put(row, asked.arrays)
+                self._slots.set_length(asked.session, asked.count)
+                done = True
+        except Exception:
+            log.exception("a copied cache was not taken")
+        self._publish()
+        asked.answer(done)
 
     def _publish(self) -> None:
         self._lengths = self._slots.lengths()

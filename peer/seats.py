@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from peer.activation_log import ActivationLog, rows
@@ -10,6 +11,8 @@ from peer.sampling import Sampling
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
+LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
+ID_BYTES = 4  # of a session's id count how often its answers moved (peer.moving)
 MAX_OVER = 4096  # sessions of which is remembered which turns are over
 FOR_GOOD = 2**63  # every turn
 
@@ -28,6 +31,8 @@ class Seat:
     log: ActivationLog
     touched: float
     active: bool = True
+    held_back: bool = False  # until its cache is copied
+    near: bool = False  # it was: little is left to compute, which others do not wait for long
     orphan: bool = False  # its asker is gone; another peer may adopt the session
     received: int = 0
     submitted: int = 0
@@ -72,6 +77,8 @@ class Seat:
     def shadows(self, stage: int) -> list[str]:
         """Who shadows place `stage` of this session."""
         opening = self.opening
+        if self.warms:
+            return []  # it names who computes the answer now
         pairs = zip(opening.shadow_stages, opening.shadows, strict=False)
         return [peer for place, peer in pairs if place == stage]
 
@@ -157,6 +164,43 @@ class Over:
     def has(self, frame: Open) -> bool:
         """Whether this OPEN comes too late."""
         return frame.turn <= self._turns.get((frame.origin, frame.session), 0)
+
+
+def has_room(taken: Collection[Seat], slots: int, frame: Open) -> bool:
+    """Whether units of which `taken` are the seats have one more for `frame`, of `slots` for their sessions.
+
+    An answer that moves has a seat on both of its routes: as many again may warm.
+    """
+    warms = frame.max_tokens == 0
+    return sum(not seat.warms or warms for seat in taken) < slots * (2 if warms else 1)
+
+
+def idlest(taken: Iterable[Seat], now: float, frame: Open) -> Seat | None:
+    """The seat that goes first when `frame` needs one; None when all of them are in use."""
+    serves = frame.role == Role.SERVE
+    idle = (
+        seat
+        for seat in taken
+        if not seat.active
+        or (serves and not seat.serves)
+        or (now - seat.touched > LEFT_S and not seat.in_flight)
+    )
+    return min(idle, key=lambda seat: (not seat.orphan, seat.serves, seat.touched, seat.key), default=None)
+
+
+def furthest(seats: Iterable[Seat], session: bytes, origin: str) -> tuple[bytes, int] | None:
+    """The session that the answer which moves to `session` uses now, and how many positions of it are computed.
+
+    `origin` "": whoever asks it.
+    """
+    found = [
+        (seat.computed, other)
+        for seat in seats
+        if (other := seat.key[0]) != session and other[:-ID_BYTES] == session[:-ID_BYTES]
+        if not seat.warms and origin in ("", seat.opening.origin)
+    ]
+    computed, other = max(found, default=(0, b""))
+    return (other, computed) if other else None
 
 
 def part(step: Step, position: int) -> Step:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
-from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
+from peer.runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
 
+T = TypeVar("T")
 _REASONS: Mapping[RefusalReason, Reason] = {
     RefusalReason.MISSING_POSITION: Reason.MISSING_POSITION,
     RefusalReason.CONTEXT_OVERFLOW: Reason.CONTEXT_OVERFLOW,
@@ -61,11 +63,16 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
+        self.private: dict[bytes, Callable[[Done | Refused], None]] = {}  # sessions of checks: who gets their results
 
     @property
     def runs(self) -> tuple[Run_, ...]:
         """The runs that can serve, sorted."""
         return tuple(sorted(self._runtimes))
+
+    def runtime(self, run: Run_) -> StageRuntime | None:
+        """What computes units `run` here."""
+        return self._runtimes.get(run)
 
     async def load(self, run: Run_, progress: Progress | None = None) -> None:
         """Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded."""
@@ -123,17 +130,41 @@ class Serving:
         if runtime is None:
             return None
         found: asyncio.Future[Digest] = self._loop.create_future()
-
-        def tell(digest: Digest) -> None:
-            if not found.done():
-                found.set_result(digest)
-
-        def answer(digest: Digest) -> None:
-            with suppress(RuntimeError):  # the loop closed meanwhile
-                self._loop.call_soon_threadsafe(tell, digest)
-
-        runtime.digest(session, first, stop, answer)
+        runtime.digest(session, first, stop, self._teller(found))
         return await found
+
+    async def copied(
+        self, run: Run_, session: bytes, stop: int, names: Collection[str]
+    ) -> dict[str, Floats] | None:
+        """What units `run` cache of a session at positions [0, stop), by array; None when it is not all there."""
+        runtime = self._runtimes.get(run)
+        if runtime is None:
+            return None
+        found: asyncio.Future[dict[str, Floats] | None] = self._loop.create_future()
+        runtime.copied(session, stop, names, self._teller(found))
+        return await found
+
+    async def put(self, run: Run_, session: bytes, count: int, arrays: Mapping[str, Floats]) -> bool:
+        """Makes `arrays` what units `run` cache of a session's first `count` positions; whether it could be."""
+        runtime = self._runtimes.get(run)
+        if runtime is None:
+            return False
+        found: asyncio.Future[bool] = self._loop.create_future()
+        runtime.put(session, count, arrays, self._teller(found))
+        return await found
+
+    def _teller(self, found: asyncio.Future[T]) -> Callable[[T], None]:
+        """Sets the result of `found` from a worker."""
+
+        def tell(result: T) -> None:
+            if not found.done():
+                found.set_result(result)
+
+        def answer(result: T) -> None:
+            with suppress(RuntimeError):  # the loop closed meanwhile
+                self._loop.call_soon_threadsafe(tell, result)
+
+        return answer
 
     def memory_bytes(self) -> dict[str, int]:
         """Bytes of weights and KV cache over all loaded runs."""
@@ -162,6 +193,9 @@ class Serving:
 
     def _from_worker(self, run: Run_, result: Done | Refused) -> None:
         """Runs on a worker thread."""
+        if (tell := self.private.get(result.session)) is not None:
+            tell(result)
+            return
         translated: Ran | NotRan
         match result:
             case Done():

@@ -329,6 +329,7 @@ class OriginSession:
         if route is None or now < self._target_at or left < LEAST_TOKENS or self.phase is not Phase.DECODE:
             return []
         self._target, self._last_id = None, next_id(self._last_id)
+        first = route.peers[0]
         move = self._move = Move(self._last_id, self.turn + 1, route, now)
         opening = replace(
             self._opening(route, 0),
@@ -337,11 +338,12 @@ class OriginSession:
             prompt_tokens=known + left,
             max_tokens=NO_TOKENS,
             spans=extended(self._all_spans(), left, given=False),
-            shadow_stages=(),
-            shadows=(),
+            before=self.current.plan if self.current is not None else 0,  # whose caches may be copied
+            shadow_stages=tuple(range(len(self.route))),
+            shadows=self.route,
             history=(),
         )
-        return self._sent(opening, move.own(self._steps(0, known - 1)))
+        return [Send(first, opening), *(Send(first, step) for step in move.own(self._steps(0, known - 1)))]
 
     def _race(self, now: float, move: Move) -> list[OriginEffect]:
         move.race(now, max(self.turn, move.turn) + 1)

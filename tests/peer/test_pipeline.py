@@ -31,7 +31,6 @@ from peer.errors import ContextOverflow
 from peer.frames import Cancel, Feed, Finish, Frame, Here, Open, Refuse, Release, Step, Token, Where
 from peer.mesh_state import PlanRecord, PlanStage
 from peer.pipeline import (
-    LEFT_S,
     MAX_PENDING_STEPS,
     MAX_STEP_POSITIONS,
     ORPHAN_S,
@@ -39,6 +38,7 @@ from peer.pipeline import (
 )
 from peer.routes import Route
 from peer.sampling import Sampling
+from peer.seats import LEFT_S
 from peer.session import REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
 from peer.spans import CHUNK_TOKENS, common_prefix
 from peer.tensors import tensor_of

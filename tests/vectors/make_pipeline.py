@@ -11,9 +11,9 @@ from tracing import beside, shown, shown_frame, written
 
 from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.frames import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
-from peer.pipeline import LEASE_S, LEFT_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
+from peer.pipeline import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
 from peer.sampling import Sampling
-from peer.seats import FEED_AGAIN_S
+from peer.seats import FEED_AGAIN_S, LEFT_S
 from peer.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "pipeline.json")

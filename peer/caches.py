@@ -1,0 +1,191 @@
+"""What this peer caches of sessions is given to peers that their answers move to, and taken from others.
+
+Edge. A copy goes to no one but a member that the plan gives those units anyway; a peer that cannot get one computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import numpy as np
+
+from peer.calls import Body, Calls
+from peer.effects import StageEffect
+from peer.errors import BadCommand, CannotServe, PeerError
+from peer.mesh_state import MeshState, PlanRecord
+from peer.pieces import Pieces
+from peer.pipeline import StageCore
+from peer.reports import whole
+from peer.runtime import Floats
+from peer.seats import Run_, Seat
+from peer.serving import Serving
+from planner.manifest import Manifest
+
+REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
+COPY_WITHIN_S: Final = 20.0
+AT_ONCE: Final = 1  # answers whose caches are copied here at the same time
+KINDS: Final = ("key", "value")
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(Protocol):
+    """What caches need of the peer they live on."""
+
+    me: str
+    state: MeshState
+    core: StageCore
+    calls: Calls
+    pieces: Pieces | None
+
+    def perform(self, effects: list[StageEffect]) -> None: ...
+
+
+class Caches:
+    """The caches of one peer that computes."""
+
+    def __init__(self, around: Surroundings, serving: Serving, manifest: Manifest) -> None:
+        self._around = around
+        self._serving = serving
+        self._manifest = manifest
+        self._plans: dict[int, PlanRecord] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self.copied_bytes = 0  # from others
+        around.core.bring = self.bring
+
+    def state_changed(self) -> None:
+        """Remembers the plans that answers go over."""
+        state = self._around.state
+        for plan in (state.plan, state.proposed):
+            if plan is not None:
+                self._plans[plan.version] = plan
+        for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
+            del self._plans[version]
+
+    async def lend(self, peer: str, body: Body) -> Body:
+        """The answer to `kv_copy`. Raises BadCommand."""
+        try:
+            session = bytes.fromhex(str(body.get("session")))
+        except ValueError:
+            raise BadCommand("session: expected hex digits") from None
+        first, stop = whole(body, "first"), whole(body, "stop")
+        run = whole(body, "from"), whole(body, "to")
+        return await self._lent(peer, session, run, (first, stop))
+
+    def bring(self, seat: Seat) -> bool:
+        """Begins to copy what others cache of the answer that moves to `seat`; False when nobody knows who does."""
+        opening = seat.opening
+        plan = self._plans.get(opening.before)
+        if plan is None or len(plan.stages) != len(opening.shadows):
+            return False
+        sources = [
+            (peer, (stage.first, stage.stop))
+            for peer, stage in zip(opening.shadows, plan.stages, strict=True)
+            if stage.first < seat.run[1] and seat.run[0] < stage.stop
+        ]
+        task = asyncio.ensure_future(self._bring(seat.key, seat.run, opening.origin, sources))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _bring(
+        self, key: tuple[bytes, int], run: Run_, origin: str, sources: list[tuple[str, Run_]]
+    ) -> None:
+        count = 0
+        try:
+            async with asyncio.timeout(COPY_WITHIN_S):
+                async with self._turns:
+                    count = await self._take(key[0], run, origin, sources)
+        except (PeerError, TimeoutError) as error:
+            log.info("an answer that moves here is computed again: %s", error or "copying took too long")
+        except Exception:
+            log.exception("copying a cache failed")
+        self._around.perform(self._around.core.brought(time.monotonic(), key, count))
+
+    async def _take(self, session: bytes, run: Run_, origin: str, sources: list[tuple[str, Run_]]) -> int:
+        """How many positions of `session` are cached by units `run` now. Raises PeerError."""
+        parts = await asyncio.gather(
+            *(
+                self._part(session, origin, peer, source, (max(run[0], source[0]), min(run[1], source[1])))
+                for peer, source in sources
+            )
+        )
+        count = min(have for have, _ in parts)
+        arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
+        if not arrays:
+            return count  # embedding and head cache nothing
+        return count if count and await self._serving.put(run, session, count, arrays) else 0
+
+    async def _part(
+        self, session: bytes, origin: str, peer: str, source: Run_, units: Run_
+    ) -> tuple[int, Mapping[str, Floats]]:
+        """(positions, arrays) that `peer` caches of `units`, of which it holds `source`."""
+        around = self._around
+        if peer == around.me:
+            found = await self._here(session, origin, source, units)
+            if found is None:
+                raise CannotServe("this peer no longer computes it")
+            return found
+        body = {"session": session.hex(), "first": units[0], "stop": units[1]}
+        told = await around.calls.call(peer, "kv_copy", {**body, "from": source[0], "to": source[1]})
+        have, names = whole(told, "have"), self._names(units)
+        shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
+        each = 4 * shape[0] * shape[1] * shape[2]
+        if not have or not names:
+            return have, {}
+        if around.pieces is None:
+            raise CannotServe("this peer cannot fetch yet")
+        sha256 = bytes.fromhex(str(told.get("sha256"))[:64])
+        data = await around.pieces.fetch(peer, sha256, each * len(names))
+        if await asyncio.to_thread(lambda: hashlib.sha256(data).digest()) != sha256:
+            raise CannotServe("it gave other bytes than it named")
+        self.copied_bytes += len(data)
+        return have, {
+            name: np.frombuffer(data, np.dtype("<f4"), each // 4, place * each).reshape(shape)
+            for place, name in enumerate(names)
+        }
+
+    async def _here(
+        self, session: bytes, origin: str, run: Run_, units: Run_
+    ) -> tuple[int, dict[str, Floats]] | None:
+        """What units `run` cache of `units` for the session that the answer of `session` uses now."""
+        found = self._around.core.same_answer(session, run, origin)
+        if found is None:
+            return None
+        now, count = found
+        names = self._names(units)
+        if not count or not names:
+            return count, {}
+        arrays = await self._serving.copied(run, now, count, names)
+        return None if arrays is None else (count, arrays)
+
+    async def _lent(self, peer: str, session: bytes, run: Run_, units: Run_) -> Body:
+        state, pieces = self._around.state, self._around.pieces
+        given = {
+            (stage.first, stage.stop)
+            for plan in (state.plan, state.proposed)
+            for stage in (plan.stages if plan is not None else ())
+            if peer in (stage.primary, *stage.standbys)
+        }
+        inside = run[0] <= units[0] < units[1] <= run[1]
+        if not inside or not any(first <= units[0] and units[1] <= stop for first, stop in given):
+            raise BadCommand("kv_copy: expected units that a plan gives the peer that asks")
+        found = await self._here(session, "", run, units)
+        if found is None or pieces is None:
+            raise BadCommand("kv_copy: expected a session that is computed here")
+        have, arrays = found
+        if not arrays:
+            return {"have": have, "sha256": ""}
+        data = b"".join(arrays[name].astype("<f4", copy=False).tobytes() for name in self._names(units))
+        return {"have": have, "sha256": (await asyncio.to_thread(pieces.lend, data)).hex()}
+
+    def _names(self, units: Run_) -> list[str]:
+        """The key and value arrays of the attention units among `units`, in order."""
+        names = [unit.name for unit in self._manifest.units[slice(*units)] if unit.kind == "attn"]
+        return [f"{kind}.{name.rpartition('.')[2]}" for name in names for kind in KINDS]
