@@ -18,6 +18,7 @@ MAX_FINDINGS: Final = 256  # the newest: two peers that find the same step wrong
 MAX_QUARANTINED: Final = 1024
 MAX_SERVED: Final = 8  # the last sessions of a peer, which are marked when it is convicted
 ALLOWANCE_MILLI: Final = 2_000_000  # what anybody may ask for before it must contribute: 2000 tokens
+CHECKS_PPM: Final = 20_000
 Policy = Literal["open", "fair", "off"]
 
 
@@ -27,6 +28,7 @@ class FairnessChosen:
 
     policy: Policy
     allowance_milli: int
+    checks_ppm: int  # millionths of steps that askers have checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Fairness:
 
     policy: Policy = "open"
     allowance_milli: int = ALLOWANCE_MILLI
+    checks_ppm: int = CHECKS_PPM
     findings: tuple[CheckFailed, ...] = ()
     quarantined: Mapping[str, Quarantine] = field(default_factory=dict)
     served: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -115,7 +118,12 @@ def settle(ledger: Ledger, fairness: Fairness, command: FairnessCommand) -> tupl
     """Ledger and fairness after `command`, or why it changes nothing."""
     match command:
         case FairnessChosen():
-            chosen = replace(fairness, policy=command.policy, allowance_milli=command.allowance_milli)
+            chosen = replace(
+                fairness,
+                policy=command.policy,
+                allowance_milli=command.allowance_milli,
+                checks_ppm=command.checks_ppm,
+            )
             return "it is so already" if chosen == fairness else (ledger, chosen)
         case PeerPardoned():
             if command.peer not in fairness.quarantined:
@@ -180,13 +188,14 @@ fairness_codec: Final = record(
     {
         "policy": _policy,
         "allowance_milli": uint,
+        "checks_ppm": uint,
         "findings": listed(_found_codec, MAX_FINDINGS),
         "quarantined": table(_quarantine, MAX_QUARANTINED),
         "served": table(listed(_session, MAX_SERVED)),
     },
 )
 FAIRNESS_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
-    FairnessChosen: record(FairnessChosen, {"policy": _policy, "allowance_milli": uint}),
+    FairnessChosen: record(FairnessChosen, {"policy": _policy, "allowance_milli": uint, "checks_ppm": uint}),
     CheckFailed: _found_codec,
     PeerPardoned: record(PeerPardoned, {"peer": text}),
 }

@@ -76,7 +76,7 @@ EXAMPLES: tuple[Command, ...] = (
     InviteRecorded(KEY, "viewer", 0, 3, "a", 4, "{}"),
     InviteRevoked(KEY, "a", 5, ""),
     WorkRecorded((WORK,)),
-    FairnessChosen("fair", 5),
+    FairnessChosen("fair", 5, 20_000),
     CheckFailed("0" * 32, 7, (0, 3), "pa", "pb", 9),
     PeerPardoned("pa"),
     StandbyReady("a", 1, ((0, 3),)),

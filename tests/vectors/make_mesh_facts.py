@@ -177,8 +177,8 @@ def wrong(peer: str, by: str, position: int = 9, units: tuple[int, int] = (0, 3)
 
 
 FAIR: tuple[Command, ...] = (
-    FairnessChosen("open", 2_000_000),
-    FairnessChosen("fair", 5),
+    FairnessChosen("open", 2_000_000, 20_000),
+    FairnessChosen("fair", 5, 20_000),
     MemberJoined("pa", "tab", True),
     MemberJoined("9", "box", True),
     MemberJoined("10", "guest", False),
@@ -214,7 +214,7 @@ FAIR: tuple[Command, ...] = (
     wrong("10", "pb"),
     wrong("gone", "pa"),
     wrong("gone", "pb"),
-    FairnessChosen("off", 5),
+    FairnessChosen("off", 5, 20_000),
     WorkRecorded((work(2, 32, 33),)),
 )
 
@@ -524,8 +524,8 @@ def commands() -> Iterator[tuple[str, str]]:
             ],
         ),
         "a choice of fairness": (
-            FairnessChosen("fair", 5),
-            [("policy", "none"), ("policy", None), ("allowance_milli", -1)],
+            FairnessChosen("fair", 5, 20_000),
+            [("policy", "none"), ("policy", None), ("allowance_milli", -1), ("checks_ppm", None)],
         ),
         "a finding": (
             wrong("pa", "9"),

@@ -15,6 +15,7 @@ const MAX_QUARANTINED = 1024;
 const MAX_SERVED = 8; // the last sessions of a peer, which are marked when it is convicted
 const MAX_WORDS = 8;
 const ALLOWANCE_MILLI = 2_000_000; // what anybody may ask for before it must contribute: 2000 tokens
+const CHECKS_PPM = 20_000;
 const MILLI = 1000;
 
 export type Policy = 'open' | 'fair' | 'off';
@@ -24,6 +25,7 @@ export interface FairnessChosen {
   readonly kind: 'FairnessChosen';
   readonly policy: Policy;
   readonly allowanceMilli: number;
+  readonly checksPpm: number; // millionths of steps that askers have checked
 }
 
 /** One peer's word about a step of another one. */
@@ -61,6 +63,7 @@ export interface Quarantine {
 export interface Fairness {
   readonly policy: Policy;
   readonly allowanceMilli: number;
+  readonly checksPpm: number;
   readonly findings: readonly Finding[];
   readonly quarantined: ReadonlyMap<string, Quarantine>;
   readonly served: ReadonlyMap<string, readonly string[]>;
@@ -69,6 +72,7 @@ export interface Fairness {
 export const OPEN_TO_ALL: Fairness = {
   policy: 'open',
   allowanceMilli: ALLOWANCE_MILLI,
+  checksPpm: CHECKS_PPM,
   findings: [],
   quarantined: new Map(),
   served: new Map(),
@@ -121,9 +125,13 @@ export function accountFairly(ledger: Ledger, fairness: Fairness, command: WorkR
 export function settle(ledger: Ledger, fairness: Fairness, command: FairnessCommand): Settled | string {
   switch (command.kind) {
     case 'FairnessChosen': {
-      const { policy, allowanceMilli } = command;
-      const isSame = policy === fairness.policy && allowanceMilli === fairness.allowanceMilli;
-      return isSame ? 'it is so already' : { ledger, fairness: { ...fairness, policy, allowanceMilli } };
+      const { policy, allowanceMilli, checksPpm } = command;
+      const isSame =
+        policy === fairness.policy &&
+        allowanceMilli === fairness.allowanceMilli &&
+        checksPpm === fairness.checksPpm;
+      if (isSame) return 'it is so already';
+      return { ledger, fairness: { ...fairness, policy, allowanceMilli, checksPpm } };
     }
     case 'PeerPardoned': {
       if (!fairness.quarantined.has(command.peer)) return 'this peer is not convicted';
@@ -187,6 +195,7 @@ const quarantine = record<Quarantine>('Quarantine', {
 export const fairness: Codec<Fairness> = record<Fairness>('Fairness', {
   policy,
   allowanceMilli: uint,
+  checksPpm: uint,
   findings: list(record<Finding>('Finding', findingFields), MAX_FINDINGS),
   quarantined: table(quarantine, MAX_QUARANTINED),
   served: table(list(session, MAX_SERVED)),
@@ -199,7 +208,7 @@ export const FAIRNESS_COMMANDS: {
 } = {
   FairnessChosen: record<FairnessChosen>(
     'FairnessChosen',
-    { policy, allowanceMilli: uint },
+    { policy, allowanceMilli: uint, checksPpm: uint },
     { kind: 'FairnessChosen' },
   ),
   CheckFailed: record<CheckFailed>('CheckFailed', findingFields, { kind: 'CheckFailed' }),
