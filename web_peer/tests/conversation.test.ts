@@ -66,6 +66,7 @@ function held(...commands: readonly ConversationCommand[]): Conversation {
 
 const around = (more: Partial<Around> = {}): Around => ({
   me: 'ann',
+  ownsMesh: false,
   here: new Set(['ann', 'bob']),
   typing: new Set(),
   chosen: new Map(),
@@ -122,15 +123,16 @@ describe('a conversation as it is shown', () => {
       ['Bob (vic)', false],
     ]);
     const rights = ['ann', 'bob', 'vic', 'new'].map((me) => {
-      const { mayWrite, mayRule } = view(conversation, { me });
-      return [mayWrite, mayRule];
+      const { mayWrite, mayRule, mayTake } = view(conversation, { me, here: new Set(['bob', 'vic']) });
+      return [mayWrite, mayRule, mayTake];
     });
     expect(rights).toEqual([
-      [true, true],
-      [true, false],
-      [false, false],
-      [true, false],
+      [true, true, false],
+      [true, false, true],
+      [false, false, false],
+      [true, false, false],
     ]);
+    expect(view(conversation, { me: 'bob', ownsMesh: true }).mayRule).toBe(true);
     expect(view(conversation, { typing: new Set(['ann', 'bob']) }).typing).toBe('Bob (bob) writes…');
   });
 

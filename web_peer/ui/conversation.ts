@@ -25,6 +25,7 @@ export interface Making {
 /** What the page knows beyond the conversation itself. */
 export interface Around {
   readonly me: string;
+  readonly ownsMesh: boolean;
   readonly here: ReadonlySet<string>;
   readonly typing: ReadonlySet<string>;
   readonly chosen: ReadonlyMap<string, string>; // branches
@@ -40,6 +41,7 @@ export const NO_TALK: Talk = {
   turns: [],
   mayWrite: true,
   mayRule: false,
+  mayTake: false,
   typing: '',
   unsaid: false,
 };
@@ -86,7 +88,8 @@ export class TalkViews {
       people,
       turns,
       mayWrite: mine === undefined || mayAsk(conversation, around.me),
-      mayRule: mine?.role === 'owner',
+      mayRule: mine?.role === 'owner' || around.ownsMesh,
+      mayTake: mine?.role === 'member' && !people.some(({ role, here }) => role === 'owner' && here),
       typing: typingText(people),
       unsaid,
     };

@@ -65,7 +65,7 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
 }
 
 export function TalkSheet({ view, close }: { view: View; close: () => void }) {
-  const { title, people, mayRule, mayWrite, id } = view.talk.value;
+  const { title, people, mayRule, mayTake, mayWrite, id } = view.talk.value;
   const sure = useSignal(false);
   const file = useRef<HTMLInputElement>(null);
   const mine = people.find(({ you }) => you);
@@ -105,6 +105,13 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
           Roles say who may write. Everybody in the mesh can read: invite only people who may.
         </p>
       </section>
+      {mayTake && mine !== undefined && (
+        <div class="buttons">
+          <button type="button" class="secondary" onClick={() => view.actions.setRole(mine.id, 'owner')}>
+            No owner is here: become one
+          </button>
+        </div>
+      )}
       <div class="buttons">
         <button
           type="button"

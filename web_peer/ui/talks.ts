@@ -285,6 +285,7 @@ export class Talks {
     const now = performance.now();
     const around = {
       me,
+      ownsMesh: node?.state.people.roles.get(me) === 'owner',
       here: new Set(members.keys()),
       typing: new Set(talking.typing(this.open)),
       chosen: this.chosen,

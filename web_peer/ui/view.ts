@@ -209,6 +209,7 @@ export interface Talk {
   readonly turns: readonly Turn[];
   readonly mayWrite: boolean;
   readonly mayRule: boolean;
+  readonly mayTake: boolean; // none of its owners is here
   readonly typing: string; // "Ana writes…"
   readonly unsaid: boolean; // what is said here reaches others when somebody coordinates again
 }
