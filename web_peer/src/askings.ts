@@ -6,7 +6,7 @@
 import type { Breakers } from './breakers';
 import { nowS } from './connection';
 import type { Broken, Emit, Ended, OriginEffect } from './effects';
-import type { Feed, Frame, Here, Refuse, SessionId, Token } from './frames';
+import type { Feed, Frame, Here, Open, Refuse, SessionId, Token } from './frames';
 import { isAway, type MeshState, type PlanRecord } from './mesh_state';
 import { choose, type Route } from './routes';
 import type { OriginSession, Without } from './session';
@@ -34,10 +34,18 @@ interface Asking {
   timer: { readonly handle: ReturnType<typeof setTimeout>; readonly due: number } | null;
 }
 
+/** Who is told how answers go. */
+export interface Watcher {
+  opened(frame: Open): void; // a turn of an answer begins
+  emitted(session: SessionId, position: number): void; // a token came, for that position
+  over(session: SessionId): void; // an answer ended
+}
+
 const NOBODY: Without = { gone: new Set(), avoid: new Set() };
 
 /** All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings. */
 export class Askings {
+  watcher: Watcher | null = null;
   standbys = true;
   shadows = true;
   private readonly around: Surroundings;
@@ -91,6 +99,7 @@ export class Askings {
     for (const effect of effects) {
       switch (effect.kind) {
         case 'send':
+          if (effect.frame.kind === 'OPEN') this.watcher?.opened(effect.frame);
           this.around.sendOrLose(effect.peer, effect.frame);
           break;
         case 'spare':
@@ -209,6 +218,8 @@ export class Askings {
   // --- inner moves
 
   private told(asking: Asking, outcome: Outcome): void {
+    if (outcome.kind === 'emit') this.watcher?.emitted(asking.core.session, outcome.position);
+    else this.watcher?.over(asking.core.session);
     if (outcome.kind === 'ended') {
       for (const peer of asking.core.route) this.breakers.succeeded(peer, nowMs());
     }

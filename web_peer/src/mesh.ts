@@ -3,6 +3,7 @@
  * joining.ts makes a `Mesh`. What changed is told without saying what: whoever shows it reads it again.
  */
 
+import { keepAccounts } from './accounts';
 import { Conversation } from './asking';
 import type { Body } from './calls';
 import { nowS } from './connection';
@@ -123,6 +124,7 @@ export class Mesh {
     node.onState.add(() => this.events.changed());
     node.onGone.add(() => this.events.changed());
     node.onConnected.add(() => this.events.changed());
+    keepAccounts(node, this.signal);
     const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
     this.signal.addEventListener('abort', () => clearInterval(reading));
   }

@@ -68,6 +68,7 @@ export class StageCore {
   private readonly seats = new Map<string, Seat>(); // by seatKey
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
+  mayAsk: (asker: string) => string = () => ''; // why it may not, for people; '': it may
   private leaving = false;
   private readonly full = new Set<string>(); // peers whose connection has no room
   private readonly over = new Over();
@@ -394,6 +395,8 @@ export class StageCore {
     const fault = misplaced(this.me, sender, frame);
     if (fault !== null) return fault;
     if (this.leaving) return { reason: 'leaving', text: 'this peer is leaving' };
+    const why = frame.role === ROLE.serve && frame.turn === frame.answer ? this.mayAsk(frame.origin) : '';
+    if (why !== '') return { reason: 'bad_step', text: why };
     return unserved(this.plans.get(frame.plan), this.loaded, frame);
   }
 

@@ -1,0 +1,53 @@
+/*
+ * Says to whoever coordinates what was computed for this tab, again and again until the ledger has it (twin of
+ * peer/accounts.py). Edge around receipts.ts, which decides.
+ */
+
+import type { Open } from './frames';
+import { mayAsk } from './mesh_fairness';
+import type { PlanRecord } from './mesh_state';
+import type { Node } from './node';
+import { bodyOfClaims, Receipts } from './receipts';
+
+const SAY_EVERY_MS = 3000; // a batch of what came since: the log is for other things, too
+const PATIENCE_MS = 5000; // for a leader; what could not be said is said again
+const REMEMBERED_PLANS = 4;
+
+/** From here on this tab says what it owes, until `signal` aborts, and refuses who may not ask. */
+export function keepAccounts(node: Node, signal: AbortSignal): void {
+  const receipts = new Receipts();
+  const plans = new Map<number, PlanRecord>();
+  let isSaying = false;
+
+  const opened = (frame: Open): void => {
+    for (const plan of [node.state.plan, node.state.proposed])
+      if (plan !== null) plans.set(plan.version, plan);
+    const versions = [...plans.keys()].sort((a, b) => a - b);
+    for (const version of versions.slice(0, -REMEMBERED_PLANS)) plans.delete(version);
+    const plan = plans.get(frame.plan);
+    if (plan?.stages.length !== frame.route.length) return; // it was replaced long ago: this turn is not counted
+    receipts.opened(Date.now(), frame, plan.stages);
+  };
+  const say = async (): Promise<void> => {
+    const { ledger, fairness, members } = node.state;
+    const claims = receipts.due(ledger, fairness);
+    if (claims.length === 0 || !members.has(node.me)) return;
+    await node.line.ask('work', bodyOfClaims(claims), PATIENCE_MS);
+  };
+
+  node.askings.watcher = {
+    opened,
+    emitted: (session, position) => receipts.token(session, position),
+    over: (session) => receipts.ended(session),
+  };
+  node.core.mayAsk = (peer) => mayAsk(node.state.fairness, node.state.ledger, peer);
+  const saying = setInterval(() => {
+    if (isSaying) return;
+    isSaying = true;
+    const over = (): void => {
+      isSaying = false;
+    };
+    say().then(over, over); // what was not taken is said again
+  }, SAY_EVERY_MS);
+  signal.addEventListener('abort', () => clearInterval(saying));
+}
