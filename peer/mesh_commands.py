@@ -29,6 +29,7 @@ from peer.mesh_fairness import FAIRNESS_COMMANDS, FairnessCommand
 from peer.mesh_ledger import LEDGER_COMMANDS, LedgerCommand
 from peer.mesh_people import PEOPLE_COMMANDS, PeopleCommand
 from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
+from peer.mesh_wish import WISH_COMMANDS, PlanWished
 from peer.protection import SHADOWS, STRATEGIES, Protection
 from planner.types import Objective
 
@@ -236,6 +237,7 @@ Command = (
     | LedgerCommand
     | FairnessCommand
     | UpkeepCommand
+    | PlanWished
     | UnknownCommand
 )
 
@@ -343,6 +345,7 @@ _CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     **LEDGER_COMMANDS,
     **FAIRNESS_COMMANDS,
     **UPKEEP_COMMANDS,
+    **WISH_COMMANDS,
 }
 COMMANDS: Final[tuple[type[Any], ...]] = tuple(_CODECS)
 _BY_KIND: Final = {variant.__name__: codec for variant, codec in _CODECS.items()}

@@ -96,6 +96,7 @@ from peer.mesh_upkeep import (
     standby_codec,
     transactions_codec,
 )
+from peer.mesh_wish import PlanWished, wish
 from peer.protection import STANDARD, Protection
 from planner.types import Holding, Link, PeerProfile, Plan, Stage, UnitKind
 
@@ -172,6 +173,7 @@ class MeshState:
     incarnations: Mapping[str, int] = field(default_factory=dict)  # the highest, also of peers that left
     skipped: Skipped = field(default_factory=Skipped)
     fairness: Fairness = field(default_factory=Fairness)
+    wish: PlanWished | None = None  # None: the strategy `optimal`, by the model's objective
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -277,6 +279,8 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             return replace(state, signaling=command.addresses)
         case CutsFixed():
             return replace(state, cuts=command.cuts)
+        case PlanWished():
+            return replace(state, wish=command)
         case UnknownCommand():
             return replace(state, skipped=skip(state.skipped, command.body))
         case _:
@@ -452,8 +456,9 @@ _state: Final = record(
         "incarnations": table(uint),
         "skipped": skipped_codec,
         "fairness": fairness_codec,
+        "wish": wish,
     },
-    since={"fairness": Fairness()},
+    since={"fairness": Fairness(), "wish": None},
 )
 
 

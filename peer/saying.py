@@ -20,6 +20,7 @@ from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import Command, MeshState, ProtectionChosen
 from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_wish import PlanWished
 from peer.speaking import may_converse
 
 
@@ -38,6 +39,7 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
             return "" if member is not None and member.headless else "expected a peer that is there to stay"
         case (
             CutsFixed()
+            | PlanWished()
             | ProtectionChosen()
             | RoleGiven()
             | RoleTaken()

@@ -57,6 +57,7 @@ from peer.mesh_upkeep import (
     TransactionBegun,
     TransactionEnded,
 )
+from peer.mesh_wish import Group, PlanWished
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "mesh_facts.json").read_text(encoding="utf-8"))
 SESSION = "0" * 31 + "1"
@@ -86,6 +87,7 @@ EXAMPLES: tuple[Command, ...] = (
     RoleTaken("a"),
     ConversationRemoved("c"),
     CutsFixed((3, 9)),
+    PlanWished("component", "memory", (Group("low", 0, 2, "pa"), Group("high", 2, 6, ""))),
 )
 
 

@@ -47,6 +47,7 @@ from peer.mesh_state import (
     state_digest,
 )
 from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.mesh_wish import Group, PlanWished
 
 PATH = beside(__file__, "mesh_facts.json")
 SEED = 20261128
@@ -250,6 +251,8 @@ UPKEEP: tuple[Command, ...] = (
     CutsFixed((3, 9)),
     CutsFixed(()),
     CutsFixed(None),
+    PlanWished("attention-ffn", "latency"),
+    PlanWished("component", "memory", (Group("low ä", 0, 2, "pa"), Group("high", 2, 6, ""))),
     SignalingListed(("http://127.0.0.1:8080",)),
     TransactionBegun("t1", "pa", "load", (0, 3), "", "", 10),
     TransactionBegun("t1", "pb", "unload", (0, 3), "", "", 11),
@@ -547,6 +550,16 @@ def commands() -> Iterator[tuple[str, str]]:
                 ("addresses", ["https://a.example"] * 17),
             ],
         ),
+        "a wish": (
+            PlanWished("component", "balanced", (Group("all", 0, 6, "pb"),)),
+            [
+                ("strategy", "best"),
+                ("goal", "cost"),
+                ("components", None),
+                ("components", [{"name": "x", "first": -1, "stop": 2, "prefers": ""}]),
+                ("components", [{"name": "x", "first": 0, "stop": 2, "prefers": ""}] * 65),
+            ],
+        ),
         "a member": (
             MemberJoined("a", "n", True, True, True, 3),
             [("headless", 1), ("durable", None), ("incarnation", -1)],
@@ -618,6 +631,8 @@ def states() -> Iterator[tuple[str, str]]:
     )
     yield "a balance below zero", changed(body, "ledger/balances/pa", {"earned": -1, "spent": 0})
     yield "good, without fairness", changed(body, "fairness", GONE)
+    yield "good, without a wish", changed(body, "wish", GONE)
+    yield "a wish for nothing", changed(body, "wish", {"strategy": "", "goal": "latency", "components": []})
     yield "a policy that nobody knows", changed(body, "fairness/policy", "closed")
     yield "a conviction without words", changed(body, "fairness/quarantined/pa/by", GONE)
     yield "too many sessions served", changed(body, "fairness/served", {"pa": [S[0]] * 9})

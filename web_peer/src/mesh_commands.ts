@@ -25,6 +25,7 @@ import { FAIRNESS_COMMANDS, type FairnessCommand } from './mesh_fairness';
 import { LEDGER_COMMANDS, type LedgerCommand } from './mesh_ledger';
 import { PEOPLE_COMMANDS, type PeopleCommand } from './mesh_people';
 import { UPKEEP_COMMANDS, type UpkeepCommand } from './mesh_upkeep';
+import { WISH_COMMANDS, type WishCommand } from './mesh_wish';
 import type { Protection } from './protection';
 
 export type Objective = 'latency' | 'throughput';
@@ -220,7 +221,13 @@ type MeshCommand =
   | ProtectionChosen;
 
 type KnownCommand =
-  MeshCommand | ConversationCommand | PeopleCommand | LedgerCommand | FairnessCommand | UpkeepCommand;
+  | MeshCommand
+  | ConversationCommand
+  | PeopleCommand
+  | LedgerCommand
+  | FairnessCommand
+  | UpkeepCommand
+  | WishCommand;
 export type Command = KnownCommand | UnknownCommand;
 
 // --- wire
@@ -334,6 +341,7 @@ const COMMANDS: { readonly [K in KnownCommand['kind']]: Codec<Extract<KnownComma
   ...LEDGER_COMMANDS,
   ...FAIRNESS_COMMANDS,
   ...UPKEEP_COMMANDS,
+  ...WISH_COMMANDS,
 };
 
 /** Canonical JSON of one command: {"kind": name, ...fields}. A command of a newer version is as it came. */

@@ -47,6 +47,7 @@ import {
   type Transaction,
   transactions,
 } from './mesh_upkeep';
+import { type PlanWished, wish } from './mesh_wish';
 import { type Protection, STANDARD } from './protection';
 
 export {
@@ -95,6 +96,7 @@ export interface MeshState {
   readonly incarnations: ReadonlyMap<string, number>; // the highest, also of peers that left
   readonly skipped: Skipped;
   readonly fairness: Fairness;
+  readonly wish: PlanWished | null; // null: the strategy `optimal`, by the model's objective
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -118,6 +120,7 @@ export const EMPTY_STATE: MeshState = {
   incarnations: new Map(),
   skipped: NOTHING_SKIPPED,
   fairness: OPEN_TO_ALL,
+  wish: null,
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -215,6 +218,8 @@ function changed(state: MeshState, command: Command): MeshState | string {
       return { ...state, signaling: command.addresses };
     case 'CutsFixed':
       return { ...state, cuts: command.cuts };
+    case 'PlanWished':
+      return { ...state, wish: command };
     case 'Unknown':
       return { ...state, skipped: skip(state.skipped, command.body) };
     default:
@@ -359,8 +364,9 @@ const snapshot = record<MeshState>(
     incarnations: table(uint),
     skipped,
     fairness,
+    wish,
   },
-  { since: { fairness: OPEN_TO_ALL } },
+  { since: { fairness: OPEN_TO_ALL, wish: null } },
 );
 
 /** Canonical JSON of a whole state: a snapshot, as for a member that joins. */
