@@ -37,6 +37,7 @@ from peer.protection import LEVELS, SHADOWS, STRATEGIES
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
 from signaling.invites import parse_link
+from signaling.ice import LIFETIME_S
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -241,6 +242,7 @@ def parser() -> argparse.ArgumentParser:
     meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
     _state(meeting)
+    _ice(meeting)
     again = command("recover", "go on without voters that are gone for good")
     again.add_argument(
         "mesh", metavar="MESH", nargs="?", default="", help="its id or a link [the only one here]"
@@ -390,6 +392,11 @@ def _way(made: argparse.ArgumentParser) -> None:
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
     made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
+    made.add_argument(
+        "--relay-only",
+        action="store_true",
+        help="connect through the mesh's relay only: the others see its address, not this machine's",
+    )
 
 
 def _peer(made: argparse.ArgumentParser) -> None:
@@ -407,6 +414,37 @@ def _peer(made: argparse.ArgumentParser) -> None:
 
 
 def _founder(made: argparse.ArgumentParser) -> None:
+def _ice(made: argparse.ArgumentParser) -> None:
+    """How peers behind routers reach each other."""
+    made.add_argument(
+        "--stun",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="tells peers their outside address, such as stun:stun.example.org:3478",
+    )
+    made.add_argument(
+        "--turn",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="relay for peers that cannot connect otherwise, such as turn:turn.example.org:3478?transport=udp",
+    )
+    made.add_argument(
+        "--turn-secret",
+        type=Path,
+        metavar="FILE",
+        help="file with the secret shared with the relay (coturn: static-auth-secret) [$SHOAL_TURN_SECRET]",
+    )
+    made.add_argument(
+        "--turn-lifetime",
+        type=span,
+        default=LIFETIME_S,
+        metavar="SPAN",
+        help="how long lent credentials let a peer begin to use the relay [24h]",
+    )
+
+
     made.add_argument(
         "--host", default="127.0.0.1", help="address to listen on [%(default)s: this machine only]"
     )
@@ -434,6 +472,8 @@ def _founder(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
     _protected(made)
+    _ice(made)
+    fairness_arguments(made)
 
 
 def _protected(made: argparse.ArgumentParser, *names: str) -> None:

@@ -135,14 +135,19 @@ class _Door:
 
 def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
     door.client = client
-    make = choose_engine(options.transport)
-    servers = tuple(IceServer(s.urls, s.username or None, s.credential or None) for s in client.ice_servers)
-    settings = EngineSettings(options.bind, servers)
-
+    make = choose_engine(options.transport, options.relay_only)
     disturbance = options.disturbance
+    if options.relay_only and not any(url.startswith("turn") for s in client.ice_servers for url in s.urls):
+        raise ConnectFailed(
+            "this mesh has no relay: ask its founder for one (shoal serve --turn), or join without --relay-only"
+        )
 
     def engine() -> Engine:
-        made = make(settings)
+        """With the credentials of now: they are lent for a while only."""
+        servers = tuple(
+            IceServer(s.urls, s.username or None, s.credential or None) for s in client.ice_servers
+        )
+        made = make(EngineSettings(options.bind, servers, options.relay_only))
         return made if disturbance is None else disturbance.engine(made)
 
     hello = Hello(PROTOCOL_VERSION, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")

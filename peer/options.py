@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from peer.mesh_fairness import OPEN, FairnessChosen
 from peer.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD, Protection
 from planner.types import Objective
 from signaling.invites import MAX_USES
@@ -46,6 +47,7 @@ class PeerOptions:
     provider: str
     transport: str
     bind: tuple[str, ...]
+    relay_only: bool = False  # others see the address of the mesh's relay, never one of this machine
     disturbance: Disturbance | None = None
 
 
@@ -58,6 +60,7 @@ class MeshOptions:
     objective: Objective
     cuts: tuple[int, ...] | None
     protection: Protection = STANDARD
+    fairness: FairnessChosen = OPEN
 
 
 @dataclass(frozen=True, slots=True)

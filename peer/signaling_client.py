@@ -52,6 +52,7 @@ from signaling.messages import (
     Admitted,
     Challenge,
     ClientMessage,
+    Ice,
     IceServer,
     Join,
     Joined,
@@ -86,7 +87,7 @@ MAX_BROKEN = 100  # messages on one socket that are none, before the client leav
 MAX_ADDRESSES = 16
 STEADY_S = 30.0  # a join that lasted this long starts the backoff anew
 log = logging.getLogger("shoal.signaling")
-Reported = Challenge | Welcome | Joined | Left | Registered | Revoked | Relay | Admitted
+Reported = Challenge | Welcome | Joined | Left | Registered | Revoked | Ice | Relay | Admitted
 
 
 class ClientState(Enum):
@@ -107,12 +108,9 @@ class SignalingEvents:
     """What the client reports, each on the event loop and never from inside a call of its user."""
 
     on_member: Callable[[Presence], None] = _nothing  # came, or came again with new nonces
-    on_left: Callable[[str, str], None] = (
-        _nothing  # peer, reason: its socket is gone, its connections may go on
-    )
-    on_description: Callable[[str, bytes, SignalKind, str], None] = (
-        _nothing  # from, connection, offer|answer, SDP
-    )
+    on_left: Callable[[str, str], None] = _nothing  # peer, reason; its connections may go on
+    # from, connection, offer|answer, SDP
+    on_description: Callable[[str, bytes, SignalKind, str], None] = _nothing
     on_candidate: Callable[[str, bytes, str], None] = _nothing  # from, connection, candidate
     on_membership: Callable[[Grant], None] = (
         _nothing  # this peer may come back for good: keep it with the key
@@ -475,6 +473,8 @@ class SignalingClient:
                 self._believe(partial(self._revoked, revocation))
             case Admitted(membership):
                 self._believe(lambda: self._became_member(membership))
+            case Ice(servers):
+                self.ice_servers = servers
             case Registered(request, code, text):
                 waiting = link.registering.pop(request, None)
                 if waiting is not None and not waiting.done():

@@ -190,6 +190,10 @@ class BadCertificate(ServerError):
     """The files of --cert and --key do not serve for HTTPS."""
 
 
+class BadIceServer(ServerError):
+    """What --stun, --turn and --turn-secret say does not make a server for ICE."""
+
+
 class OriginRefused(ServerError):
     """A browser page from an origin that is not allowed."""
 

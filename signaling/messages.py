@@ -146,6 +146,13 @@ class Refused:
     ends: bool
 
 
+@dataclass(frozen=True)
+class Ice:
+    """The ICE servers from now on: the credentials that came before end soon."""
+
+    ice_servers: tuple[IceServer, ...]
+
+
 # --- both ways
 
 
@@ -164,7 +171,7 @@ class Admitted:
 
 
 ClientMessage = Join | Register | Admit | Leave | Relay
-ServerMessage = Challenge | Welcome | Joined | Left | Registered | Revoked | Refused | Relay | Admitted
+ServerMessage = Challenge | Welcome | Joined | Left | Registered | Revoked | Refused | Ice | Relay | Admitted
 Message = ClientMessage | ServerMessage
 
 # --- codec
@@ -432,6 +439,7 @@ _SERVER: dict[str, Record[ServerMessage]] = {
     "registered": Record(Registered, (("request", _Int(MAX_REQUEST)), ("code", _Text(40)), ("text", _LINE))),
     "revoked": Record(Revoked, (("revocation", REVOCATION),)),
     "refused": Record(Refused, (("code", _Text(40, 1)), ("text", _LINE), ("ends", _Flag()))),
+    "ice": Record(Ice, (("ice_servers", _List(ICE_SERVER, MAX_ICE_SERVERS)),)),
     "relay": Record(Relay, (("signal", SIGNAL),)),
     "admitted": Record(Admitted, (("membership", GRANT),)),
 }

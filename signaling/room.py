@@ -36,6 +36,7 @@ from signaling.messages import (
     Admitted,
     Challenge,
     ClientMessage,
+    Ice,
     IceServer,
     Join,
     Joined,
@@ -86,7 +87,12 @@ class Closed:
     socket: int
 
 
-Event = Opened | Received | Broke | Closed
+@dataclass(frozen=True)
+class LentAnew:
+    """The credentials that members have for the TURN relay end before long."""
+
+
+Event = Opened | Received | Broke | Closed | LentAnew
 
 # --- effects
 
@@ -205,6 +211,12 @@ class Hub:
                 return [*self._out(socket, code_of(error)), Drop(socket, error)]
             case Closed(socket):
                 return self._out(socket, "disconnected")
+            case LentAnew():
+                return [
+                    Send((member.socket,), Ice(self._policy.ice_for(peer, now_unix)))
+                    for room in self.rooms.values()
+                    for peer, member in room.members.items()
+                ]
             case _:
                 assert_never(event)
 

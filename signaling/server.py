@@ -35,6 +35,7 @@ from signaling.errors import (
     code_of,
 )
 from signaling.guard import check_host, check_origin
+from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
 from signaling.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage, decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
@@ -48,6 +49,7 @@ from signaling.room import (
     Event,
     Forget,
     Hub,
+    LentAnew,
     Opened,
     Persist,
     Policy,
@@ -291,6 +293,24 @@ class SignalingServer:
                 return forwarded[:64]
         return request.remote or ""
 
+    async def lend_anew(self, app: web.Application) -> AsyncIterator[None]:
+        """While the server runs: everyone has credentials for the TURN relay that are good for a while."""
+        turn = self._options.policy.turn
+        if turn is None:
+            yield
+            return
+
+        async def repeat(every_s: float) -> None:
+            while True:
+                await asyncio.sleep(every_s)
+                await self._step(LentAnew())
+
+        task = asyncio.create_task(repeat(turn.lifetime_s / LENT_TIMES), name="turn credentials")
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
     async def stop(self, app: web.Application) -> None:
         """Tell everyone, and wait a moment for their sockets to close."""
         for socket in list(self._sockets.values()):
@@ -336,6 +356,7 @@ def create_app(
     app.router.add_get("/ws", server.handle, allow_head=False)
     add_store_routes(app, store, server.metrics)
     add_planning_route(app, planning, options.policy.limits, server.metrics)
+    app.cleanup_ctx.append(server.lend_anew)
     app.on_shutdown.append(server.stop)
     return app
 

@@ -56,7 +56,9 @@ def settings(args: argparse.Namespace) -> Settings:
 async def asker(args: argparse.Namespace, ctrl: Interrupts) -> AsyncIterator[Mesh]:
     """A member that only asks. Ctrl-C while it joins raises Interrupted."""
     invite = parse_link(args.link)
-    options = PeerOptions(args.name, 0, 1, "cpu", args.transport, tuple(args.bind))
+    options = PeerOptions(
+        args.name, 0, 1, "cpu", args.transport, tuple(args.bind), relay_only=args.relay_only
+    )
     async with AsyncExitStack() as stack:
         kept = stack.enter_context(kept_identity(args.state, invite.mesh))
         joining = join(args.link, options, Store(args.store), kept=kept)

@@ -36,8 +36,10 @@ from planner.store import Store
 from signaling.app_files import built_app
 from signaling.errors import BadCertificate
 from signaling.invites import Role, parse_link
+from signaling.ice import ice_services
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions, Tls
+from signaling.room import Policy
 from signaling.server import serve as run_server
 
 SETTLED_S = (
@@ -48,7 +50,15 @@ CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the 
 
 def peer_options(args: argparse.Namespace) -> PeerOptions:
     """The peer's part of the arguments."""
-    return PeerOptions(args.name, args.memory, args.threads, args.provider, args.transport, tuple(args.bind))
+    return PeerOptions(
+        args.name,
+        args.memory,
+        args.threads,
+        args.provider,
+        args.transport,
+        tuple(args.bind),
+        relay_only=args.relay_only,
+    )
 
 
 def protection(args: argparse.Namespace) -> Protection:
@@ -68,6 +78,7 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
             host=args.host,
             port=args.port,
             allow_hosts=frozenset(args.allow_host),
+            policy=policy_of(args),
             state_folder=kept.signaling if kept is not None else None,
             web_app=built_app(),
             tls=tls_of(args),
@@ -85,6 +96,17 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
 
 
 def tls_of(args: argparse.Namespace) -> Tls | None:
+def policy_of(args: argparse.Namespace) -> Policy:
+    """How peers reach each other, by the arguments. Raises BadIceServer."""
+    secret = os.environ.get("SHOAL_TURN_SECRET", "").strip().encode() or None
+    if args.turn_secret is not None:
+        secret = args.turn_secret.read_bytes().strip()
+    if not args.turn and args.turn_secret is None:
+        secret = None  # that of the environment is for another mesh
+    servers, turn = ice_services(args.stun, args.turn, secret, round(args.turn_lifetime))
+    return Policy(ice_servers=servers, turn=turn)
+
+
     """Raises BadCertificate when only one of --cert and --key was given."""
     if (args.cert is None) != (args.key is None):
         raise BadCertificate("HTTPS takes both: --cert FILE with the certificate and --key FILE with its key")
@@ -179,6 +201,7 @@ async def signaling(args: argparse.Namespace) -> int:
         host=args.host,
         port=args.port,
         allow_hosts=frozenset(args.allow_host),
+        policy=policy_of(args),
         state_folder=folder,
         web_app=built_app(),
         tls=tls_of(args),

@@ -28,11 +28,12 @@ class EngineSettings:
     """Where an engine may send and receive.
 
     `bind` are the addresses of this machine that may carry traffic, 127.0.0.1 included; empty: every address, and
-    127.0.0.1 when there is no other.
+    127.0.0.1 when there is no other. `relay_only`: nothing but the addresses of TURN relays is told to the other side.
     """
 
     bind: tuple[str, ...] = ()
     ice_servers: tuple[IceServer, ...] = ()
+    relay_only: bool = False
 
 
 def check_bind(addresses: tuple[str, ...]) -> None:
@@ -48,12 +49,16 @@ def check_bind(addresses: tuple[str, ...]) -> None:
             ) from None
 
 
-def choose_engine(name: str) -> Callable[[EngineSettings], Engine]:
-    """The engine called `name`; "auto" is libdatachannel where it is installed, else aiortc.
+def choose_engine(name: str, relay_only: bool = False) -> Callable[[EngineSettings], Engine]:
+    """The engine called `name`; "auto" is libdatachannel where it is installed and does what is asked, else aiortc.
 
     Raises EngineMissing for a name that is not known or not installed.
     """
-    fast = importlib.util.find_spec("aiolibdatachannel") is not None
+    if relay_only and name == "libdatachannel":
+        raise EngineMissing(
+            "aiolibdatachannel cannot keep to a relay: leave out --transport, or --relay-only"
+        )
+    fast = importlib.util.find_spec("aiolibdatachannel") is not None and not relay_only
     match name:
         case "libdatachannel" | "auto" if fast:
             from peer.engines.libdatachannel import LibdatachannelEngine

@@ -5,6 +5,7 @@ from aiortc import (
     RTCConfiguration,
     RTCDataChannel,
     RTCIceServer,
+    RTCIceTransportPolicy,
     RTCPeerConnection,
     RTCSessionDescription,
 )
@@ -31,7 +32,8 @@ class AiortcEngine:
             RTCIceServer(urls=list(s.urls), username=s.username, credential=s.credential)
             for s in settings.ice_servers
         ]
-        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=servers))
+        policy = RTCIceTransportPolicy.RELAY if settings.relay_only else RTCIceTransportPolicy.ALL
+        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=servers, iceTransportPolicy=policy))
         self._channels: dict[Channel, RTCDataChannel] = {}
         self._events: EngineEvents
         self._closing = False

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the browsers that tests drive, Chromium and Firefox, where apt-get can and this is root. Otherwise it only
-# says what is missing: the tests of that browser then fail, unless SHOAL_TEST_BROWSERS=none.
+# Installs what tests drive, where apt-get can and this is root: Chromium and Firefox, and for peers behind a relay coturn
+# and ip. Otherwise it only says what is missing: the tests of that browser then fail, unless SHOAL_TEST_BROWSERS=none, and
+# the test of the relay is skipped with a warning.
 set -u
-[ "${SHOAL_TEST_BROWSERS:-}" = none ] && exit 0
 
 # has NAME...: one of these programs is on the path.
 has() {
@@ -13,19 +13,26 @@ has() {
 }
 
 missing=
-has chromium chromium-browser google-chrome || missing="$missing chromium"
-has firefox-esr firefox || missing="$missing firefox-esr"
+if [ "${SHOAL_TEST_BROWSERS:-}" != none ]; then
+    has chromium chromium-browser google-chrome || missing="$missing chromium"
+    has firefox-esr firefox || missing="$missing firefox-esr"
+fi
+if [ "$(id -u)" = 0 ]; then # only root can make the networks of that test
+    has turnserver || missing="$missing coturn"
+    has ip || missing="$missing iproute2"
+fi
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! has apt-get; then
-    echo "browsers that tests need are not installed:$missing; install them, or set SHOAL_TEST_BROWSERS=none" >&2
+    echo "what tests need is not installed:$missing; install it, or set SHOAL_TEST_BROWSERS=none for browsers" >&2
     exit 0
 fi
-echo "installing$missing for the tests in browsers"
+echo "installing$missing for the tests"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq || echo "apt-get update failed; trying with the lists that are here" >&2
 for package in $missing; do
     case $package in
         firefox-esr) apt-get install -y -qq firefox-esr >/dev/null || apt-get install -y -qq firefox >/dev/null ;;
+        coturn | iproute2) RUNLEVEL=1 apt-get install -y -qq "$package" >/dev/null ;; # and starts no server
         *) apt-get install -y -qq chromium >/dev/null || apt-get install -y -qq chromium-browser >/dev/null ;;
     esac || echo "apt-get could not install $package" >&2
 done

@@ -51,10 +51,11 @@ def run(
     typed: str | None = None,
     limits: Callable[[], None] | None = None,
     within_s: float = WITHIN_S,
+    before: Sequence[str] = (),
 ) -> Result:
-    """Runs a command to its end. `limits` is called in the process before the command begins."""
+    """Runs a command to its end. `limits` is called in the process before the command begins; `before` starts it."""
     done = subprocess.run(
-        command_line(*words),
+        [*before, *command_line(*words)],
         input=typed,
         stdin=subprocess.DEVNULL if typed is None else None,
         capture_output=True,
@@ -73,9 +74,9 @@ class Running:
     One that is not typed to ends with this process, too, which may be killed.
     """
 
-    def __init__(self, home: Path, words: Sequence[object], typed: bool) -> None:
+    def __init__(self, home: Path, words: Sequence[object], typed: bool, before: Sequence[str]) -> None:
         self.process = subprocess.Popen(
-            command_line(*words, *(() if typed else ("--until-stdin-closes",))),
+            [*before, *command_line(*words, *(() if typed else ("--until-stdin-closes",)))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -146,6 +147,6 @@ class Running:
 
 
 @contextmanager
-def running(home: Path, *words: object, typed: bool = False) -> Iterator[Running]:
-    with Running(home, words, typed) as process:
+def running(home: Path, *words: object, typed: bool = False, before: Sequence[str] = ()) -> Iterator[Running]:
+    with Running(home, words, typed, before) as process:
         yield process

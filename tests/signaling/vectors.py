@@ -18,6 +18,7 @@ from signaling.messages import (
     Admitted,
     Challenge,
     ClientMessage,
+    Ice,
     IceServer,
     Join,
     Joined,
@@ -115,6 +116,8 @@ SERVER: tuple[ServerMessage, ...] = (
     Registered(2, "TooManyGrants", "full"),
     Revoked(REVOCATION),
     Refused("InviteExpired", "too late", True),
+    Ice((IceServer(("turn:c",), "u", "p"),)),
+    Ice(()),
     Relay(OFFER),
     Admitted(MEMBERSHIP),
 )

@@ -29,8 +29,12 @@ export class RtcEngine {
   private readonly early: RTCIceCandidateInit[] = []; // of the other side, ahead of its description
   private over = false;
 
-  constructor(iceServers: readonly RTCIceServer[]) {
-    this.connection = new RTCPeerConnection({ iceServers: [...iceServers] });
+  /** `relayOnly`: nothing but the addresses of TURN relays is told to the other side, or used. */
+  constructor(iceServers: readonly RTCIceServer[], relayOnly = false) {
+    this.connection = new RTCPeerConnection({
+      iceServers: [...iceServers],
+      iceTransportPolicy: relayOnly ? 'relay' : 'all',
+    });
     this.channels = new Map(
       (['control', 'data'] as const).map((channel) => [channel, this.channel(channel)]),
     );

@@ -15,6 +15,7 @@ import { Fetcher, HttpStore, type PieceSource } from './fetch';
 import { PROTOCOL_VERSION } from './frames';
 import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
+import type { IceServer } from './messages';
 import { type BlobRef, blobsOf, type Manifest } from './manifest';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
 import type { Profile } from './mesh_state';
@@ -43,6 +44,8 @@ export interface JoinOptions {
     | { readonly why: string }; // it only asks
 }
 
+  readonly patience?: Patience; // before members vote, when this tab leads
+  readonly relayOnly?: boolean; // others see the address of the mesh's relay, never that of this device
 /** The member that `link` leads to. Raises a SignalingError or PeerError whose text says what to do. */
 export async function join(link: string, options: JoinOptions, events: MeshEvents): Promise<Mesh> {
   events.phase(phaseOf('connect', 'reading the link'));
@@ -74,9 +77,11 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
       else if (mesh !== null) events.changed();
     },
   });
-  const iceServers = client.iceServers.map(({ urls, username, credential }) =>
-    username === '' ? { urls: [...urls] } : { urls: [...urls], username, credential },
-  );
+  if (options.relayOnly === true && !client.iceServers.some(isRelay)) {
+    throw new ConnectFailed(
+      'this mesh has no relay: ask its founder to name one, or join without “only through the relay”',
+    );
+  }
   const hello = {
     kind: 'HELLO',
     protocol: PROTOCOL_VERSION,
@@ -86,7 +91,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   } as const;
   node = new Node(
     hello,
-    () => new RtcEngine(iceServers),
+    () => new RtcEngine(client.iceServers.map(iceServer), options.relayOnly),
     (kind, peer, connection, text) => client.signal(kind, peer, connection, text),
     () => drawn(CONNECTION_ID_BYTES),
   );
@@ -194,3 +199,11 @@ function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending
 export function isKnown(error: unknown): error is PeerError | SignalingError {
   return error instanceof PeerError || error instanceof SignalingError;
 }
+function iceServer({ urls, username, credential }: IceServer): RTCIceServer {
+  return username === '' ? { urls: [...urls] } : { urls: [...urls], username, credential };
+}
+
+function isRelay({ urls }: IceServer): boolean {
+  return urls.some((url) => url.startsWith('turn'));
+}
+

@@ -70,6 +70,7 @@ export type ServerMessage =
   | { readonly kind: 'left'; readonly peer: string; readonly reason: string }
   | { readonly kind: 'registered'; readonly request: number; readonly code: string; readonly text: string }
   | { readonly kind: 'revoked'; readonly revocation: Revocation }
+  | { readonly kind: 'ice'; readonly iceServers: readonly IceServer[] }
   | { readonly kind: 'refused'; readonly code: string; readonly text: string; readonly ends: boolean }
   | { readonly kind: 'relay'; readonly signal: Signal }
   | { readonly kind: 'admitted'; readonly membership: Grant };
@@ -262,6 +263,7 @@ const SERVER: Readonly<Record<ServerMessage['kind'], Read>> = {
   registered: record({ request: int(MAX_REQUEST), code: text(40), text: LINE }),
   revoked: record({ revocation: REVOCATION }),
   refused: record({ code: text(40, 1), text: LINE, ends: flag }),
+  ice: record({ iceServers: list(ICE_SERVER, MAX_ICE_SERVERS) }),
   relay: record({ signal: SIGNAL }),
   admitted: record({ membership: GRANT }),
 };

@@ -356,6 +356,9 @@ export class SignalingClient {
       case 'admitted':
         await this.becameMember(message.membership);
         return;
+      case 'ice':
+        this.iceServers = message.iceServers;
+        return;
       case 'registered':
         if (message.code !== '') this.events.rejected?.(fromWire(message.code, message.text));
         return;
