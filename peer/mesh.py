@@ -13,11 +13,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-
-from peer import VERSION
 from peer.asking import Conversation
 from peer.caches import Caches
 from peer.calls import Body
@@ -33,11 +30,12 @@ from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
+from peer.own_report import kv_digest, report_of
 from peer.pieces import Pieces
 from peer.recovering import answered, requested
 from peer.repair_order import load_order
 from peer.replica import Beginning, Replica
-from peer.reports import MAX_REPORTED, checked_report, whole
+from peer.reports import checked_report, whole
 from peer.returning import Away, Returning
 from peer.seats import Run_
 from peer.serving import Room, Serving
@@ -49,6 +47,9 @@ from planner.manifest import Manifest
 from planner.store import BlobRef, Store
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
+
+if TYPE_CHECKING:
+    from peer.accounts import Accounts
 
 HELD_WITHIN_S: Final = 60.0  # units that were held before a restart are loaded before anything is planned
 LEAVE_WITHIN_S: Final = (
@@ -100,7 +101,7 @@ class Mesh:
         self.ended = asyncio.Event()
         self.why_ended = ""
         self._text: Text | None = None
-        self._meter = Meter()
+        self.meter = Meter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: Returning | None = None
         self._searching = False
@@ -110,6 +111,7 @@ class Mesh:
         self.log: LogKeeping | None = None
         self.leaving = False
         self.on_away: list[Callable[[], None]] = []  # `away` changed
+        self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
         self.journal = Journal()
         node.answer_more = self._answer
 
@@ -487,73 +489,16 @@ class Mesh:
 
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
         if method == "kv_digest":
-            return await self._kv_digest(peer, body)
+            return await kv_digest(self, peer, body)
         if method == "kv_copy" and self.caches is not None:
             return await self.caches.lend(peer, body)
         if method != "status":
             raise BadCommand(f"unknown request {method[:40]!r}")
-        now = time.monotonic()
-        core = self.node.core
-        memory = self.serving.memory_bytes() if self.serving is not None else {"weights": 0, "kv": 0}
-        return {
-            "name": self.options.name if self.options is not None else "",
-            "agent": f"shoal/{VERSION}",
-            "runs": [list(run) for run in self.serving.runs] if self.serving is not None else [],
-            "rss_bytes": psutil.Process().memory_info().rss,
-            "weight_bytes": memory["weights"],
-            "kv_bytes": memory["kv"],
-            "pledge_bytes": self.options.memory_bytes if self.options is not None else 0,
-            "sessions": core.sessions(),
-            "active": core.active(),
-            "steps": core.steps_run,
-            "tokens": core.tokens_sampled,
-            "tokens_per_s_milli": round(self._meter.per_second(now) * 1000),
-            "tasks": len(asyncio.all_tasks()),
-            "replayed_bytes": core.replayed_bytes,
-            **self._log_counts(),
-            "log_bytes": core.log_bytes,
-            "taken_over": core.taken_over,
-            "breakers": self._breakers(),
-            "rtt_us": {
-                other: round((connection.rtt_s or 0) * 1e6)
-                for other in self.node.dialer.connected_peers()
-                if (connection := self.node.dialer.connection(other)) is not None
-            },
-        }
-
-    def _log_counts(self) -> dict[str, int]:
-        replica = self.node.replica
-        if replica is None:
-            return {}
-        status = replica.status()
-        return {"term": status.term, "commit": status.commit, "applied": status.applied}
-
-    def _breakers(self) -> list[list[str]]:
-        """Whom this peer leaves alone: peers, and links as "src>dst", with the state of each breaker."""
-        now = int(time.monotonic() * 1000)
-        found = dict(self.node.coordinating.breakers() if self.node.coordinating is not None else [])
-        found |= dict(self.node.breakers.shown(now))
-        return [[key, state] for key, state in sorted(found.items())][:MAX_REPORTED]
-
-    async def _kv_digest(self, peer: str, body: Body) -> Body:
-        """What this peer caches of a session at positions [first, stop), for the session's asker only."""
-        first, stop = whole(body, "first"), whole(body, "stop")
-        try:
-            session = bytes.fromhex(str(body.get("session")))
-        except ValueError:
-            raise BadCommand("session: expected hex digits") from None
-        if self.serving is None or self.node.core.asker(session) != peer:
-            raise BadCommand("kv_digest: expected a session of the asker's own")
-        runs = []
-        for run in self.serving.runs:
-            found = await self.serving.digest(run, session, first, stop)
-            if found is not None and found.have:
-                runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
-        return {"runs": runs}
+        return report_of(self)
 
     async def _meter_tokens(self) -> None:
         while True:
-            self._meter.read(time.monotonic(), self.node.core.tokens_sampled)
+            self.meter.read(time.monotonic(), self.node.core.tokens_sampled)
             await asyncio.sleep(METER_S)
 
     def end(self, why: str) -> None:
