@@ -15,6 +15,7 @@ from peer import VERSION
 from peer.commands.api_options import api_arguments, beside_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
+from peer.commands.shares import fairness_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.errors import Interrupted, PeerError
 from peer.names import plain_lines

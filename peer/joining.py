@@ -32,7 +32,7 @@ from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_people import RoleGiven
-from peer.mesh_state import MeshState, ModelChosen
+from peer.mesh_state import MeshState, ModelChosen, refusal
 from peer.mesh_upkeep import MAX_ADDRESSES, SignalingListed
 from peer.names import named
 from peer.node import Node
@@ -351,6 +351,8 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
         coordinating.submit(RoleGiven(mesh.node.me, "owner"))
     coordinating.set_cuts(wishes.cuts)
     coordinating.protect(wishes.protection)
+    if refusal(coordinating.state, wishes.fairness) == "":
+        coordinating.submit(wishes.fairness)
     if coordinating.state.signaling[:1] != (address,):
         others = (other for other in coordinating.state.signaling if other != address)
         coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))

@@ -31,6 +31,9 @@ class FairnessChosen:
     checks_ppm: int  # millionths of steps that askers have checked
 
 
+OPEN: Final = FairnessChosen("open", ALLOWANCE_MILLI, CHECKS_PPM)  # unless its founder says otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class CheckFailed:
     """`by` computed `position` of a session through `units` itself, and found another result than `peer` gave."""

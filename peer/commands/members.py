@@ -18,6 +18,7 @@ import segno
 
 from peer.commands.api_beside import beside
 from peer.commands.models import find_or_import
+from peer.commands.shares import fairness_of
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.errors import CannotServe, StateUnusable
 from peer.history_writer import keep_history
@@ -73,7 +74,7 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
         context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
     return Founding(
         model_id=model_id,
-        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts, protection(args)),
+        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts, protection(args), fairness_of(args)),
         server=ServerOptions(
             host=args.host,
             port=args.port,

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from peer.commands.asking import asker
+from peer.commands.shares import lines_of, snapshot_of
 from peer.commands.terminal import either, interrupts, out
 from peer.coordinator import plan_request
 from peer.errors import BadCommand
@@ -84,6 +85,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
         "consensus": _consensus(mesh, reports),
         "signaling": list(state.signaling),
         "protection": {"level": level_of(state.protection), **asdict(state.protection)},
+        "shares": snapshot_of(state),
         "plan": _plan_dict(state),
         "members": [
             {
@@ -230,6 +232,7 @@ def view(data: dict[str, Any]) -> Group:
     plan_data = data["plan"]
     called = {member["peer"]: member["name"] for member in data["members"]}
     tail += _left_alone(data["members"], called)
+    tail += lines_of(data["shares"], called)
     if plan_data is not None:
         tail += _standby_lines(plan_data["stages"], called)
         rate = plan_data["predicted_tokens_per_s"]
