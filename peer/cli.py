@@ -37,8 +37,8 @@ from peer.options import (
 from peer.protection import LEVELS, SHADOWS, STRATEGIES
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
-from signaling.invites import parse_link
 from signaling.ice import LIFETIME_S
+from signaling.invites import parse_link
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -242,8 +242,8 @@ def parser() -> argparse.ArgumentParser:
     meeting.add_argument("--cert", type=Path, metavar="FILE", help="certificate in PEM, for HTTPS")
     meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
-    _state(meeting)
     _ice(meeting)
+    _state(meeting)
     again = command("recover", "go on without voters that are gone for good")
     again.add_argument(
         "mesh", metavar="MESH", nargs="?", default="", help="its id or a link [the only one here]"
@@ -414,7 +414,6 @@ def _peer(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _founder(made: argparse.ArgumentParser) -> None:
 def _ice(made: argparse.ArgumentParser) -> None:
     """How peers behind routers reach each other."""
     made.add_argument(
@@ -446,6 +445,7 @@ def _ice(made: argparse.ArgumentParser) -> None:
     )
 
 
+def _founder(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--host", default="127.0.0.1", help="address to listen on [%(default)s: this machine only]"
     )
@@ -472,9 +472,9 @@ def _ice(made: argparse.ArgumentParser) -> None:
         "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
-    _protected(made)
     _ice(made)
     fairness_arguments(made)
+    _protected(made)
 
 
 def _protected(made: argparse.ArgumentParser, *names: str) -> None:

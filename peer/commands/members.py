@@ -36,11 +36,11 @@ from planner.manifest import decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app
 from signaling.errors import BadCertificate
-from signaling.invites import Role, parse_link
 from signaling.ice import ice_services
+from signaling.invites import Role, parse_link
 from signaling.keys import SEED_BYTES, identity_from_seed
-from signaling.server import ServerOptions, Tls
 from signaling.room import Policy
+from signaling.server import ServerOptions, Tls
 from signaling.server import serve as run_server
 
 SETTLED_S = (
@@ -74,7 +74,9 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
         context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
     return Founding(
         model_id=model_id,
-        mesh=MeshOptions(context, args.sessions, args.objective, args.cuts, protection(args), fairness_of(args)),
+        mesh=MeshOptions(
+            context, args.sessions, args.objective, args.cuts, protection(args), fairness_of(args)
+        ),
         server=ServerOptions(
             host=args.host,
             port=args.port,
@@ -96,7 +98,6 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
     )
 
 
-def tls_of(args: argparse.Namespace) -> Tls | None:
 def policy_of(args: argparse.Namespace) -> Policy:
     """How peers reach each other, by the arguments. Raises BadIceServer."""
     secret = os.environ.get("SHOAL_TURN_SECRET", "").strip().encode() or None
@@ -108,6 +109,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
     return Policy(ice_servers=servers, turn=turn)
 
 
+def tls_of(args: argparse.Namespace) -> Tls | None:
     """Raises BadCertificate when only one of --cert and --key was given."""
     if (args.cert is None) != (args.key is None):
         raise BadCertificate("HTTPS takes both: --cert FILE with the certificate and --key FILE with its key")
