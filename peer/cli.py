@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peer import VERSION
+from peer.commands import json_lines
 from peer.commands.api_options import api_arguments, beside_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
@@ -24,6 +25,7 @@ from peer.options import (
     INTERRUPTED,
     PROVIDER_NAMES,
     TRANSPORTS,
+    address,
     browsers,
     cuts,
     port,
@@ -46,7 +48,7 @@ DEFAULT_MODEL = "smollm2-135m"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status: 0 done, 1 a clear error, 2 wrong arguments, 130 Ctrl-C."""
     args = parser().parse_args(argv)
-    set_logging(args.verbose)
+    set_logging(args.verbose, args.log_format)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         status = run(args)
@@ -59,14 +61,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.verbose:
             logging.exception("the command failed")
-        sys.stderr.write(f"shoal: {plain_lines(what_went_wrong(error))}\n")
+        said = plain_lines(what_went_wrong(error))
+        if json_lines.chosen:
+            json_lines.tell("error", said)
+        else:
+            sys.stderr.write(f"shoal: {said}\n")
         return 1
 
 
-def set_logging(verbose: bool) -> None:
+def set_logging(verbose: bool, form: str = "text") -> None:
     """Without --verbose only what nobody else would tell a person; never prompts or secrets."""
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s")
+    if form == "json":
+        json_lines.choose()
     if not verbose:
         # peer.holding logs what then ends the command with the same words.
         for noisy in ("aioice", "aiortc", "aiohttp", "asyncio", "peer.holding"):
@@ -209,6 +217,12 @@ def parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         made.add_argument(
             "--verbose", action="store_true", help="log what happens (never prompts or secrets)"
+        )
+        made.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            default="text",
+            help="of what goes to standard error: json has one object a line [%(default)s]",
         )
         made.add_argument("--store", type=Path, default=cache_folder(), help="folder of models [%(default)s]")
         # For programs that start peers, see peer.commands.tether.
@@ -411,6 +425,12 @@ def _peer(made: argparse.ArgumentParser) -> None:
     made.add_argument("--threads", type=positive, default=1, help="for the model [%(default)s]")
     made.add_argument(
         "--provider", choices=PROVIDER_NAMES, default="cpu", help="of onnxruntime [%(default)s]"
+    )
+    made.add_argument(
+        "--metrics",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="figures for Prometheus at /metrics, and /healthz [none; the host is this machine]",
     )
 
 

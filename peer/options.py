@@ -71,6 +71,16 @@ class Places:
     state: Path
 
 
+def address(text: str) -> tuple[str, int]:
+    """Host and port of "127.0.0.1:9464", "[::1]:9464" or "9464" (this machine only). Raises ArgumentTypeError."""
+    host, mark, number = text.strip().rpartition(":")
+    try:
+        found = port(number)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT such as 127.0.0.1:9464, got {text!r}") from None
+    return (host.strip("[]") if mark else "127.0.0.1"), found
+
+
 def size(text: str) -> int:
     """Bytes of "512MiB", "2G", "1048576". Raises ArgumentTypeError."""
     match = _SIZE.fullmatch(text.strip())

@@ -10,6 +10,7 @@ from pathlib import Path
 from peer.errors import BadCommand, CannotServe
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
+from peer.metrics import serving_metrics
 
 
 @asynccontextmanager
@@ -21,6 +22,17 @@ async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], Non
     options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))
     async with opened(mesh, options) as url:
         tell(f"programs may ask at {url}")
+        yield
+
+
+@asynccontextmanager
+async def measured(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """The figures of a member that was started with --metrics; nothing without that. Raises CannotServe."""
+    if args.metrics is None:
+        yield
+        return
+    async with serving_metrics(mesh, *args.metrics) as url:
+        tell(f"figures for Prometheus are at {url}")
         yield
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import segno
 
-from peer.commands.api_beside import beside
+from peer.commands.api_beside import beside, measured
 from peer.commands.models import find_or_import
 from peer.commands.shares import fairness_of
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
@@ -193,6 +193,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
         await stack.enter_async_context(beside(args, mesh, say))
+        await stack.enter_async_context(measured(args, mesh, say))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, say)
 
@@ -251,6 +252,7 @@ async def run_join(args: argparse.Namespace) -> int:
         tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
         await stack.enter_async_context(beside(args, mesh, tell))
+        await stack.enter_async_context(measured(args, mesh, tell))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, tell)
 

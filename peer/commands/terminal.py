@@ -21,6 +21,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from peer.commands import json_lines
 from peer.errors import Interrupted
 from peer.names import plain_lines
 from peer.options import INTERRUPTED
@@ -39,6 +40,9 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def say(text: str) -> None:
     """A line of progress; standard output stays free for answers and data."""
+    if json_lines.chosen:
+        json_lines.tell("info", plain_lines(text))
+        return
     err.print(plain_lines(text), markup=False, soft_wrap=not err.is_terminal)
 
 
@@ -82,7 +86,7 @@ class Progressing:
         self._said = ""
 
     def __call__(self, phase: Phase) -> None:
-        if phase.total <= 1 or not err.is_terminal:
+        if phase.total <= 1 or not err.is_terminal or json_lines.chosen:
             if phase.what != self._said:
                 self._said = phase.what
                 say(phase.what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import re
 import resource
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -572,6 +574,24 @@ def test_who_came_with_a_withdrawn_invite_is_out(tmp_path: Path, world: World) -
         one_line(second.end(0), r"the founder withdrew the invite you came with: ask for a new link")
     world.served.until("^second left")
     assert world.generate(world.link).status == 0
+
+
+def test_a_member_tells_machines(world: World, tmp_path: Path) -> None:
+    words = [*join_words(world.link, tmp_path), "--metrics", 0, "--log-format", "json"]
+    with running(tmp_path, *words) as second:
+        address = second.until(r"http://127\.0\.0\.1:\d+/metrics")[0]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            figures = answer.read().decode()
+        assert re.search(r"^shoal_mesh_members [2-9]", figures, re.MULTILINE)
+        assert "shoal_peer_tokens_total" in figures
+        ended = second.end()
+        assert ended.status == 0
+    told = [json.loads(line) for line in ended.err.splitlines()]
+    assert all(line.keys() == {"time", "level", "logger", "message"} for line in told)
+    assert "leaving" in [line["message"] for line in told]
+    taken = run(tmp_path, *join_words(world.link, tmp_path), "--metrics", "nobody")
+    assert taken.status == 2
+    assert "expected HOST:PORT" in taken.err
 
 
 def test_invite_without_a_kept_mesh(tmp_path: Path) -> None:
