@@ -406,12 +406,12 @@ def _way(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
-    made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
     made.add_argument(
         "--relay-only",
         action="store_true",
         help="connect through the mesh's relay only: the others see its address, not this machine's",
     )
+    made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
 
 
 def _peer(made: argparse.ArgumentParser) -> None:

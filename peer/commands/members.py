@@ -80,8 +80,8 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
         server=ServerOptions(
             host=args.host,
             port=args.port,
-            allow_hosts=frozenset(args.allow_host),
             policy=policy_of(args),
+            allow_hosts=frozenset(args.allow_host),
             state_folder=kept.signaling if kept is not None else None,
             web_app=built_app(),
             tls=tls_of(args),
@@ -204,8 +204,8 @@ async def signaling(args: argparse.Namespace) -> int:
     options = ServerOptions(
         host=args.host,
         port=args.port,
-        allow_hosts=frozenset(args.allow_host),
         policy=policy_of(args),
+        allow_hosts=frozenset(args.allow_host),
         state_folder=folder,
         web_app=built_app(),
         tls=tls_of(args),
