@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from peer.errors import PeerError
@@ -17,6 +18,8 @@ from signaling.errors import SignalingError
 
 FIRST_PAUSE_S: Final = 1.0  # an election on a quiet mesh is over before anybody need be asked twice
 MOST_PAUSE_S: Final = 8.0
+SOON: Final = 20  # tries; after them nobody waits in front of it, and the pauses go on growing
+SELDOM_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +58,11 @@ class Away:
 
 
 def pauses() -> Iterator[float]:
-    """Seconds before each try."""
+    """Seconds before each try. There is no last one: a machine that lends itself is there whenever others return."""
     pause_s = FIRST_PAUSE_S
-    while True:
+    for tried in count(1):
         yield pause_s
-        pause_s = min(2 * pause_s, MOST_PAUSE_S)
+        pause_s = min(2 * pause_s, MOST_PAUSE_S if tried < SOON else SELDOM_S)
 
 
 class Returning:

@@ -90,8 +90,11 @@ async def test_others_that_choose_somebody_end_the_search() -> None:
     assert lost.made == 0
 
 
-def test_no_pause_is_longer_than_people_wait() -> None:
+def test_no_pause_is_longer_than_people_wait_until_nobody_waits_any_more() -> None:
     assert max(islice(pauses(), 20)) <= MOST_PAUSE_S
+    later = list(islice(pauses(), 40))[20:]
+    assert later == sorted(later)
+    assert later[-1] == 60.0
 
 
 @pytest.mark.parametrize(

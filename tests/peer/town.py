@@ -80,6 +80,7 @@ class Town:
     def __init__(self) -> None:
         self.members: dict[str, Mesh] = {}
         self.cut: set[frozenset[str]] = set()
+        self.deaf: set[tuple[str, str]] = set()  # from the first to the second nothing comes through
         self._links: set[frozenset[str]] = set()
 
     def add(self, name: str, folder: Path | None = None) -> Mesh:
@@ -194,7 +195,7 @@ class Town:
         asyncio.get_running_loop().call_soon(self._deliver, source, to, frame)
 
     def _deliver(self, source: str, to: str, frame: Frame) -> None:
-        if self.reaches(source, to):
+        if self.reaches(source, to) and (source, to) not in self.deaf:
             try:
                 self.members[to].node.frame(source, frame)
             except PeerError as error:

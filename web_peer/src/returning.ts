@@ -11,6 +11,8 @@ import { SignalingError } from './signaling_errors';
 
 const FIRST_PAUSE_S = 1; // an election on a quiet mesh is over before anybody need be asked twice
 const MOST_PAUSE_S = 8;
+const SOON = 20; // tries; after them nobody waits in front of it, and the pauses go on growing
+const SELDOM_S = 60;
 
 /** Nobody coordinates, as far as this peer knows. */
 export interface Away {
@@ -83,7 +85,7 @@ export class Returning {
       } catch (error) {
         if (!(error instanceof PeerError) && !(error instanceof SignalingError)) throw error;
       }
-      pauseS = Math.min(2 * pauseS, MOST_PAUSE_S);
+      pauseS = Math.min(2 * pauseS, attempt + 1 < SOON ? MOST_PAUSE_S : SELDOM_S);
     }
   }
 

@@ -1,0 +1,74 @@
+"""Three voters with links that work one way, or not between two of them: somebody leads, commands go through."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from peer.coordinating import body_of
+from peer.mesh import Mesh
+from peer.mesh_conversations import ConversationStarted
+
+from .town import WITHIN_S, Town, town
+
+
+async def three(here: Town) -> tuple[Mesh, Mesh, Mesh]:
+    """Three voters: who leads, and the two others."""
+    meshes = [await here.found("a"), await here.join("b"), await here.join("c")]
+    await here.until(lambda: all(here.voters(mesh) == ("a", "b", "c") for mesh in meshes))
+    leader = here.leader()
+    assert leader is not None
+    first, second = (mesh for mesh in meshes if mesh is not leader)
+    return leader, first, second
+
+
+async def say(mesh: Mesh, name: str) -> None:
+    """Has the mesh remember something, whoever leads; it is committed then."""
+    command = ConversationStarted(name, name, "", "", (), 1, mesh.node.me, mesh.node.me, "#3366cc")
+    async with asyncio.timeout(WITHIN_S):
+        await mesh.node.line.ask("propose", body_of(command))
+
+
+def asks_for_votes(mesh: Mesh) -> bool:
+    replica = mesh.node.replica
+    return replica is not None and replica.role in ("precandidate", "candidate")
+
+
+@pytest.mark.parametrize("way", ["from the leader", "to the leader", "to the leader from both"])
+async def test_a_link_that_works_one_way_only_stops_nothing(way: str) -> None:
+    async with town() as here:
+        leader, first, second = await three(here)
+        a, b, c = leader.node.me, first.node.me, second.node.me
+        here.deaf = {(a, b)} if way == "from the leader" else {(b, a)}
+        if way == "to the leader from both":
+            here.deaf.add((c, a))  # it reaches everybody, hears nobody, and must not go on leading
+            await here.until(lambda: leader.node.replica is not None and not leader.node.replica.leads)
+        elif way == "from the leader":
+            await here.until(lambda: asks_for_votes(first))
+        for number in range(3):
+            await say(second, f"during-{number}")
+        here.deaf.clear()
+        await say(second, "after")
+        wanted = {"during-0", "during-1", "during-2", "after"}
+        await here.until(
+            lambda: all(wanted <= m.node.state.conversations.keys() for m in here.members.values())
+        )
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_bridge_between_two_that_do_not_hear_each_other_is_enough(leads: bool) -> None:
+    async with town() as here:
+        leader, first, second = await three(here)
+        ends = (first, second) if leads else (leader, first)
+        here.cut = {frozenset(mesh.node.me for mesh in ends)}
+        if not leads:
+            await here.until(lambda: asks_for_votes(first))  # it hears no leader, but the bridge does
+        bridge = leader if leads else second
+        for number in range(3):
+            await say(bridge, f"during-{number}")
+        here.cut.clear()
+        wanted = {"during-0", "during-1", "during-2"}
+        await here.until(
+            lambda: all(wanted <= m.node.state.conversations.keys() for m in here.members.values())
+        )
