@@ -16,6 +16,7 @@ from peer.commands import json_lines
 from peer.commands.api_options import api_arguments, beside_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
+from peer.commands.ice_options import ice_arguments, relay_argument
 from peer.commands.shares import fairness_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.errors import Interrupted, PeerError
@@ -39,7 +40,6 @@ from peer.options import (
 from peer.protection import LEVELS, SHADOWS, STRATEGIES
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
-from signaling.ice import LIFETIME_S
 from signaling.invites import parse_link
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -256,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
     meeting.add_argument("--cert", type=Path, metavar="FILE", help="certificate in PEM, for HTTPS")
     meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
-    _ice(meeting)
+    ice_arguments(meeting)
     _state(meeting)
     again = command("recover", "go on without voters that are gone for good")
     again.add_argument(
@@ -406,11 +406,7 @@ def _way(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
-    made.add_argument(
-        "--relay-only",
-        action="store_true",
-        help="connect through the mesh's relay only: the others see its address, not this machine's",
-    )
+    relay_argument(made)
     made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
 
 
@@ -431,37 +427,6 @@ def _peer(made: argparse.ArgumentParser) -> None:
         type=address,
         metavar="[HOST:]PORT",
         help="figures for Prometheus at /metrics, and /healthz [none; the host is this machine]",
-    )
-
-
-def _ice(made: argparse.ArgumentParser) -> None:
-    """How peers behind routers reach each other."""
-    made.add_argument(
-        "--stun",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="tells peers their outside address, such as stun:stun.example.org:3478",
-    )
-    made.add_argument(
-        "--turn",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="relay for peers that cannot connect otherwise, such as turn:turn.example.org:3478?transport=udp",
-    )
-    made.add_argument(
-        "--turn-secret",
-        type=Path,
-        metavar="FILE",
-        help="file with the secret shared with the relay (coturn: static-auth-secret) [$SHOAL_TURN_SECRET]",
-    )
-    made.add_argument(
-        "--turn-lifetime",
-        type=span,
-        default=LIFETIME_S,
-        metavar="SPAN",
-        help="how long lent credentials let a peer begin to use the relay [24h]",
     )
 
 
@@ -492,7 +457,7 @@ def _founder(made: argparse.ArgumentParser) -> None:
         "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
-    _ice(made)
+    ice_arguments(made)
     fairness_arguments(made)
     _protected(made)
 
@@ -591,9 +556,13 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser", "planner"),
-        help="one peer against llama.cpp, split against unsplit, one tab against wllama, or the planner",
+        choices=("single", "pipeline", "browser", "planner", "wan"),
+        help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, or far peers",
     )
+    made.add_argument(
+        "--delay-ms", type=positive, default=20, help="wan: one way, between all peers [%(default)s]"
+    )
+    made.add_argument("--loss", type=float, default=0.0, help="wan: share of datagrams lost [%(default)s]")
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(
         "--rounds", type=positive, default=3, help="alternating rounds; medians are shown [%(default)s]"

@@ -23,6 +23,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_planner import bench_planner
 
             figures = bench_planner(args)
+        case "wan":
+            from peer.bench_wan import bench_wan
+
+            figures = bench_wan(args)
         case _:
             from peer.bench_pipeline import bench_pipeline
 

@@ -1,0 +1,123 @@
+"""`shoal bench wan`: three stages with a delay between all peers, against what the delay and the computing allow.
+
+Edge. The peers are processes; every datagram between them, and between them and the asker, comes by a relay that holds
+it back. Rounds alternate between the model in one piece, one conversation and eight; figures are medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import statistics
+from contextlib import ExitStack
+from typing import Any, Final
+
+import onnxruntime
+
+from peer.asking import Finished, Settings
+from peer.bench_member import mesh_task
+from peer.bench_pipeline import Child, Subject, balanced_cuts, running
+from peer.chat_template import Message
+from peer.commands.demo import QUESTION
+from peer.commands.models import find_or_import
+from peer.commands.terminal import say
+from peer.mesh import Mesh, text_of
+from peer.options import MeshOptions
+from peer.protection import chosen
+from peer.validation.conditions import Conditions
+from peer.validation.rig import Shape, rig
+from planner.manifest import decode_manifest
+from planner.store import Store
+
+STAGES: Final = 3
+CONVERSATIONS: Final = 8
+CONTEXT: Final = 1024
+PLEDGE_BYTES: Final = 2 << 30
+FIRST_TOKENS: Final = 800  # of the first question of a conversation
+NEXT_TOKENS: Final = 24  # of the second
+ANSWER_TOKENS: Final = 8
+
+
+def bench_wan(args: argparse.Namespace) -> dict[str, Any]:
+    """The figures by name."""
+    store = Store(args.store)
+    model_id = find_or_import(store, args.model, "8bit")
+    with ExitStack() as stack:
+        whole = stack.enter_context(running(Subject("unsplit", ("unsplit", str(args.store), model_id), 1)))
+        last_words: list[Any] = []
+        try:
+            return asyncio.run(_measure(args, store, model_id, whole, last_words))
+        finally:
+            for word in last_words:
+                word()
+
+
+async def _measure(
+    args: argparse.Namespace, store: Store, model_id: str, whole: Child, last_words: list[Any]
+) -> dict[str, Any]:
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    cuts = tuple(int(cut) for cut in balanced_cuts(len(manifest.units), STAGES).split(","))
+    promise = MeshOptions(CONTEXT, CONVERSATIONS, "latency", cuts, chosen("basic", None, None, None, ()))
+    shape = Shape(model_id, promise, STAGES, PLEDGE_BYTES, 1, "auto")
+    prompt = text_of(store, manifest).encode_chat([Message("user", QUESTION)])
+    long = (prompt * (FIRST_TOKENS // len(prompt) + 1))[:FIRST_TOKENS]
+    away = Conditions(delay_s=args.delay_ms / 1000, loss=args.loss)
+    seen: dict[str, list[float]] = {}
+    same: list[bool] = []
+    say("starting three peers behind a relay")
+    async with rig(shape, store, relayed=True, seed=1, last_words=last_words) as made:
+        assert made.relay is not None
+        mesh = made.founder
+        await mesh_task(mesh, prompt, 8, 1)  # warms caches and connections; not counted
+        await made.relay.set_links(away)
+        await mesh_task(mesh, prompt, 8, 1)
+        for number in range(args.rounds):
+            say(f"round {number + 1} of {args.rounds}")
+            alone = await asyncio.to_thread(whole.ask, prompt, args.tokens)
+            one = await mesh_task(mesh, prompt, args.tokens, 1)
+            many = await mesh_task(mesh, prompt, args.tokens, CONVERSATIONS)
+            first_s, second_s = await _two_questions(mesh, long, prompt)
+            for name, value in (
+                ("unsplit_tok_s", alone["tok_s"]),
+                ("one_tok_s", one["tok_s"]),
+                (f"{CONVERSATIONS}_tok_s", many["tok_s"]),
+                ("first_question_s", first_s),
+                ("second_question_s", second_s),
+            ):
+                seen.setdefault(name, []).append(value)
+            same.append(one["answer"] == alone["answer"] == many["answer"] and many["same"])
+    medians = {name: statistics.median(values) for name, values in seen.items()}
+    bound = 1 / (1 / medians["unsplit_tok_s"] + STAGES * away.delay_s)
+    return {
+        "single_vs_bound": round(medians["one_tok_s"] / bound, 3),
+        "ratio_8_conversations": round(medians[f"{CONVERSATIONS}_tok_s"] / medians["one_tok_s"], 2),
+        "ttft_second_vs_first": round(medians["second_question_s"] / medians["first_question_s"], 3),
+        "same_tokens": all(same),
+        "bound_tok_s": round(bound, 2),
+        "stages": STAGES,
+        "delay_ms": args.delay_ms,
+        "loss": args.loss,
+        "first_question_tokens": FIRST_TOKENS,
+        "rounds": args.rounds,
+        "medians": {name: round(value, 4) for name, value in medians.items()},
+        "versions": {"python": platform.python_version(), "onnxruntime": onnxruntime.__version__},
+    }
+
+
+async def _two_questions(mesh: Mesh, long: list[int], prompt: list[int]) -> tuple[float, float]:
+    """Seconds to the first token of a conversation's first question, and of its second."""
+    conversation = mesh.conversation()
+    chosen_ = Settings(max_tokens=ANSWER_TOKENS, ignore_end=True)
+    asked, found = list(long), []
+    try:
+        for _ in range(2):
+            async for piece in conversation.tokens(asked, chosen_):
+                if isinstance(piece, Finished):
+                    found.append(piece.first_token_s)
+                elif piece.token >= 0:
+                    asked.append(piece.token)
+            asked += prompt[:NEXT_TOKENS]
+    finally:
+        conversation.close()
+    return found[0], found[1]
