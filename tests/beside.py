@@ -1,6 +1,7 @@
-"""Runs the tests of pytest without browsers and real meshes, then those of vitest, on what the processors have left.
+"""Runs tests beside those in browsers, at a lower priority: `beside.py meshes|computing VENV`.
 
-`beside.py VENV`. A process of its own session, since Linux may share processors out by session first.
+`meshes` are those of real meshes, tests/e2e; `computing` all others of pytest, then those of vitest. A process of its
+own session, since Linux may share processors out by session first.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-LEAST = 19  # the lowest priority there is
+NICE = {"meshes": 2, "computing": 19}  # 19 is the lowest priority there is
+APART = ("browsers", "e2e")  # the folders that are lanes of their own
 
 
-def main(venv: str) -> int:
+def main(lane: str, venv: str) -> int:
     """The exit status: whether any of them failed."""
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # shells ignore it for what runs in the background
     os.setsid()
-    os.nice(LEAST)
+    os.nice(NICE[lane])
     with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(LEAST))
-    pytest = [sys.executable, "-m", "pytest", "tests", "--ignore=tests/browsers", "--ignore=tests/e2e"]
-    pytest += ["-o", "cache_dir=.pytest_cache/beside"]  # that of the others is written at the same time
+        Path("/proc/self/autogroup").write_text(str(NICE[lane]))
+    pytest = [sys.executable, "-m", "pytest"]
+    pytest += [
+        "-o",
+        f"cache_dir=.pytest_cache/{lane}",
+    ]  # those of the other lanes are written at the same time
+    if lane == "meshes":
+        return subprocess.run([*pytest, "tests/e2e"], check=False).returncode
+    pytest += ["tests", *(f"--ignore=tests/{folder}" for folder in APART)]
     failed = subprocess.run(pytest, check=False).returncode != 0
     vitest = subprocess.run(
         ["./with_node.sh", venv, "npm", "run", "--silent", "test"], cwd="web_peer", check=False
@@ -37,6 +45,6 @@ def main(venv: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1]))
+        sys.exit(main(*sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
