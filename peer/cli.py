@@ -556,9 +556,12 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser", "planner", "wan"),
-        help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, or far peers",
+        choices=("single", "pipeline", "browser", "planner", "wan", "consensus"),
+        help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
+        "or an idle mesh and a long log",
     )
+    made.add_argument("--seconds", type=float, default=60.0, help="consensus: idle [%(default)s]")
+    made.add_argument("--messages", type=int, default=10_000, help="consensus: in the log [%(default)s]")
     made.add_argument(
         "--delay-ms", type=positive, default=20, help="wan: one way, between all peers [%(default)s]"
     )

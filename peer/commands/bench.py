@@ -23,6 +23,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_planner import bench_planner
 
             figures = bench_planner(args)
+        case "consensus":
+            from peer.bench_consensus import bench_consensus
+
+            figures = bench_consensus(args)
         case "wan":
             from peer.bench_wan import bench_wan
 

@@ -20,9 +20,11 @@ from peer.commands.demo import needed_bytes
 from peer.commands.members import protection
 from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
+from peer.commands.validate_leaders import LeaderFound, run_leaders, tell_leaders
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
+from peer.validation.leading import Leading
 from peer.validation.measures import Figures, Ran, figures
 from peer.validation.results import Results, Start, open_results
 from peer.validation.rig import Shape, rig
@@ -129,8 +131,13 @@ def level_words(args: argparse.Namespace) -> str:
 
 
 async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
-    wanted = [Name(name) for name in args.scenario] or list(Name)
+    about_leaders = {each.value for each in Leading}
+    wanted = [Name(name) for name in args.scenario if name not in about_leaders]
+    leading = [Leading(name) for name in args.scenario if name in about_leaders]
+    if not args.scenario:
+        wanted, leading = list(Name), list(Leading)
     found: dict[Name, list[Ran]] = {}
+    led: dict[Leading, LeaderFound] = {}
     with interrupts() as ctrl:
         try:
             with ctrl.cancelling():
@@ -144,11 +151,15 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
                     names = [name for name in wanted if (name in RELAYED) is relayed]
                     if names:
                         await _run(args, store, shape, load, names, found, until_s, ctrl, keeping)
+                for each in leading:
+                    led[each] = LeaderFound()
+                    level = level_words(args)
+                    await run_leaders(args, store, shape, load, each, led[each], until_s, ctrl, level)
         except Interrupted:
-            if found:
-                _tell(args, wanted, found, seed)
+            if found or led:
+                _tell(args, wanted, found, led, seed)
             return INTERRUPTED
-    return _tell(args, wanted, found, seed)
+    return _tell(args, wanted, found, led, seed)
 
 
 async def _cost(
@@ -215,7 +226,13 @@ async def _one(runner: Runner, name: Name, number: int) -> Run:
         return Run(name, number, Ran((), False, None, 0, None, str(error)), ())
 
 
-def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[Ran]], seed: int) -> int:
+def _tell(
+    args: argparse.Namespace,
+    wanted: list[Name],
+    found: dict[Name, list[Ran]],
+    led: dict[Leading, LeaderFound],
+    seed: int,
+) -> int:
     shown: dict[str, Any] = {}
     held = True
     for name in wanted:
@@ -225,6 +242,12 @@ def _tell(args: argparse.Namespace, wanted: list[Name], found: dict[Name, list[R
         shown[name.value] = _figures(got, seed)
         if not args.json:
             out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
+    for each, seen in led.items():
+        figured = seen.figures(args.within)
+        held = held and figured["held"] and len(seen.runs) == args.count
+        shown[each.value] = {**figured, "seed": seed}
+        if not args.json:
+            tell_leaders(each, figured)
     if args.json:
         _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:

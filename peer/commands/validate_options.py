@@ -12,6 +12,7 @@ from peer.options import TRANSPORTS, browsers, positive, size
 SCENARIOS: Final = (
     *("connection_lost", "peer_crash", "peer_frozen", "component_timeout", "component_error"),
     *("multi_peer", "cascade", "network_instability", "rolling_restart"),
+    *("leader_killed", "leader_frozen", "link_one_way", "leader_bridge"),
 )
 DEFAULT_MINUTES: Final = 30.0
 
@@ -48,7 +49,9 @@ def validate_arguments(made: argparse.ArgumentParser, model: str) -> None:
     made.add_argument(
         "--soak", type=positive, metavar="N", help="open, cancel and kill N sessions, and see what is left"
     )
-    made.add_argument("--peers", type=positive, default=6, help="that compute [%(default)s]")
+    made.add_argument(
+        "--peers", type=positive, default=6, help="that compute; of leader_* and link_* 5 or 3 [%(default)s]"
+    )
     made.add_argument("--stages", type=positive, default=3, help="[%(default)s]")
     made.add_argument("--sessions", type=positive, default=4, help="answers at the same time [%(default)s]")
     made.add_argument("--tokens", type=positive, default=48, help="of each answer [%(default)s]")

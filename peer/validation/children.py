@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from peer.validation.injection import Injection, leave_order
 
 STOP_WITHIN_S: Final = 10.0
 COMPLAINT_CHARS: Final = 2000  # of what a peer wrote last, shown when it ended by itself
+_LINK: Final = re.compile(r"(?m)^http://\S+/#\S+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +78,33 @@ class JoinedProcess:
     def __init__(self, name: str, how: How) -> None:
         self.name = name
         self._how = how
-        self._place = how.folder / name.replace(" ", "-")
-        self._place.mkdir()
-        self._orders = self._place / "orders"
-        self._inject = self._place / "inject"
+        self.state = how.folder / name.replace(" ", "-")
+        self.state.mkdir()
+        self.wrote = self.state / "wrote"
+        self._orders = self.state / "orders"
+        self._inject = self.state / "inject"
         self._inject.write_text(Injection(self._orders, how.relay, name).to_json())
         self._process: asyncio.subprocess.Process | None = None
+
+    def words(self) -> tuple[str, ...]:
+        """The command, as one types it."""
+        return ("join", "-", "--quiet")
+
+    def typed(self) -> str:
+        """What it reads first."""
+        return self._how.link + "\n"
 
     async def start(self) -> None:
         how = self._how
         self._orders.unlink(missing_ok=True)
         command: Sequence[str] = (
-            *(sys.executable, "-m", "peer.cli", "join", "-", "--name", self.name),
+            *(sys.executable, "-m", "peer.cli", *self.words(), "--name", self.name),
             *("--memory", str(how.memory_bytes), "--threads", str(how.threads)),
-            *("--transport", how.transport, "--bind", "127.0.0.1", "--quiet"),
-            *("--store", str(how.store), "--state", str(self._place), "--inject", str(self._inject)),
+            *("--transport", how.transport, "--bind", "127.0.0.1"),
+            *("--store", str(how.store), "--state", str(self.state), "--inject", str(self._inject)),
             "--until-stdin-closes",
         )
-        with (self._place / "wrote").open("ab") as wrote:
+        with self.wrote.open("ab") as wrote:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
@@ -102,7 +113,7 @@ class JoinedProcess:
                 start_new_session=True,  # Ctrl-C in the terminal is for this program, which then ends its peers
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(how.link.encode() + b"\n")  # and left open: its end is this program's
+        self._process.stdin.write(self.typed().encode())  # and left open: its end is this program's
 
     def send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -136,8 +147,30 @@ class JoinedProcess:
 
     def complaint(self) -> str:
         with suppress(OSError):
-            return (self._place / "wrote").read_text(errors="replace")[-COMPLAINT_CHARS:].strip()
+            return self.wrote.read_text(errors="replace")[-COMPLAINT_CHARS:].strip()
         return ""
+
+
+class FoundingProcess(JoinedProcess):
+    """`shoal serve --keep`: founds the mesh, and started again it is one voter among others."""
+
+    def __init__(self, name: str, how: How, meet: str, model_id: str, more: Sequence[str]) -> None:
+        super().__init__(name, how)
+        self._words = ("serve", model_id, "--signaling", meet, "--keep", "--no-history", "--no-qr", *more)
+
+    def words(self) -> tuple[str, ...]:
+        return self._words
+
+    def typed(self) -> str:
+        return ""
+
+    async def link(self) -> str:
+        """The invite that it prints. Raises CannotServe when it ends before that."""
+        while (found := _LINK.search(self.wrote.read_text())) is None:
+            if not self.running:
+                raise CannotServe(f"{self.name} ended by itself: {self.complaint()}")
+            await asyncio.sleep(0.05)
+        return found[0]
 
 
 class Tab:

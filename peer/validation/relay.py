@@ -37,12 +37,13 @@ class Relay:
         self._names: dict[Address, str] = {}  # whose socket an address is
         self._backs: dict[tuple[socket.socket, Address], socket.socket] = {}
         self._used: dict[socket.socket, float] = {}
-        self._links: dict[frozenset[str], tuple[Conditions, float]] = {}
+        self._links: dict[tuple[str, str], tuple[Conditions, float]] = {}  # each way by itself
         self._everywhere: tuple[Conditions, float] = (CLEAR, 0.0)
         self._directions: dict[tuple[str, str], Direction] = {}
         self._waiting: list[tuple[float, int, socket.socket, bytes, Address]] = []
         self._numbers = count()
         self._counts = {"passed": 0, "lost": 0}
+        self._bytes: dict[tuple[str, str], int] = {}  # of datagrams that passed, each way
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(path)
         os.chmod(path, 0o600)
@@ -110,9 +111,13 @@ class Relay:
                 if order["links"] is None:
                     self._everywhere = set_to
                     self._links.clear()
-                for link in order["links"] or ():
-                    self._links[frozenset(link)] = set_to
+                for src, dst in order["links"] or ():
+                    self._links[src, dst] = set_to
+                    if not order.get("one_way", False):
+                        self._links[dst, src] = set_to
                 return dict(self._counts)
+            case "bytes":
+                return {f"{src}>{dst}": count for (src, dst), count in self._bytes.items()}
             case _:
                 return dict(self._counts)
 
@@ -162,11 +167,13 @@ class Relay:
             draw = random.Random(f"{self._seed}/{src}/{dst}").random
             direction = self._directions[src, dst] = Direction(draw)
         now = time.monotonic()
-        conditions, since = self._links.get(frozenset((src, dst)), self._everywhere)
+        conditions, since = self._links.get((src, dst), self._everywhere)
         due = direction.due(now, since, conditions)
         if due is None:
             self._counts["lost"] += 1
-        elif due <= now:
+            return
+        self._bytes[src, dst] = self._bytes.get((src, dst), 0) + len(data)
+        if due <= now:
             self._pass(by, data, to)
         else:
             heapq.heappush(self._waiting, (due, next(self._numbers), by, data, to))

@@ -88,17 +88,26 @@ class RelayProcess:
         self.path = str(path)
 
     async def set_links(
-        self, conditions: Conditions, links: Iterable[tuple[str, str]] | None = None
+        self, conditions: Conditions, links: Iterable[tuple[str, str]] | None = None, *, one_way: bool = False
     ) -> dict[str, int]:
-        """Sets these links, or with None all of them; returns how many datagrams passed and were lost."""
+        """Sets these links, or with None all of them; returns how many datagrams passed and were lost.
+
+        With `one_way` only the way from the first of each pair to the second.
+        """
         return await order(
             self.path,
             {
                 "do": "conditions",
                 "links": None if links is None else [list(link) for link in links],
                 "conditions": asdict(conditions),
+                "one_way": one_way,
             },
         )
+
+    async def sent_bytes(self) -> dict[tuple[str, str], int]:
+        """Bytes of datagrams so far, by the names of who sent and who gets them."""
+        found = await order(self.path, {"do": "bytes"})
+        return {(link.partition(">")[0], link.partition(">")[2]): count for link, count in found.items()}
 
 
 @asynccontextmanager
