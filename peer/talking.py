@@ -114,6 +114,7 @@ class Talking:
         mesh.node.on_state.append(self._look)
         mesh.node.on_role.append(self._look)
         self._start(self._proposals.run())
+        self.conversations = mesh.node.state.conversations
         self._look()
 
     async def close(self) -> None:
