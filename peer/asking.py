@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from peer.askings import Outcome
 from peer.chat_template import Message
@@ -21,9 +21,18 @@ from peer.node import Node
 from peer.routes import Route
 from peer.sampling import Sampling
 from peer.session import Ask, Heard, OriginSession, Phase, room_for
+from peer.steering import STRAIGHT, Steering, likely_pairs
 from peer.text import StopStrings, StreamingDetokenizer, Text
 
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
+
+
+class Guide(Protocol):
+    """Which tokens may come next in one answer, by a grammar (peer.guiding)."""
+
+    def allowed(self) -> tuple[int, ...]: ...  # the mask, as peer.steering has it; () where none may
+    def take(self, token: int) -> None: ...
+    def over(self) -> bool: ...  # nothing may follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +44,20 @@ class Settings:
     stop: tuple[str, ...] = ()
     plan_wait_s: float = PLAN_WAIT_S
     ignore_end: bool = False  # go on after end tokens, for measurements of equal length
+    steering: Steering = STRAIGHT
+    guide: Guide | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One token, and the text that became complete with it (often "", never half a character)."""
+    """One token, and the text that became complete with it (often "", never half a character).
+
+    `likely`, where it was asked for: the token, then the likeliest ones, each with the logarithm of its probability.
+    """
 
     text: str
     token: int
+    likely: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,33 @@ class Begun:
     heard: Heard | int = 1
 
 
+class _Guided:
+    """A guided answer: its tokens so far. Raises AnswerFailed when the grammar allows nothing more."""
+
+    def __init__(self, ask: Ask, guide: Guide) -> None:
+        self.guide = guide
+        self._ask = ask
+        self._made: list[int] = []
+
+    @property
+    def goes_on(self) -> bool:
+        return len(self._made) < self._ask.max_tokens
+
+    def take(self, token: int) -> None:
+        self._made.append(token)
+        if token not in self._ask.end_tokens:
+            self.guide.take(token)
+
+    def next(self) -> Ask:
+        """Asks for one token more."""
+        allowed = self.guide.allowed()
+        if not any(allowed):
+            raise AnswerFailed("no token of this model fits what the answer must be; ask for another form")
+        steering = replace(self._ask.steering, allowed=allowed)
+        prompt, count = (*self._ask.prompt, *self._made), len(self._made)
+        return replace(self._ask, prompt=prompt, max_tokens=count + 1, steering=steering, sampled=count)
+
+
 class Conversation:
     """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
 
@@ -92,6 +134,18 @@ class Conversation:
     def route(self) -> tuple[str, ...]:
         """The peers that answer, or did last, in the order of the stages."""
         return self._core.route
+
+    @property
+    def way(self) -> tuple[int, tuple[str, ...]] | None:
+        """The version of the plan that the running answer goes over, and its peers; None while none runs."""
+        core = self._core
+        running = core.current is not None and core.phase in (Phase.PREFILL, Phase.DECODE)
+        return (core.current.plan, core.route) if running and core.current is not None else None
+
+    @property
+    def plan(self) -> int:
+        """The version of the plan that the last answer went over; 0 before the first."""
+        return self._core.current.plan if self._core.current is not None else 0
 
     async def complete(self, prompt: str, settings: Settings) -> AsyncGenerator[Delta | Finished]:
         """Continues plain text, without the chat template."""
@@ -115,7 +169,9 @@ class Conversation:
             room_for(len(prompt), settings.max_tokens, model.context),
             settings.sampling,
             () if settings.ignore_end else self._text.end_tokens,
+            settings.steering,
         )
+        guided = _Guided(ask, settings.guide) if settings.guide is not None else None
         await self._connect(route)
         if not self._node.askings.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
@@ -126,7 +182,7 @@ class Conversation:
         session = self._core.session
         now, core = time.monotonic(), self._core
         if begun_before is None:
-            effects = core.begin(now, route, ask)
+            effects = core.begin(now, route, ask if guided is None else guided.next())
         else:
             effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
         self._node.askings.perform(session, effects)
@@ -134,7 +190,9 @@ class Conversation:
         for token in begun_before.ids if begun_before is not None else ():
             words.push(token)
         try:
-            async for piece in self._stream(begun, ask, core.start, words, StopStrings(settings.stop)):
+            async for piece in self._stream(
+                begun, ask, core.start, words, StopStrings(settings.stop), guided
+            ):
                 yield piece
         finally:
             self.stop()
@@ -158,7 +216,13 @@ class Conversation:
         self._node.detach(self._core.session)
 
     async def _stream(
-        self, begun: float, ask: Ask, cached: int, words: StreamingDetokenizer, stops: StopStrings
+        self,
+        begun: float,
+        ask: Ask,
+        cached: int,
+        words: StreamingDetokenizer,
+        stops: StopStrings,
+        guided: _Guided | None,
     ) -> AsyncGenerator[Delta | Finished]:
         count, first_s = 0, 0.0
 
@@ -167,13 +231,13 @@ class Conversation:
             return Finished(why, len(ask.prompt), cached, count, first_s, seconds, self._core.route)
 
         while True:
-            match await self._outcomes.get():
-                case Emit(token, _):
+            match await self._outcome(guided):
+                case Emit(token, _, likely):
                     count += 1
                     first_s = first_s or time.perf_counter() - begun
                     shown = "" if token in ask.end_tokens else words.push(token)
                     shown, stopped = stops.push(shown)
-                    yield Delta(shown, token)
+                    yield Delta(shown, token, tuple(likely_pairs(likely)) if likely else ())
                     if stopped:
                         yield finished("stop")
                         return
@@ -186,6 +250,26 @@ class Conversation:
                     return
                 case Broken(text, reason):
                     raise MeshFull(text) if reason is Reason.NO_SLOT else AnswerFailed(text)
+
+    async def _outcome(self, guided: _Guided | None) -> Outcome:
+        """What comes next. Of a guided answer every token is asked for by itself, with what may follow then."""
+        while True:
+            outcome = await self._outcomes.get()
+            match outcome:
+                case Emit(token) if guided is not None:
+                    guided.take(token)
+                case Ended("length") if guided is not None and guided.goes_on:
+                    if guided.guide.over():
+                        return Ended("end")
+                    core = self._core
+                    route = self._node.askings.route() or core.current
+                    assert route is not None
+                    if route.peers != core.route:
+                        await self._connect(route)
+                    effects = core.begin(time.monotonic(), route, guided.next())
+                    self._node.askings.perform(core.session, effects)
+                    continue
+            return outcome
 
     async def _route(self, wait_s: float) -> Route:
         node = self._node

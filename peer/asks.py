@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from peer.errors import ContextOverflow
 from peer.frame_kinds import Here
-from peer.sampling import Sampling
+from peer.sampling import Sampling, needs_history
+from peer.spans import cut_spans, extended
+from peer.steering import STRAIGHT, Steering, to_wire
 
 
 class Phase(Enum):
@@ -21,12 +24,28 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One turn: the whole prompt as token ids, and how to answer it."""
+    """One turn: the whole prompt as token ids, and how to answer it.
+
+    The last `sampled` of `prompt` were sampled before, and count as such: an answer that is made a token at a time.
+    `max_tokens` counts them.
+    """
 
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: Sampling
     end_tokens: tuple[int, ...]
+    steering: Steering = STRAIGHT
+    sampled: int = 0
+
+    def spans_after(self, before: tuple[int, ...], keep: int) -> tuple[int, ...]:
+        """Spans of what was given, when the first `keep` positions stay of a session with spans `before`."""
+        given = len(self.prompt) - self.sampled
+        kept = min(keep, given)
+        return extended(cut_spans(before, kept), given - kept, given=True)
+
+    def wire(self, tokens: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """OPEN's `sampling` and `history` when `tokens` are known."""
+        return to_wire(self.sampling, self.steering, tokens if needs_history(self.sampling) else ())
 
 
 @dataclass(frozen=True, slots=True)

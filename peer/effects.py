@@ -48,10 +48,11 @@ class Spare:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Show `token`, sampled for `position`."""
+    """Show `token`, sampled for `position`. `likely`: probabilities, where they were asked for."""
 
     token: int
     position: int
+    likely: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,11 +177,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """`body`: for an asker that wants them, probabilities (peer.steering.likely)."""
+
     session: bytes
     turn: int
     position: int
     token: int
     finish: int
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_HEADER_BYTES",
     "MAX_HISTORY",
+    "MAX_LIKELY_BYTES",
     "MAX_NAME_BYTES",
     "MAX_PROBE_BYTES",
     "MAX_RANGE_BYTES",
@@ -128,6 +129,7 @@ MAX_RANGE_BYTES: Final = (
 )  # of a piece of weights in one frame: an activation behind it waits no longer
 HASH_BYTES: Final = 32
 MAX_CONSENSUS_BYTES: Final = 512 * 1024  # an entry as long as any may be, and room for its message
+MAX_LIKELY_BYTES: Final = 8 * 21  # of a token and 20 others
 MAX_BUNDLE_FRAMES: Final = 64
 MAX_BUNDLE_BYTES: Final = 1024 * 1024
 
@@ -247,7 +249,14 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         Payload.TENSOR,
         MAX_TENSOR_BYTES,
     ),
-    _layout(Kind.TOKEN, _DATA, Token, (_SESSION, _UINT, _UINT, _TOKEN, integer(0, max(Finish)))),
+    _layout(
+        Kind.TOKEN,
+        _DATA,
+        Token,
+        (_SESSION, _UINT, _UINT, _TOKEN, integer(0, max(Finish))),
+        Payload.BODY,
+        MAX_LIKELY_BYTES,
+    ),
     _layout(Kind.REFUSE, _DATA, Refuse, (_SESSION, _UINT, _PLACE, _UINT, _UINT, integer(0, 255), _TEXT)),
     _layout(Kind.CANCEL, _DATA, Cancel, (_SESSION, _UINT, _UINT, _TEXT)),
     _layout(Kind.RELEASE, _DATA, Release, (_SESSION,)),
@@ -301,6 +310,7 @@ def encode(frame: Frame) -> bytes:
             | Probe(body=body)
             | Bundle(body=body)
             | Piece(body=body)
+            | Token(body=body)
         ):
             payload = body
         case _:

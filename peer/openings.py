@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from peer.effects import Reason, Send
-from peer.frame_kinds import Open, Refuse, Role, Step
+from peer.frame_kinds import Open, Refuse, Role, Step, Token
 from peer.sampling import Sampling, sample
 from peer.seats import Run_, Seat
+from peer.steering import STRAIGHT, Pick
 from peer.tensors import Tensor
 
 PlanStages = tuple[tuple[frozenset[str], Run_], ...]  # for each stage who may hold it, and its units
@@ -53,6 +56,23 @@ def not_adopted(author: str | None, frame: Open) -> tuple[Reason, str] | None:
     if author is None:
         return Reason.BAD_STEP, "that session belongs to another asker"
     return Reason.UNKNOWN_SESSION, "that session is not known here as adopted yet"
+
+
+def pick_of(seat: Seat, position: int) -> Callable[[npt.NDArray[np.float32]], int]:
+    """How the tail of `seat` draws the token for `position`. The runtime's worker calls it."""
+    draw = partial(pick, seat.sampling, position, tuple(seat.history), seat.generated)
+    if seat.steering == STRAIGHT:
+        return draw
+    seat.picks[position] = Pick(seat.steering, draw)
+    return seat.picks[position]
+
+
+def told(seat: Seat, frame: Token) -> list[Send]:
+    """A token for the first stage, and with its probabilities for the asker."""
+    opening, found = seat.opening, seat.picks.get(frame.position)
+    whole = replace(frame, body=found.body) if found is not None else frame
+    peers = dict.fromkeys((opening.route[0], opening.origin))
+    return [Send(peer, whole if peer == opening.origin else frame) for peer in peers]
 
 
 def step_of(seat: Seat, position: int, count: int, tensor: Tensor) -> Step:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -28,9 +27,20 @@ from peer.frame_kinds import (
     Token,
     Where,
 )
-from peer.openings import PlanStages, misplaced, not_adopted, pick, refusal, refused_open, step_of, unserved
-from peer.sampling import BadSampling, Sampling, needs_history
+from peer.openings import (
+    PlanStages,
+    misplaced,
+    not_adopted,
+    pick_of,
+    refusal,
+    refused_open,
+    step_of,
+    told,
+    unserved,
+)
+from peer.sampling import BadSampling, needs_history
 from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat, furthest, has_room, idlest
+from peer.steering import from_wire
 from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
@@ -175,7 +185,7 @@ class StageCore:
         if fault is not None:
             return [refused_open(frame, *fault)] if serves else []
         try:
-            sampling = Sampling.from_wire(list(frame.sampling))
+            sampling, steering, history = from_wire(frame.sampling, frame.history)
         except BadSampling as error:
             return [refused_open(frame, Reason.BAD_STEP, f"sampling settings: {error}")] if serves else []
         run = self._plans[frame.plan][frame.stage][1]
@@ -203,10 +213,10 @@ class StageCore:
             seat.held_back = seat.warms and self.bring(seat)
         else:
             self._turn(seat, frame)
-        seat.opening, seat.sampling, seat.touched = frame, sampling, now
+        seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
         if seat.is_tail:
-            effects += self._continue_tail(seat)
+            effects += self._continue_tail(seat, history)
         effects += self._pass_on(seat)
         effects += self._ask_upstream(now, seat)
         return effects + self._feed(seat)
@@ -387,16 +397,17 @@ class StageCore:
             kept = min(seat.computed, frame.keep, frame.start) if frame.before == before.answer else 0
             seat.stop_waiting()
             seat.sampled.clear()
+            seat.picks.clear()
             seat.rewind(kept, self._next_epoch())
         elif seat.serves is False and frame.role == Role.SERVE:
             self.taken_over += 1
             self._notes.append(Note("taken over", *seat.key))
 
-    def _continue_tail(self, seat: Seat) -> list[StageEffect]:
+    def _continue_tail(self, seat: Seat, history: tuple[int, ...]) -> list[StageEffect]:
         """The last stage: sends again what it sampled beyond the tokens that the asker knows."""
         opening = seat.opening
         known = opening.prompt_tokens
-        seat.history, seat.generated = list(opening.history), opening.generated
+        seat.history, seat.generated = list(history), opening.generated
         if not seat.serves:
             return []
         effects: list[StageEffect] = []
@@ -487,7 +498,7 @@ class StageCore:
             last = stop >= seat.opening.prompt_tokens
             finish = None
             if seat.is_tail and last and seat.serves:
-                finish = partial(pick, seat.sampling, stop, tuple(seat.history), seat.generated)
+                finish = pick_of(seat, stop)
             effects.append(
                 RunStep(
                     seat.run,
@@ -537,8 +548,7 @@ class StageCore:
         opening = seat.opening
         if finish is not Finish.MORE:
             seat.active = False
-        frame = Token(opening.session, opening.turn, position, token, int(finish))
-        return [Send(peer, frame) for peer in dict.fromkeys((opening.route[0], opening.origin))]
+        return [*told(seat, Token(opening.session, opening.turn, position, token, int(finish)))]
 
     def _make_room(self, now: float, run: Run_, frame: Open) -> list[StageEffect] | None:
         taken = [seat for seat in self._seats.values() if seat.run == run]

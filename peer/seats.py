@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from peer.activation_log import ActivationLog, rows
 from peer.frame_kinds import Finish, Open, Role, Step
 from peer.sampling import Sampling
+from peer.steering import STRAIGHT, Pick, Steering
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
@@ -45,6 +46,8 @@ class Seat:
     sampled: dict[int, tuple[int, Finish]] = field(default_factory=dict)  # by position, of this answer
     history: list[int] = field(default_factory=list)  # for penalties
     generated: int = 0  # tokens sampled in this answer
+    steering: Steering = STRAIGHT
+    picks: dict[int, Pick] = field(default_factory=dict)  # by position, of an answer that is steered
     unfit: int = 0  # steps that the runtime could not place, in a row
 
     @property

@@ -29,8 +29,7 @@ from peer.frames import MAX_SPANS
 from peer.lateness import Lateness
 from peer.moving import LEAST_TOKENS, MAX_TRIES, NO_TOKENS, TRY_AGAIN_S, Move, MovePhase, Verdict, next_id
 from peer.routes import Route
-from peer.sampling import needs_history
-from peer.spans import common_prefix, cut_spans, extended, steps_of
+from peer.spans import common_prefix, extended, steps_of
 from peer.tensors import tensor_of
 
 __all__ = ["Ask", "Heard", "OriginSession", "Phase", "room_for"]
@@ -121,11 +120,11 @@ class OriginSession:
             raise ValueError(f"session is {self.phase.value}; cancel it before it is asked again")
         cached = self.tokens[:-1]  # the last token of an answer was sampled but never run
         keep = common_prefix(cached, ask.prompt)
-        self._spans = extended(cut_spans(self._all_spans(), keep), len(ask.prompt) - keep, given=True)
+        self._spans = ask.spans_after(self._all_spans(), keep)
         if len(self._spans) > MAX_SPANS:
-            keep, self._spans = 0, (len(ask.prompt),)
+            keep, self._spans = 0, (len(ask.prompt) - ask.sampled,)
         self._before, self._keep = self._answer, keep
-        self._ask, self._generated = ask, 0
+        self._ask, self._generated = ask, ask.sampled
         self._gone = self._avoid = self._silent = frozenset()
         self.reroutes = 0
         self._answer = self.turn + 1
@@ -173,7 +172,7 @@ class OriginSession:
         self._token_at, self._token_turn = now, self.turn
         self.tokens.append(frame.token)
         self._generated += 1
-        effects: list[OriginEffect] = [Emit(frame.token, frame.position)]
+        effects: list[OriginEffect] = [Emit(frame.token, frame.position, frame.body)]
         match Finish(frame.finish):
             case Finish.MORE if self._ask is not None and self._generated >= self._ask.max_tokens:
                 return [*effects, *self.cancel("length")]  # a tail that does not count would go on for ever
@@ -341,6 +340,7 @@ class OriginSession:
             before=self.current.plan if self.current is not None else 0,  # whose caches may be copied
             shadow_stages=tuple(range(len(self.route))),
             shadows=self.route,
+            sampling=tuple(self._ask.sampling.to_wire()),
             history=(),
         )
         return [Send(first, opening), *(Send(first, step) for step in move.own(self._steps(0, known - 1)))]
@@ -449,7 +449,7 @@ class OriginSession:
 
     def _opening(self, route: Route, start: int) -> Open:
         assert self._ask is not None
-        sampling = self._ask.sampling
+        sampling, history = self._ask.wire(self.tokens)
         return Open(
             session=self.session,
             turn=self.turn,
@@ -460,7 +460,7 @@ class OriginSession:
             start=start,
             prompt_tokens=len(self.tokens),
             max_tokens=self._ask.max_tokens - self._generated,
-            sampling=tuple(sampling.to_wire()),
+            sampling=sampling,
             end_tokens=self._ask.end_tokens,
             generated=self._generated,
             role=int(Role.SERVE),
@@ -470,7 +470,7 @@ class OriginSession:
             spans=self._all_spans(),
             shadow_stages=tuple(stage for stage, _ in route.shadows),
             shadows=tuple(peer for _, peer in route.shadows),
-            history=tuple(self.tokens) if needs_history(sampling) else (),
+            history=history,
         )
 
     def _sent(self, opening: Open, steps: list[Step]) -> list[OriginEffect]:

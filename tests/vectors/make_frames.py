@@ -79,6 +79,7 @@ FRAMES: tuple[Frame, ...] = (
     Step(SESSION, 1, 63, 0, 2, 0, Tensor(Dtype.FLOAT32, (2, 0), b"")),
     Token(SESSION, 1, 46, 284, 0),
     Token(SESSION, 1, 2**31, 2**31 - 1, 2),
+    Token(SESSION, 2, 5, 7, 0, bytes.fromhex("07000000000080bf08000000000000c0")),
     Refuse(SESSION, 1, 2, 46, 40, 1, "expected position 40"),
     Cancel(SESSION, 1, 46, "stopped by the asker"),
     Release(SESSION),

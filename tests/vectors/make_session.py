@@ -40,6 +40,11 @@ SAMPLINGS = (
 )
 
 
+def asked(ask: Ask) -> dict[str, Any]:
+    """Of one that is not steered: others are for Python alone."""
+    return {name: value for name, value in shown(ask).items() if name not in ("steering", "sampled")}
+
+
 def effect(item: OriginEffect) -> dict[str, Any]:
     match item:
         case Send(peer, frame):
@@ -78,7 +83,7 @@ class Trace:
         self.ops.append({**op, "gives": [effect(item) for item in effects], "after": after})
 
     def begin(self, route: Route, ask: Ask) -> None:
-        op = {"do": "begin", "now": self.now, "route": shown(route), "ask": shown(ask)}
+        op = {"do": "begin", "now": self.now, "route": shown(route), "ask": asked(ask)}
         self.note(op, self.core.begin(self.now, route, ask))
 
     def adopt(self, route: Route, ask: Ask, ids: tuple[int, ...], heard: Heard | int) -> None:
@@ -86,7 +91,7 @@ class Trace:
             "do": "adopt",
             "now": self.now,
             "route": shown(route),
-            "ask": shown(ask),
+            "ask": asked(ask),
             "ids": list(ids),
             "heard": shown(heard),
         }

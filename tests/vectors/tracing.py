@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from peer.frames import LAYOUTS, Frame
+from peer.frames import LAYOUTS, Frame, Token
 from peer.tensors import Tensor
 
 _KINDS = {layout.frame: layout.kind.name for layout in LAYOUTS}
 
 
 def shown_frame(frame: Frame) -> dict[str, Any]:
-    return {"kind": _KINDS[type(frame)], **shown_fields(frame)}
+    fields_ = shown_fields(frame)
+    if isinstance(frame, Token) and not frame.body:
+        del fields_["body"]  # only steered answers have one
+    return {"kind": _KINDS[type(frame)], **fields_}
 
 
 def shown_fields(value: Any) -> dict[str, Any]:

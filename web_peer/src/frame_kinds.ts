@@ -149,6 +149,7 @@ export interface Here {
   readonly steps: number;
 }
 
+/** `body`: probabilities, for an asker that wants them: no tab does. */
 export interface Token {
   readonly kind: 'TOKEN';
   readonly session: SessionId;
@@ -156,6 +157,7 @@ export interface Token {
   readonly position: number;
   readonly token: number;
   readonly finish: number;
+  readonly body?: Uint8Array;
 }
 
 /** A step that `stage` could not take; `have` is the number of positions it has cached. */

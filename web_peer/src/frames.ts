@@ -30,6 +30,7 @@ export const MAX_TEXT_BYTES = 4096; // reasons and messages meant for people
 export const MAX_ROUTE = 64; // stages
 export const MAX_SAMPLING = 32;
 export const MAX_END_TOKENS = 64;
+export const MAX_LIKELY_BYTES = 8 * 21; // of a token and 20 others
 export const MAX_SPANS = 512; // of given and sampled positions in one session
 const MAX_SHADOWS = 128;
 export const MAX_HISTORY = 256 * 1024; // tokens; above any context length in use
@@ -153,13 +154,14 @@ const LAYOUTS: readonly Layout[] = [
     'tensor',
     MAX_TENSOR_BYTES,
   ),
-  layout(34, 'data', 'TOKEN', {
-    session: SESSION,
-    turn: UINT,
-    position: UINT,
-    token: TOKEN,
-    finish: integer(0, FINISH.length),
-  }),
+  layout(
+    34,
+    'data',
+    'TOKEN',
+    { session: SESSION, turn: UINT, position: UINT, token: TOKEN, finish: integer(0, FINISH.length) },
+    'body',
+    MAX_LIKELY_BYTES,
+  ),
   layout(35, 'data', 'REFUSE', {
     session: SESSION,
     turn: UINT,
@@ -230,6 +232,9 @@ export function encode(frame: Frame): Uint8Array {
     case 'BUNDLE':
     case 'PIECE':
       payload = frame.body;
+      break;
+    case 'TOKEN':
+      payload = frame.body ?? payload;
       break;
     default:
       break;

@@ -63,6 +63,8 @@ export function unserved(
   return null;
 }
 
+const SETTINGS = 8; // integers of sampling; those behind them steer
+
 /** Why an OPEN is not taken for a session that another peer asked. `author`: who asks it now, by the log. */
 export function notAdopted(author: string | null, frame: Open): Fault | null {
   if (author === frame.origin) return null;
@@ -107,9 +109,15 @@ export function refusedOpen(frame: Open, reason: Reason, message: string, positi
   };
 }
 
-export function samplingOrFault(wire: readonly number[]): Sampling | BadSampling {
+/** `samples`: whether this peer draws the tokens. Steered answers (docs/protocol.md) it only passes on. */
+export function samplingOrFault(wire: readonly number[], samples: boolean): Sampling | BadSampling {
   try {
-    return samplingFromWire(wire);
+    if (samples && wire.length > SETTINGS) {
+      return new BadSampling(
+        'a tab cannot bias tokens, rule them out or tell probabilities; plan the head elsewhere',
+      );
+    }
+    return samplingFromWire(wire.slice(0, SETTINGS));
   } catch (error) {
     if (error instanceof BadSampling) return error;
     throw error;

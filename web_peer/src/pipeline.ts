@@ -170,7 +170,7 @@ export class StageCore {
       serves ? [refusedOpen(frame, reason, text)] : [];
     const fault = this.fault(sender, frame);
     if (fault !== null) return refuse(fault.reason, fault.text);
-    const sampling = samplingOrFault(frame.sampling);
+    const sampling = samplingOrFault(frame.sampling, frame.stage === frame.route.length - 1);
     if (sampling instanceof BadSampling) {
       return refuse('bad_step', `sampling settings: ${sampling.message}`);
     }
