@@ -26,7 +26,7 @@ class Faults:
         self._rig = rig
         self._schedule = schedule
         self._waiting = list(schedule)
-        self._talks: Talks = ()
+        self.talks: Talks = ()
         self._names: dict[Fault, str] = {}
         self._others: dict[Fault, str] = {}
         self._timers: list[asyncio.TimerHandle] = []
@@ -38,11 +38,11 @@ class Faults:
 
     def follow(self, talks: Talks) -> None:
         """The answers of this run; faults hit those who make them."""
-        self._talks = talks
+        self.talks = talks
 
     def _settle(self, first: Fault) -> None:
         """Whom the schedule means is settled when the first fault comes, which changes who serves what."""
-        route = self._talks[first.session].route or self._rig.plan().route
+        route = self.talks[first.session].route or self._rig.plan().route
         for fault in self._schedule:
             self._names[fault] = self._rig.victim(fault.victim, route)
             if fault.does is Does.CUT:
@@ -80,6 +80,8 @@ class Faults:
             self._settle(fault)
         name = self._names[fault]
         child = self._rig.children[name]
+        if fault.does is Does.MOVE:
+            self.notes.append(f"cut at {list(self._rig.cut_elsewhere(self.talks))}")
         now = time.perf_counter()
         match fault.does:
             case Does.KILL:
@@ -96,6 +98,8 @@ class Faults:
             case Does.STALL:
                 child.order(f"stall {fault.for_s}")
                 self.last_until_s = max(self.last_until_s, now + fault.for_s)
+            case Does.MOVE:
+                self.primary_hit = True
             case Does.FAIL:
                 child.order("fail")
             case Does.CUT:
@@ -108,7 +112,8 @@ class Faults:
             case _:
                 assert_never(fault.does)
         self.hit_s.append(now)
-        self.notes.append(f"{fault.does.value} {name if fault.does is not Does.SHAKE else 'every link'}")
+        if fault.does is not Does.MOVE:
+            self.notes.append(f"{fault.does.value} {name if fault.does is not Does.SHAKE else 'every link'}")
 
     def _shake(self, conditions: Conditions, links: list[tuple[str, str]] | None) -> None:
         relay = self._rig.relay

@@ -8,6 +8,8 @@ from statistics import median
 from typing import Final
 
 LEAST_GAPS: Final = 3  # before a fault: fewer do not say what is usual in this run
+PAUSE_TIMES: Final = 2  # of the usual gap, and
+PAUSE_S: Final = 0.15  # more: so long may an answer pause that moves to other peers
 GAPS_AFTER: Final = 2  # a token that was sampled already may still come after the fault
 
 
@@ -69,6 +71,15 @@ def judge(undisturbed: Stream, seen: Stream, first_fault_s: float | None, last_f
     )
 
 
+def pause(undisturbed: Stream, seen: Stream, after_s: float) -> tuple[float, float]:
+    """The longest gap between two tokens after `after_s`, and how long it may be when an answer moves."""
+    gaps = [gap for gap in seen.gaps[1:] if gap[1] > after_s]
+    if not gaps:
+        return 0.0, 0.0
+    usual = _usual(undisturbed, seen, after_s, gaps[0])
+    return max(map(_length, gaps)), PAUSE_TIMES * usual + PAUSE_S
+
+
 def _length(gap: tuple[float, float]) -> float:
     return gap[1] - gap[0]
 
@@ -107,6 +118,9 @@ class Ran:
     restored_s: float | None  # until every stage had its standby again; None: it never had
     trouble: str = ""  # what went wrong outside of the answers
     notes: tuple[str, ...] = field(default=())
+    moved: int | None = None  # answers that went over to another plan while they ran; None: there was none
+    pauses_over: int = 0  # of answers that moved: how many paused for too long
+    uncovered: int = 0  # units that were counted on and not held, over all entries of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +137,16 @@ class Figures:
     slowdown: float | None
     replayed_bytes: int
     restored_p50_s: float | None
+    moved: int | None
+    pauses_over: int
+    uncovered: int
     held: bool
 
 
 def figures(runs: Sequence[Ran], within_ms: float | None = None) -> Figures:
     """Held: every answer completed, all tokens and caches equal, the mesh whole again; and with `within_ms` the 95th
-    percentile of recovery within that. Recovery counts answers that needed the peer which was hit.
+    percentile of recovery within that; no pause too long and no unit uncovered where answers move. Recovery counts
+    answers that needed the peer which was hit.
     """
     judged = [answer for run in runs for answer in run.judged]
     hit = [
@@ -145,6 +163,7 @@ def figures(runs: Sequence[Ran], within_ms: float | None = None) -> Figures:
     equal = _share([answer.equal for answer in judged])
     whole = all(run.restored_s is not None and not run.trouble for run in runs)
     fast = within_ms is None or p95 is None or p95 <= within_ms
+    over, uncovered = sum(run.pauses_over for run in runs), sum(run.uncovered for run in runs)
     slowdowns = [answer.slowdown for answer in judged if answer.completed]
     return Figures(
         runs=len(runs),
@@ -157,7 +176,10 @@ def figures(runs: Sequence[Ran], within_ms: float | None = None) -> Figures:
         slowdown=median(slowdowns) if slowdowns else None,
         replayed_bytes=sum(run.replayed_bytes for run in runs),
         restored_p50_s=percentile(restored, 0.5),
-        held=bool(runs) and completed == equal == 1.0 and all(kv) and whole and fast,
+        moved=sum(run.moved or 0 for run in runs) if any(run.moved is not None for run in runs) else None,
+        pauses_over=over,
+        uncovered=uncovered,
+        held=bool(runs) and completed == equal == 1.0 and all(kv) and whole and fast and not over + uncovered,
     )
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from peer.asking import Conversation
+from peer.consensus.records import Entry
 from peer.errors import CannotServe
 from peer.joining import Founding, found
 from peer.mesh import Mesh
@@ -22,6 +24,7 @@ from peer.mesh_state import MeshState, PlanRecord, Profile
 from peer.options import MeshOptions, PeerOptions
 from peer.validation.children import Child, How, JoinedProcess, Tab
 from peer.validation.conditions import CLEAR
+from peer.validation.coverage import Coverage, other_cuts
 from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.scenarios import Victim
@@ -32,6 +35,7 @@ from signaling.server import ServerOptions
 
 WHOLE_WITHIN_S: Final = 120.0  # peers start, measure and load on a busy machine
 ASKER: Final = "asker"
+Talks = Sequence[Conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Rig:
         self.shape = shape
         self.children = children
         self.relay = relay
+        self.coverage: Coverage | None = None  # of the units, since answers were to move
+        self._moves = 0
         self._called: dict[str, str] = {}  # names by id, of all that were here when the mesh was whole
         self._stale: dict[str, Profile | None] = {}  # of peers that were ended: until they measured anew
 
@@ -109,6 +115,37 @@ class Rig:
         for member in self.state.members.values():
             if member.name == name:
                 self._stale[name] = member.profile
+
+    # --- moving
+
+    def cut_elsewhere(self, talks: Talks) -> tuple[int, ...]:
+        """Has the model cut in another way, or as it was at first when it is not; the borders. From here on the log is
+        checked.
+        """
+        first = self.shape.mesh.cuts or ()
+        cuts = self.state.cuts or ()
+        if cuts == first:
+            ways = other_cuts(first, self.state.model.units if self.state.model is not None else 0)
+            cuts, self._moves = ways[self._moves % len(ways)], self._moves + 1
+        else:
+            cuts = first
+        self.coverage = Coverage(self.state, lambda: [way for talk in talks if (way := talk.way) is not None])
+        self.founder.set_cuts(cuts)
+        return cuts
+
+    def watch_log(self) -> None:
+        """Checks each entry that is committed once answers are to move."""
+        node = self.founder.node
+        told = node.log_changed
+
+        def log_changed(entries: tuple[Entry, ...]) -> None:
+            if self.coverage is not None:
+                for entry in entries:
+                    if entry.kind == "command":
+                        self.coverage.entry(entry.data)
+            told(entries)
+
+        node.log_changed = log_changed  # type: ignore[method-assign]
 
     # --- being whole
 
@@ -235,6 +272,7 @@ async def rig(
         last_words.append(lambda: _kill(children.values()))
         stack.push_async_callback(_end, children.values())
         made = Rig(founder, shape, children, way)
+        made.watch_log()
         tabs = [child for child in children.values() if isinstance(child, Tab)]
         for child in tabs:
             await child.start()

@@ -13,10 +13,10 @@ from typing import Final
 
 from peer.errors import CannotServe, PeerError
 from peer.validation.faults import Faults
-from peer.validation.measures import Judged, Ran, Stream, judge
+from peer.validation.measures import Judged, Ran, Stream, judge, pause
 from peer.validation.questions import Question, questions
 from peer.validation.rig import Rig
-from peer.validation.scenarios import Does, Mesh, Name, schedule
+from peer.validation.scenarios import MOVED_TOKENS, Does, Mesh, Name, schedule
 from peer.validation.streams import Answered, answer_all, first_other, same_caches
 
 SETS: Final = 8  # of questions: each is answered undisturbed once, then disturbed as often as runs need it
@@ -49,29 +49,32 @@ class Runner:
         self._rig = rig
         self._load = load
         self._tell = tell
-        self._known: dict[int, list[Answered]] = {}
+        self._known: dict[tuple[int, int], list[Answered]] = {}
         self._digests = not rig.tabs()  # a tab rounds otherwise than a process: the same tokens, other bits
 
-    async def undisturbed(self, number: int) -> tuple[tuple[Question, ...], list[Answered]]:
+    async def undisturbed(self, number: int, tokens: int = 0) -> tuple[tuple[Question, ...], list[Answered]]:
         """The questions of run `number` and their answers when nothing happens. Raises CannotServe when those fail."""
         place = number % SETS
         load = self._load
-        asked = questions(load.sessions, load.tokens, random.Random(f"{load.seed}/{place}").random)
-        known = self._known.get(place)
+        tokens = max(tokens, load.tokens)
+        asked = questions(load.sessions, tokens, random.Random(f"{load.seed}/{place}").random)
+        known = self._known.get((place, tokens))
         if known is None:
             known = await answer_all(self._rig.founder, asked, digests=self._digests)
             for answered in known:
                 if answered.stream.error:
                     raise CannotServe(f"an answer failed with nothing disturbed: {answered.stream.error}")
-            self._known[place] = known
+            self._known[place, tokens] = known
         return asked, known
 
     async def run(self, name: Name, number: int) -> Run:
         """One run, and the mesh made whole again. Raises CannotServe when an undisturbed answer fails."""
         rig, load = self._rig, self._load
         await rig.need_a_tab()
-        asked, known = await self.undisturbed(number)
-        mesh = Mesh(len(rig.plan().stages), len(rig.names), load.sessions, load.tokens)
+        moves = name is Name.MIGRATION
+        asked, known = await self.undisturbed(number, MOVED_TOKENS if moves else 0)
+        mesh = Mesh(len(rig.plan().stages), len(rig.names), load.sessions, asked[0].tokens)
+        rig.coverage, version = None, rig.plan().version
         planned = schedule(name, number, mesh, random.Random(f"{load.seed}/{name.value}/{number}").random)
         before = await self._replayed()
         faults = Faults(rig, planned)
@@ -79,11 +82,21 @@ class Runner:
             rig.founder, asked, faults.on_token, digests=self._digests, show=faults.follow
         )
         after = await self._replayed()
+        at_end = [talk.plan for talk in faults.talks]
+        pauses = [
+            pause(a.stream, b.stream, min(faults.hit_s, default=0.0))
+            for a, b in zip(known, seen, strict=True)
+        ]
+        over = sum(longest > most for longest, most in pauses) if moves else 0
+        covered = rig.coverage
         shaken = any(fault.does is Does.SHAKE for fault in planned)
         first_s = min(faults.hit_s, default=None)
-        last_s = SHAKEN_LASTS if shaken else max(faults.hit_s, default=0.0)
+        last_s = SHAKEN_LASTS if shaken or moves else max(faults.hit_s, default=0.0)
         judged = tuple(judge(a.stream, b.stream, first_s, last_s) for a, b in zip(known, seen, strict=True))
         notes = [*faults.notes, *_troubles(known, seen, judged)]
+        if moves:
+            notes += [f"pauses of {', '.join(f'{a * 1000:.0f} ({b * 1000:.0f})' for a, b in pauses)} ms"]
+            notes += covered.gaps[:4] if covered is not None else []
         trouble, restored_s = "", None
         begun = time.perf_counter()
         try:
@@ -105,6 +118,9 @@ class Runner:
             restored_s=restored_s,
             trouble=trouble,
             notes=tuple(notes),
+            moved=sum(plan > version for plan in at_end) if moves else None,
+            pauses_over=over,
+            uncovered=len(covered.gaps) if covered is not None else 0,
         )
         self._tell(f"{name.value} {number}: {_line(ran)}")
         return Run(name, number, ran, tuple(answered.stream for answered in seen))

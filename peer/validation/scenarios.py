@@ -15,6 +15,8 @@ LAST_TOKENS: Final = 8  # of an answer: a fault comes before them, so that there
 PREFILL_SHARE: Final = 0.1  # of faults come right after the question, while the prompt is computed
 STANDBY_SHARE: Final = 0.15  # of crashes hit a standby
 FROZEN_S: Final = 3.0
+MOVED_EARLY: Final = 4  # by this share of an answer the plan changes
+MOVED_TOKENS: Final = 160  # of an answer that moves, at least
 
 
 class Name(Enum):
@@ -29,6 +31,7 @@ class Name(Enum):
     CASCADE = "cascade"
     NETWORK_INSTABILITY = "network_instability"
     ROLLING_RESTART = "rolling_restart"
+    MIGRATION = "migration"
 
 
 RELAYED: Final = frozenset({Name.CONNECTION_LOST, Name.NETWORK_INSTABILITY})  # need a relay between peers
@@ -42,6 +45,7 @@ MEANING: Final = {
     Name.CASCADE: "SIGKILL of a primary, then of its standby while that takes over",
     Name.NETWORK_INSTABILITY: "delay, jitter, loss, reordering and short cuts on every link",
     Name.ROLLING_RESTART: "one peer after the other leaves politely and comes back",
+    Name.MIGRATION: "the model is cut elsewhere, or as before; running answers move",
 }
 
 
@@ -55,6 +59,7 @@ class Does(Enum):
     CUT = "cut"
     SHAKE = "shake"
     RESTART = "restart"
+    MOVE = "move"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ def schedule(name: Name, number: int, mesh: Mesh, draw: Draw) -> tuple[Fault, ..
             return (Fault(Does.SHAKE, Victim(0), session, token, conditions=conditions),)
         case Name.ROLLING_RESTART:
             return (one(Does.RESTART, Victim(-1, peer=number % mesh.peers)),)
+        case Name.MIGRATION:  # early, so that answers still run when their new stages are ready
+            return (Fault(Does.MOVE, Victim(0), session, 1 + token // MOVED_EARLY),)
         case _:
             assert_never(name)
 

@@ -61,8 +61,9 @@ async def answer_all(
         )
         caches: list[Caches | None] = [None] * len(found)
         if digests:
-            for place, ((stream, prompt), (session, _)) in enumerate(zip(found, conversations, strict=True)):
-                caches[place] = await _caches(mesh, session, stream, prompt + len(stream.tokens) - 1)
+            for place, (stream, prompt) in enumerate(found):
+                stop = prompt + len(stream.tokens) - 1
+                caches[place] = await _caches(mesh, talks[place].session, stream, stop)
     finally:
         for talk in talks:
             talk.close()
