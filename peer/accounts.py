@@ -11,6 +11,7 @@ import logging
 import time
 from typing import Any, Final
 
+from peer.checks import checks_work
 from peer.errors import PeerError
 from peer.fetch import Fetcher
 from peer.frames import Open
@@ -33,6 +34,7 @@ class Accounts:
     def __init__(self, mesh: Mesh) -> None:
         self._node = mesh.node
         self.receipts = Receipts()
+        self.checks = checks_work(mesh)
         self._plans: dict[int, PlanRecord] = {}
 
     def opened(self, frame: Open) -> None:
@@ -47,14 +49,17 @@ class Accounts:
             return  # it was replaced long ago: this turn is not counted
         runs = [(stage.first, stage.stop) for stage in plan.stages]
         self.receipts.opened(_now_ms(), frame, runs)
+        self.checks.opened(frame, plan)
 
     def emitted(self, session: bytes, position: int) -> None:
         """A token came."""
         self.receipts.token(session, position)
+        self.checks.emitted(session, position)
 
     def ended(self, session: bytes) -> None:
         """An answer is over, however it ended."""
         self.receipts.ended(session)
+        self.checks.ended(session)
 
     def given(self, peer: str, ref: BlobRef, piece: int) -> None:
         """`peer` gave a piece of weights that has the right hash."""
@@ -90,6 +95,7 @@ def keeps_accounts(mesh: Mesh, fetcher: Fetcher | None = None) -> Accounts:
     """From here on `mesh` says what it owes, and refuses who may not ask."""
     accounts = Accounts(mesh)
     node = mesh.node
+    mesh.accounts = accounts
     node.askings.opened = accounts.opened
     node.askings.emitted = accounts.emitted
     node.askings.over = accounts.ended

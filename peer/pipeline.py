@@ -39,7 +39,7 @@ from peer.openings import (
     unserved,
 )
 from peer.sampling import BadSampling, needs_history
-from peer.seats import FEED_AGAIN_S, FOR_GOOD, Over, Run_, Seat, furthest, has_room, idlest
+from peer.seats import FEED_AGAIN_S, FOR_GOOD, Late, Over, Run_, Seat, furthest, has_room, idlest
 from peer.steering import from_wire
 from peer.tensors import Dtype, tensor_of
 
@@ -74,17 +74,16 @@ class StageCore:
         # begins to copy the cache of a seat that warms; False: there is nothing to copy
         self.bring: Callable[[Seat], bool] = lambda _: False
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
+        self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
-        self._over = Over()
+        self._over, self._late = Over(), Late()
         self._epoch = 0
         self.tokens_sampled = 0
         self.steps_run = 0
         self.replayed_bytes = 0  # of activations sent again
         self.taken_over = 0  # sessions that a shadow here went on with
         self._notes: list[Note] = []
-
-        self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
 
     # --- what this peer serves
 
@@ -460,6 +459,9 @@ class StageCore:
         seat = self._seats.get((session, stage))
         return seat if seat is not None and seat.opening.turn == turn else None
 
+    def seat_at(self, session: bytes, stage: int) -> Seat | None:
+        return self._seats.get((session, stage)) or self._late.get((session, stage))
+
     def _next_epoch(self) -> int:
         self._epoch += 1
         return self._epoch
@@ -567,7 +569,7 @@ class StageCore:
 
     def _free(self, seat: Seat) -> list[StageEffect]:
         session, stage = seat.key
-        del self._seats[seat.key]
+        self._late.keep(self._seats.pop(seat.key))
         del self._of_run[session, seat.run]
         left = tuple(place for place in self._places[session] if place != stage)
         if left:

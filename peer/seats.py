@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from peer.activation_log import ActivationLog, rows
+from peer.evidence import Evidence
 from peer.frame_kinds import Finish, Open, Role, Step
 from peer.sampling import Sampling
 from peer.steering import STRAIGHT, Pick, Steering
@@ -14,6 +15,8 @@ Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
 LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
 ID_BYTES = 4  # of a session's id count how often its answers moved (peer.moving)
+MAX_LATE = 8  # seats that are over and can still be checked
+LATE_BYTES = 16 * 1024 * 1024  # of their activations
 MAX_OVER = 4096  # sessions of which is remembered which turns are over
 FOR_GOOD = 2**63  # every turn
 
@@ -48,6 +51,7 @@ class Seat:
     generated: int = 0  # tokens sampled in this answer
     steering: Steering = STRAIGHT
     picks: dict[int, Pick] = field(default_factory=dict)  # by position, of an answer that is steered
+    evidence: Evidence = field(default_factory=Evidence)  # of its inputs, for those who check
     unfit: int = 0  # steps that the runtime could not place, in a row
 
     @property
@@ -122,6 +126,7 @@ class Seat:
         if step is None:
             return None
         self.waiting_bytes -= len(step.tensor.data)
+        self.evidence.note(step.position, step.tensor)
         self.submitted += step.count
         if step.count > 1:  # it may have come over others that lie inside it
             for position in [at for at in self.waiting if at < self.submitted]:
@@ -149,6 +154,26 @@ class Seat:
     def _advance(self) -> None:
         while (step := self.waiting.get(self.received)) is not None:
             self.received += step.count
+
+
+class Late:
+    """The seats that were freed last: an answer may be checked when its session is over."""
+
+    def __init__(self) -> None:
+        self._seats: dict[tuple[bytes, int], Seat] = {}
+
+    def keep(self, seat: Seat) -> None:
+        """Keeps a seat that computed something, and lets the oldest go."""
+        if not seat.computed:
+            return
+        self._seats.pop(seat.key, None)
+        self._seats[seat.key] = seat
+        while len(self._seats) > MAX_LATE or sum(s.log.bytes for s in self._seats.values()) > LATE_BYTES:
+            del self._seats[next(iter(self._seats))]
+
+    def get(self, key: tuple[bytes, int]) -> Seat | None:
+        """One of them."""
+        return self._seats.get(key)
 
 
 class Over:

@@ -63,7 +63,9 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
-        self.private: dict[bytes, Callable[[Done | Refused], None]] = {}  # sessions of checks: who gets their results
+        self.private: dict[
+            bytes, Callable[[Done | Refused], None]
+        ] = {}  # sessions of checks: who gets their results
 
     @property
     def runs(self) -> tuple[Run_, ...]:

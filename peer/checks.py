@@ -1,0 +1,276 @@
+"""Has steps of its answers checked, bears witness for others, and says in the log whose results are wrong.
+
+Edge. An asker has one step in so many checked, each stage of its route: by another holder of the same units, and where
+that one finds a difference by a third peer, or by itself. Who finds one says so in the log in its own name; one word
+convicts nobody (peer.mesh_fairness).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from peer.calls import Body
+from peer.errors import BadCommand, PeerError
+from peer.evidence import Verdict
+from peer.frames import Open
+from peer.judging import MOST_POSITIONS, SETTINGS, Judge, Place, place_of, session_of, testimony
+from peer.mesh import Mesh
+from peer.mesh_fairness import CheckFailed
+from peer.mesh_state import AWAY, PlanRecord
+from peer.reports import whole
+from peer.seats import Seat
+from peer.spans import extended
+from planner.errors import PlannerError
+
+SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
+SOON: Final = 4  # tokens until the next check, after one that nobody could make
+CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
+AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Verdicts on steps."""
+
+    same: int = 0
+    differs: int = 0
+    disputed: int = 0
+    unable: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """One more."""
+        setattr(self, verdict, getattr(self, verdict) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer of this peer: the route that computes it."""
+
+    opening: Open
+    plan: PlanRecord
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Who was asked to check a session of this peer, and its tokens then."""
+
+    tokens: tuple[int, ...]
+    peers: set[str] = field(default_factory=set)
+
+
+class Checks:
+    """This peer as one that asks for checks, bears witness, and checks."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._node = mesh.node
+        self._rng = random.Random()
+        self._answers: dict[bytes, _Answer] = {}
+        self._asked: dict[bytes, _Asked] = {}
+        self._left: int | None = None  # tokens until the next check
+        self._running = 0
+        self.judge = Judge(mesh, self._witness)
+        self.made = Counts()  # here, for others and for this peer
+        self.got = Counts()  # for answers of this peer
+
+    # --- as the asker
+
+    def opened(self, frame: Open, plan: PlanRecord) -> None:
+        """A turn of an answer begins."""
+        self._answers[frame.session] = _Answer(frame, plan)
+
+    def emitted(self, session: bytes, position: int) -> None:
+        """The token for `position` came: the position before it was computed by all stages."""
+        answer = self._answers.get(session)
+        fairness = self._node.state.fairness
+        if answer is None or not fairness.checks_ppm:
+            return
+        suspects = {each.peer for each in fairness.findings} & set(answer.opening.route)
+        left = (self._left or self._pause(1)) - 1
+        self._left = min(left, self._pause(SOONER)) if suspects else left
+        if self._left > 0 or self._running >= AT_ONCE:
+            return
+        self._left = self._pause(1)
+        self._running += 1
+        self._mesh.start(self._check(answer, position - 1))
+
+    def ended(self, session: bytes) -> None:
+        """An answer is over."""
+        self._answers.pop(session, None)
+
+    def _pause(self, times: int) -> int:
+        """Tokens until the next check: from half of the usual number to three halves, so that nobody knows which."""
+        share = max(1, self._node.state.fairness.checks_ppm) * times / 1e6
+        usual = max(1, round(1 / share))
+        return max(1, usual // 2 + self._rng.randrange(usual))
+
+    async def _check(self, answer: _Answer, position: int) -> None:
+        session = answer.opening.session
+        self._asked[session] = _Asked(tuple(self._node.askings.tokens(session)))
+        try:
+            verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
+            if self._left is not None and "unable" in verdicts:
+                self._left = min(self._left, SOON)
+        finally:
+            self._running -= 1
+            self._asked.pop(session, None)
+
+    def _order(self, answer: _Answer) -> list[int]:
+        suspects = {each.peer for each in self._node.state.fairness.findings}
+        stages = list(range(len(answer.opening.route)))
+        self._rng.shuffle(stages)
+        return sorted(stages, key=lambda stage: answer.opening.route[stage] not in suspects)
+
+    async def _check_stage(self, answer: _Answer, stage: int, position: int) -> Verdict:
+        opening, route = answer.opening, answer.opening.route
+        tail = stage == len(route) - 1
+        tokens = self._asked[opening.session].tokens
+        if route[stage] == self._node.me or position >= MOST_POSITIONS or len(tokens) < position + 2:
+            return "same"  # nobody need check what it computed itself
+        if tail and len(opening.sampling) != SETTINGS:
+            return "same"  # an answer that is held to a form: what was allowed is known to its asker alone
+        drawn = max(0, position + 1 - opening.prompt_tokens)
+        place = Place(
+            session=opening.session,
+            stage=stage,
+            position=position,
+            units=(answer.plan.stages[stage].first, answer.plan.stages[stage].stop),
+            peer=route[stage],
+            before=route[stage - 1] if stage else "",
+            after="" if tail else route[stage + 1],
+            spans=extended(opening.spans, drawn, given=False),
+            token=tokens[position + 1] if tail else -1,
+            sampling=opening.sampling if tail else (),
+            sampled=drawn + opening.generated,
+        )
+        found, last = 0, _UNABLE
+        for peer in self._judges(place):
+            verdict = await self._ask(peer, place)
+            self.got.add(verdict)
+            if verdict == "unable":
+                continue
+            last = verdict
+            found += verdict == "differs"
+            if verdict != "differs" or found == 2 or place.peer in self._node.state.fairness.quarantined:
+                break
+        return last
+
+    def _judges(self, place: Place) -> list[str]:
+        """Who may check it, those first who hold the units and have no part in the step; this peer is the last."""
+        state, me = self._node.state, self._node.me
+        able = [
+            peer
+            for peer, member in sorted(state.members.items())
+            if peer not in (place.peer, me) and member.status not in AWAY and place.units in member.held
+        ]
+        self._rng.shuffle(able)
+        able.sort(key=lambda peer: peer in (place.before, place.after))
+        return [*able, me]
+
+    async def _ask(self, peer: str, place: Place) -> Verdict:
+        self._asked[place.session].peers.add(peer)
+        try:
+            if peer == self._node.me:
+                return await self._judge(peer, place)
+            await self._node.dialer.dial(peer)
+            said = await self._node.calls.call(peer, "check", place.to_body(), CHECK_S)
+        except (PeerError, PlannerError, TimeoutError) as error:
+            log.debug("no check by %s: %s", peer[:8], error)
+            return "unable"
+        verdict = said.get("verdict")
+        return verdict if verdict in ("same", "differs", "disputed") else "unable"
+
+    # --- for others
+
+    async def answer(self, peer: str, method: str, body: Body) -> Body:
+        """`check` and `witness` of other members. Raises BadCommand."""
+        if method == "check":
+            return {"verdict": await self._judge(peer, place_of(body))}
+        return self._witness(peer, body)
+
+    def status(self) -> Body:
+        """What was checked, for people."""
+        parts = {"made": self.made, "got": self.got}
+        counts = {
+            name: {"same": c.same, "differs": c.differs, "disputed": c.disputed, "unable": c.unable}
+            for name, c in parts.items()
+        }
+        return {**counts, "positions": self.judge.positions, "worst_ppm": round(self.judge.worst * 1e6)}
+
+    def _witness(self, peer: str, body: Body) -> Body:
+        session, side = session_of(body), str(body.get("side"))
+        stage, first, stop = whole(body, "stage"), whole(body, "first"), whole(body, "stop")
+        if not first < stop <= first + MOST_POSITIONS:
+            raise BadCommand(f"witness: expected at most {MOST_POSITIONS} positions")
+        if side == "tokens":
+            asked = self._asked.get(session)
+            if asked is None or peer not in asked.peers:
+                raise BadCommand("witness: expected a peer that was asked to check this session")
+            return {"tokens": list(asked.tokens[first:stop])}
+        seat = self._node.core.seat_at(session, stage)
+        if seat is None:
+            raise BadCommand("witness: expected a session that is computed here")
+        if side in ("in", "out") and peer != self._node.me:
+            self._admit(peer, seat, stage + 1 if side == "out" else stage - 1)
+        return testimony(seat, side, first, stop)
+
+    def _admit(self, peer: str, seat: Seat, stage: int) -> None:
+        """Activations tell of the text: only who asked for it, or holds the units on one side, may have them."""
+        state = self._node.state
+        plans = [p for p in (state.plan, state.proposed) if p is not None and p.version == seat.opening.plan]
+        stages = plans[0].stages if plans else ()
+        runs = {(s.first, s.stop) for place, s in enumerate(stages) if place in (stage, seat.opening.stage)}
+        member = state.members.get(peer)
+        if peer != seat.opening.origin and (member is None or not runs & set(member.held)):
+            raise BadCommand("witness: expected the asker, or a holder of the units in question")
+
+    async def _judge(self, asker: str, place: Place) -> Verdict:
+        """Computes the place again. A difference is said in the log, in this peer's name."""
+        verdict = _UNABLE
+        try:
+            verdict = await self.judge.compare(asker, place)
+            if verdict == "differs":
+                log.warning("%s computed position %d wrong", place.peer[:8], place.position)
+                now_ms = int(time.time() * 1000)
+                step = (place.session.hex(), place.position, place.units)
+                await self._mesh.propose(CheckFailed(*step, place.peer, self._node.me, now_ms))
+        except (PeerError, PlannerError, TimeoutError, RuntimeError) as error:
+            log.debug("cannot check: %s", error)
+        self.made.add(verdict)
+        return verdict
+
+
+_UNABLE: Final[Verdict] = "unable"
+
+
+def checks_work(mesh: Mesh) -> Checks:
+    """From here on `mesh` has steps checked, and answers those who check, until it ends."""
+    checks = Checks(mesh)
+    inner = mesh.node.answer_more
+
+    async def answer(peer: str, method: str, body: Body) -> Body:
+        if method in ("check", "witness"):
+            if peer not in mesh.node.state.members:
+                raise BadCommand(f"{method}: expected a member")
+            return await checks.answer(peer, method, body)
+        if inner is None:
+            raise BadCommand(f"unknown request {method[:40]!r}")
+        found = await inner(peer, method, body)
+        return {**found, "checks": checks.status()} if method == "status" else found
+
+    async def until_over() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await checks.judge.close()
+
+    mesh.node.answer_more = answer
+    mesh.start(until_over())
+    return checks
