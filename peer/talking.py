@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from peer.asking import Begun, Conversation, Settings
+from peer.asking import Begun, Conversation, Finished, Settings
 from peer.calls import Body
 from peer.errors import ContextOverflow, PeerError
 from peer.heard import Listening
@@ -101,6 +101,7 @@ class Talking:
         self._proposals = Proposals(
             mesh.propose, lambda: self.mesh.node.state.conversations, self._spoken, self._not_taken
         )
+        self.ends: dict[str, Finished] = {}  # of answers that this peer made, by message
         self._makings: dict[str, Making] = {}  # by message
         self._sessions: dict[str, Conversation] = {}  # by conversation, the oldest first
         self._kept: dict[str, tuple[int, ...]] = {}  # tokens of answers that ended early here, by message
@@ -414,6 +415,10 @@ class Talking:
         self._hints.over(message, self._others(conversation), making)
         del self._makings[message]
         finished = making.finished
+        if finished is not None:
+            self.ends[message] = finished
+            for old in list(self.ends)[:-MAX_KEPT]:
+                del self.ends[old]
         if finished is None or finished.why != "end":
             self._kept[message] = tuple(making.ids)
             for old in list(self._kept)[:-MAX_KEPT]:
