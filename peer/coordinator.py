@@ -36,13 +36,15 @@ from peer.mesh_state import (
 from peer.mesh_upkeep import CutsFixed
 from peer.receipts import unit_costs
 from peer.repair_order import chained, priority_stages, waves
+from peer.wishing import planner_wish
+from planner.choosing import better, choose, choose_after_loss
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
-from planner.placement import plan, replan_held, replan_moving
+from planner.objectives import Wish
+from planner.placement import replan_held
 from planner.redundancy import with_standbys
 from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
 
-WORTH_MOVING = 0.95  # a new plan replaces a working one only below this share of its predicted time
 SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it
 SLOWEST_BYTES_PER_S = 1000
 SILENT = "it does not answer"  # the reason of a member that the coordinator itself drains
@@ -57,6 +59,7 @@ class Wanted:
     request: PlanRequest
     key: str  # what the request was made of; a result for an older key is dropped
     held: Held  # runs of units that members hold
+    wish: Wish
     before: tuple[Stage, ...] = ()  # of a plan that can serve no more: what moves then counts most
     first: tuple[int, ...] = ()  # places of `before` that are lost, in the order of their repair
 
@@ -64,8 +67,8 @@ class Wanted:
 def solve(wanted: Wanted) -> Plan | Infeasible:
     """The planner's answer. May take seconds."""
     if wanted.before:
-        return replan_moving(wanted.request, wanted.held, wanted.before, wanted.first)
-    return plan(wanted.request)
+        return choose_after_loss(wanted.request, wanted.wish, wanted.held, wanted.before, wanted.first)
+    return choose(wanted.request, wanted.wish)
 
 
 class Coordinator:
@@ -197,12 +200,13 @@ class Coordinator:
             return None  # nobody has measured yet; the founder will
         lost = self._lost()
         known = [(member.peer, member.profile) for member in ready]
-        key = repr((model, self.state.cuts, self.state.protection, bool(lost), known))
+        key = repr((model, self.state.cuts, self.state.wish, self.state.protection, bool(lost), known))
         if key == self._planned_key:
             return None
         self._planned_key = key
         request = plan_request(self.state, self._units, spared)
-        return Wanted(request, key, self._held(), lost, self._repairs(lost, {peer.peer for peer in ready}))
+        here = {peer.peer for peer in ready}
+        return Wanted(request, key, self._held(), planner_wish(self.state), lost, self._repairs(lost, here))
 
     def unit_costs(self) -> tuple[int, ...]:
         """What the units cost beside one another, as the members measured them."""
@@ -275,22 +279,10 @@ class Coordinator:
         return plan_record(kept, self.state.last_version + 1)
 
     def _good_enough(self, serving: PlanRecord, fresh: PlanRecord, request: PlanRequest) -> bool:
-        same = [(s.first, s.stop, s.primary) for s in fresh.stages] == [
-            (s.first, s.stop, s.primary) for s in serving.stages
-        ]
+        now, new = _stages(serving), _stages(fresh)
         if self.state.cuts is not None:
-            return same
-        try:
-            present = evaluate(request, tuple(Stage(s.first, s.stop, s.primary) for s in serving.stages))
-        except RequestError:
-            return False
-        if same:
-            return True
-        if request.objective == "latency":
-            better = fresh.predicted_token_us < present.decode_s * 1e6 * WORTH_MOVING
-        else:
-            better = fresh.predicted_rate_milli * WORTH_MOVING > present.tokens_per_s * 1000
-        return not better
+            return now == new
+        return not better(request, planner_wish(self.state), now, new)
 
     def _without_loading(self) -> Command | None:
         """After a loss: a plan over units that the others hold already, which can serve at once."""
@@ -379,6 +371,10 @@ def plan_request(
         redundancy=state.protection.redundancy_milli,
         spare=state.protection.spare,
     )
+
+
+def _stages(record: PlanRecord) -> tuple[Stage, ...]:
+    return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in record.stages)
 
 
 def _borders(found: Plan) -> tuple[int, ...]:
