@@ -27,7 +27,11 @@ NEAR_TOKENS: Final = (
     4  # as many may be lacking when it is asked to sample: they are computed one behind the other
 )
 ABREAST_TOKENS: Final = 1  # its token may be so many behind the newest one
-MAX_PUSHES: Final = 4  # times that it is given what it lacks when it races too far behind
+MAX_PUSHES: Final = (
+    2  # times that it is given what it lacks when it races too far behind; then the first one stops
+)
+LONG_S: Final = 2.0  # after which more may be lacking: a busy machine lets it come no nearer
+FAR_TOKENS: Final = 24
 MAX_TRIES: Final = 3  # of one route
 TRY_AGAIN_S: Final = 2.0  # after the first try that failed; longer after the second
 NO_TOKENS: Final = 0  # `max_tokens` of an OPEN that only warms
@@ -45,6 +49,7 @@ class Verdict(Enum):
     NOTHING = "nothing"
     RACE = "race"  # it is to sample from the newest token on
     TAKE = "take"  # the answer is its
+    JUMP = "jump"  # the answer is its, and waits for what it lacks
     GIVE_UP = "give up"
 
 
@@ -64,6 +69,7 @@ class Move:
         self.turn = turn
         self.tails: dict[int, str] = {}  # who samples, by racing turn
         self.due = now + LOOK_S
+        self._long = now + LONG_S
         self._until = now + WARM_WITHIN_S
         self._pushes = 0
         self._computed: dict[int, int] = {}  # positions, by stage
@@ -102,7 +108,7 @@ class Move:
         asks = [Send(peer, Where(self.session, self.turn, at)) for at, peer in enumerate(self.route.peers)]
         return Verdict.NOTHING, [*asks]
 
-    def heard(self, sender: str, frame: Token | Refuse | Here, known: int) -> Verdict:
+    def heard(self, now: float, sender: str, frame: Token | Refuse | Here, known: int) -> Verdict:
         """`known`: tokens that the answer has."""
         match frame:
             case Here():
@@ -111,7 +117,7 @@ class Move:
                 if not expected or self.phase is not MovePhase.WARMING:
                     return Verdict.NOTHING
                 self._computed[frame.stage] = frame.computed
-                near = known - 1 - NEAR_TOKENS
+                near = known - 1 - (NEAR_TOKENS if now < self._long else FAR_TOKENS)
                 ready = all(self._computed.get(stage, 0) >= near for stage in range(len(peers)))
                 return Verdict.RACE if ready else Verdict.NOTHING
             case Token():
@@ -122,7 +128,7 @@ class Move:
                 if frame.turn != self.turn:
                     return Verdict.NOTHING  # it was pushed on since
                 if self._pushes >= MAX_PUSHES:
-                    return Verdict.TAKE
+                    return Verdict.JUMP
                 self._pushes += 1
                 return Verdict.RACE
             case Refuse():

@@ -308,7 +308,7 @@ class OriginSession:
                 return []
             stop = len(self.tokens) - int(move.phase is MovePhase.WARMING)
             return [Send(sender, step) for step in move.own(self._steps(frame.position, stop))]
-        match move.heard(sender, frame, len(self.tokens)):
+        match move.heard(now, sender, frame, len(self.tokens)):
             case Verdict.NOTHING:
                 return []
             case Verdict.RACE:
@@ -316,6 +316,8 @@ class OriginSession:
             case Verdict.TAKE:
                 taken = self._taken(now, move)
                 return [*taken, *self.token(now, sender, frame)] if isinstance(frame, Token) else taken
+            case Verdict.JUMP:
+                return [*self._taken(now, move), *self._open(now, move.route, len(self.tokens) - 1)]
             case Verdict.GIVE_UP:
                 return self._stay(now + TRY_AGAIN_S)
 
