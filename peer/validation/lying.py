@@ -6,7 +6,7 @@ Only validation imports this: a peer of people cannot be made to lie by a settin
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 
@@ -33,30 +33,40 @@ MEANING: Final = {
 }
 
 
+def wrong(
+    lie: Lie, random: np.random.Generator, given: Floats | None, result: Floats, earlier: Floats
+) -> Floats:
+    """What is handed on instead of `result`, which was made of the rows `given` (None: of tokens)."""
+    match lie:
+        case Lie.NOISE:
+            size = float(np.sqrt(np.mean(np.square(result))))
+            return random.normal(0, size, result.shape).astype(np.float32)
+        case Lie.SLIGHTLY:
+            return (result * (1 + SLIGHTLY * random.uniform(-1, 1, result.shape))).astype(np.float32)
+        case Lie.REPLAY:
+            return earlier.copy()
+        case Lie.IDLE:
+            return result if given is None else given.copy()
+        case _:
+            assert_never(lie)
+
+
 class LyingRuntime(StageRuntime):
     """Computes as it should, and hands on something else. `lie` is set by `let_lie`."""
 
     lie: Lie = Lie.NOISE
-    _earlier: Floats | None = None
+    _rows: Floats | None = None  # the first result of one token, and the first logits
+    _logits: Floats | None = None
 
     def _finish(self, step: Step, result: Floats, logits: Floats | None) -> None:
         random = np.random.default_rng(step.position)
-        super()._finish(step, self._instead(random, step, result), logits)
-
-    def _instead(self, random: np.random.Generator, step: Step, result: Floats) -> Floats:
-        match self.lie:
-            case Lie.NOISE:
-                size = float(np.sqrt(np.mean(np.square(result))))
-                return random.normal(0, size, result.shape).astype(np.float32)
-            case Lie.SLIGHTLY:
-                return (result * (1 + SLIGHTLY * random.uniform(-1, 1, result.shape))).astype(np.float32)
-            case Lie.REPLAY:
-                if self._earlier is None or self._earlier.shape != result.shape:
-                    self._earlier = result.copy()
-                    return result
-                return self._earlier.copy()
-            case Lie.IDLE:
-                return result if step.hidden is None else step.hidden.copy()
+        if logits is not None:
+            self._logits = logits.copy() if self._logits is None else self._logits
+            logits = wrong(self.lie, random, None, logits, self._logits)
+        if len(result) == 1:
+            self._rows = result.copy() if self._rows is None else self._rows
+            result = wrong(self.lie, random, step.hidden, result, self._rows)
+        super()._finish(step, result, logits)
 
 
 def let_lie(lie: Lie) -> None:

@@ -1,0 +1,121 @@
+"""Acknowledged work through leaders that are lost: all of it is counted once, whatever is said how often."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from peer.errors import BadCommand
+from peer.frames import Open
+from peer.mesh_fairness import Fairness, FairnessChosen, may_ask, settle
+from peer.mesh_ledger import Balance, Ledger, tally
+from peer.receipts import Claim, Receipts, Till, claims_codec, claims_of, priced, unit_costs
+
+RUNS = ((0, 2), (2, 5), (5, 6))
+COSTS = unit_costs(("embed", "attn", "ffn", "attn", "ffn", "head"), ({"attn": 500, "ffn": 900, "head": 700},))
+PEERS = ("pa", "pb", "pc", "pd")
+
+
+def turn(session: bytes, origin: str, number: int, answer: int, start: int, route: tuple[str, ...]) -> Open:
+    return Open(
+        *(session, number, 1, route, 0, origin, start, start + 4, 50, (), (), 0, 0),
+        *(answer, 0, 0, (), (), (), ()),
+    )
+
+
+class Asker:
+    """One answer after the other, each over routes that change."""
+
+    def __init__(self, name: str, rng: random.Random) -> None:
+        self.name, self.rng = name, rng
+        self.receipts = Receipts()
+        self.session, self.turn, self.answer, self.position = rng.randbytes(16), 0, 0, 0
+        self.computed: set[tuple[bytes, int, int, str, tuple[int, int]]] = set()
+        self.route: tuple[str, ...] = ()
+        self.said = 0
+
+    def step(self, now: int) -> None:
+        match (
+            self.rng.choice(("answer", "turn", "token", "token", "token", "token")) if self.turn else "answer"
+        ):
+            case "answer":
+                self.receipts.ended(self.session)
+                self.turn += 1
+                self.answer, self.position = self.turn, self.rng.randrange(40)
+                self._open(now)
+                self.said = self.position
+            case "turn":
+                self.turn += 1
+                self._open(now)
+            case _:
+                stop = self.position + self.rng.randint(1, 4)
+                for place, run in enumerate(RUNS):
+                    for position in range(self.said, stop):
+                        self.computed.add((self.session, self.answer, position, self.route[place], run))
+                self.position = self.said = stop
+                self.receipts.token(self.session, stop)
+
+    def _open(self, now: int) -> None:
+        self.route = tuple(self.rng.choices(PEERS, k=3))
+        frame = turn(self.session, self.name, self.turn, self.answer, self.position, self.route)
+        self.receipts.opened(now, frame, RUNS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_all_acknowledged_work_is_counted_once_through_fifty_leaders(seed: int) -> None:
+    rng = random.Random(seed)
+    askers = [Asker(name, rng) for name in ("qa", "qb", "qc")]
+    ledger, till, leaders = Ledger(), Till(), 0
+    for now in range(1, 1600):
+        asker = rng.choice(askers)
+        asker.step(now)
+        if rng.random() < 0.15:
+            for other in askers:
+                claims = claims_of(claims_codec.encode(other.receipts.due(ledger, Fairness())))
+                if rng.random() < 0.7:  # what is said to nobody is lost
+                    till.put([priced(claim, other.name, COSTS) for claim in claims])
+        if rng.random() < 0.05:
+            ledger, _ = tally(ledger, till.batch())
+        if now % 30 == 0:
+            till, leaders = Till(), leaders + 1  # what it had not put into the log is lost
+    for asker in askers:
+        asker.receipts.ended(asker.session)
+    while any(len(asker.receipts) for asker in askers):
+        for asker in askers:
+            claims = asker.receipts.due(ledger, Fairness())
+            till.put([priced(claim, asker.name, COSTS) for claim in claims])
+        while batch := till.batch():
+            ledger, _ = tally(ledger, batch)
+    assert leaders > 50
+    counted = sum(
+        (area.positions[1] - area.positions[0]) * (area.units == run)
+        for session in ledger.sessions.values()
+        for area in session.areas
+        for run in RUNS
+    )
+    assert counted == sum(len(asker.computed) for asker in askers)
+    balances = ledger.balances.values()
+    assert sum(each.earned for each in balances) == sum(each.spent for each in balances) > 0
+
+
+def test_who_owes_more_than_is_allowed_may_not_ask_where_shares_are_fair() -> None:
+    ledger = Ledger(balances={"pa": Balance(1000, 9000), "pb": Balance(9000, 0)})
+    settled = settle(ledger, Fairness(), FairnessChosen("fair", 5000, 0))
+    assert not isinstance(settled, str)
+    _, fairness = settled
+    assert may_ask(Fairness(), ledger, "pa") == ""
+    assert "8 credits more" in may_ask(fairness, ledger, "pa")
+    assert "shoal join" in may_ask(fairness, ledger, "pa")
+    assert may_ask(fairness, ledger, "pb") == ""
+    assert may_ask(fairness, ledger, "new") == ""
+
+
+def test_units_that_the_model_lacks_have_no_price() -> None:
+    with pytest.raises(BadCommand, match="6"):
+        priced(Claim("0" * 32, 1, "pa", (0, 4), (5, 7), "tokens"), "me", COSTS)
+
+
+def test_a_position_through_all_units_is_a_credit() -> None:
+    whole = [priced(Claim("0" * 32, 1, "pa", (0, 1), run, "tokens"), "me", COSTS).milli for run in RUNS]
+    assert 998 <= sum(whole) <= 1000
