@@ -27,6 +27,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_consensus import bench_consensus
 
             figures = bench_consensus(args)
+        case "checks":
+            from peer.bench_checks import bench_checks
+
+            figures = bench_checks(args)
         case "wan":
             from peer.bench_wan import bench_wan
 
