@@ -42,10 +42,13 @@ from peer.gateway_requests import (
     completion_request,
 )
 from peer.gateway_shapes import Choice, Heading, Shape, Usage
+from peer.gateway_tools import style_of
+from peer.guiding import Grammars, Guided
 from peer.mesh import Mesh
 from peer.mesh_commands import ModelChosen
 from peer.sampling import MAX_SEED
 from peer.session import room_for
+from peer.steering import Steering
 
 MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 MAX_WAITING: Final = 512
@@ -111,6 +114,7 @@ class Gateway:
         self._created = int(time.time())
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
         self._answers = Answers(mesh, self._line)
+        self._known_grammars: Grammars | None = None
         self._encoding = asyncio.Lock()  # a chat template renders for one at a time
         mesh.node.on_state.append(self._line.look)
 
@@ -220,9 +224,9 @@ class Gateway:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = chat_request(await _body(request))
         self._check_model(asked.wanted.model)
-        prompt = await self._chat_prompt(asked)
         calling = self._calling(asked)
-        tasks = self._tasks(asked.wanted, [prompt], calling)
+        prompt = await self._chat_prompt(asked)
+        tasks = self._tasks(asked.wanted, [prompt], calling, await self._guides(asked, calling))
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
@@ -233,7 +237,7 @@ class Gateway:
         asked = completion_request(await _body(request))
         self._check_model(asked.wanted.model)
         prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
-        tasks = self._tasks(asked.wanted, prompts, None)
+        tasks = self._tasks(asked.wanted, prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = self._echoed(asked, prompts)
         if asked.wanted.stream:
@@ -257,7 +261,8 @@ class Gateway:
     async def _chat_prompt(self, asked: ChatRequest) -> tuple[int, ...]:
         text = self._mesh.text
         async with self._encoding:
-            return tuple(await asyncio.to_thread(text.encode_turns, asked.turns, None))
+            tools = [tool.whole for tool in asked.tools] or None
+            return tuple(await asyncio.to_thread(text.encode_turns, asked.turns, tools))
 
     async def _plain_prompt(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         text = self._mesh.text
@@ -268,12 +273,48 @@ class Gateway:
         return prompt
 
     def _calling(self, asked: ChatRequest) -> Calling | None:
-        if asked.tools:
-            raise ApiError("tools are not supported yet", param="tools")
+        """How the model calls the tools of this request. Raises ApiError where it knows none."""
+        if not asked.tools:
+            return None
+        template = self._mesh.text.tool_template
+        style = style_of(template) if template is not None else None
+        if style is None:
+            raise ApiError(
+                f"the chat template of {self._model().name!r} knows no tools: ask without, or serve a model that "
+                "was trained with them",
+                param="tools",
+                code="tools_not_supported",
+            )
+        return Calling(style, frozenset(tool.name for tool in asked.tools), asked.parallel)
+
+    async def _guides(self, asked: ChatRequest, calling: Calling | None) -> Callable[[], Guided] | None:
+        """What makes the grammar of one choice; None where it is free."""
+        if calling is not None and asked.required:
+            tools = [tool for tool in asked.tools if asked.forced in (None, tool.name)]
+            grammars = await self._grammars()
+            return lambda: grammars.calls(calling.style, tools, parallel=asked.parallel)
+        if asked.format is not None:
+            grammars, schema = await self._grammars(), asked.format.schema
+            return lambda: grammars.json(schema)
         return None
 
+    async def _grammars(self) -> Grammars:
+        if self._known_grammars is None:
+            manifest, text = self._mesh.manifest, self._mesh.text
+            assert manifest is not None
+            path = self._mesh.store.blob_path(manifest.tokenizer.sha256)
+            ends = text.end_tokens
+            self._known_grammars = await asyncio.to_thread(
+                lambda: Grammars(path.read_bytes(), text.vocab_size, ends)
+            )
+        return self._known_grammars
+
     def _tasks(
-        self, wanted: Wanted, prompts: Sequence[tuple[int, ...]], calling: Calling | None
+        self,
+        wanted: Wanted,
+        prompts: Sequence[tuple[int, ...]],
+        calling: Calling | None = None,
+        guide: Callable[[], Guided] | None = None,
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
@@ -283,7 +324,12 @@ class Gateway:
             for number in range(wanted.choices):
                 seed = wanted.seed + number if wanted.seed is not None else int.from_bytes(os.urandom(6))
                 settings = Settings(
-                    wanted.sampling(seed % (MAX_SEED + 1)), wanted.max_tokens, wanted.stop, PLAN_WAIT_S
+                    wanted.sampling(seed % (MAX_SEED + 1)),
+                    wanted.max_tokens,
+                    wanted.stop,
+                    PLAN_WAIT_S,
+                    steering=Steering(wanted.alternatives, wanted.bias),
+                    guide=guide() if guide is not None else None,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling))
         self._line.check(len(tasks))

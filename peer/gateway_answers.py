@@ -16,6 +16,7 @@ from peer.gateway_queue import RETRY_AFTER_S, Line
 from peer.gateway_shapes import Likely
 from peer.gateway_tools import Style, ToolCall, held_from, parsed
 from peer.mesh import Mesh
+from peer.text import Text
 
 FULL_WAIT_S: Final = 120.0  # others of the mesh may hold all sessions for so long
 FULL_AGAIN_S: Final = 0.25
@@ -144,14 +145,24 @@ class Answers:
         conversation = self._mesh.conversation()
         try:
             async with aclosing(conversation.tokens(task.prompt, task.settings)) as pieces:
-                async for event in _events(task, pieces):
+                async for event in _events(task, pieces, self._mesh.text):
                     yield event
         finally:
             with suppress(Exception):
                 conversation.close()
 
 
-async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished]) -> AsyncGenerator[Event]:
+def shown_likely(pairs: Sequence[tuple[int, float]], words: Text) -> Likely:
+    """A token and its probability as programs read it."""
+
+    def one(token: int, logprob: float, others: tuple[Likely, ...] = ()) -> Likely:
+        text, utf8 = words.token_text(token)
+        return Likely(text, utf8, logprob, others)
+
+    return one(*pairs[0], tuple(one(*pair) for pair in pairs[1:]))
+
+
+async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished], words: Text) -> AsyncGenerator[Event]:
     text, shown = "", 0
     likely: list[Likely] = []
     calling = task.calling
@@ -159,6 +170,8 @@ async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished]) -> Async
         match piece:
             case Delta():
                 text += piece.text
+                if piece.likely:
+                    likely.append(shown_likely(piece.likely, words))
                 may = held_from(calling.style, text) if calling is not None else len(text)
                 if may > shown or likely:
                     yield Said(task.index, text[shown:may], tuple(likely))
@@ -168,8 +181,8 @@ async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished]) -> Async
                 why = piece.why
                 calls: tuple[ToolCall, ...] = ()
                 if calling is not None:
-                    words, calls = parsed(calling.style, text, calling.names)
-                    text = words if calls else text
+                    said, calls = parsed(calling.style, text, calling.names)
+                    text = said if calls else text
                 if len(text) > shown or likely:
                     yield Said(task.index, text[shown:], tuple(likely))
                 if calls:

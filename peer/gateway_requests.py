@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 from peer.errors import ApiError, BadSampling
 from peer.gateway_tools import Tool, arguments_of, tool_of
 from peer.sampling import MAX_SEED, MILLION, Sampling
-from peer.text import MAX_STOP_CHARACTERS, MAX_STOP_STRINGS
 
+MAX_STOP_STRINGS: Final = 16
+MAX_STOP_CHARACTERS: Final = 256
 MAX_CHOICES: Final = 16  # of one request
 MAX_MESSAGES: Final = 4096
 MAX_TOOLS: Final = 128
