@@ -150,8 +150,13 @@ class Checks:
             sampling=opening.sampling if tail else (),
             sampled=drawn + opening.generated,
         )
+        judges = self._judges(place)
+        if not judges:
+            return "same"  # as far as anybody can say
         found, last = 0, _UNABLE
-        for peer in self._judges(place):
+        for peer in [*judges, *([self._node.me] if self._node.me not in judges else [])]:
+            if peer not in judges and not found:
+                break  # this peer would have to load the units: only to decide what another found
             verdict = await self._ask(peer, place)
             self.got.add(verdict)
             if verdict == "unable":
@@ -163,16 +168,15 @@ class Checks:
         return last
 
     def _judges(self, place: Place) -> list[str]:
-        """Who may check it, those first who hold the units and have no part in the step; this peer is the last."""
+        """Who holds the units and may check it, those first who have no part in the step."""
         state, me = self._node.state, self._node.me
         able = [
             peer
             for peer, member in sorted(state.members.items())
-            if peer not in (place.peer, me) and member.status not in AWAY and place.units in member.held
+            if peer != place.peer and member.status not in AWAY and place.units in member.held
         ]
         self._rng.shuffle(able)
-        able.sort(key=lambda peer: peer in (place.before, place.after))
-        return [*able, me]
+        return sorted(able, key=lambda peer: (peer == me, peer in (place.before, place.after)))
 
     async def _ask(self, peer: str, place: Place) -> Verdict:
         self._asked[place.session].peers.add(peer)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import psutil
 
 from peer.calls import Body
 from peer.errors import BadCommand, CannotServe
@@ -312,6 +313,8 @@ class Judge:
             raise CannotServe("these units are not here")
         if options is not None and options.memory_bytes:
             raise CannotServe("the memory of this peer is lent to the plan")
+        if 2 * sum(ref.bytes for ref in manifest.blobs(*run)) > psutil.virtual_memory().available:
+            raise CannotServe("these units need more memory than is free here")
         waiting: Answers = {}
 
         def deliver(result: Done | Refused) -> None:
