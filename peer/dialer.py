@@ -16,10 +16,12 @@ from typing import Final, Protocol
 from peer.connection import Connection, ConnectionState, Engine, Times
 from peer.errors import BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError
 from peer.frames import Frame, Hello
+from peer.third_peer import Way, with_candidates
 from signaling.errors import SignalingError
 from signaling.presence import SignalKind
 
 HIGH_WATER_BYTES: Final = 1024 * 1024  # more than this waiting towards a peer counts as congestion
+MAX_FAR: Final = 1024  # peers that are remembered as unreachable
 MAX_WAITING_FRAMES: Final = 4096  # towards one peer while its connection comes about
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,9 @@ class Dialer:
         self._events = events
         self._new_id = new_id
         self._times = times or Times()
+        self.way: Callable[[str], Awaitable[Way | None]] | None = None  # to a peer through a third one
+        self._far: set[str] = set()  # peers that could not be reached directly
+        self._ways: dict[bytes, Way] = {}  # by connection id, while an answer is awaited
         self._lines: dict[str, _Line] = {}
         self._by_id: dict[bytes, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,6 +123,9 @@ class Dialer:
         if kind is SignalKind.OFFER:
             self._offered(peer, connection_id, sdp)
         elif (connection := self._by_id.get(connection_id)) is not None:
+            way = self._ways.pop(connection_id, None)
+            if way is not None:
+                sdp = with_candidates(sdp, way.mine)
             self._start(self._guard(peer, connection, connection.set_answer(sdp)))
 
     def candidate(self, peer: str, connection_id: bytes, text: str) -> None:
@@ -162,8 +170,16 @@ class Dialer:
         self._by_id[connection_id] = connection
         return connection
 
-    async def _call(self, peer: str, connection_id: bytes, connection: Connection) -> None:
+    async def _call(
+        self, peer: str, connection_id: bytes, connection: Connection, way: Way | None = None
+    ) -> None:
         offer = await connection.offer()
+        if way is None and peer in self._far and self.way is not None:
+            way = await self.way(peer)
+        if way is not None:
+            log.info("tries to reach %s through a third peer", peer[:8])
+            self._ways[connection_id] = way
+            offer = with_candidates(offer, way.theirs)
         await self._signal(SignalKind.OFFER, peer, connection_id, offer)
 
     async def _answer(self, peer: str, connection_id: bytes, connection: Connection, offer: str) -> None:
@@ -235,17 +251,38 @@ class Dialer:
     def _ended(self, peer: str, line: _Line, connection: Connection, state: ConnectionState) -> None:
         for connection_id in [key for key, value in self._by_id.items() if value is connection]:
             del self._by_id[connection_id]
+            self._ways.pop(connection_id, None)
         reason = connection.reason or (str(connection.error) if connection.error else "closed")
         if line.open is connection:
             line.open, line.full = None, False
             self._events.disconnected(peer, reason, state is not ConnectionState.FAILED)
         elif line.attempt is connection:
+            if line.outgoing and line.open is None and peer not in self._far and not self._closing:
+                line.attempt = None
+                self._far.add(peer)
+                self._start(self._by_third(peer, line, reason))
+                return
             self._failed(peer, line, reason)
         self._forget(peer, line)
+
+    async def _by_third(self, peer: str, line: _Line, reason: str) -> None:
+        """Once more, through a third peer where there is one; who waits learns of the failure otherwise."""
+        way = await self.way(peer) if self.way is not None else None
+        if line.attempt is not None or line.open is not None:
+            return
+        if way is None or self._closing:
+            self._far.discard(peer)
+            self._failed(peer, line, reason)
+            self._forget(peer, line)
+        else:
+            connection = self._attempt(peer, line, self._new_id(), outgoing=True)
+            self._start(self._guard(peer, connection, self._call(peer, line.attempt_id, connection, way)))
 
     def _forget(self, peer: str, line: _Line) -> None:
         """Peers come and go: nothing is kept of one that nobody waits for."""
         busy = line.open or line.attempt or line.waiting or line.opened
+        if not busy and len(self._far) > MAX_FAR:
+            self._far.discard(peer)
         if not busy and self._lines.get(peer) is line:
             del self._lines[peer]
 

@@ -46,6 +46,7 @@ from peer.signaling_client import (
     SignalingEvents,
 )
 from peer.transaction_store import Journal
+from peer.third_peer import ThirdPeer
 from planner.codec import decode_request, encode_answer
 from planner.manifest import Manifest, decode_manifest
 from planner.placement import plan
@@ -157,6 +158,11 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
 
 
 def plan_bytes(request: bytes) -> bytes:
+def _third(options: PeerOptions) -> ThirdPeer | None:
+    """Who keeps to a relay tells nobody an address of its own."""
+    return None if options.relay_only else ThirdPeer(options.bind)
+
+
     """The planning service: JSON request in, JSON answer out. Raises RequestError."""
     return encode_answer(plan(decode_request(request)))
 
@@ -196,7 +202,7 @@ async def found(
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
         async with SignalingClient(url, credentials, door.events(), settings) as client:
             node = _node(door, client, options)
-            mesh = door.mesh = Mesh(node, client, store, report)
+            mesh = door.mesh = Mesh(node, client, store, report, _third(options))
             try:
                 mesh.know(manifest)
                 keeps_accounts(mesh)
@@ -267,7 +273,7 @@ async def join(
     credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
         node = _node(door, client, options)
-        mesh = door.mesh = Mesh(node, client, store, report)
+        mesh = door.mesh = Mesh(node, client, store, report, _third(options))
         mesh.link = invite
         try:
             fetcher = Fetcher(

@@ -41,6 +41,7 @@ from peer.seats import Run_
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
 from peer.text import Text
+from peer.third_peer import ThirdPeer, way_asked
 from peer.transaction_store import Journal
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
@@ -86,7 +87,15 @@ def silent(_: Phase) -> None:
 class Mesh:
     """This process as a member. Made by `found` and `join`."""
 
-    def __init__(self, node: Node, client: SignalingClient, store: Store, report: Report) -> None:
+    def __init__(
+        self,
+        node: Node,
+        client: SignalingClient,
+        store: Store,
+        report: Report,
+        third: ThirdPeer | None = None,
+    ) -> None:
+        """`third`: what this peer hands on between others that cannot connect; None: nothing."""
         self.node = node
         self.client = client
         self.store = store
@@ -114,6 +123,8 @@ class Mesh:
         self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
         self.journal = Journal()
         node.answer_more = self._answer
+        node.dialer.way = way_asked(node)
+        self._third = third
 
     # --- asking
 
@@ -200,6 +211,8 @@ class Mesh:
         if self.node.pieces is not None:
             await self.node.pieces.close()
         await self.node.close(reason)
+        if self._third is not None:
+            self._third.close()
         if self.holding is not None:
             await self.holding.close()
         await self.journal.close()
@@ -490,6 +503,8 @@ class Mesh:
     async def _answer(self, peer: str, method: str, body: Body) -> Body:
         if method == "kv_digest":
             return await kv_digest(self, peer, body)
+        if method == "relay" and self._third is not None:
+            return await self._third.opened(peer, body, self.node)
         if method == "kv_copy" and self.caches is not None:
             return await self.caches.lend(peer, body)
         if method != "status":

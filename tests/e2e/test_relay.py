@@ -1,4 +1,4 @@
-"""Two peers that reach only a TURN relay and the signaling server connect, answer, and renew what they were lent."""
+"""Peers that cannot reach each other connect through a TURN relay, or through a third peer, and answer."""
 
 from __future__ import annotations
 
@@ -89,6 +89,38 @@ def test_peers_that_reach_only_the_relay(models: Models, tmp_path: Path, network
                 assert [31, 62] in held["bob"]  # reached through the relay with credentials that it got later
     log = (tmp_path / "turn.log").read_text(errors="replace")
     assert "ALLOCATE processed, success" in log
+
+
+def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, networks: None) -> None:
+    """Ann and Bob hold half of the model each, and every activation between them goes through the founder's ports."""
+    store = ["--store", models.store.root]
+    serving = [
+        "serve",
+        models.ids["8bit"],
+        "--name",
+        "carol",
+        "--host",
+        MIDDLE,
+        "--port",
+        "0",
+        "--cuts",
+        "31",
+        *store,
+    ]
+    serving += ["--state", tmp_path / "carol", "--memory", "0", "--protection", "basic", "--verbose"]
+    with running(tmp_path, *serving, before=inside("middle")) as carol:
+        link = carol.until(r"^http://\S+/#\S+")[0]
+        joining = ["join", link, *store, "--memory", "2GiB", "--name"]
+        with (
+            running(tmp_path, *joining, "ann", "--state", tmp_path / "ann", before=inside("ann")),
+            running(tmp_path, *joining, "bob", "--state", tmp_path / "bob", before=inside("bob")),
+        ):
+            carol.until(r"^plan \d+: \w+ holds units 0-30, \w+ holds units 31-61", PATIENCE_S)
+            asking = ["generate", link, QUESTION, "--max-tokens", "8", *store, "--state", tmp_path / "asker"]
+            answer = run(tmp_path, *asking, before=inside("middle"), within_s=PATIENCE_S)
+            assert answer.status == 0, answer.err
+            assert answer.out.strip()
+        assert any("hands on for" in line for line in carol.err)
 
 
 def test_relay_only_needs_a_relay(models: Models, tmp_path: Path) -> None:
