@@ -1,0 +1,97 @@
+"""A peer of a real mesh that gives slightly wrong results is found, loses what it earned, and the mesh goes on."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from peer import serving
+from peer.asking import Delta, Settings
+from peer.joining import Founding, found, join
+from peer.mesh import Mesh
+from peer.mesh_fairness import FairnessChosen
+from peer.options import Disturbance, MeshOptions
+from peer.protection import STANDARD
+from peer.runtime import StageRuntime, Step
+from peer.validation.lying import Lie, LyingRuntime
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+from .conftest import CONTEXT, PLEDGE, Models, options
+
+TOKENS = 24
+WITHIN_S = 120.0
+
+
+def liars_mark() -> None:
+    """The runtime of the peer that lies is told by it."""
+
+
+class OneLies(LyingRuntime):
+    lie = Lie.SLIGHTLY
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._lies = named.get("before_call") is liars_mark
+        super().__init__(*args, **named)
+
+    def _finish(self, step: Step, result: Any, logits: Any) -> None:
+        StageRuntime._finish(self, step, result, logits) if not self._lies else super()._finish(
+            step, result, logits
+        )
+
+
+async def answer(mesh: Mesh) -> int:
+    talk = mesh.conversation()
+    try:
+        said = talk.complete("The sea is", Settings(max_tokens=TOKENS, ignore_end=True))
+        return len([piece async for piece in said if isinstance(piece, Delta)])
+    finally:
+        talk.close()
+
+
+async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_does_without_its_earnings(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "StageRuntime", OneLies)
+    protection = replace(STANDARD, redundancy_milli=2000)
+    fairness = FairnessChosen("open", 1, 200_000)
+    wishes = MeshOptions(CONTEXT, 2, "latency", (30,), protection, fairness)
+    promise = Founding(models.ids["f32"], wishes, ServerOptions())
+    async with AsyncExitStack() as stack:
+        key = identity_from_seed(os.urandom(32))
+        founder = await stack.enter_async_context(found(promise, options("founder", 0), models.store, key))
+        assert founder.link is not None
+        meshes = []
+        for number in range(3):
+            mine = options(f"peer{number}", PLEDGE)
+            if number == 1:
+                mine = replace(mine, disturbance=Disturbance(liars_mark, lambda engine: engine))
+            joining = join(founder.link.url(), mine, models.store, compute=True)
+            meshes.append(await stack.enter_async_context(joining))
+        liar = meshes[1].node.me
+        node = founder.node
+        assert await node.until(
+            lambda s: s.plan is not None and liar in s.plan.route and all(x.standbys for x in s.plan.stages),
+            WITHIN_S,
+        )
+        asked = 0
+        while liar not in node.state.fairness.quarantined and asked < 400:
+            asked += await answer(founder)
+        assert await node.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
+        verdict = node.state.fairness.quarantined[liar]
+        assert len(set(verdict.by)) == 2
+        assert liar not in verdict.by
+        assert {*node.state.fairness.quarantined} == {liar}
+        await founder.until_serving(WITHIN_S)
+        assert await answer(founder) >= TOKENS
+        assert liar not in (node.state.plan.route if node.state.plan is not None else ())
+        ledger = node.state.ledger
+        assert ledger.balances.get(liar) is None or ledger.balances[liar].earned == 0
+        lost = verdict.lost_milli
+        assert sum(b.earned for b in ledger.balances.values()) + lost == sum(
+            b.spent for b in ledger.balances.values()
+        )
