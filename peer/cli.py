@@ -18,6 +18,7 @@ from peer.commands.defaults import cache_folder, default_name, default_pledge, s
 from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
 from peer.commands.shares import fairness_arguments
+from peer.commands.wishes import wish_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.errors import Interrupted, PeerError
 from peer.names import plain_lines
@@ -343,6 +344,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
+    wish_arguments(plan)
     plan.set_defaults(called={})
     _way(plan)
     _state(plan)
@@ -457,6 +459,7 @@ def _founder(made: argparse.ArgumentParser) -> None:
         "--objective", choices=("latency", "throughput"), default="latency", help="[%(default)s]"
     )
     made.add_argument("--cuts", type=cuts, metavar="N,N", help="fix the stage borders by hand, in units")
+    wish_arguments(made)
     ice_arguments(made)
     fairness_arguments(made)
     _protected(made)

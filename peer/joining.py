@@ -34,6 +34,7 @@ from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_people import RoleGiven
 from peer.mesh_state import MeshState, ModelChosen, refusal
 from peer.mesh_upkeep import MAX_ADDRESSES, SignalingListed
+from peer.mesh_wish import check_wish
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
@@ -45,11 +46,11 @@ from peer.signaling_client import (
     SignalingClient,
     SignalingEvents,
 )
-from peer.transaction_store import Journal
 from peer.third_peer import ThirdPeer
-from planner.codec import decode_request, encode_answer
+from peer.transaction_store import Journal
+from planner.choosing import choose
+from planner.codec import decode_wished, encode_answer
 from planner.manifest import Manifest, decode_manifest
-from planner.placement import plan
 from planner.store import Store
 from signaling.errors import InviteRevoked, Replaced, SignalingError
 from signaling.invites import Grant, Role, make_revocation, parse_link
@@ -157,14 +158,14 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
     return door.node
 
 
-def plan_bytes(request: bytes) -> bytes:
 def _third(options: PeerOptions) -> ThirdPeer | None:
     """Who keeps to a relay tells nobody an address of its own."""
     return None if options.relay_only else ThirdPeer(options.bind)
 
 
+def plan_bytes(request: bytes) -> bytes:
     """The planning service: JSON request in, JSON answer out. Raises RequestError."""
-    return encode_answer(plan(decode_request(request)))
+    return encode_answer(choose(*decode_wished(request)))
 
 
 @asynccontextmanager
@@ -188,6 +189,8 @@ async def found(
     if founding.mesh.cuts is not None:
         check_cuts(founding.mesh.cuts, len(units))
     _check_context(manifest, founding.mesh.context)
+    if founding.mesh.wish is not None:
+        check_wish(founding.mesh.wish, len(units))
     check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
     own = kept or thrown_away()
     door = _Door()
@@ -356,6 +359,8 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
     if coordinating.state.people.roles.get(mesh.node.me) != "owner":
         coordinating.submit(RoleGiven(mesh.node.me, "owner"))
     coordinating.set_cuts(wishes.cuts)
+    if wishes.wish is not None and wishes.wish != coordinating.state.wish:
+        coordinating.submit(wishes.wish)
     coordinating.protect(wishes.protection)
     if refusal(coordinating.state, wishes.fairness) == "":
         coordinating.submit(wishes.fairness)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peer.mesh_fairness import OPEN, FairnessChosen
+from peer.mesh_wish import PlanWished
 from peer.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD, Protection
 from planner.types import Objective
 from signaling.invites import MAX_USES
@@ -61,6 +62,7 @@ class MeshOptions:
     cuts: tuple[int, ...] | None
     protection: Protection = STANDARD
     fairness: FairnessChosen = OPEN
+    wish: PlanWished | None = None  # None: the strategy `optimal`, by the objective
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,11 @@ def planner_wish(state: MeshState) -> Wish:
     return Wish(wish.goal, wish.strategy, components=components)
 
 
-def wish_line(wish: PlanWished) -> str:
+def wish_line(state: MeshState) -> str:
     """For people: "plans by the strategy layer, for latency"."""
+    if state.cuts is not None:
+        return f"borders fixed by hand at units {list(state.cuts)}"
+    wish = wished(state)
     groups = ", ".join(
         f"{group.name} {group.first}-{group.stop - 1}" + (f" on {group.prefers}" if group.prefers else "")
         for group in wish.components

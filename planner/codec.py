@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from planner.cost import MAX_REDUNDANCY, check_request
 from planner.errors import RequestError
+from planner.objectives import Component, Goal, Strategy, Wish
 from planner.types import (
     Holding,
     Infeasible,
@@ -52,7 +53,18 @@ def encode_answer(answer: Plan | Infeasible) -> bytes:
 
 def decode_request(data: bytes) -> PlanRequest:
     """Raises RequestError for anything but a request that `placement.plan` can answer."""
-    top = _Fields("request", _parse(data), PlanRequest)
+    return _request(_parse(data))
+
+
+def decode_wished(data: bytes) -> tuple[PlanRequest, Wish | None]:
+    """A request that may say in a field `wish` what its plan is to be good at: `strategy`, `goal`, `components`."""
+    parsed = _parse(data)
+    wish = _wish(parsed.pop("wish")) if isinstance(parsed, dict) and "wish" in parsed else None
+    return _request(parsed), wish
+
+
+def _request(parsed: object) -> PlanRequest:
+    top = _Fields("request", parsed, PlanRequest)
     request = PlanRequest(
         units=top.items("units", _unit, MAX_UNITS),
         peers=top.items("peers", _peer, MAX_PEERS),
@@ -207,6 +219,31 @@ def _objective(fields: _Fields) -> Objective:
     if value not in get_args(Objective):
         _refuse(f"{fields.where}.objective", " or ".join(get_args(Objective)), value)
     return "latency" if value == "latency" else "throughput"
+
+
+def _wish(raw: object) -> Wish:
+    if not isinstance(raw, dict) or not raw.keys() <= {"strategy", "goal", "components"}:
+        _refuse("wish", "an object of strategy, goal and components", raw)
+    strategies: dict[object, Strategy] = {name: name for name in get_args(Strategy)}
+    goals: dict[object, Goal] = {name: name for name in get_args(Goal)}
+    strategy, goal = raw.get("strategy", "optimal"), raw.get("goal", "latency")
+    if not isinstance(strategy, str) or strategy not in strategies:
+        _refuse("wish.strategy", " or ".join(get_args(Strategy)), strategy)
+    if not isinstance(goal, str) or goal not in goals:
+        _refuse("wish.goal", " or ".join(get_args(Goal)), goal)
+    components = raw.get("components", [])
+    if not isinstance(components, list) or len(components) > MAX_PEERS:
+        _refuse("wish.components", f"a list of at most {MAX_PEERS}", components)
+    groups = tuple(_component(f"wish.components[{at}]", each) for at, each in enumerate(components))
+    return Wish(goals[goal], strategies[strategy], components=groups)
+
+
+def _component(where: str, raw: object) -> Component:
+    fields = _Fields(where, raw, Component)
+    prefers = None if fields.raw["prefers"] in (None, "") else fields.name("prefers")
+    return Component(
+        fields.name("name"), fields.integer("first", MAX_UNITS), fields.integer("stop", MAX_UNITS), prefers
+    )
 
 
 def _holding(fields: _Fields) -> Holding:

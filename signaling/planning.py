@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from planner.codec import decode_request, encode_answer
+from planner.choosing import choose
+from planner.codec import decode_wished, encode_answer
 from planner.errors import PlannerError
-from planner.placement import plan
 from signaling.limits import Limits
 from signaling.metrics import Metrics
 
@@ -20,7 +20,7 @@ Planning = Callable[
 
 def plan_json(body: bytes) -> bytes:
     """The answer to one JSON PlanRequest; raises PlannerError for a bad one."""
-    return encode_answer(plan(decode_request(body)))
+    return encode_answer(choose(*decode_wished(body)))
 
 
 def add_planning_route(app: web.Application, planning: Planning, limits: Limits, metrics: Metrics) -> None:

@@ -31,6 +31,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_checks import bench_checks
 
             figures = bench_checks(args)
+        case "plans":
+            from peer.bench_plans import bench_plans
+
+            figures = bench_plans(args)
         case "wan":
             from peer.bench_wan import bench_wan
 

@@ -20,6 +20,7 @@ from peer.commands.api_beside import beside, measured
 from peer.commands.models import find_or_import
 from peer.commands.shares import fairness_of
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
+from peer.commands.wishes import wish_of
 from peer.errors import CannotServe, StateUnusable
 from peer.history_writer import keep_history
 from peer.identities import kept_identity
@@ -75,7 +76,13 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
     return Founding(
         model_id=model_id,
         mesh=MeshOptions(
-            context, args.sessions, args.objective, args.cuts, protection(args), fairness_of(args)
+            context,
+            args.sessions,
+            "throughput" if args.goal == "throughput" else args.objective,
+            args.cuts,
+            protection(args),
+            fairness_of(args),
+            wish_of(args),
         ),
         server=ServerOptions(
             host=args.host,

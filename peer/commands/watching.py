@@ -18,6 +18,7 @@ from rich.text import Text
 from peer.commands.asking import asker
 from peer.commands.shares import lines_of, snapshot_of
 from peer.commands.terminal import either, interrupts, out
+from peer.commands.wishes import wish_of
 from peer.coordinator import plan_request
 from peer.errors import BadCommand
 from peer.mesh import Mesh
@@ -25,10 +26,12 @@ from peer.mesh_state import AWAY, MeshState
 from peer.names import named, names, plain
 from peer.options import bytes_text
 from peer.protection import level_of
-from planner.codec import decode_request, encode_answer
+from peer.wishing import planner_wish, wish_line, wished
+from planner.choosing import choose, default_wish
+from planner.codec import decode_wished, encode_answer
 from planner.explain import explain
 from planner.manifest import Manifest
-from planner.placement import plan
+from planner.objectives import Component, Wish
 from planner.types import Infeasible, Plan, PlanRequest
 from planner.wording import units_text
 
@@ -84,6 +87,8 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
         "refused": named(state.refused, state.members),
         "consensus": _consensus(mesh, reports),
         "signaling": list(state.signaling),
+        "wish": asdict(wished(state)),
+        "wished": wish_line(state),
         "protection": {"level": level_of(state.protection), **asdict(state.protection)},
         "shares": snapshot_of(state),
         "plan": _plan_dict(state),
@@ -222,6 +227,7 @@ def view(data: dict[str, Any]) -> Group:
     for member in data["members"]:
         if member["compute"]:
             shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
+    lines.append(data["wished"])
     lines.append(_protection_line(data["protection"]))
     lines.append(
         consensus_line(data["consensus"], {member["peer"]: member["name"] for member in data["members"]})
@@ -240,6 +246,7 @@ def view(data: dict[str, Any]) -> Group:
             f"plan {plan_data['version']} expects {plan_data['predicted_ms_per_token']:.1f} ms a token for one "
             f"conversation, {rate:.0f} tokens/s for all"
         )
+        tail += plan_data["why"][:1]
     return Group(*map(Text, lines), shown, *map(Text, tail))
 
 
@@ -347,16 +354,33 @@ def holders(mesh: Mesh) -> Table:
 
 async def run_plan(args: argparse.Namespace) -> int:
     """Explains the plan of a mesh (LINK), or of a described cluster (a JSON file)."""
-    request = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
-    answer = await asyncio.to_thread(plan, request)
+    request, said = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
+    wish = _wish(args, said)
+    answer = await asyncio.to_thread(choose, request, wish)
     if args.html is not None:
         await asyncio.to_thread(_draw, args.html, *with_names(request, answer, args.called))
     if args.json:
         out.print(encode_answer(answer).decode(), markup=False)
     else:
+        shown = default_wish(request) if wish is None else wish
+        out.print(f"strategy {shown.strategy}, for {shown.goal}", markup=False)
         for line in explain(*with_names(request, answer, args.called)):
             out.print(line, markup=False)
     return 1 if isinstance(answer, Infeasible) else 0
+
+
+def _wish(args: argparse.Namespace, said: Wish | None) -> Wish | None:
+    """What the command line wishes for, else what the mesh or the file does."""
+    given = wish_of(args)
+    if given is None:
+        return said
+    ids = {name: peer for peer, name in args.called.items()}
+    groups = tuple(
+        Component(group.name, group.first, group.stop, ids.get(group.prefers, group.prefers) or None)
+        for group in given.components
+    )
+    goal = args.goal or (said.goal if said is not None else given.goal)
+    return Wish(goal, given.strategy, components=groups)
 
 
 def _draw(file: Path, request: PlanRequest, answer: Plan | Infeasible) -> None:
@@ -368,22 +392,22 @@ def _draw(file: Path, request: PlanRequest, answer: Plan | Infeasible) -> None:
         raise BadCommand(f"{file}: expected a file that can be written: {error.strerror}") from None
 
 
-def _of_file(name: str) -> PlanRequest:
+def _of_file(name: str) -> tuple[PlanRequest, Wish | None]:
     try:
-        return decode_request(Path(name).read_bytes())
+        return decode_wished(Path(name).read_bytes())
     except OSError as error:
         raise BadCommand(
             f"{name!r:.200} is neither an invite link (in quotes) nor a file with a plan request: {error.strerror}"
         ) from None
 
 
-async def _of_mesh(args: argparse.Namespace) -> PlanRequest:
+async def _of_mesh(args: argparse.Namespace) -> tuple[PlanRequest, Wish | None]:
     args.link = args.what
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh:
             assert mesh.manifest is not None
             args.called = names(mesh.node.state.members)
-            return request_of(mesh.node.state, mesh.manifest)
+            return request_of(mesh.node.state, mesh.manifest), planner_wish(mesh.node.state)
 
 
 def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
