@@ -190,7 +190,7 @@ def way_of(body: Body) -> Way:
     hosts = body.get("hosts")
     if not isinstance(hosts, list) or not 0 < len(hosts) <= MAX_HOSTS:
         raise BadCommand(f"relay: expected 1 to {MAX_HOSTS} addresses")
-    addresses = [str(ipaddress.ip_address(host)) for host in hosts if isinstance(host, str)]
+    addresses = [str(ipaddress.ip_address(str(host))) for host in hosts]
     mine, theirs = whole(body, "mine"), whole(body, "theirs")
     if not (0 < mine < 65536 and 0 < theirs < 65536):
         raise BadCommand("relay: expected two ports")

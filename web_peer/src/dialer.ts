@@ -9,8 +9,10 @@ import { BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError } from '
 import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
 import type { SignalKind } from './presence';
+import { type Way, withCandidates } from './third_peer';
 
 const HIGH_WATER_BYTES = 1024 * 1024; // more than this waiting towards a peer counts as congestion
+const MAX_FAR = 1024; // peers that are remembered as unreachable
 const MAX_WAITING_FRAMES = 4096; // towards one peer while its connection comes about
 
 /** What the dialer tells its owner. */
@@ -48,6 +50,8 @@ export class Dialer {
   private readonly events: DialerEvents;
   private readonly newId: () => Base64;
   private readonly lines = new Map<string, Line>();
+  private readonly far = new Set<string>(); // peers that could not be reached directly
+  private readonly ways = new Map<Base64, Way>(); // by connection id, while an answer is awaited
   private readonly byId = new Map<Base64, Connection>();
   private closing = false;
 
@@ -65,6 +69,9 @@ export class Dialer {
     this.events = events;
     this.newId = newId;
   }
+
+  /** To a peer through a third one; null: there is none. */
+  way: (peer: string) => Promise<Way | null> = () => Promise.resolve(null);
 
   /** The open connection to `peer`, if there is one. */
   connection(peer: string): Connection | null {
@@ -117,7 +124,11 @@ export class Dialer {
       return;
     }
     const connection = this.byId.get(connectionId);
-    if (connection?.peer === peer) void this.guard(peer, connection, connection.setAnswer(sdp));
+    if (connection?.peer !== peer) return;
+    const way = this.ways.get(connectionId);
+    this.ways.delete(connectionId);
+    const whole = way === undefined ? sdp : withCandidates(sdp, way.mine);
+    void this.guard(peer, connection, connection.setAnswer(whole));
   }
 
   /** Takes a verified ICE candidate of another member. */
@@ -163,8 +174,14 @@ export class Dialer {
     const id = this.newId();
     const connection = this.attempt(peer, line, id, true);
     if (connection === null) return;
-    const call = connection.offer().then((offer) => this.signal('offer', peer, id, offer));
-    void this.guard(peer, connection, call);
+    void this.guard(peer, connection, this.call(peer, id, connection, null));
+  }
+
+  private async call(peer: string, id: Base64, connection: Connection, found: Way | null): Promise<void> {
+    const offer = await connection.offer();
+    const way = found ?? (this.far.has(peer) ? await this.way(peer) : null);
+    if (way !== null) this.ways.set(id, way);
+    await this.signal('offer', peer, id, way === null ? offer : withCandidates(offer, way.theirs));
   }
 
   private attempt(peer: string, line: Line, id: Base64, outgoing: boolean): Connection | null {
@@ -256,13 +273,40 @@ export class Dialer {
   }
 
   private ended(peer: string, line: Line, connection: Connection, state: ConnectionState): void {
-    for (const [id, known] of this.byId) if (known === connection) this.byId.delete(id);
+    for (const [id, known] of this.byId) {
+      if (known !== connection) continue;
+      this.byId.delete(id);
+      this.ways.delete(id);
+    }
     const reason = connection.reason || (connection.error?.message ?? 'closed');
     if (line.open === connection) {
       line.open = null;
       line.full = false;
       this.events.disconnected(peer, reason, state !== 'failed');
-    } else if (line.attempt === connection) this.failed(peer, line, reason);
+    } else if (line.attempt === connection) {
+      if (line.outgoing && line.open === null && !this.far.has(peer) && !this.closing) {
+        line.attempt = null;
+        this.far.add(peer);
+        void this.byThird(peer, line, reason);
+        return;
+      }
+      this.failed(peer, line, reason);
+    }
+    this.forget(peer, line);
+  }
+
+  /** Once more, through a third peer where there is one; who waits learns of the failure otherwise. */
+  private async byThird(peer: string, line: Line, reason: string): Promise<void> {
+    const way = await this.way(peer);
+    if (line.attempt !== null || line.open !== null) return;
+    const id = this.newId();
+    const connection = way === null || this.closing ? null : this.attempt(peer, line, id, true);
+    if (connection !== null) {
+      void this.guard(peer, connection, this.call(peer, id, connection, way));
+      return;
+    }
+    this.far.delete(peer);
+    this.failed(peer, line, reason);
     this.forget(peer, line);
   }
 
@@ -271,6 +315,7 @@ export class Dialer {
     const busy =
       line.open !== null || line.attempt !== null || line.waiting.length > 0 || line.opened.length > 0;
     if (!busy && this.lines.get(peer) === line) this.lines.delete(peer);
+    if (!busy && this.far.size > MAX_FAR) this.far.delete(peer);
   }
 
   private failed(peer: string, line: Line, reason: string): void {

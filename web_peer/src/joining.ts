@@ -24,6 +24,8 @@ import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
 import { Text } from './text';
+import { wayAsked } from './third_peer';
+import type { Patience } from './voting';
 
 const SOMEBODY_WAIT_S = 8; // a link to a mesh of which nobody is there must say so soon
 const CONNECTION_ID_BYTES = 16;
@@ -98,6 +100,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   node.start();
   mesh = new Mesh(node, client, invite, options.name, events);
   try {
+  node.dialer.way = wayAsked(node);
     await comeIn(mesh, options, events);
   } catch (error) {
     mesh.end(textOf(error));
