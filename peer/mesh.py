@@ -281,6 +281,7 @@ class Mesh:
         room = Room(options.provider, options.threads, model.sessions, model.context, before_call)
         self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
+        self.serving.asker_of = self.node.core.asker
         self.caches = Caches(self.node, self.serving, manifest)
         self.node.on_state.append(self.caches.state_changed)
         self.node.journal = self.journal

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import psutil
 
 from peer.execution import Execution, Row
+from peer.fair_queue import FairQueue
 from peer.kv_slots import KvSlots, spans
 from planner.architecture import Architecture
 from planner.shards import Shard
@@ -71,6 +72,7 @@ class Step:
     )
     prompt: bool = False
     behind: bool = False  # nobody waits for it: it runs when nothing else does
+    asker: str = ""  # whose it is: where several wait, each gets as many tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,6 +203,7 @@ class StageRuntime:
         self._wake = threading.Condition()
         self._closing = False
         self._lengths: dict[bytes, int] = {}
+        self._fair = FairQueue()
         self._worker = threading.Thread(target=self._work, name="shoal-runtime", daemon=True)
         self._worker.start()
 
@@ -366,7 +369,11 @@ class StageRuntime:
             for session, queue in self._waiting.items()
             if any(not isinstance(item, _Truncate) and not _step_of(item).behind for item in queue)
         ]
-        return urgent or list(self._waiting)
+        due = urgent or list(self._waiting)
+        return self._fair.ordered([(session, self._asker(session)) for session in due])
+
+    def _asker(self, session: bytes) -> str:
+        return next((_step_of(i).asker for i in self._waiting[session] if not isinstance(i, _Truncate)), "")
 
     def _decode_batch(self) -> None:
         """Run the waiting one-token steps of all sessions, as few calls as their rows allow."""
@@ -457,6 +464,7 @@ class StageRuntime:
         if not np.isfinite(result).all():
             raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")
         prompt.results.append(result.copy())
+        self._fair.ran(prompt.step.asker, len(piece))
         prompt.done += len(piece)
         self._slots.set_length(session, start + len(piece))
 
@@ -517,6 +525,7 @@ class StageRuntime:
             self._fail(step, error)
             return
         self._slots.set_length(step.session, step.position + len(result))
+        self._fair.ran(step.asker, 1)
         self._next(step.session)
         hidden = None if self._execution.has_head else result
         self._deliver(Done(step.session, step.position, len(result), hidden, finished, step.turn))

@@ -63,6 +63,7 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
+        self.asker_of: Callable[[bytes], str | None] = lambda _: None
         self.private: dict[
             bytes, Callable[[Done | Refused], None]
         ] = {}  # sessions of checks: who gets their results
@@ -117,6 +118,7 @@ class Serving:
                 prompt=step.prompt,
                 most_rows=step.most_rows,
                 behind=step.behind,
+                asker=self.asker_of(step.session) or "",
             )
         )
 

@@ -10,6 +10,7 @@ import {
   serving,
 } from '../src/mesh_state';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
+import { sharesOf } from './shares';
 import type { Report } from './reports';
 import type { Coordination, LinkView, Member, MemberStatus, MeshView, Run } from './view';
 import { runText } from './words';
@@ -88,7 +89,8 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
       breakers: breakersSaid(peer, seen.reports, names),
       units,
     });
-    return { ...view, standsBy, facts: view.status === 'gone' ? [] : facts };
+    const all = [...facts, ...sharesOf(state, peer)];
+    return { ...view, standsBy, facts: view.status === 'gone' ? [] : all };
   });
   return {
     model: modelName(state.model?.name ?? ''),
