@@ -308,7 +308,8 @@ class Talking:
         """An answer under way: this peer makes it, or another does, or its author is gone."""
         if answer.author == self.me:
             logged = self._in_log(identifier, answer.id)
-            if answer.id in self._makings or logged is None or logged.session != answer.session:
+            said = logged is not None and (logged.author, logged.session) == (self.me, answer.session)
+            if answer.id in self._makings or not said:
                 return
             adoption = self._adoptions.pop(answer.session, None)
             if adoption is not None:
@@ -440,8 +441,11 @@ class Talking:
         self._hints.live(message, lambda: self._others(conversation), making)
         found = self._message(conversation, message)
         if found is not None and found.state == "running" and not self._proposals.extends(message):
+            session = making.asking.session.hex()
             due = making.due(found, time.monotonic())
-            if due is not None:
+            if session != found.session and found.author == self.me:  # it moved to another plan
+                self._proposals.say(AnswerAdopted(conversation, message, self.me, self.me, session))
+            elif due is not None:
                 tokens, text = due
                 self._proposals.say(MessageExtended(conversation, message, found.tokens, tokens, text))
         self.changed()

@@ -30,8 +30,9 @@ TEXT              asks the model; every participant sees question and answer
 /export FILE      keeps the conversation: FILE.md as Markdown, else as JSON
 /import FILE      begins a conversation with what a file of /export holds
 /history          everything again
+/leave            takes part no more
 /remove           removes the conversation for everybody
-/quit             leaves; the conversation stays"""
+/quit             ends; you stay in the conversation"""
 
 COMMANDS: Final = frozenset(
     line.split()[0].rstrip(",")[1:] for line in HELP.splitlines() if line.startswith("/") and line[1] != "/"

@@ -318,6 +318,9 @@ class Room:
             case "history":
                 self.screen.forget()
                 self.show()
+            case "leave":
+                talking.put_out(conversation, talking.me)
+                self.open = ""
             case "remove":
                 talking.remove(conversation)
                 self.open = ""
