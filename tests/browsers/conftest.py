@@ -26,6 +26,7 @@ from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.types import WeightFormat
 from planner.units import build_model
+from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
@@ -244,6 +245,7 @@ async def founded(
     port: int = 0,
     context: int = CONTEXT,
     uses: int = 0,
+    role: Role = Role.PEER,
 ) -> AsyncIterator[Mesh]:
     """A founder in this process, whose server serves the harness as its app."""
     promise = Founding(
@@ -251,6 +253,7 @@ async def founded(
         MeshOptions(context, 4, "latency", cuts),
         ServerOptions(port=port, web_app=web_app),
         invite_uses=uses,
+        invite_role=role,
     )
     options = PeerOptions("founder", memory, 1, "cpu", "aiortc", ("127.0.0.1",))
     key = identity_from_seed(os.urandom(32))
