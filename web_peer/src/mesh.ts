@@ -32,6 +32,7 @@ import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
 import type { Text } from './text';
 import { Journal } from './transaction_store';
+import { testimony } from './witness';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
@@ -120,7 +121,8 @@ export class Mesh {
     this.name = name;
     this.events = events;
     this.lending = { kind: 'starting' };
-    node.answerMore = (_, method) => this.answer(method);
+    node.answerMore = (peer, method, body) =>
+      method === 'witness' ? testimony(node, peer, body) : this.answer(method);
     node.onState.add(() => this.events.changed());
     node.onGone.add(() => this.events.changed());
     node.onConnected.add(() => this.events.changed());

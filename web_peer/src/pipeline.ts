@@ -45,6 +45,7 @@ import { floats, integers, tensorOf } from './tensors';
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
 export const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
+const MAX_LATE = 2; // seats that are over and can still be checked
 export const ORPHAN_S = 30; // a session whose asker is gone waits so long for another one
 const MAX_STEP_POSITIONS = 256; // eight chunks; more would hold up the sessions beside it
 const MAX_PENDING_STEPS = 65536; // per session: an answer of that length can be replayed, a token to a step
@@ -66,6 +67,7 @@ export class StageCore {
   replayedBytes = 0; // of activations sent again
   takenOver = 0; // sessions that a shadow here went on with
   private readonly seats = new Map<string, Seat>(); // by seatKey
+  private readonly late = new Map<string, Seat>();
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
   mayAsk: (asker: string) => string = () => ''; // why it may not, for people; '': it may
@@ -474,6 +476,11 @@ export class StageCore {
     return seat?.opening.turn === turn ? seat : undefined;
   }
 
+  /** A seat, also one of those that were freed last: an answer may be checked when its session is over. */
+  seatAt(session: SessionId, stage: number): Seat | undefined {
+    return this.seats.get(seatKey(session, stage)) ?? this.late.get(seatKey(session, stage));
+  }
+
   private ofRun(session: SessionId, run: Run): Seat | undefined {
     return this.placesOf(session).find((seat) => sameRun(seat.run, run));
   }
@@ -596,7 +603,13 @@ export class StageCore {
   }
 
   private free(seat: Seat): StageEffect[] {
-    this.seats.delete(seatKey(seat.session, seat.opening.stage));
+    const key = seatKey(seat.session, seat.opening.stage);
+    this.seats.delete(key);
+    this.late.set(key, seat);
+    for (const oldest of this.late.keys()) {
+      if (this.late.size <= MAX_LATE) break;
+      this.late.delete(oldest);
+    }
     seat.active = false;
     this.note('closed', seat);
     return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];

@@ -8,6 +8,7 @@ import type { Run } from './mesh_state';
 import type { Sampling } from './sampling';
 
 export const NEVER_ASKED = { position: -1, at: 0 } as const;
+const KEPT_BYTES = 4 * 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago
 export const FEED_AGAIN_S = 1; // a gap that was not filled is asked for again after this
 export const FOR_GOOD = Infinity; // every turn
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
@@ -41,6 +42,7 @@ export class Seat {
   readonly sampled = new Map<number, Sampled>(); // by position, of this answer
   history: number[] = []; // for penalties
   generated = 0; // tokens sampled in this answer
+  readonly inputs = new ActivationLog(KEPT_BYTES); // the newest, for those who check
   unfit = 0; // steps that the runtime could not place, in a row
 
   constructor(opening: Open, run: Run, sampling: Sampling, log: ActivationLog, touched: number) {
@@ -115,6 +117,7 @@ export class Seat {
     const step = this.waiting.get(this.submitted);
     if (step === undefined) return null;
     this.forget(this.submitted);
+    this.inputs.append(step.position, step.tensor);
     this.submitted += step.count;
     if (step.count > 1) this.forgetBefore(this.submitted); // it may have come over others that lie inside it
     return step;
