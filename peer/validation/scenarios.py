@@ -138,7 +138,7 @@ def schedule(name: Name, number: int, mesh: Mesh, draw: Draw) -> tuple[Fault, ..
         case Name.ROLLING_RESTART:
             return (one(Does.RESTART, Victim(-1, peer=number % mesh.peers)),)
         case Name.MIGRATION:  # early, so that answers still run when their new stages are ready
-            return (Fault(Does.MOVE, Victim(0), session, 1 + token // MOVED_EARLY),)
+            return (Fault(Does.MOVE, primary, session, 1 + token // MOVED_EARLY),)
         case _:
             assert_never(name)
 

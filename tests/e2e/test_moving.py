@@ -1,0 +1,58 @@
+"""A running answer of the real model moves to another cut and back: its tokens are those of an answer that stays."""
+
+from __future__ import annotations
+
+import asyncio
+
+from peer.asking import Delta, Settings
+from peer.chat_template import Message
+from peer.sampling import Sampling
+
+from .conftest import CONTEXT, Start
+
+QUESTION = "Tell me about the history of bridges."
+DRAWN = Sampling(temperature=0.8, seed=11)
+MORE = 8  # tokens after each move
+CUTS = ((31,), (21,), (31,))
+
+
+async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
+    async with start(CUTS[0], 2) as meshes:
+        founder = meshes[0]
+        await founder.until_serving(60)
+        prompt = founder.text.encode_chat([Message("user", QUESTION)])
+        settings = Settings(DRAWN, CONTEXT - len(prompt), ignore_end=True)
+        talk = founder.conversation()
+        got: list[int] = []
+        moves, left = 0, MORE
+        async for piece in talk.tokens(prompt, settings):
+            if not isinstance(piece, Delta) or piece.token < 0:
+                continue
+            got.append(piece.token)
+            plan = founder.node.state.plan
+            assert plan is not None
+            if moves and (founder.node.state.cuts, talk.plan) != (CUTS[moves], plan.version):
+                continue  # it is still on its way
+            if plan.stages[0].stop != CUTS[moves][0]:
+                continue
+            left -= 1
+            if not left and moves + 1 < len(CUTS):
+                moves, left = moves + 1, MORE
+                founder.set_cuts(CUTS[moves])
+            elif not left:
+                break
+        talk.stop()
+        assert moves > 1 or (moves, left) == (1, 0), "the answer came to its end before it had moved"
+        again = founder.conversation()
+        calm = [
+            piece.token
+            async for piece in again.tokens(prompt, Settings(DRAWN, len(got), ignore_end=True))
+            if isinstance(piece, Delta) and piece.token >= 0
+        ]
+        assert got == calm
+        for conversation in (talk, again):
+            conversation.close()
+        for mesh in meshes:
+            while mesh.node.core.sessions():
+                mesh.node.touched.clear()
+                await asyncio.wait_for(mesh.node.touched.wait(), 30)
