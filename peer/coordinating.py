@@ -162,6 +162,7 @@ class Coordinating:
         if len(self._till) and now - self._billed >= BILL_EVERY_S:
             self._billed = now
             self._bill()
+        self._publish(self._core.relieve(now))
         self.tend()
 
     def _bill(self) -> None:

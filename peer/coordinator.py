@@ -34,7 +34,9 @@ from peer.mesh_state import (
     planner_profile,
 )
 from peer.mesh_upkeep import CutsFixed
+from peer.mesh_wish import PlanWished
 from peer.receipts import unit_costs
+from peer.relief import Case, Relief
 from peer.repair_order import chained, priority_stages, waves
 from peer.wishing import planner_wish
 from planner.choosing import better, choose, choose_after_loss
@@ -71,6 +73,18 @@ def solve(wanted: Wanted) -> Plan | Infeasible:
     return choose(wanted.request, wanted.wish)
 
 
+_PLANNED_ANEW = (
+    MemberMeasured
+    | MemberDraining
+    | MemberPaused
+    | MemberLeaving
+    | MemberLeft
+    | CheckFailed
+    | CutsFixed
+    | PlanWished
+)  # a plan made after these is not for somebody's pace alone
+
+
 class Coordinator:
     """The log's writer. `state` is what all commands so far build, those of the coordinators before among them."""
 
@@ -89,6 +103,9 @@ class Coordinator:
         self._planned_key = ""
         self._joined = [*self.state.members]  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
+        self._relief = Relief()
+        self._case: tuple[Wanted, Plan] | None = None  # for somebody's pace: looked at for a while
+        self._paced = False  # what is planned anew is for somebody's pace alone
         self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> list[Command]:
@@ -135,6 +152,8 @@ class Coordinator:
     def submit(self, command: Command) -> list[Command]:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
+        if isinstance(command, _PLANNED_ANEW):
+            self._paced, self._case = only_pace(self.state, command), None
         awaited = self._worth_waiting(command)
         self._apply(command)
         self._awaited |= awaited
@@ -254,13 +273,30 @@ class Coordinator:
         if isinstance(result, Infeasible):
             serving = self.state.serving() is not None
             return [] if serving else self.submit(PlanRefused(result.reason[:500]))
-        record = plan_record(result, self.state.last_version + 1)
         serving_plan = self.state.serving()
+        if self._paced and serving_plan is not None and self.state.cuts is None:
+            self._case = wanted, result
+            return []
+        record = plan_record(result, self.state.last_version + 1)
         if serving_plan is not None and self._good_enough(serving_plan, record, wanted.request):
             record = self._with_other_standbys(serving_plan, wanted.request)
             if record.holders() == serving_plan.holders():
                 return []
         return self.submit(PlanProposed(record))
+
+    def relieve(self, now: float) -> list[Command]:
+        """Called often: a plan for peers that became slower or faster, once what it gains has held for a while."""
+        serving = self.state.serving()
+        if self._case is None or serving is None or self.state.proposed is not None:
+            return []
+        wanted, fresh = self._case
+        case = Case(wanted.request, wanted.wish, _stages(serving), fresh, self._held())
+        plan = self._relief.check(now, case)
+        if plan is None:
+            self._case = None if self._relief.over else self._case
+            return []
+        self._case = None
+        return self.submit(PlanProposed(plan_record(plan, self.state.last_version + 1)))
 
     def _with_other_standbys(self, serving: PlanRecord, request: PlanRequest) -> PlanRecord:
         """The plan that serves, with standbys as they are promised for the members there are."""
@@ -370,6 +406,20 @@ def plan_request(
         objective=model.objective,
         redundancy=state.protection.redundancy_milli,
         spare=state.protection.spare,
+    )
+
+
+def only_pace(state: MeshState, command: Command) -> bool:
+    """Whether a member that serves says no more than that it has become slower or faster."""
+    if not isinstance(command, MemberMeasured) or command.links:
+        return False
+    member = state.members.get(command.peer)
+    if member is None or member.status != "measured" or member.profile is None:
+        return False
+    now, before = command.profile, member.profile
+    times = (before.decode_ns, before.prefill_ns, before.batch_ns, before.step_ns)
+    return (
+        replace(now, decode_ns=times[0], prefill_ns=times[1], batch_ns=times[2], step_ns=times[3]) == before
     )
 
 

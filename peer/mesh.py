@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,7 @@ from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
 from peer.own_report import kv_digest, report_of
+from peer.pacing import Pacing
 from peer.pieces import Pieces
 from peer.recovering import answered, requested
 from peer.repair_order import load_order
@@ -307,6 +309,10 @@ class Mesh:
         self.holding.order = self._load_order
         self.node.on_state.append(self.holding.state_changed)
         self.start(self._meter_tokens())
+        node = self.node
+        tell = partial(node.tell_coordinator, "measured")
+        self.serving.pacing = Pacing(node.me, manifest, lambda: node.state, tell)
+        self.start(self.serving.pacing.follow())
         self.holding.start()
         self.holding.state_changed()
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
+from peer.pacing import Pacing
 from peer.runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
 from planner.manifest import Manifest
@@ -63,6 +64,7 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
+        self.pacing: Pacing | None = None  # None: nobody looks at how long steps take
         self.asker_of: Callable[[bytes], str | None] = lambda _: None
         self.private: dict[
             bytes, Callable[[Done | Refused], None]
@@ -106,6 +108,8 @@ class Serving:
             )
             self._loop.call_soon(self._on_results, [refusal])
             return
+        if self.pacing is not None:
+            self.pacing.begun(step)
         runtime.submit(
             Step(
                 session=step.session,
@@ -127,6 +131,8 @@ class Serving:
         runtime = self._runtimes.get(effect.run)
         if runtime is not None:
             runtime.release(effect.session)
+            if self.pacing is not None:
+                self.pacing.dropped(effect)
 
     async def digest(self, run: Run_, session: bytes, first: int, stop: int) -> Digest | None:
         """What units `run` cache of a session at positions [first, stop); None when they are not loaded."""
@@ -229,5 +235,7 @@ class Serving:
         results: list[Ran | NotRan] = []
         while self._results:
             results.append(self._results.popleft())
+            if self.pacing is not None:
+                self.pacing.ended(results[-1])
         if results:
             self._on_results(results)

@@ -1,0 +1,101 @@
+"""Decides whether this peer computes as fast as it did: how much longer its steps take than they took at first.
+
+Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
+they should take comes from this peer's own measurement. The first samples say how real steps compare with it. A
+change is told when it is large and held for some checks: a short slowness, or one that wavers, is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Final
+
+CHECK_S: Final = 1.0  # between two looks
+LEARNED: Final = 5  # looks with work in them that say how fast this peer is
+LEAST_S: Final = 0.05  # of work between two looks; less says nothing
+FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
+CHANGED: Final = 1.8  # times slower or faster than told last
+HELD: Final = 4  # looks in a row; a slowness of 2 s has no more than 3
+MOST: Final = 64.0  # times slower that are believed
+MILLI: Final = 1000
+Step = tuple[tuple[int, int], bytes, int, int]  # run of units, session, epoch, position
+
+
+class Pace:
+    """`told_milli`: thousandths of the first time that steps take now, as it was told last."""
+
+    def __init__(self) -> None:
+        self.told_milli = MILLI
+        self._open: dict[Step, tuple[float, float]] = {}  # steps under way: since when, what each should take
+        self._since = 0.0  # since when some step was under way
+        self._busy_s = self._work_s = 0.0
+        self._looked = 0.0
+        self._first: list[float] = []
+        self._base = 0.0
+        self._row: list[float] = []  # looks in a row that differ from what was told
+
+    def begun(self, now: float, step: Step, should_s: float) -> None:
+        """A step was handed to the model."""
+        if not self._open:
+            self._since = now
+        self._open[step] = now, should_s
+
+    def ended(self, now: float, step: Step, *, ran: bool = True) -> None:
+        """It came back; one that did not run counts for nothing."""
+        found = self._open.pop(step, None)
+        if found is None:
+            return
+        self._busy_s += now - self._since
+        self._since = now
+        if ran:
+            self._work_s += found[1]
+
+    def dropped(self, now: float, run: tuple[int, int], session: bytes) -> None:
+        """The steps of a session were given up."""
+        for step in [step for step in self._open if step[:2] == (run, session)]:
+            self.ended(now, step, ran=False)
+
+    def look(self, now: float) -> int | None:
+        """Called often; what is to be told now in thousandths of the first time, or None."""
+        if now - self._looked < CHECK_S:
+            return None
+        self._looked = now
+        for step in [step for step, (since, _) in self._open.items() if now - since > FORGOTTEN_S]:
+            del self._open[step]
+        busy_s, work_s = self._busy_s, self._work_s
+        if busy_s < LEAST_S or work_s <= 0:
+            return None  # little to do, or a long step under way
+        self._busy_s = self._work_s = 0.0
+        ratio = busy_s / work_s
+        if len(self._first) < LEARNED:
+            self._first.append(ratio)
+            self._base = statistics.median(self._first)
+            return None
+        pace = min(ratio / self._base, MOST)
+        told = self.told_milli / MILLI
+        slower, faster = pace > told * CHANGED, pace < told / CHANGED
+        if not (slower or faster):
+            self._row.clear()
+            return None
+        if self._row and (self._row[-1] > told) != slower:
+            self._row.clear()
+        self._row.append(pace)
+        if len(self._row) < HELD:
+            return None
+        self.told_milli = max(1, round(statistics.median(self._row) * MILLI))
+        self._row.clear()
+        return self.told_milli
+
+
+def should_take(
+    kinds: Mapping[str, int], decode_ns: Mapping[str, int], prefill_ns: Mapping[str, int], tokens: int
+) -> float:
+    """Seconds that a step of `tokens` tokens should take; `kinds`: how many units of each kind there are."""
+    table = decode_ns if tokens == 1 else prefill_ns
+    return sum(count * table.get(kind, 0) for kind, count in kinds.items()) * tokens / 1e9
+
+
+def at_pace(table: Mapping[str, int], milli: int) -> dict[str, int]:
+    """Times at that pace."""
+    return {kind: ns * milli // MILLI for kind, ns in table.items()}

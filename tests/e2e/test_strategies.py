@@ -1,0 +1,81 @@
+"""Every strategy of the planner runs on a real mesh, with unsplit tokens, also where peers come back on a route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from peer.chat_template import Message
+from peer.coordinator import plan_request
+from peer.mesh import Mesh
+from peer.mesh_state import MemberMeasured, MeshState, PlanRecord
+from peer.mesh_wish import Group, PlanWished
+from peer.sampling import Sampling
+from peer.wishing import planner_wish
+from planner import strategies
+from planner.manifest import decode_manifest
+from planner.types import Stage
+
+from .conftest import UNITS, Models, Start
+from .test_split import QUESTION, Unsplit, ask
+
+PEERS = 4
+ROOM = 0.45  # of the whole model on each peer, so that three are needed at least
+TOKENS = 6
+WITHIN_S = 120.0  # to load what a plan wants, on a busy machine
+GROUPS = (Group("low", 0, 20, "peer2"), Group("middle", 20, 41, "founder"), Group("high", 41, UNITS, "peer1"))
+WISHES = (  # what needs the most stages comes last
+    PlanWished("optimal", "latency"),
+    PlanWished("hybrid", "latency"),
+    PlanWished("layer", "memory"),
+    PlanWished("pipeline", "balanced"),
+    PlanWished("component", "latency", GROUPS),
+    PlanWished("attention-ffn", "latency"),
+)
+
+
+async def narrowed(founder: Mesh, models: Models) -> None:
+    """Leaves every peer room for a part of the model only."""
+    units = decode_manifest(models.store.manifest_bytes(models.ids["8bit"])).planner_units()
+    node = founder.node
+    assert await node.until(lambda state: all(m.profile for m in state.members.values()), WITHIN_S)
+    model, coordinating = node.state.model, node.coordinating
+    assert model is not None
+    assert coordinating is not None
+    kv = sum(unit.kv_bytes_per_token for unit in units) * model.context * model.sessions
+    whole = sum(unit.weight_bytes for unit in units) + kv
+    for peer, member in sorted(node.state.members.items()):
+        assert member.profile is not None
+        room = member.profile.overhead_bytes + round(ROOM * whole)
+        coordinating.submit(MemberMeasured(peer, replace(member.profile, memory_bytes=room), ()))
+
+
+def stages_of(plan: PlanRecord) -> tuple[Stage, ...]:
+    return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in plan.stages)
+
+
+async def test_every_strategy_gives_the_unsplit_tokens(start: Start, models: Models) -> None:
+    unsplit = Unsplit(models)
+    async with start(None, PEERS, sessions=2) as meshes:
+        founder = meshes[0]
+        await narrowed(founder, models)
+        prompt = founder.text.encode_chat([Message("user", QUESTION)])
+        expected = unsplit.answer(prompt, TOKENS, Sampling())
+        came_back = False
+        for number, wish in enumerate(WISHES):
+            await founder.propose(wish)
+
+            def holds(state: MeshState, wish: PlanWished = wish) -> bool:
+                plan, proposed = state.serving(), state.proposed
+                if plan is None or proposed is not None or state.wish != wish or len(plan.stages) < 2:
+                    return False
+                request = plan_request(state, founder.manifest.planner_units())
+                return strategies.keeps(request, planner_wish(state), stages_of(plan))
+
+            assert await founder.node.until(holds, WITHIN_S), (wish, founder.node.state.plan)
+            plan = founder.node.state.serving()
+            assert plan is not None
+            came_back |= len(set(plan.route)) < len(plan.route)
+            asker = meshes[number % PEERS]
+            assert await asker.node.until(lambda state, plan=plan: state.serving() == plan, WITHIN_S)
+            assert await ask(asker, prompt, TOKENS, Sampling()) == expected, (wish, plan.route)
+        assert came_back
