@@ -547,7 +547,7 @@ export class StageCore {
       pick: sampled ? pickOf(seat, stop) : null,
       prompt: seat.isGiven(frame.position),
       mostRows: this.mostRows(seat),
-      behind: !seat.serves,
+      behind: !seat.serves || seat.warms,
     };
   }
 
@@ -570,6 +570,7 @@ export class StageCore {
 
   private sampled(seat: Seat, token: number, position: number): StageEffect[] {
     const { opening } = seat;
+    if (position < opening.promptTokens) return []; // a turn that began meanwhile knows it
     seat.generated += 1;
     if (needsHistory(seat.sampling)) seat.history.push(token);
     this.tokensSampled += 1;

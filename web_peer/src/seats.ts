@@ -75,8 +75,14 @@ export class Seat {
     return this.opening.route[this.opening.stage + 1];
   }
 
+  /** Whether it computes ahead for an answer that will move here: nobody waits for it yet. */
+  get warms(): boolean {
+    return this.opening.maxTokens === 0;
+  }
+
   /** Who shadows place `stage` of this session. */
   shadows(stage: number): string[] {
+    if (this.warms) return []; // it names who computes the answer now
     const { shadowStages, shadows } = this.opening;
     return shadows.filter((_, at) => shadowStages[at] === stage);
   }
