@@ -229,7 +229,10 @@ def _longest(answered: Answered) -> float:
 def _line(led: Led) -> str:
     whole = sum(answer.completed for answer in led.judged)
     equal = sum(answer.equal for answer in led.judged)
-    leader = "nobody leads" if led.leader_s is None else f"another leads after {led.leader_s:.2f} s"
+    if led.leader_s is None:
+        leader = "nobody leads"
+    else:
+        leader = f"another leads after {led.leader_s:.2f} s" if led.leader_s else "it leads on"
     pause = max(led.pauses_s, default=0.0)
     restored = f", whole again after {led.restored_s:.1f} s" if led.restored_s is not None else ""
     notes = "; ".join((*led.notes, *([led.trouble] if led.trouble else [])))
