@@ -33,6 +33,7 @@ OLD_ORDER: Final = "an old order"  # of what peers log when they refuse one
 class _Hit:
     """The fault of one run, as it came."""
 
+    number: int
     name: str = ""
     at_s: float = 0.0
     term: int = 0
@@ -62,7 +63,7 @@ class LeaderRunner:
     async def run(self, name: Leading, number: int) -> Led:
         """One run, and the mesh made whole again. Raises CannotServe when an undisturbed answer fails."""
         asked, known = await self._undisturbed(number)
-        load, hit = self._load, _Hit()
+        load, hit = self._load, _Hit(number)
         when = moment(load.sessions, load.tokens, random.Random(f"{load.seed}/{name.value}/{number}").random)
         over = asyncio.Event()
 
@@ -172,7 +173,7 @@ class LeaderRunner:
                     await self._cut([(before.name, others[0])], hit, one_way=True)
                 case Leading.LEADER_BRIDGE:
                     # Once the coordinator is the bridge, once it is not.
-                    bridge = before.name if int(hit.term) % 2 else others[0]
+                    bridge = before.name if hit.number % 2 else others[0]
                     ends = [each for each in voters.children if each != bridge]
                     await self._cut([(ends[0], ends[1])], hit, one_way=False)
                 case _:
