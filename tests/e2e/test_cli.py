@@ -538,6 +538,30 @@ def test_chat_over_a_pipe(world: World) -> None:
     assert result.err.count("[3 tokens") == 2
 
 
+def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None:
+    chat = ["chat", world.link, "--in", "tea", "--max-tokens", "3", *world.asker("talk")]
+    said = run(world.home, *chat, typed="hello\n//an aside\n/nothing\n/people\n/title about tea\n")
+    assert said.status == 0, said.err
+    assert "hello" in said.out
+    assert "(to people): an aside" in said.out
+    assert "[stopped: length]" in said.out, "three tokens were allowed"
+    assert "there is no /nothing" in said.err
+    assert ": owner, here, you" in said.err
+    kept, again = world.home / "tea.json", world.home / "again.md"
+    talks = ["conversations", world.link, *world.asker("talk")]
+    assert run(world.home, *talks, "--in", "about tea", "--export", kept).status == 0
+    transcript = json.loads(kept.read_text("utf-8"))
+    tokens = {message["form"]: message["tokens"] for message in transcript["messages"]}
+    assert tokens == {"to-model": 0, "to-people": 0, "answer": 3}
+    assert run(world.home, *talks, "--import", kept).status == 0
+    assert run(world.home, *talks).out.count("about tea") == 2
+    assert run(world.home, *talks, "--in", "2", "--export", again).status == 0
+    assert again.read_text("utf-8").startswith("# about tea\n")
+    broken = run(world.home, *talks, "--import", world.store)
+    assert broken.status == 1
+    assert len(broken.complaints) == 1
+
+
 def test_chat_leaves_on_ctrl_c_though_its_input_stays_open(world: World) -> None:
     with running(world.home, "chat", world.link, *world.asker("chat"), typed=True) as chat:
         chat.until("talking to tiny")
