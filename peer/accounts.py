@@ -72,7 +72,10 @@ class Accounts:
         """Never returns."""
         while True:
             await asyncio.sleep(SAY_EVERY_S)
-            await self.say()
+            try:
+                await self.say()
+            except Exception:  # a defect here must not end this membership
+                log.exception("what is owed could not be said")
 
     async def say(self) -> None:
         """Says what is due, once."""

@@ -18,13 +18,12 @@ from peer.calls import Body
 from peer.errors import BadCommand, PeerError
 from peer.evidence import Verdict
 from peer.frames import Open
-from peer.judging import MOST_POSITIONS, SETTINGS, Judge, Place, place_of, session_of, testimony
+from peer.judging import MOST_POSITIONS, SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import AWAY, PlanRecord
 from peer.reports import whole
 from peer.seats import Seat
-from peer.spans import extended
 from planner.errors import PlannerError
 
 SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
@@ -118,6 +117,8 @@ class Checks:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
             if self._left is not None and "unable" in verdicts:
                 self._left = min(self._left, SOON)
+        except Exception:  # a defect in a check must not end this membership
+            log.exception("a check failed")
         finally:
             self._running -= 1
             self._asked.pop(session, None)
@@ -145,7 +146,7 @@ class Checks:
             peer=route[stage],
             before=route[stage - 1] if stage else "",
             after="" if tail else route[stage + 1],
-            spans=extended(opening.spans, drawn, given=False),
+            spans=spans_up_to(opening.spans, opening.prompt_tokens, position + 1),
             token=tokens[position + 1] if tail else -1,
             sampling=opening.sampling if tail else (),
             sampled=drawn + opening.generated,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -36,6 +36,7 @@ from peer.reports import whole
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.sampling import BadSampling, Sampling, needs_history, sample
 from peer.seats import Run_, Seat
+from peer.spans import cut_spans, extended
 from peer.tensors import tensor_of
 from planner.shards import make_shard
 
@@ -129,6 +130,12 @@ def _integers(body: Body, key: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
+    """How positions [0, stop) were computed: below `known` by `spans` of given and sampled ones, the others alone."""
+    cut = tuple(cut_spans(spans, min(stop, known)))
+    return extended(cut, max(0, stop - known), given=False)
+
+
 @dataclass(slots=True)
 class _Loaded:
     runtime: StageRuntime
@@ -138,9 +145,18 @@ class _Loaded:
 
 def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
     """What a seat can show of positions [first, stop): "marks" of its inputs, the newest inputs themselves ("in"), what
-    it handed on ("out"), or the "token" that it drew for `first`. Nulls for what is there no more.
+    it handed on ("out"), the "token" that it drew for `first`, or its "place": units, neighbours ("": the asker), and
+    in which spans positions up to `stop` were given and sampled. Nulls for what is there no more.
     """
     match side:
+        case "place":
+            opening = seat.opening
+            return {
+                "units": list(seat.run),
+                "before": seat.upstream if opening.stage else "",
+                "after": seat.downstream or "",
+                "spans": list(spans_up_to(opening.spans, opening.prompt_tokens, stop)),
+            }
         case "token":
             known = seat.sampled.get(first)
             return {"token": known[0] if known is not None else None}
@@ -153,7 +169,7 @@ def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
                 return {"rows": None}
             return {"rows": base64.b64encode(found.tobytes()).decode()}
         case _:
-            raise BadCommand("witness: expected marks, in, out, token or tokens")
+            raise BadCommand("witness: expected place, marks, in, out, token or tokens")
 
 
 class Judge:
@@ -176,6 +192,9 @@ class Judge:
     async def _compare(self, asker: str, place: Place) -> Verdict:
         stop = place.position + 1
         marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
+        theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
+        if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
+            return "disputed"  # about what was to be computed at all
         inputs = await self._inputs(asker, place, stop)
         if marks is None or inputs is None or len(inputs) != stop:
             return "unable"
@@ -370,6 +389,8 @@ def _read(said: Body, side: str, count: int) -> Any:
             return [int(token) for token in tokens] if tokens is not None else None
         case "token":
             return said.get("token")
+        case "place":
+            return {key: said.get(key) for key in ("units", "before", "after", "spans")}
         case _:
             if said.get("rows") is None:
                 return None

@@ -79,7 +79,7 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
             WITHIN_S,
         )
         asked = 0
-        while liar not in node.state.fairness.quarantined and asked < 400:
+        while liar not in node.state.fairness.quarantined and asked < 1000:
             asked += await answer(founder)
         assert await node.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
         verdict = node.state.fairness.quarantined[liar]

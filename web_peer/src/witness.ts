@@ -9,6 +9,7 @@ import { BadCommand } from './errors';
 import { toHex } from './hex';
 import type { Node } from './node';
 import type { Seat } from './seats';
+import { cutSpans, extended } from './spans';
 
 const MOST_POSITIONS = 1024;
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
@@ -25,6 +26,8 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
   const seat = typeof session === 'string' ? node.core.seatAt(session, stage) : undefined;
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
   switch (side) {
+    case 'place':
+      return placeOf(seat, stop);
     case 'token':
       return { token: seat.sampled.get(first)?.token ?? null };
     case 'marks': {
@@ -38,8 +41,20 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
       return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
     }
     default:
-      throw new BadCommand('witness: expected marks, in, out or token');
+      throw new BadCommand('witness: expected place, marks, in, out or token');
   }
+}
+
+/** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */
+function placeOf({ opening, run, upstream, downstream }: Seat, stop: number): Body {
+  const { spans, promptTokens, stage } = opening;
+  const cut = cutSpans(spans, Math.min(stop, promptTokens));
+  return {
+    units: [run.first, run.stop],
+    before: stage > 0 ? upstream : '',
+    after: downstream ?? '',
+    spans: extended(cut, Math.max(0, stop - promptTokens), false),
+  };
 }
 
 /** Activations tell of the text: only who asked for it, or holds the units on one side, may have them. */
