@@ -553,13 +553,9 @@ def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None
     transcript = json.loads(kept.read_text("utf-8"))
     tokens = {message["form"]: message["tokens"] for message in transcript["messages"]}
     assert tokens == {"to-model": 0, "to-people": 0, "answer": 3}
-    assert run(world.home, *talks, "--import", kept).status == 0
-    assert run(world.home, *talks).out.count("about tea") == 2
-    assert run(world.home, *talks, "--in", "2", "--export", again).status == 0
+    brought = run(world.home, *talks, "--import", kept, "--in", "2", "--export", again)
+    assert brought.status == 0, brought.err
     assert again.read_text("utf-8").startswith("# about tea\n")
-    broken = run(world.home, *talks, "--import", world.store)
-    assert broken.status == 1
-    assert len(broken.complaints) == 1
 
 
 def test_chat_leaves_on_ctrl_c_though_its_input_stays_open(world: World) -> None:
