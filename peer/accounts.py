@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 from peer.checks import checks_work
@@ -48,7 +49,9 @@ class Accounts:
         if plan is None or len(plan.stages) != len(frame.route):
             return  # it was replaced long ago: this turn is not counted
         runs = [(stage.first, stage.stop) for stage in plan.stages]
-        self.receipts.opened(_now_ms(), frame, runs)
+        warms = frame.max_tokens == 0  # an answer moves there: what was computed before is paid for
+        turn = replace(frame, start=frame.prompt_tokens) if warms else frame
+        self.receipts.opened(_now_ms(), turn, runs)
         self.checks.opened(frame, plan)
 
     def emitted(self, session: bytes, position: int) -> None:
