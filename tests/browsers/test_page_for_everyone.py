@@ -117,7 +117,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_names(page, "nothing asked yet")
 
         await page.run("document.activeElement.blur()")
-        order = await walk(page, 16)
+        order = await walk(page, 20)
         for before, after in (
             ("button Settings", "button Invite someone"),
             ("button Invite someone", "textarea Your question"),

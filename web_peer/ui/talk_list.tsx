@@ -80,10 +80,10 @@ export function TalkBar({ view, open }: { view: View; open: (sheet: 'talks' | 't
         <button
           type="button"
           class="quiet who-is-in"
-          aria-label="This conversation: people, export"
           title="This conversation: people, export"
           onClick={() => open('talk')}
         >
+          <span class="visually-hidden">This conversation: people, export</span>
           <Discs people={people} />
           <Icon name="more" />
         </button>

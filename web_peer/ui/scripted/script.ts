@@ -561,7 +561,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
         open: true,
       },
     ],
-    talk: { ...TOGETHER, typing: '', unsaid: true },
+    talk: { ...TOGETHER, people: [ME, TOM, MIRA_HERE, ADA_AWAY], typing: '', unsaid: true },
   }),
   hostile: scene({ turns: [{ ...ANSWERED, question: 'Show me a hostile answer', answer: HOSTILE }] }),
 };
