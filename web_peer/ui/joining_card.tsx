@@ -78,7 +78,7 @@ export function JoiningCard({ view }: { view: View }) {
         This tab becomes a peer: it lends a share of memory and compute, and everyone here can ask the model.
       </p>
       <JoiningSteps view={view} />
-      <Privacy />
+      <Privacy open />
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.leave()}>
           Cancel

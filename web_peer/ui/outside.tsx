@@ -63,7 +63,7 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
         No link? Ask somebody whose mesh is running, or start one on a machine with Python:{' '}
         <code>shoal serve</code>.
       </p>
-      <Privacy />
+      <Privacy open />
     </main>
   );
 }

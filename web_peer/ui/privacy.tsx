@@ -16,9 +16,10 @@ const SEEN: readonly (readonly [who: string, what: string])[] = [
   ['Others on the way', 'see that machines talk with each other. All of it is encrypted between them.'],
 ];
 
-export function Privacy() {
+/** `open`: shown at once, as to whoever is about to join. */
+export function Privacy({ open = false }: { open?: boolean }) {
   return (
-    <details class="privacy">
+    <details class="privacy" open={open}>
       <summary>What each peer can see</summary>
       <dl>
         {SEEN.map(([who, what]) => (
