@@ -16,7 +16,7 @@ FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
 LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
 ID_BYTES = 4  # of a session's id count how often its answers moved (peer.moving)
 MAX_LATE = 8  # seats that are over and can still be checked
-LATE_BYTES = 16 * 1024 * 1024  # of their activations
+LATE_BYTES = 8 * 1024 * 1024  # of their activations
 MAX_OVER = 4096  # sessions of which is remembered which turns are over
 FOR_GOOD = 2**63  # every turn
 

@@ -8,7 +8,7 @@ import type { Run } from './mesh_state';
 import type { Sampling } from './sampling';
 
 export const NEVER_ASKED = { position: -1, at: 0 } as const;
-const KEPT_BYTES = 4 * 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago
+const KEPT_BYTES = 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago
 export const FEED_AGAIN_S = 1; // a gap that was not filled is asked for again after this
 export const FOR_GOOD = Infinity; // every turn
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
