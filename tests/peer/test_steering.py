@@ -22,6 +22,8 @@ from peer.steering import (
     to_wire,
 )
 
+from .test_pipeline import VOCAB, World, plan_of, route_of
+
 LOGITS = np.array([1.0, 3.0, 2.0, -1.0, 0.5], np.float32)
 
 
@@ -129,3 +131,41 @@ def test_tokens_that_were_sampled_before_count_as_such(
     before: tuple[int, ...], keep: int, sampled: int, spans: tuple[int, ...]
 ) -> None:
     assert Ask((1, 2, 3, 4, 5, 6), 9, Sampling(), (), sampled=sampled).spans_after(before, keep) == spans
+
+
+FIRST, SECOND = plan_of(1, [3], ["p0", "p1"]), plan_of(2, [3], ["p0", "spare"])
+SESSION = b"g" * 16
+PROMPT = (5, 6, 7)
+
+
+def held(lost_at: int | None, count: int = 24) -> tuple[list[int], World]:
+    """An answer of which every token is asked for by itself; the tail is lost while token `lost_at` is made."""
+    world = World(3, [FIRST, SECOND])
+    sampling = Sampling(frequency_penalty=1.0, temperature=0.9, seed=5)
+    made: list[int] = []
+    for number in range(count):
+        allowed = mask(*(token for token in range(VOCAB) if token % 3 == number % 3), vocab=VOCAB)
+        ask = Ask((*PROMPT, *made), number + 1, sampling, (), Steering(2, allowed=allowed), number)
+        moved = lost_at is not None and number > lost_at
+        world.ask(SESSION, "asker", SECOND if moved else FIRST, ask)
+        if number == lost_at:
+            world.run(stop_after=2)
+            core = world.origins[SESSION]
+            world.gone.add("p1")
+            world.from_origin(core, core.peer_gone(world.now, "p1", "left"))
+            world.from_origin(core, core.reroute(world.now, route_of(SECOND)))
+        world.run()
+        assert world.outcome[SESSION] == "length"
+        assert len(world.emitted[SESSION]) == 1
+        made += world.emitted[SESSION]
+    return made, world
+
+
+def test_an_answer_under_masks_is_the_same_after_a_loss() -> None:
+    made, world = held(None)
+    assert all(token % 3 == number % 3 for number, token in enumerate(made))
+    assert world.cores["p1"].steps_run == len(
+        made
+    )  # the prompt's one step, then one for each token: nothing twice
+    for lost_at in (0, 1, 13, 23):
+        assert held(lost_at)[0] == made

@@ -1,0 +1,321 @@
+"""What requests of other programs mean, what answers look like, how calls of tools are read, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from peer import gateway_shapes as shapes
+from peer.errors import ApiError
+from peer.gateway_queue import Line
+from peer.gateway_requests import chat_request, completion_request
+from peer.gateway_shapes import Choice, Heading, Likely, Usage
+from peer.gateway_tools import Style, ToolCall, held_from, parsed, style_of
+
+ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}},
+}
+NAMES = frozenset(("weather", "time"))
+
+
+# --- requests
+
+
+def test_what_is_left_out_has_openais_defaults() -> None:
+    asked = chat_request(ASK)
+    wanted = asked.wanted
+    assert (wanted.temperature, wanted.top_p, wanted.choices, wanted.stream) == (1.0, 1.0, 1, False)
+    assert (wanted.seed, wanted.max_tokens, wanted.stop, wanted.alternatives) == (None, None, (), None)
+    assert asked.turns == ({"role": "user", "content": "Hi"},)
+    assert (asked.tools, asked.required, asked.format) == ((), False, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "value"),
+    [
+        ({"max_tokens": 5}, "max_tokens", 5),
+        ({"max_completion_tokens": 6, "max_tokens": 5}, "max_tokens", 6),
+        ({"stop": "x"}, "stop", ("x",)),
+        ({"stop": ["x", "y"]}, "stop", ("x", "y")),
+        ({"stop": None, "user": "me", "metadata": {"a": 1}}, "stop", ()),
+        ({"seed": -1}, "seed", 2**53 - 1),
+        ({"n": 3}, "choices", 3),
+        ({"logprobs": True}, "alternatives", 0),
+        ({"logprobs": True, "top_logprobs": 4}, "alternatives", 4),
+        ({"logit_bias": {"5": -100, "3": 0.5}}, "bias", ((3, 500_000), (5, -100_000_000))),
+        ({"stream": True, "stream_options": {"include_usage": True}}, "usage_at_end", True),
+    ],
+)
+def test_settings(more: dict[str, Any], name: str, value: object) -> None:
+    assert getattr(chat_request(ASK | more).wanted, name) == value
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"model": 3}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": "1"}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"seed": 1.5}, "seed"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"tools": [{"type": "web"}]}, "tools[0]"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"audio": {}}, "audio"),
+    ],
+)
+def test_what_cannot_be_asked_names_the_parameter(more: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        chat_request(ASK | more)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_messages_become_turns_as_templates_read_them() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+    turns = chat_request(
+        ASK
+        | {
+            "messages": [
+                {
+                    "role": "developer",
+                    "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}],
+                },
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+            ]
+        }
+    ).turns
+    assert turns[0] == {"role": "system", "content": "Be brief."}
+    assert turns[1]["content"] == ""
+    assert turns[1]["tool_calls"][0]["function"] == {"name": "weather", "arguments": {"city": "Bern"}}
+    assert turns[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "required", "forced", "tools"),
+    [
+        (None, False, None, 1),
+        ("auto", False, None, 1),
+        ("none", False, None, 0),
+        ("required", True, None, 1),
+        ({"type": "function", "function": {"name": "weather"}}, True, "weather", 1),
+    ],
+)
+def test_tool_choice(choice: object, required: bool, forced: str | None, tools: int) -> None:
+    asked = chat_request(ASK | {"tools": [TOOL], "tool_choice": choice})
+    assert (asked.required, asked.forced, len(asked.tools)) == (required, forced, tools)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
+)
+def test_prompts_of_completions(prompt: object, prompts: tuple[object, ...]) -> None:
+    assert completion_request({"model": "m", "prompt": prompt}).prompts == prompts
+
+
+@pytest.mark.parametrize(
+    "more", [{"prompt": []}, {"prompt": [-1]}, {"suffix": "x"}, {"best_of": 2}, {"tools": []}]
+)
+def test_completions_refuse(more: dict[str, Any]) -> None:
+    with pytest.raises(ApiError):
+        completion_request({"model": "m", "prompt": "x"} | more)
+
+
+# --- tools
+
+
+@pytest.mark.parametrize(
+    ("template", "style"),
+    [
+        ("...<tool_call>\n{...}</tool_call>", Style.TAGGED),
+        ("{{ '[TOOL_CALLS]' }}", Style.LISTED),
+        ('Respond with {"name": ..., "parameters": ...}', Style.BARE),
+        ("nothing of the kind", None),
+    ],
+)
+def test_styles(template: str, style: Style | None) -> None:
+    assert style_of(template) is style
+
+
+CITY = '{"city": "Bern"}'
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "words", "calls"),
+    [
+        (Style.TAGGED, f'<tool_call>\n{{"name": "weather", "arguments": {CITY}}}\n</tool_call>', "", 1),
+        (
+            Style.TAGGED,
+            f'I look.\n<tool_call>{{"name": "weather", "arguments": {CITY}}}</tool_call>',
+            "I look.",
+            1,
+        ),
+        (
+            Style.TAGGED,
+            f'<tool_call>{{"name": "weather", "arguments": {CITY}}}</tool_call>\n'
+            '<tool_call>{"name": "time", "arguments": {}}</tool_call>',
+            "",
+            2,
+        ),
+        (Style.TAGGED, f'<tool_call>{{"name": "weather", "arguments": {CITY}}}', "", 1),
+        (Style.BARE, f'{{"name": "weather", "parameters": {CITY}}}', "", 1),
+        (Style.BARE, f'<|python_tag|>{{"name": "weather", "parameters": {CITY}}}; {{"name": "time"}}', "", 2),
+        (
+            Style.LISTED,
+            f'[TOOL_CALLS] [{{"name": "weather", "arguments": {CITY}}}, {{"name": "time"}}]',
+            "",
+            2,
+        ),
+        (Style.LISTED, f'[{{"name": "weather", "arguments": {CITY}}}]', "", 1),
+    ],
+)
+def test_calls(style: Style, text: str, words: str, calls: int) -> None:
+    found = parsed(style, text, NAMES)
+    assert found[0] == words
+    assert [call.name for call in found[1]] == ["weather", "time"][:calls]
+    assert json.loads(found[1][0].arguments) == {"city": "Bern"}
+
+
+@pytest.mark.parametrize("style", list(Style))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Just words, { and [ among them.",
+        '{"name": "unknown", "arguments": {}}',
+        '<tool_call>{"name": "weather", "arguments": "no object"}</tool_call>',
+        '<tool_call>{"name": "weather", "arg',
+        "[" * 5000,
+        "",
+    ],
+)
+def test_what_is_no_call_stays_words(style: Style, text: str) -> None:
+    assert parsed(style, text, NAMES) == (text, ())
+
+
+def test_words_are_shown_until_a_call_may_begin() -> None:
+    text = 'Let me see. <tool_call>{"name"'
+    shown = [text[: held_from(Style.TAGGED, text[:length])] for length in range(1, len(text) + 1)]
+    assert all(piece in ("", *(text[:n] for n in range(1, 13))) for piece in shown)
+    assert shown[-1] == "Let me see. "
+    assert held_from(Style.BARE, ' {"name"') == 0
+    assert held_from(Style.BARE, "Hello") == 5
+
+
+# --- shapes
+
+
+def heading(with_likely: bool = False) -> Heading:
+    return Heading("chatcmpl-1", 1700000000, "m", "fp", with_likely)
+
+
+def test_a_whole_answer() -> None:
+    likely = Likely("é", "é".encode(), -0.5, (Likely("e", b"e", -1.0),))
+    choice = Choice(0, "é", [likely], (ToolCall("weather", "{}"),), ("call_1",), "tool_calls")
+    shape = shapes.chat(heading(True), [choice], Usage(3, 1, 2))
+    answer = shape["choices"][0]
+    assert answer["finish_reason"] == "tool_calls"
+    assert answer["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": "{}"}
+    told = answer["logprobs"]["content"][0]
+    assert (told["bytes"], told["top_logprobs"][0]["token"]) == ([0xC3, 0xA9], "e")
+    assert shape["usage"]["total_tokens"] == 5
+    assert shape["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+
+
+def test_usage_of_several_answers_counts_the_prompt_once() -> None:
+    assert Usage(9, 0, 4) + Usage(9, 8, 5) == Usage(9, 8, 9)
+
+
+def test_the_error_object_is_openais() -> None:
+    problem = ApiError("no", 404, param="model", code="model_not_found")
+    assert shapes.error(problem) == {
+        "error": {
+            "message": "no",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
+    }
+
+
+# --- the line
+
+
+async def in_line(line: Line, count: int) -> None:
+    while line.waiting < count:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+async def test_who_came_first_goes_first_and_nobody_is_forgotten() -> None:
+    line, order = Line(lambda: 3, 100), list[int]()
+    gate = asyncio.Event()
+
+    async def ask(number: int) -> None:
+        await line.enter()
+        order.append(number)
+        await gate.wait()
+        line.leave()
+
+    asking = [asyncio.create_task(ask(number)) for number in range(64)]
+    await in_line(line, 61)
+    assert order == [0, 1, 2]
+    for gone in (5, 6):
+        asking[gone].cancel()
+    gate.set()
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert order == [number for number in range(64) if number not in (5, 6)]
+    assert (line.inside, line.waiting) == (0, 0)
+
+
+async def test_one_who_leaves_when_its_turn_comes_gives_it_on() -> None:
+    line = Line(lambda: 1, 10)
+    await line.enter()
+    first, second = asyncio.create_task(line.enter()), asyncio.create_task(line.enter())
+    await in_line(line, 2)
+    line.leave()
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert first.cancelled()
+    assert (line.inside, line.waiting) == (1, 0)
+
+
+async def test_a_full_line_refuses_and_says_when_to_come_again() -> None:
+    line = Line(lambda: 1, 1)
+    line.check(2)
+    with pytest.raises(ApiError) as caught:
+        line.check(3)
+    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+    assert caught.value.retry_after_s is not None
+
+
+async def test_room_that_comes_lets_more_in() -> None:
+    most = 0
+    line = Line(lambda: most, 10)
+    waiting = asyncio.create_task(line.enter())
+    await in_line(line, 1)
+    most = 1
+    line.look()
+    await waiting
+    assert line.inside == 1
