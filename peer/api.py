@@ -1,0 +1,316 @@
+"""The door for programs: joins a mesh by its link and asks it, in an async form and a blocking one.
+
+async with Mesh.join(link) as mesh:
+    async for token in mesh.chat("Why is the sky blue?", seed=7):
+        print(token.text, end="")
+
+with Mesh.join_blocking(link) as mesh:
+    print(mesh.ask("Why is the sky blue?").text)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+from peer.asking import Delta, Finished, Settings
+from peer.errors import CannotServe
+from peer.gateway_answers import shown_likely
+from peer.gateway_shapes import Likely
+from peer.gateway_tools import Tool, ToolCall, parsed, style_of, tool_of
+from peer.guiding import Grammars, Guided
+from peer.joining import join
+from peer.mesh import Mesh as Member
+from peer.options import PeerOptions
+from peer.sampling import MAX_SEED, Sampling
+from peer.steering import Steering
+from planner.store import Store
+
+READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights
+
+_T = TypeVar("_T")
+Messages = str | Sequence[Mapping[str, Any]]  # a question, or a conversation as OpenAI's API has it
+
+
+class Options(TypedDict, total=False):
+    """How to answer. Each may be left out; `temperature` is 0 then, `seed` one by chance."""
+
+    system: str  # instructions before a question
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    seed: int
+    max_tokens: int | None
+    stop: Sequence[str]
+    logit_bias: Mapping[int, float]
+    top_logprobs: int  # 0: of the answer's own tokens only
+    schema: Mapping[str, Any] | None  # JSON that fits it; {"type": "object"}: any object
+    tools: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of an answer: `text` (often "", never half a character) and, where asked for, its probability."""
+
+    text: str
+    id: int
+    likely: Likely | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. `why`: "end", "stop", "length" or "tool_calls"."""
+
+    text: str
+    why: str
+    seed: int
+    prompt_tokens: int
+    cached_tokens: int
+    tokens: int
+    seconds: float
+    calls: tuple[ToolCall, ...] = ()
+    likely: tuple[Likely, ...] = ()
+
+
+class Mesh:
+    """A mesh that this process asks. Made by `Mesh.join` and `Mesh.join_blocking`."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._grammars: Grammars | None = None
+
+    @staticmethod
+    @asynccontextmanager
+    async def join(
+        link: str,
+        *,
+        store: Path | None = None,
+        name: str = "python",
+        transport: str = "auto",
+        bind: Sequence[str] = (),
+    ) -> AsyncIterator[Mesh]:
+        """Joins as a guest that only asks. `store`: where the tokenizer is kept for the next time.
+
+        Raises WrongLink, InviteExpired, InviteUsedUp, InviteRevoked, ServerUnreachable, NotAdmitted, ConnectFailed.
+        """
+        options = PeerOptions(name, 0, 1, "cpu", transport, tuple(bind))
+        async with AsyncExitStack() as stack:
+            if store is None:
+                store = Path(stack.enter_context(TemporaryDirectory(prefix="shoal-")))
+            yield Mesh(await stack.enter_async_context(join(link, options, Store(store))))
+
+    @staticmethod
+    @contextmanager
+    def join_blocking(
+        link: str,
+        *,
+        store: Path | None = None,
+        name: str = "python",
+        transport: str = "auto",
+        bind: Sequence[str] = (),
+    ) -> Iterator[BlockingMesh]:
+        """The same for programs without an event loop: one runs in a thread of its own meanwhile."""
+        with _Loop() as loop:
+            joining = Mesh.join(link, store=store, name=name, transport=transport, bind=bind)
+            mesh = loop.run(joining.__aenter__())
+            try:
+                yield BlockingMesh(mesh, loop)
+            finally:
+                loop.run(joining.__aexit__(None, None, None))
+
+    @property
+    def member(self) -> Member:
+        """What this process is in the mesh: its state, its plan, its members."""
+        return self._member
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        model = self._member.node.state.model
+        assert model is not None  # a member knows it
+        return model.name
+
+    async def ready(self, timeout_s: float = READY_WITHIN_S) -> None:
+        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
+        await self._member.until_serving(timeout_s)
+
+    async def chat(self, messages: Messages, **options: Unpack[Options]) -> AsyncGenerator[Token]:
+        """Streams one answer. Closing the generator early stops it on every stage.
+
+        Raises BadSampling, ContextOverflow, NoPlan, AnswerFailed, MeshFull, ApiError for what cannot be asked.
+        """
+        async with aclosing(self._pieces(messages, options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Delta):
+                    yield Token(piece.text, piece.token, self._likely(piece))
+
+    async def ask(self, messages: Messages, **options: Unpack[Options]) -> Answer:
+        """One whole answer. Raises as `chat` does."""
+        seed = options.setdefault("seed", int.from_bytes(os.urandom(6)))
+        deltas: list[Delta] = []
+        async with aclosing(self._pieces(messages, options)) as pieces:
+            async for piece in pieces:
+                match piece:
+                    case Delta():
+                        deltas.append(piece)
+                    case Finished():
+                        end = piece
+        text, why = "".join(delta.text for delta in deltas), end.why
+        calls: tuple[ToolCall, ...] = ()
+        tools = self._tools(options)
+        template = self._member.text.tool_template
+        style = style_of(template) if template is not None else None
+        if tools and style is not None:
+            text, calls = parsed(style, text, frozenset(tool.name for tool in tools))
+        likely = tuple(found for found in map(self._likely, deltas) if found is not None)
+        return Answer(
+            text,
+            "tool_calls" if calls else why,
+            seed,
+            end.prompt_tokens,
+            end.cached_tokens,
+            end.tokens,
+            end.seconds,
+            calls,
+            likely,
+        )
+
+    async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:
+        turns = _turns(messages, options.get("system", ""))
+        text, tools = self._member.text, self._tools(options)
+        if tools and (text.tool_template is None or style_of(text.tool_template) is None):
+            raise CannotServe(f"the chat template of {self.model} knows no tools")
+        prompt = text.encode_turns(turns, [tool.whole for tool in tools] or None)
+        schema = options.get("schema")
+        guide = await self._guide(schema) if schema is not None else None
+        conversation = self._member.conversation()
+        try:
+            async with aclosing(conversation.tokens(prompt, _settings(options, guide))) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            with suppress(Exception):  # the mesh may be gone already, and said so
+                conversation.close()
+
+    async def _guide(self, schema: Mapping[str, Any]) -> Guided:
+        if self._grammars is None:
+            manifest, text = self._member.manifest, self._member.text
+            assert manifest is not None  # a member knows the model
+            path = self._member.store.blob_path(manifest.tokenizer.sha256)
+            self._grammars = await asyncio.to_thread(
+                lambda: Grammars(path.read_bytes(), text.vocab_size, text.end_tokens)
+            )
+        return self._grammars.json(schema)
+
+    def _likely(self, piece: Delta) -> Likely | None:
+        return shown_likely(piece.likely, self._member.text) if piece.likely else None
+
+    @staticmethod
+    def _tools(options: Options) -> tuple[Tool, ...]:
+        return tuple(tool_of(tool, f"tools[{place}]") for place, tool in enumerate(options.get("tools", ())))
+
+
+class BlockingMesh:
+    """A mesh for programs without an event loop. For one thread at a time."""
+
+    def __init__(self, mesh: Mesh, loop: _Loop) -> None:
+        self._mesh = mesh
+        self._loop = loop
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._mesh.model
+
+    def ready(self, timeout_s: float = READY_WITHIN_S) -> None:
+        """As Mesh.ready."""
+        self._loop.run(self._mesh.ready(timeout_s))
+
+    def ask(self, messages: Messages, **options: Unpack[Options]) -> Answer:
+        """As Mesh.ask."""
+        return self._loop.run(self._mesh.ask(messages, **options))
+
+    def chat(self, messages: Messages, **options: Unpack[Options]) -> Iterator[Token]:
+        """As Mesh.chat. Leaving the loop over it early stops the answer on every stage."""
+        tokens = self._mesh.chat(messages, **options)
+
+        async def following() -> Token | None:
+            return await anext(tokens, None)
+
+        try:
+            while (token := self._loop.run(following())) is not None:
+                yield token
+        finally:
+            self._loop.run(tokens.aclose())
+
+
+class _Loop:
+    """An event loop in a thread of its own, as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="shoal", daemon=True)
+
+    def run(self, work: Awaitable[_T]) -> _T:
+        """What `work` gives. Ctrl-C while it runs cancels it."""
+        future = asyncio.run_coroutine_threadsafe(_awaited(work), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def __enter__(self) -> _Loop:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._loop.shutdown_asyncgens())
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _awaited(work: Awaitable[_T]) -> _T:
+    return await work
+
+
+def _turns(messages: Messages, system: str) -> list[Mapping[str, Any]]:
+    turns: list[Mapping[str, Any]] = [{"role": "system", "content": system}] if system else []
+    return [*turns, *([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)]
+
+
+def _settings(options: Options, guide: Guided | None) -> Settings:
+    """Raises BadSampling."""
+    bias = options.get("logit_bias", {})
+    return Settings(
+        Sampling(
+            temperature=options.get("temperature", 0.0),
+            top_k=options.get("top_k", 0),
+            top_p=options.get("top_p", 1.0),
+            min_p=options.get("min_p", 0.0),
+            repetition_penalty=options.get("repetition_penalty", 1.0),
+            frequency_penalty=options.get("frequency_penalty", 0.0),
+            presence_penalty=options.get("presence_penalty", 0.0),
+            seed=options.get("seed", int.from_bytes(os.urandom(6))) % (MAX_SEED + 1),
+        ),
+        options.get("max_tokens"),
+        tuple(options.get("stop", ())),
+        steering=Steering(
+            options.get("top_logprobs"),
+            tuple(sorted((token, round(by * 1_000_000)) for token, by in bias.items())),
+        ),
+        guide=guide,
+    )
