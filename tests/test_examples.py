@@ -52,3 +52,13 @@ def test_cross_browser_says_how_it_is_called_and_what_is_missing() -> None:
     done = run("cross_browser.py", "0" * 64)
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_programs_that_ask_say_how_they_are_called_and_refuse_a_wrong_link() -> None:
+    for name in ("ask.py", "ask_blocking.py", "compare_seeds.py", "openai_client.py"):
+        done = run(name)
+        assert done.returncode == 2, name
+        assert f"python examples/{name}" in done.stderr
+    done = run("compare_seeds.py", "http://127.0.0.1:1/#nonsense", "Hello?")
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
