@@ -56,6 +56,7 @@ CONTEXT: Final = 512
 PLEDGE_BYTES: Final = 4 << 30  # each peer has room for the whole model, so that no plan is refused for memory
 ASKER: Final = "asker"
 WITHIN_S: Final = 120.0
+ATTEMPTS: Final = 4  # to have a plan served, in that time
 AGAIN: Final = 4  # of the fastest plans are measured again beside the chosen one, `--rounds` times
 WARM_TOKENS: Final = 8
 
@@ -207,16 +208,23 @@ async def _measured(mesh: Mesh, plan: Plan, prompt: list[int], tokens: int) -> l
     stages = tuple(
         Stage(s.first, s.stop, s.peer, (), s.weight_bytes, s.kv_bytes, s.overhead_bytes) for s in plan.stages
     )
-    record = plan_record(replace(plan, stages=stages), coordinating.state.last_version + 1)
-    coordinating.submit(PlanProposed(record))
+    places = [(stage.first, stage.stop, stage.peer) for stage in stages]
 
     def settled(state: MeshState) -> bool:
         held = {(peer, run) for peer, member in state.members.items() for run in member.held}
         wanted = {(stage.peer, (stage.first, stage.stop)) for stage in stages}
-        return state.plan is not None and state.plan.version == record.version and held == wanted
+        serves = (
+            [(stage.first, stage.stop, stage.primary) for stage in state.plan.stages] if state.plan else []
+        )
+        return serves == places and held == wanted and state.proposed is None
 
-    if not await mesh.node.until(settled, WITHIN_S):
-        raise CannotServe(f"plan {record.version} does not serve within {WITHIN_S:.0f} s")
+    for _ in range(ATTEMPTS):  # a plan of the coordinator's own may come between
+        version = coordinating.state.last_version + 1
+        coordinating.submit(PlanProposed(plan_record(replace(plan, stages=stages), version)))
+        if await mesh.node.until(settled, WITHIN_S / ATTEMPTS):
+            break
+    else:
+        raise CannotServe(f"the plan {places} does not serve within {WITHIN_S:.0f} s")
     talk = mesh.conversation()
     at: list[float] = []
     try:
