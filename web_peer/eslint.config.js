@@ -35,6 +35,7 @@ const PURE = [
   'mesh_state',
   'mesh_fairness',
   'mesh_upkeep',
+  'mesh_wish',
   'meter',
   'onnx',
   'order',

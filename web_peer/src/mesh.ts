@@ -149,9 +149,7 @@ export class Mesh {
   }
 
   /** A session with the model. Close it when it is over. Raises NoPlan before the model is known. */
-  conversation(
-    session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
-  ): Conversation {
+  conversation(session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES)))): Conversation {
     if (this.model === null) throw new NoPlan('the model’s tokenizer is not here yet');
     const made: Conversation = new Conversation(this.node, this.model, session, () => {
       this.open.delete(made);
