@@ -559,10 +559,14 @@ def _sampling(made: argparse.ArgumentParser) -> None:
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks"),
+        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks", "plans"),
         help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
-        "an idle mesh and a long log, or checks of honest and of wrong results",
+        "an idle mesh and a long log, checks of honest and of wrong results, or every plan of a small mesh",
     )
+    made.add_argument(
+        "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
+    )
+    made.add_argument("--quick", action="store_true", help="plans: two parts, short answers")
     made.add_argument("--checks", type=positive, default=2000, help="checks: of honest results [%(default)s]")
     made.add_argument("--seconds", type=float, default=60.0, help="consensus: idle [%(default)s]")
     made.add_argument("--messages", type=int, default=10_000, help="consensus: in the log [%(default)s]")
