@@ -237,7 +237,7 @@ def _receive(node: Node, sender: str, message: Message) -> None:
         election.become_follower(node, message.term, sender if leads else "")
     elif message.term < node.term:
         if isinstance(body, Append | Install):
-            replication.refuse_old(node, message, body)
+            replication.refuse_old(node, message)
         elif isinstance(body, ReadIndex):
             reads.on_read_index(node, message, body)
         return

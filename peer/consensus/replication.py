@@ -8,7 +8,7 @@ ahead, `max_inflight` messages at a time; who needs what is not in the log any m
 from __future__ import annotations
 
 from peer.consensus import election, membership, quorum, reads, snapshot
-from peer.consensus.messages import Append, AppendReply, Install, Message
+from peer.consensus.messages import Append, AppendReply, Message
 from peer.consensus.records import Entry, EntryKind
 from peer.consensus.state import Node, Progress
 from peer.consensus.wire import MAX_ENTRIES
@@ -235,9 +235,12 @@ def heard(node: Node, message: Message, seq: int) -> None:
     node.reset_election()
 
 
-def refuse_old(node: Node, message: Message, body: Append | Install) -> None:
-    """A leader of an older term learns the newer one from the answer."""
-    node.send(message.sender, message.sender_incarnation, AppendReply(body.seq, False, 0, 0, 0))
+def refuse_old(node: Node, message: Message) -> None:
+    """A leader of an older term learns the newer one from the answer.
+
+    It is numbered 0: who leads the newer term, too, counts anew, and must not take it for an answer of that.
+    """
+    node.send(message.sender, message.sender_incarnation, AppendReply(0, False, 0, 0, 0))
 
 
 def on_append(node: Node, message: Message, body: Append) -> None:

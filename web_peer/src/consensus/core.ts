@@ -228,7 +228,7 @@ function receive(node: Node, sender: string, message: Message): void {
     const leads = body.kind === 'append' || body.kind === 'install';
     election.becomeFollower(node, term, leads ? sender : '');
   } else if (term < node.term) {
-    if (body.kind === 'append' || body.kind === 'install') replication.refuseOld(node, message, body);
+    if (body.kind === 'append' || body.kind === 'install') replication.refuseOld(node, message);
     else if (body.kind === 'read_index') reads.onReadIndex(node, message, body);
     return;
   }

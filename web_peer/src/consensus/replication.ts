@@ -253,11 +253,14 @@ export function heard(node: Node, message: Message, seq: number): void {
   node.resetElection();
 }
 
-/** A leader of an older term learns the newer one from the answer. */
-export function refuseOld(node: Node, message: Message, { seq }: Append | Install): void {
+/**
+ * A leader of an older term learns the newer one from the answer. It is numbered 0: who leads the newer term, too, counts
+ * its messages anew, and must not take it for an answer of that.
+ */
+export function refuseOld(node: Node, message: Message): void {
   node.send(message.sender, message.senderIncarnation, {
     kind: 'append_reply',
-    seq,
+    seq: 0,
     ok: false,
     index: 0,
     hintIndex: 0,
