@@ -49,7 +49,7 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
 
 
 @pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_joining_asking_and_the_end_of_the_mesh(
+async def test_joining_asking_and_a_founder_that_leaves(
     driver: Driver, app: Path, models: Models, tmp_path: Path, browser: str
 ) -> None:
     made = await launch(driver, browser, tmp_path / "profile")
@@ -91,8 +91,13 @@ async def test_joining_asking_and_the_end_of_the_mesh(
         await page.press("Lend again")
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("3 here", WITHIN_S)
-    await page.until_says("The mesh has ended")
-    await second.until("document.querySelector('.trouble')", SHOWN_WITHIN_S)  # it may have tried to take over
+    await page.until_says("The server that introduces people is away", WITHIN_S)
+    await page.until("document.querySelector('.coordination:not(.is-without)')")  # the tab coordinates now
+    await page.press("Leave")
+    await page.until("document.querySelector('.sure')")
+    await page.press("Leave")
+    await page.until_says("You left the mesh")
+    await second.until("document.querySelector('.trouble')", WITHIN_S)  # it may have tried to take over
     await made.close()
 
 

@@ -155,10 +155,13 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.until("document.querySelector('.sure')")
         await expect_no_barriers(page, "phone, are you sure")
         await page.press("Keep")
-    await page.until_says("The mesh has ended")
-    await expect_no_barriers(page, "phone, the mesh has ended")
-    await page.sized(*DESKTOP)
-    await expect_no_barriers(page, "the mesh has ended")
+        await page.press("Leave")
+        await page.until("document.querySelector('.sure')")
+        await page.press("Leave")
+        await page.until_says("You left the mesh")
+        await expect_no_barriers(page, "phone, outside")
+        await page.sized(*DESKTOP)
+        await expect_no_barriers(page, "outside")
     await made.close()
 
 

@@ -14,6 +14,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
     "name",
     [
         "breakers",
+        "coordinator",
         "kv_slots",
         "mesh_facts",
         "mesh_state",

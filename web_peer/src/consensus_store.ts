@@ -62,6 +62,29 @@ export async function openConsensusStore(
   }
 }
 
+/** The names of the logs that this browser keeps whose names begin with `prefix`; none where it keeps nothing. */
+export async function logsKept(prefix: string): Promise<readonly string[]> {
+  try {
+    return await withDatabase(async (database) => {
+      const names = await database.getAllKeys('states');
+      return names.filter((name) => name.startsWith(prefix));
+    });
+  } catch {
+    return [];
+  }
+}
+
+/** Throws away what is kept of that log. Whoever has it open finds that it was cleared. */
+export async function forgetLog(log: string): Promise<void> {
+  await withDatabase(async (database) => {
+    const writing = database.transaction(ALL, 'readwrite', { durability: 'strict' });
+    quietly(writing.objectStore('states').delete(log));
+    quietly(writing.objectStore('entries').delete(range(log)));
+    quietly(writing.objectStore('snapshots').delete(log));
+    await writing.done;
+  });
+}
+
 function newIncarnation(): number {
   const [drawn = 0] = crypto.getRandomValues(new Uint16Array(1));
   return Date.now() * 2 ** RANDOM_BITS + (drawn % 2 ** RANDOM_BITS);
@@ -122,12 +145,7 @@ class IndexedStore implements ConsensusStore {
   }
 
   static async open(log: string, notice: (text: string) => void): Promise<IndexedStore> {
-    const opening = openDB<Schema>(DATABASE, VERSION, {
-      upgrade: (database) => {
-        for (const name of ALL) database.createObjectStore(name);
-      },
-      blocking: (_current, _blocked, event) => (event.target as IDBDatabase).close(),
-    });
+    const opening = opened();
     try {
       const database = await inTime(opening);
       const owner = crypto.randomUUID();
@@ -241,6 +259,25 @@ class IndexedStore implements ConsensusStore {
 const CLEARED = "this browser's storage was cleared: reload this tab, which then joins with nothing";
 
 // --- opening
+
+function opened(): Promise<IDBPDatabase<Schema>> {
+  return openDB<Schema>(DATABASE, VERSION, {
+    upgrade: (database) => {
+      for (const name of ALL) database.createObjectStore(name);
+    },
+    blocking: (_current, _blocked, event) => (event.target as IDBDatabase).close(),
+  });
+}
+
+async function withDatabase<T>(work: (database: IDBPDatabase<Schema>) => Promise<T>): Promise<T> {
+  const opening = opened();
+  try {
+    const database = await inTime(opening);
+    return await inTime(work(database));
+  } finally {
+    void opening.then((database) => database.close()).catch(() => undefined); // it may still open
+  }
+}
 
 interface Found {
   readonly held: Held;

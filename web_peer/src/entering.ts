@@ -3,32 +3,93 @@
  * peer/entering.py). Edge; whoever leads lets in.
  */
 
+import { BadBoot } from './consensus/errors';
+import { Coordinating } from './coordinating';
+import { Coordinator } from './coordinator';
 import { textOf } from './engine';
 import { BadCommand, BeginAnew, ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
 import { PROTOCOL_VERSION } from './frames';
+import type { Manifest } from './manifest';
 import type { Mesh } from './mesh';
 import type { Node } from './node';
-import { type Beginning, Replica } from './replica';
+import { plannerUnits, type PlanRequest } from './plan_request';
+import { askPlanner } from './planning';
+import type { Replica } from './replica';
+import type { SignalingClient } from './signaling_client';
+import type { Patience } from './voting';
 
 export const TRY_S = 5; // to find the mesh again, before a person reads of the next try
 const STATE_WAIT_S = 8;
 const STAGGER_MS = 500; // between members that are asked who leads: the first may be frozen
+const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coordinator
+const MOST_PATIENCE_S = 1;
 const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
-const LIVES_PER_MS = 2 ** 11; // incarnations are milliseconds and a drawn part, and stay below 2^53
 
-/** Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader. */
-export async function enter(mesh: Mesh, compute: boolean, waitS: number): Promise<void> {
+/** From here on this peer coordinates whenever it leads: it knows the model. */
+export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience): void {
+  const { node, client } = mesh;
+  const units = plannerUnits(manifest);
+  const reach = {
+    answers: (peer: string, times: number) => answers(node, peer, times),
+    present: (peer: string) => client.members().has(peer),
+  };
+  node.leading.learned((state) => {
+    const { replica } = node;
+    if (replica === null) throw new NotAdmitted('this peer has no log');
+    const around = {
+      mayCompute: (peer: string) => peer === node.me || mayCompute(client, peer),
+      connected: (peer: string) => node.isConnected(peer),
+      reach,
+      plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
+      failed: () => node.leading.again(),
+    };
+    return new Coordinating(new Coordinator(node.me, units, state), replica, around, patience);
+  });
+}
+
+/** Whether `peer` answers within so many times what its link usually takes, with room for a busy machine. */
+function answers(node: Node, peer: string, times: number): Promise<boolean> {
+  const connection = node.dialer.connection(peer);
+  if (connection === null) return Promise.resolve(false);
+  const { rttS } = connection;
+  const patienceS = rttS === null ? MOST_PATIENCE_S : Math.min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rttS);
+  return node.prober.answers(peer, times * patienceS);
+}
+
+function mayCompute(client: SignalingClient, peer: string): boolean {
+  const presence = client.members().get(peer);
+  return presence !== undefined && presence.vouch === null && presence.grant.role !== 'guest';
+}
+
+/**
+ * Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader.
+ *
+ * Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer does to
+ * be able to coordinate, if it finds that it leads.
+ */
+export async function enter(
+  mesh: Mesh,
+  compute: boolean,
+  waitS: number,
+  learn: (() => Promise<void>) | null = null,
+): Promise<void> {
   const { node } = mesh;
+  if (node.replica === null) {
+    const newest = (await mesh.part.log.epochs()).at(-1);
+    if (newest !== undefined) await withEpoch(mesh, newest);
+  }
   const { leader, epoch } = await whoLeads(mesh, waitS);
+  if (leader === node.me && node.leading.coordinate === null) await learn?.();
   let index: number | null = null;
   for (let tries = 0; index === null && tries < 2; tries += 1) {
-    const replica = withEpoch(mesh, epoch);
+    const replica = await withEpoch(mesh, epoch);
     replica.trusted = leader;
     try {
       index = wholeOf(await node.line.ask('join', asking(mesh, replica, compute), waitS * 1000, leader));
     } catch (error) {
       if (!(error instanceof BeginAnew)) throw versionNamed(error);
       node.leaveLog();
+      mesh.part.take(await mesh.part.log.anew(epoch));
     }
   }
   if (index === null) throw new NotAdmitted('this peer was told twice to begin anew; try again');
@@ -41,25 +102,25 @@ export async function enter(mesh: Mesh, compute: boolean, waitS: number): Promis
 }
 
 /** This peer's log of `epoch`; that of another one is void. */
-function withEpoch({ node, link }: Mesh, epoch: number): Replica {
+async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
+  const { node } = mesh;
   if (node.replica?.begin.epoch === epoch) return node.replica;
   node.leaveLog();
-  const begin: Beginning = {
-    mesh: link.mesh,
-    epoch,
-    me: node.me,
-    incarnation: Date.now() * LIVES_PER_MS + Math.floor(Math.random() * LIVES_PER_MS),
-    hardState: { term: 0, vote: '' },
-    snapshot: null,
-    entries: [],
-  };
-  const replica = new Replica(begin, null, (peer, message) => node.sendMessage(peer, message), node);
-  node.keepLog(replica);
-  return replica;
+  const known = await mesh.part.log.epochs();
+  const begin = await (known.every((each) => each === epoch)
+    ? mesh.part.log.open(epoch)
+    : mesh.part.log.anew(epoch));
+  try {
+    return mesh.part.take(begin);
+  } catch (error) {
+    if (!(error instanceof BadBoot)) throw error;
+    node.leaveLog();
+    return mesh.part.take(await mesh.part.log.anew(epoch));
+  }
 }
 
-/** A tab has a window that somebody can close, and keeps no log: it learns, and does not vote. */
-function asking({ name }: Mesh, { begin, fresh }: Replica, compute: boolean): Record<string, unknown> {
+/** A tab has a window that somebody can close. */
+function asking({ name, part }: Mesh, { begin, fresh }: Replica, compute: boolean): Record<string, unknown> {
   return {
     name,
     compute,
@@ -68,7 +129,7 @@ function asking({ name }: Mesh, { begin, fresh }: Replica, compute: boolean): Re
     fresh,
     epoch: begin.epoch,
     headless: false,
-    durable: false,
+    durable: compute && part.log.durable,
   };
 }
 
@@ -83,21 +144,29 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
   const deadline = performance.now() + waitS * 1000;
   const mine = node.replica?.begin.epoch ?? 0;
   const asked = new Set<string>();
+  const answered = new Set<string>(); // or they cannot be reached
   const heard: { found: Leader | null; refused: unknown } = { found: null, refused: null };
   const ask = async (peer: string): Promise<void> => {
     while (heard.found === null && performance.now() < deadline) {
       try {
         const said = await askWhoLeads(node, peer);
-        if (said.leader !== '' && said.epoch >= mine) heard.found ??= said;
+        if (said.leader !== '' && said.leader !== node.me && said.epoch >= mine) heard.found ??= said;
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
         if (isOfAnotherVersion(error)) heard.refused = error;
       }
+      answered.add(peer);
       if (heard.found === null) await pause(STAGGER_MS);
     }
   };
   for (;;) {
     const present = [...client.members()].filter(([peer]) => peer !== node.me);
+    // Nobody knows of a later epoch.
+    const late = performance.now() > deadline;
+    if (node.replica?.leads === true && (late || present.every(([peer]) => answered.has(peer)))) {
+      heard.found = { leader: node.me, epoch: mine };
+      return heard.found;
+    }
     const next = present
       .filter(([peer]) => !asked.has(peer))
       .sort(
@@ -112,7 +181,7 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
     while (heard.found === null && performance.now() < until && heard.refused === null) await pause(20);
     if (heard.found !== null) return heard.found;
     if (heard.refused !== null) throw versionNamed(heard.refused);
-    if (performance.now() > deadline) {
+    if (late) {
       throw new ConnectFailed(
         present.length === 0
           ? `nobody of this mesh has been there for ${waitS} s; ask whoever sent the link`

@@ -9,8 +9,8 @@
 
 import { PieceCache } from './cache';
 import { RtcEngine, textOf } from './engine';
-import { enter, TRY_S } from './entering';
-import { NotAdmitted, PeerError } from './errors';
+import { coordinates, enter, TRY_S } from './entering';
+import { ConnectFailed, NotAdmitted, PeerError } from './errors';
 import { Fetcher, HttpStore, type PieceSource } from './fetch';
 import { PROTOCOL_VERSION } from './frames';
 import type { KeptIdentity } from './identity';
@@ -27,6 +27,7 @@ import { Text } from './text';
 import { wayAsked } from './third_peer';
 import type { Patience } from './voting';
 
+const STATE_WAIT_S = 8;
 const SOMEBODY_WAIT_S = 8; // a link to a mesh of which nobody is there must say so soon
 const CONNECTION_ID_BYTES = 16;
 
@@ -44,10 +45,10 @@ export interface JoinOptions {
         readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
       }
     | { readonly why: string }; // it only asks
-}
-
   readonly patience?: Patience; // before members vote, when this tab leads
   readonly relayOnly?: boolean; // others see the address of the mesh's relay, never that of this device
+}
+
 /** The member that `link` leads to. Raises a SignalingError or PeerError whose text says what to do. */
 export async function join(link: string, options: JoinOptions, events: MeshEvents): Promise<Mesh> {
   events.phase(phaseOf('connect', 'reading the link'));
@@ -70,6 +71,8 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     candidate: (from, connection, text) => node?.dialer.candidate(from, connection, text),
     left: (peer, reason) => {
       node?.hinted(peer);
+      if (reason === 'InviteRevoked') node?.leading.coordinating?.putOut(peer);
+      else node?.leading.coordinating?.hinted(peer);
       if (reason === 'InviteRevoked')
         void node?.dialer.hangUp(peer, 'the invite this peer came with was withdrawn');
     },
@@ -97,10 +100,10 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     (kind, peer, connection, text) => client.signal(kind, peer, connection, text),
     () => drawn(CONNECTION_ID_BYTES),
   );
+  node.dialer.way = wayAsked(node);
   node.start();
   mesh = new Mesh(node, client, invite, options.name, events);
   try {
-  node.dialer.way = wayAsked(node);
     await comeIn(mesh, options, events);
   } catch (error) {
     mesh.end(textOf(error));
@@ -115,9 +118,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   const asks = asksOnly(client, lends);
   node.patient = asks !== null;
   mesh.setPhase(phaseOf('connect', 'connecting to the others'));
-  await enter(mesh, asks === null, SOMEBODY_WAIT_S);
-  const { model } = node.state;
-  if (model === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
+  if (asks === null) mesh.part.keeps();
   const store = new Store(mesh.link.server);
   const pieces = new Pieces(
     (peer, frame) => node.send(peer, frame),
@@ -131,7 +132,17 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
     now: () => performance.now(),
     wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
   });
-  const manifest = await fetcher.manifest(model.model, mesh.signal);
+  const learn = async (): Promise<void> => {
+    await node.until(({ model }) => model !== null, STATE_WAIT_S, mesh.signal);
+    const { model } = node.state;
+    if (model === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
+    mesh.manifest = await fetcher.manifest(model.model, mesh.signal);
+    if (asks === null) coordinates(mesh, mesh.manifest, options.patience);
+  };
+  await enter(mesh, asks === null, SOMEBODY_WAIT_S, learn);
+  if (mesh.manifest === null) await learn();
+  const { manifest } = mesh;
+  if (manifest === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
   const files = await fetcher.blobs([manifest.tokenizer], mesh.signal);
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
@@ -193,6 +204,14 @@ function sourcesOf({ node, manifest }: Mesh, pieces: Pieces, store: Store): read
   return [...peers, store];
 }
 
+function iceServer({ urls, username, credential }: IceServer): RTCIceServer {
+  return username === '' ? { urls: [...urls] } : { urls: [...urls], username, credential };
+}
+
+function isRelay({ urls }: IceServer): boolean {
+  return urls.some((url) => url.startsWith('turn'));
+}
+
 function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending | null {
   if ('why' in lends) return { kind: 'asks', why: lends.why };
   return client.role === 'guest' ? { kind: 'asks', why: 'this invite is for asking only' } : null;
@@ -202,11 +221,3 @@ function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending
 export function isKnown(error: unknown): error is PeerError | SignalingError {
   return error instanceof PeerError || error instanceof SignalingError;
 }
-function iceServer({ urls, username, credential }: IceServer): RTCIceServer {
-  return username === '' ? { urls: [...urls] } : { urls: [...urls], username, credential };
-}
-
-function isRelay({ urls }: IceServer): boolean {
-  return urls.some((url) => url.startsWith('turn'));
-}
-

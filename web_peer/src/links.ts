@@ -5,7 +5,7 @@
  */
 
 import { nowS } from './connection';
-import { ConnectionLost } from './errors';
+import { ConnectionLost, PeerError } from './errors';
 import type { Frame, Probe, ProbeAck } from './frames';
 
 const ROUNDS = 9; // odd, for a median; a first exchange on a fresh connection is slower and is not counted
@@ -44,6 +44,17 @@ export class Prober {
     return { rttS, bytesPerS: BURST_BYTES / Math.max(burstS - rttS, 1e-6) };
   }
 
+  /** Whether `peer` answers one small probe in time. */
+  async answers(peer: string, withinS: number): Promise<boolean> {
+    try {
+      await this.echo(peer, SMALL_BYTES, withinS);
+      return true;
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      return false;
+    }
+  }
+
   /** Answers the other side's probe. */
   probed(peer: string, frame: Probe): void {
     this.send(peer, { kind: 'PROBE_ACK', nonce: frame.nonce, receivedBytes: frame.body.length });
@@ -61,15 +72,15 @@ export class Prober {
     }
   }
 
-  private async echo(peer: string, size: number): Promise<number> {
+  private async echo(peer: string, size: number, withinS = PROBE_TIMEOUT_S): Promise<number> {
     const nonce = (this.nextNonce += 1);
     const begun = nowS();
     let late: ReturnType<typeof setTimeout> | undefined;
     try {
       const done = await new Promise<number>((resolve, reject) => {
         this.open.set(nonce, { peer, resolve, reject });
-        const text = `peer ${peer} did not answer a probe within ${PROBE_TIMEOUT_S} s`;
-        late = setTimeout(() => reject(new ConnectionLost(text)), PROBE_TIMEOUT_S * 1000);
+        const text = `peer ${peer} did not answer a probe within ${withinS} s`;
+        late = setTimeout(() => reject(new ConnectionLost(text)), withinS * 1000);
         this.send(peer, { kind: 'PROBE', nonce, body: new Uint8Array(size) });
       });
       return done - begun;

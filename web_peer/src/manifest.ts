@@ -35,6 +35,7 @@ export interface ManifestUnit {
   readonly name: string;
   readonly kind: UnitKind;
   readonly state: readonly string[]; // names of the KV pairs it keeps
+  readonly flopsPerToken: number;
   readonly kvBytesPerToken: number;
   readonly outBytesPerToken: number;
   readonly residentBytes: number; // on a CPU with packed weights
@@ -174,6 +175,7 @@ function decodeUnit(fields: Fields): ManifestUnit {
     name: fields.text('name', 64),
     kind: fields.choice('kind', ['embed', 'attn', 'ffn', 'head']),
     state: fields.texts('state', 16, 64),
+    flopsPerToken: fields.count('flops_per_token'),
     kvBytesPerToken: fields.count('kv_bytes_per_token'),
     outBytesPerToken: fields.count('out_bytes_per_token'),
     residentBytes: fields.count('resident_bytes'),

@@ -13,6 +13,7 @@ import type { Fetcher } from './fetch';
 import { toHex } from './hex';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
+import { LogPart } from './log_part';
 import { blobsOf, type Manifest } from './manifest';
 import { abilities, candidate } from './measure';
 import {
@@ -93,6 +94,7 @@ export class Mesh {
   readonly client: SignalingClient;
   readonly link: InviteLink;
   readonly name: string;
+  readonly part: LogPart; // in the log
   manifest: Manifest | null = null;
   lending: Lending;
   phase: JoinPhase = phaseOf('connect');
@@ -121,12 +123,13 @@ export class Mesh {
     this.name = name;
     this.events = events;
     this.lending = { kind: 'starting' };
+    this.part = new LogPart(node, link.mesh, (text) => events.notice(text));
     node.answerMore = (peer, method, body) =>
       method === 'witness' ? testimony(node, peer, body) : this.answer(method);
+    keepAccounts(node, this.signal);
     node.onState.add(() => this.events.changed());
     node.onGone.add(() => this.events.changed());
     node.onConnected.add(() => this.events.changed());
-    keepAccounts(node, this.signal);
     const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
     this.signal.addEventListener('abort', () => clearInterval(reading));
   }
@@ -249,10 +252,14 @@ export class Mesh {
       await this.node.idle();
     };
     await Promise.race([polite().catch(() => undefined), late]);
-    const told = this.node.line.ask('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
-    await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
-    this.end(reason);
-    await this.node.close(reason);
+    const alone = this.node.replica?.leads === true && !(await this.part.handOver());
+    const why = alone ? CLOSED : reason;
+    if (!alone) {
+      const told = this.node.line.ask('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
+      await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
+    }
+    this.end(why);
+    await this.node.close(why);
   }
 
   /** This membership is over for a reason that people should read. */
@@ -261,6 +268,7 @@ export class Mesh {
     this.ended = why;
     this.over.abort();
     this.holding?.close();
+    this.part.log.close();
     void this.journal.close();
     this.client.close();
     void this.node.close(why);
@@ -407,6 +415,7 @@ export class Mesh {
       () => this.enterAgain(enter),
       () => this.events.changed(),
     );
+    this.part.rejoin = () => this.enterAgain(enter);
     this.node.onRole.add(() => {
       this.lookForMesh();
       this.events.changed();
@@ -562,7 +571,12 @@ export class Mesh {
       replayed_bytes: core.replayedBytes,
       log_bytes: core.logBytes,
       taken_over: core.takenOver,
-      breakers: this.node.breakers.shown(Math.floor(nowS() * 1000)).map((pair) => [...pair]),
+      breakers: [
+        ...new Map([
+          ...(this.node.leading.coordinating?.breakers() ?? []),
+          ...this.node.breakers.shown(Math.floor(nowS() * 1000)),
+        ]),
+      ].map((pair) => [...pair]),
       tokens: core.tokensSampled,
       tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
       rtt_us: Object.fromEntries(rtts),

@@ -14,11 +14,12 @@ import { Dialer, type SendSignal } from './dialer';
 import type { Engine } from './connection';
 import type { NotRan, Ran, StageEffect } from './effects';
 import { textOf } from './engine';
-import { BadCommand, ConnectionLost, FrameError, NotLeader, PeerError, WrongChannel } from './errors';
+import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from './errors';
 import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
 import { Redial, wanted } from './keeping';
 import { LeaderLine } from './leader_line';
+import { Leading } from './leading';
 import { Prober } from './links';
 import { askerOf } from './mesh_conversations';
 import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from './mesh_state';
@@ -47,6 +48,7 @@ const ASKED_OF_LEADER: readonly string[] = [
   'left',
   'suspect',
   'propose',
+  'work',
 ];
 
 /** Frames of sessions that passed between this peer and another, in either direction. */
@@ -71,6 +73,7 @@ export class Node {
   readonly calls: Calls;
   readonly prober: Prober;
   readonly line: LeaderLine;
+  readonly leading: Leading;
   readonly onState = new Set<() => void>();
   readonly onRole = new Set<() => void>();
   readonly onLogLost = new Set<(why: string) => void>();
@@ -100,6 +103,7 @@ export class Node {
       () => this.coordinator ?? '',
       (peer, method, body) => this.askOne(peer, method, body),
     );
+    this.leading = new Leading(hello.peer, () => this.replica);
     this.askings = new Askings(this, this.breakers);
     this.spares = new Spares(
       (peer, frame) => this.sendOrLose(peer, frame),
@@ -117,6 +121,7 @@ export class Node {
     if (this.ticker !== null) clearInterval(this.ticker);
     this.askings.close(reason);
     this.spares.close();
+    this.leading.stepDown();
     this.replica?.close();
     await this.dialer.close(reason);
   }
@@ -333,6 +338,7 @@ export class Node {
 
   /** What this peer knows of the mesh is void: it is to begin anew. */
   leaveLog(): void {
+    this.leading.stepDown();
     this.replica?.close();
     this.replica = null;
     this.state = EMPTY_STATE;
@@ -348,19 +354,23 @@ export class Node {
   logChanged(): void {
     if (this.replica === null) return;
     this.state = this.replica.state;
+    this.leading.take();
     this.stateChanged();
   }
 
   roleChanged(): void {
+    this.leading.roleChanged();
     this.line.changed();
     for (const listener of [...this.onRole]) listener();
   }
 
   logLost(why: string): void {
+    this.leading.stepDown();
     for (const listener of [...this.onLogLost]) listener(why);
   }
 
   private async askOne(peer: string, method: string, body: Body): Promise<Body> {
+    if (peer === this.me) return this.answer(peer, method, body);
     await this.dialer.dial(peer);
     return this.calls.call(peer, method, body);
   }
@@ -436,6 +446,7 @@ export class Node {
     // Only the connection may be lost.
     if (needed && !polite && this.state.members.has(peer)) this.dialer.prepare(peer);
     this.replica?.unreachable(peer);
+    this.leading.coordinating?.gone(peer, reason);
     for (const listener of [...this.onGone]) listener(peer, reason, polite);
     this.touch();
   }
@@ -517,11 +528,7 @@ export class Node {
   }
 
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
-    if (ASKED_OF_LEADER.includes(method)) {
-      const leader = this.coordinator;
-      if (leader === null || leader === this.me) throw new NotLeader('nobody coordinates now');
-      throw new NotLeader('another peer coordinates', leader);
-    }
+    if (ASKED_OF_LEADER.includes(method)) return this.leading.answer(peer, method, body);
     if (method === 'leader') return this.whoLeads();
     if (method === 'measure_link') {
       const { rttS, bytesPerS } = await this.prober.measure(peer);
@@ -547,6 +554,7 @@ export class Node {
     for (const peer of this.redial.due(nowS(), peers, (other) => this.isConnected(other))) {
       this.dialer.prepare(peer);
     }
+    this.leading.coordinating?.look(Math.floor(performance.now()));
   }
 
   isConnected(peer: string): boolean {

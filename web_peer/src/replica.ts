@@ -76,6 +76,7 @@ export class Replica {
   term: number;
   leader = '';
   trusted = ''; // a peer whose word is taken though it is no known voter
+  ready = false; // to lead: an entry of its own term is committed and applied
   private readonly core = new Core();
   private readonly keeper: Keeper | null;
   private readonly send: (peer: string, message: Message) => void;
@@ -87,6 +88,7 @@ export class Replica {
   private ctx = 0;
   private readonly asked = new Map<number, Asked>(); // by ctx
   private readonly waiting = new Map<number, { readonly term: number; readonly asked: Asked }>(); // by index
+  private readonly under = new Set<Promise<Order>>(); // all of them
   private grownEntries = 0; // applied since the last snapshot
   private grownBytes = 0;
   private snapshotBytes = 0;
@@ -139,6 +141,10 @@ export class Replica {
     return this.core.status.last === 0;
   }
 
+  get epoch(): number {
+    return this.begin.epoch;
+  }
+
   get leads(): boolean {
     return this.role === 'leader';
   }
@@ -159,6 +165,21 @@ export class Replica {
   /** As `propose`, for a change of the configuration. BadCommand when the core refuses it, for good or for now. */
   change(change: Change): Promise<Order> {
     return this.ask((ctx) => ({ kind: 'change_config', change, ctx }));
+  }
+
+  /** Begins to hand leadership over; only failure settles the promise, with an error. */
+  transfer(to: string): Promise<Order> {
+    return this.ask((ctx) => ({ kind: 'transfer', to, ctx }));
+  }
+
+  /** Of the server of that name in the newest configuration; 0: none. */
+  incarnationOf(peer: string): number {
+    return this.config.byId.get(peer)?.incarnation ?? 0;
+  }
+
+  /** Resolves when nothing that was proposed here so far waits any more, whatever became of it. */
+  async settled(): Promise<void> {
+    await Promise.allSettled([...this.under]);
   }
 
   /** Resolves when `state` holds everything that was committed before the call anywhere. Raises NotLeader. */
@@ -289,6 +310,7 @@ export class Replica {
     const last = entries.at(-1);
     if (last === undefined) return;
     this.queue.push({ kind: 'applied', index: last.index });
+    if (this.leads && last.term === this.term) this.ready = true;
     this.events.logChanged();
     this.compact();
   }
@@ -331,15 +353,16 @@ export class Replica {
   // --- those who wait
 
   private ask(event: (ctx: number) => Event): Promise<Order> {
-    return new Promise((resolve, reject) => {
-      if (this.closed) {
-        reject(new NotLeader('this peer is leaving'));
-        return;
-      }
+    if (this.closed) return Promise.reject(new NotLeader('this peer is leaving'));
+    const asking = new Promise<Order>((resolve, reject) => {
       this.ctx += 1;
       this.asked.set(this.ctx, { resolve, reject });
       this.feed(event(this.ctx));
     });
+    this.under.add(asking);
+    const over = (): boolean => this.under.delete(asking);
+    asking.then(over, over); // not everybody who proposes waits
+    return asking;
   }
 
   private take(ctx: number): Asked | undefined {
@@ -357,6 +380,7 @@ export class Replica {
 
   private become({ role, term, leader }: Role): void {
     const led = this.leads;
+    if (role !== 'leader' || term !== this.term) this.ready = false;
     this.role = role;
     this.term = term;
     this.leader = leader;

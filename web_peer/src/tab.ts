@@ -12,6 +12,7 @@ import { type KeptIdentity, keptIdentity, viewerIdentity } from './identity';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from './manifest';
 import { type JoinPhase, type Mesh, phaseOf } from './mesh';
+import type { Patience } from './voting';
 
 const LOCK = 'shoal-lends';
 const HIDDEN_GRACE_MS = 20_000; // a glance at another tab is no reason to move units
@@ -36,6 +37,7 @@ export interface TabOptions {
   readonly cache: PieceCache;
   readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
   readonly hiddenGraceMs?: number; // how long it may be hidden before it says so
+  readonly patience?: Patience; // before members vote, when this tab leads
 }
 
 export interface TabEvents {
@@ -105,6 +107,7 @@ export class Tab {
   close(): void {
     this.closed.abort();
     const { mesh } = this;
+    mesh?.node.leading.coordinating?.farewell();
     if (mesh !== null) void mesh.leave('the tab was closed');
     this.release();
   }
@@ -120,7 +123,7 @@ export class Tab {
   }
 
   private async comeIn(mine: boolean): Promise<void> {
-    const { name, cache, memoryBytes, measure, lends } = this.options;
+    const { name, cache, memoryBytes, measure, lends, patience } = this.options;
     const identity = (mesh: string): Promise<KeptIdentity> =>
       // One key, one tab: whoever only asks has another one, or it would put the tab that lends out.
       (mine ? keptIdentity : viewerIdentity)(mesh, (text) => this.events.notice(text));
@@ -130,6 +133,7 @@ export class Tab {
       identity,
       cache,
       lends: mine ? { memoryBytes, measure } : { why },
+      ...(patience === undefined ? {} : { patience }),
     };
     try {
       const mesh = await join(this.link, options, {

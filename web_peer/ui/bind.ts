@@ -19,6 +19,7 @@ import {
   type PledgeRange,
 } from './kept_choices';
 import { meshView, namesOf, readable, runsOnText, steady } from './members';
+import { Recovery } from './recovering';
 import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
 import { Talks } from './talks';
@@ -67,6 +68,10 @@ export class Bound {
   private readonly settings = signal<AskSettings>(keptSettings());
   private readonly link = signal('');
   private readonly talks: Talks;
+  private readonly recovery = new Recovery(
+    () => this.look(),
+    (text) => this.tell(text),
+  );
   private tab: Tab | null = null;
   private cache: PieceCache | null = null;
   private stored: Stored = NOTHING_STORED;
@@ -259,7 +264,7 @@ export class Bound {
       const { mesh } = tab;
       this.step(tab.phase, mesh);
       this.phase.value = this.phaseNow(tab);
-      this.standing.value = standingNotices(tab);
+      this.standing.value = [...standingNotices(tab), ...this.recovery.notices(mesh)];
       this.mine.value = this.myPart(mesh);
       this.talks.follow(mesh);
       if (mesh !== null) {

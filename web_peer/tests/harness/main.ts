@@ -10,8 +10,11 @@ import { ASK_SETTINGS, tokensPerS } from '../../src/asking';
 import { PieceCache } from '../../src/cache';
 import { textOf } from '../../src/engine';
 import { measure } from '../../src/measure';
+import { serving } from '../../src/mesh_state';
+import { awayText } from '../../src/returning';
 import { samplingOf } from '../../src/sampling';
 import { Tab } from '../../src/tab';
+import type { Patience } from '../../src/voting';
 import { measureHere } from './measuring';
 
 interface Status {
@@ -30,6 +33,23 @@ interface Status {
   readonly longestBlockMs: number;
   readonly tokensHelped: number;
   readonly fetchedBytes: number; // over the network, of this page's life
+  readonly log: LogStatus;
+}
+
+/** How this tab stands in the group that keeps the log. */
+interface LogStatus {
+  readonly leader: string;
+  readonly leads: boolean;
+  readonly voters: readonly string[];
+  readonly term: number;
+  readonly commit: number;
+  readonly epoch: number;
+  readonly incarnation: number;
+  readonly durable: boolean; // as the log says
+  readonly plan: number; // version of the active one
+  readonly doubled: boolean; // every stage is served, and held by a standby as well
+  readonly conversations: readonly string[];
+  readonly away: string;
 }
 
 interface Answer {
@@ -49,6 +69,8 @@ export interface Harness {
   pause(): Promise<void>;
   resume(): Promise<void>;
   leave(): Promise<void>;
+  /** Begins the next epoch; its number. */
+  recover(): Promise<number>;
   /** Flips a bit of one kept piece; whether there was one. */
   spoil(): Promise<boolean>;
   /** Acts as a page of another protocol version from now on. */
@@ -60,6 +82,17 @@ declare global {
     shoal: Harness;
   }
 }
+
+/** Members vote and come back soon, so that a test need not wait. */
+const HASTY: Patience = {
+  settleMs: 300,
+  longMs: 600,
+  lostMs: 2000,
+  goneMs: 600_000,
+  ailingMs: 30_000,
+  calmMs: 300,
+  againMs: 1000,
+};
 
 const notices: string[] = [];
 let tab: Tab | null = null;
@@ -101,6 +134,33 @@ function status(): Status {
     longestBlockMs,
     tokensHelped: mine?.tokensHelped ?? 0,
     fetchedBytes: fetchedBytes(),
+    log: logStatus(),
+  };
+}
+
+function logStatus(): LogStatus {
+  const mesh = tab?.mesh ?? null;
+  const { replica, state, me, coordinator } = mesh?.node ?? {};
+  const plan = state === undefined ? null : serving(state);
+  const away = mesh?.away ?? null;
+  return {
+    leader: coordinator ?? '',
+    leads: (mesh?.node.leading.coordinating ?? null) !== null,
+    voters: replica?.config.voters ?? [],
+    term: replica?.term ?? 0,
+    commit: replica?.status.commit ?? 0,
+    epoch: replica?.epoch ?? 0,
+    incarnation: replica?.begin.incarnation ?? 0,
+    durable: state?.members.get(me ?? '')?.durable ?? false,
+    plan: plan?.version ?? 0,
+    doubled:
+      plan?.stages.every(({ standbys, first, stop }) =>
+        standbys.some((peer) =>
+          state?.members.get(peer)?.held.some((run) => run.first === first && run.stop === stop),
+        ),
+      ) ?? false,
+    conversations: [...(state?.conversations.keys() ?? [])],
+    away: away === null ? '' : awayText(away),
   };
 }
 
@@ -153,7 +213,15 @@ window.shoal = {
     const name = navigator.userAgent.includes('Firefox') ? 'Firefox' : 'Chromium';
     tab = new Tab(
       link,
-      { name, memoryBytes, lends, cache, measure: measured ? measure : measureHere, hiddenGraceMs: 200 },
+      {
+        name,
+        memoryBytes,
+        lends,
+        cache,
+        measure: measured ? measure : measureHere,
+        hiddenGraceMs: 200,
+        patience: HASTY,
+      },
       { changed: () => undefined, notice: (text) => notices.push(text) },
     );
     await tab.start();
@@ -165,6 +233,7 @@ window.shoal = {
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),
   leave: async () => tab?.leave(),
+  recover: async () => (await tab?.mesh?.part.recover()) ?? 0,
   spoil: async () => {
     const database = await openDB('shoal-pieces');
     const keys = await database.getAllKeys('pieces');

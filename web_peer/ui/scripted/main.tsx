@@ -32,7 +32,12 @@ const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
-const notices = signal<readonly Notice[]>(scene.notices.map((notice) => ({ ...notice, act: null })));
+const notices = signal<readonly Notice[]>(
+  scene.notices.map(({ label, ...notice }) => ({
+    ...notice,
+    act: label === undefined ? null : { label, run: () => undefined },
+  })),
+);
 
 let timer: ReturnType<typeof setInterval> | undefined;
 const facts = { tokens: 120, firstTokenS: 0.6, tokensPerS: 18.1, route: ['studio', 'you', 'Mira’s laptop'] };

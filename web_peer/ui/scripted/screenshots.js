@@ -38,6 +38,8 @@ const SCENES = [
     'gpu',
     'offline',
     'no-coordinator',
+    'few-voters',
+    'few-voters-sure',
     'alone',
     'crowd',
     'gone-peer',

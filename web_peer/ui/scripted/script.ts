@@ -15,11 +15,14 @@ import type {
   TalkLine,
   Turn,
 } from '../view';
+import { OFFER, WARNING } from '../recovering';
+
+type SceneNotice = Omit<Notice, 'act'> & { readonly label?: string }; // of its button
 
 export interface Scene {
   readonly phase: Phase;
   readonly steps: readonly JoinStep[];
-  readonly notices: readonly Omit<Notice, 'act'>[];
+  readonly notices: readonly SceneNotice[];
   readonly mesh: MeshView;
   readonly mine: MyPart;
   readonly turns: readonly Turn[];
@@ -294,6 +297,24 @@ const SHARED: Turn[] = [
 const together = (change: Partial<Scene>): Scene =>
   scene({ mesh: BUSY, turns: SHARED, talk: TOGETHER, talks: TALKS, ...change });
 
+/** Two of three voters are gone: `notice` is what can be done. */
+const fewVoters = (notice: SceneNotice): Scene =>
+  scene({
+    notices: [
+      {
+        id: 'coordinator',
+        tone: 'bad',
+        text: 'The coordinator (studio) is gone: answers go on, but peers that come or go are not planned for; 1 of 3 voters are here, 2 are needed to choose another one (looking for them, try 3).',
+        label: 'Try now',
+      },
+      notice,
+    ],
+    mesh: withMembers([YOU, MIRA, PHONE], {
+      coordination: { leader: '', term: 5, voters: ['studio', 'Mira', 'You'], learners: 1, lag: 0 },
+    }),
+    turns: [ANSWERED],
+  });
+
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
   'wrong-link': scene({
@@ -490,6 +511,13 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       whyNot: 'The coordinator is gone, and its part of the model with it: no answer until it is back.',
       coordination: { leader: '', term: 3, voters: ['studio'], learners: 3, lag: 1 },
     }),
+  }),
+  'few-voters': fewVoters({ id: 'recover', tone: 'calm', text: OFFER, label: 'Go on without them' }),
+  'few-voters-sure': fewVoters({
+    id: 'recover-sure',
+    tone: 'bad',
+    text: WARNING,
+    label: 'Yes, go on without them',
   }),
   alone: scene({
     mesh: withMembers(

@@ -1,0 +1,247 @@
+"""Tabs that vote and lead: whoever is killed or closed, the mesh goes on with its log, its plan and its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from peer.asking import Conversation, Delta, Settings
+from peer.joining import join
+from peer.mesh import Mesh
+from peer.mesh_conversations import ConversationStarted
+from peer.mesh_state import MeshState, encode_command
+from peer.options import PeerOptions
+from planner.importers.gguf import open_gguf
+from planner.store import Store
+from planner.units import build_model
+from signaling.server import ServerOptions, serve
+
+from ..planner.conftest import TinyModel  # noqa: TID252
+from .conftest import WITHIN_S, Browser, Driver, TabInBrowser, launch
+
+TOKENS = 16
+MEMORY = 1 << 30
+
+
+@dataclass
+class Processes:
+    """Peers in processes of their own, by name; all of them end with the test."""
+
+    store: Path
+    home: Path
+    running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+
+    async def start(self, name: str, *words: str) -> str:
+        """The first line that it prints."""
+        command = (str(Path(__file__).with_name("voter_process.py")), str(self.store), str(self.home / name))
+        process = self.running[name] = await asyncio.create_subprocess_exec(
+            *(sys.executable, *command, *words),
+            stdin=asyncio.subprocess.PIPE,  # its end is this process's
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(WITHIN_S):
+            line = (await process.stdout.readline()).decode().strip()
+        assert line, f"{name} ended"
+        return line
+
+    async def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def processes(store: Path, home: Path) -> AsyncIterator[Processes]:
+    made = Processes(store, home)
+    try:
+        yield made
+    finally:
+        for name in list(made.running):
+            await made.kill(name)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
+    """A store with a model that every browser and process loads at once, and its id; float32: the same everywhere."""
+    home = tmp_path_factory.mktemp("tiny")
+    store = Store(home / "store")
+    return store, build_model(open_gguf(TinyModel().write_gguf(home / "tiny.gguf"), "tiny"), "f32", store)
+
+
+class Watch:
+    """A member that only asks, and sees what the log says."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+
+    @property
+    def state(self) -> MeshState:
+        return self.mesh.node.state
+
+    @property
+    def voters(self) -> set[str]:
+        replica = self.mesh.node.replica
+        return set(replica.config.voters) if replica is not None else set()
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            members = {member.name: (peer[:8], member.status) for peer, member in self.state.members.items()}
+            leader = self.mesh.node.coordinator
+            pytest.fail(f"{what} did not come about: {leader=} {self.voters=} {members=} {self.state.plan=}")
+
+    def whole(self, count: int) -> bool:
+        """So many vote, all of them are here, and whoever of those who lend goes, every stage is served."""
+        plan, members = self.state.serving(), self.state.members
+        return (
+            len(self.voters) == count
+            and self.voters <= members.keys()
+            and self.mesh.node.coordinator in members
+            and plan is not None
+            and all(
+                any(
+                    (stage.first, stage.stop) in members[peer].held
+                    for peer in stage.standbys
+                    if peer in members
+                )
+                for stage in plan.stages
+            )
+        )
+
+    def led_without(self, lost: str) -> bool:
+        return self.mesh.node.coordinator in self.state.members and lost not in self.state.members
+
+    async def tokens(self) -> list[int]:
+        conversation = Conversation(self.mesh.node, self.mesh.text, os.urandom(16))
+        settings = Settings(max_tokens=TOKENS, ignore_end=True)
+        pieces = conversation.tokens([1, 2, 3, 4], settings)
+        got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+        conversation.close()
+        return got
+
+    async def say(self, name: str) -> None:
+        """Something that the log is to keep."""
+        me = self.mesh.node.me
+        command = ConversationStarted(name, name, "", "", (), 1, me, "asker", "#3366cc")
+        await self.mesh.node.line.ask("propose", {"command": encode_command(command).decode()})
+
+
+async def lend(made: Browser, server: str, link: str) -> TabInBrowser:
+    tab = await made.tab(server)
+    status = await tab.join(link, lends=True, memory=MEMORY)
+    assert status["state"] == "in", status
+    return tab
+
+
+async def test_two_processes_and_a_tab_vote_and_each_may_be_killed(
+    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path
+) -> None:
+    store, model = tiny
+    async with (
+        serve(ServerOptions(web_app=harness), store) as meeting,
+        processes(store.root, tmp_path) as others,
+    ):
+        founding = ("found", model, meeting.url, str(MEMORY))
+        link = await others.start("founder", *founding)
+        joining = ("join", link, "other")
+        await others.start("other", *joining)
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await lend(made, meeting.url, link)
+        asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+        async with join(link, asks, store) as mesh:
+            watch = Watch(mesh)
+            await watch.until(lambda: watch.whole(3), "three voters")
+            before = await tab.status()
+            assert before["log"]["durable"], before
+            assert before["me"] in watch.voters
+            expected = await watch.tokens()
+            names = {member.name: peer for peer, member in watch.state.members.items()}
+            for name, again in (("founder", founding), ("other", joining)):
+                lost = names[name]
+                await watch.say(f"before-{name}")
+                await others.kill(name)
+                await watch.until(lambda lost=lost: watch.led_without(lost), f"a leader without {name}")
+                assert await watch.tokens() == expected
+                await others.start(name, *again)
+                await watch.until(lambda: watch.whole(3), f"three voters after {name}")
+            await watch.say("before-the-tab")
+            await made.kill()
+            lost = before["me"]
+            await watch.until(lambda: watch.led_without(lost), "a leader without the tab")
+            assert await watch.tokens() == expected
+            made = await launch(driver, "chromium", tmp_path / "profile")
+            tab = await lend(made, meeting.url, link)
+            await watch.until(lambda: watch.whole(3), "three voters after the tab")
+            after = await tab.status()
+            assert after["me"] == lost
+            assert after["log"]["incarnation"] == before["log"]["incarnation"]  # it kept its log
+            said = {"before-founder", "before-other", "before-the-tab"}
+            assert said <= watch.state.conversations.keys()
+            assert said <= set(after["log"]["conversations"])
+            assert await watch.tokens() == expected
+        await made.close()
+
+
+async def test_tabs_alone_keep_a_mesh_and_let_people_in(
+    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path
+) -> None:
+    """The founder only introduces; it is killed, then the tab that leads is closed; then somebody new comes."""
+    store, model = tiny
+    async with (
+        serve(ServerOptions(web_app=harness), store) as meeting,
+        processes(store.root, tmp_path) as others,
+    ):
+        link = await others.start("founder", "found", model, meeting.url, "0")
+        opened: dict[str, tuple[Browser, TabInBrowser]] = {}
+        for browser, profile in (("chromium", "one"), ("firefox", "two"), ("chromium", "three")):
+            made = await launch(driver, browser, tmp_path / profile)
+            tab = await lend(made, meeting.url, link)
+            opened[(await tab.status())["me"]] = made, tab
+        asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+        async with join(link, asks, store) as mesh:
+            watch = Watch(mesh)
+            await watch.until(lambda: watch.whole(3) and len(watch.voters & opened.keys()) == 2, "voters")
+            expected = await watch.tokens()
+            await watch.say("before-the-founder")
+            lost = mesh.node.coordinator
+            assert lost is not None
+            assert lost not in opened
+            await others.kill("founder")
+            await watch.until(lambda: watch.led_without(lost), "a leader without the founder")
+            leader = mesh.node.coordinator
+            assert leader in opened
+            assert await watch.tokens() == expected
+            await watch.until(
+                lambda: watch.whole(3) and watch.voters == opened.keys(), "three tabs that vote"
+            )
+            await watch.say("before-the-tab")
+
+            made, tab = opened.pop(leader)
+            await driver.call("closePage", page=tab.page)
+            await watch.until(lambda: watch.led_without(leader), "a leader without the tab")
+            assert mesh.node.coordinator in opened
+            assert await watch.tokens() == expected
+            late = await launch(driver, "chromium", tmp_path / "late")
+            tab = await lend(late, meeting.url, link)
+            await watch.until(lambda: watch.whole(3), "three voters again")
+            status = await tab.until("s.serving && s.log.leader !== ''")
+            assert {"before-the-founder", "before-the-tab"} <= set(status["log"]["conversations"])
+            answer = await tab.run("shoal.complete('abc', 4)")
+            assert len(answer["tokens"]) == 4
+            assert await watch.tokens() == expected
+        for made, _ in opened.values():
+            await made.close()
+        await late.close()

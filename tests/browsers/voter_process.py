@@ -1,0 +1,65 @@
+"""A peer in a process of its own, which a test can kill and start again: it votes soon, and keeps its log.
+
+STORE STATE found MODEL SERVER MEMORY prints the link; STORE STATE join LINK NAME.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from functools import partial
+from pathlib import Path
+
+import peer.entering
+from peer.commands.tether import end_with_parent
+from peer.coordinating import Coordinating
+from peer.identities import kept_identity
+from peer.joining import Founding, found, join
+from peer.options import MeshOptions, PeerOptions
+from peer.protection import PRESETS
+from peer.voting import Patience
+from planner.store import Store
+from signaling.invites import parse_link
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+HASTY = Patience(settle_ms=300, long_ms=600, lost_ms=2000, calm_ms=300, again_ms=1000)
+MEMORY = 1 << 30
+
+
+async def founder(store: Store, state: Path, model: str, server: str, memory: int) -> None:
+    """Of a mesh whose key is drawn from the server's address, so that it is the same after a restart."""
+    key = identity_from_seed(hashlib.sha256(server.encode()).digest())
+    promise = Founding(
+        model, MeshOptions(256, 2, "latency", None, PRESETS["high"]), ServerOptions(), meet=server
+    )
+    options = PeerOptions("founder", memory, 1, "cpu", "aiortc", ("127.0.0.1",))
+    with kept_identity(state, key.id) as kept:
+        async with found(promise, options, store, key, kept=kept) as mesh:
+            assert mesh.link is not None
+            print(mesh.link.url(), flush=True)
+            await mesh.ended.wait()
+
+
+async def joiner(store: Store, state: Path, link: str, name: str) -> None:
+    options = PeerOptions(name, MEMORY, 1, "cpu", "aiortc", ("127.0.0.1",))
+    with kept_identity(state, parse_link(link).mesh) as kept:
+        async with join(link, options, store, compute=True, kept=kept) as mesh:
+            print(mesh.node.me, flush=True)
+            await mesh.ended.wait()
+
+
+async def main(store: str, state: str, how: str, *words: str) -> None:
+    if how == "found":
+        model, server, memory = words
+        await founder(Store(Path(store)), Path(state), model, server, int(memory))
+    else:
+        link, name = words
+        await joiner(Store(Path(store)), Path(state), link, name)
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    peer.entering.Coordinating = partial(Coordinating, patience=HASTY)  # type: ignore[misc,assignment]
+    asyncio.run(main(*sys.argv[1:]))

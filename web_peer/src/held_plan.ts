@@ -1,0 +1,189 @@
+/*
+ * Decides, without a planner, which peers serve what after a loss: whoever holds the units already, so that nothing is
+ * fetched (what a tab can do of planner/placement.py's replan_held). Pure.
+ *
+ * First the plan before with standbys in the places of peers that are gone: surviving stages keep their caches. Else
+ * whole runs that are held, of all chains the one that is predicted to be fastest.
+ */
+
+import type { LinkFacts, PlanRecord, Profile, Run } from './mesh_state';
+import type { PlanStage } from './mesh_commands';
+import { byBytes } from './order';
+import { type PlanRequest, stageBytes } from './plan_request';
+
+type Unnumbered = Omit<PlanRecord, 'version'>;
+type Place = Pick<PlanStage, 'first' | 'stop' | 'primary'>;
+export type Held = ReadonlyMap<string, readonly Run[]>;
+
+/** Null: the units that are held make no whole model, or those who hold them do not reach each other. */
+export function heldPlan(request: PlanRequest, held: Held, before: readonly PlanStage[]): Unnumbered | null {
+  const kept = promoted(request, held, before);
+  const places = kept ?? chained(request, held);
+  if (places === null) return null;
+  const why =
+    kept !== null
+      ? 'Who stood by took over; nobody else moves.'
+      : 'Only units that peers hold already are used, runs as they are.';
+  return recordOf(request, places, (place) => standbysOf(request, held, places, place), [why]);
+}
+
+/** A plan of the stages that people fixed by hand; null where one of these peers has no room, or no link. */
+export function planOf(
+  request: PlanRequest,
+  places: readonly Place[],
+  held: Held,
+  why: readonly string[],
+): Unnumbered | null {
+  const facts = profilesOf(request);
+  const fits = places.every(({ first, stop, primary }) => {
+    const profile = facts.get(primary);
+    if (profile === undefined) return false;
+    const { weightBytes, kvBytes, overheadBytes } = stageBytes(request, profile, first, stop);
+    return weightBytes + kvBytes + overheadBytes <= profile.memoryBytes;
+  });
+  if (!fits || !linked(request, places)) return null;
+  return recordOf(request, places, (place) => standbysOf(request, held, places, place), why);
+}
+
+function profilesOf({ peers }: PlanRequest): ReadonlyMap<string, Profile> {
+  return new Map(peers.map(({ peer, profile }) => [peer, profile]));
+}
+
+function holds(held: Held, peer: string, { first, stop }: Run): boolean {
+  return (held.get(peer) ?? []).some((run) => run.first === first && run.stop === stop);
+}
+
+/** `before` where a lost stage goes to its first standby that holds it, else to whoever else does. */
+function promoted(request: PlanRequest, held: Held, before: readonly PlanStage[]): readonly Place[] | null {
+  const found: Place[] = [];
+  for (const stage of before) {
+    const { first, stop } = stage;
+    const able = request.peers
+      .filter(({ peer }) => holds(held, peer, stage))
+      .map(({ peer, profile }) => ({
+        peer,
+        places: found.filter(({ primary }) => primary === peer).length,
+        ns: computeNs(request, profile, first, stop),
+      }))
+      .sort((a, b) => a.places - b.places || a.ns - b.ns || byBytes(a.peer, b.peer))
+      .map(({ peer }) => peer);
+    const primary = [stage.primary, ...stage.standbys, ...able].find((peer) => able.includes(peer));
+    if (primary === undefined) return null;
+    found.push({ first, stop, primary });
+  }
+  return found.length > 0 && linked(request, found) ? found : null;
+}
+
+/** The chain of whole runs from the first unit to the last that is predicted to take least. */
+function chained(request: PlanRequest, held: Held): readonly Place[] | null {
+  interface Way {
+    readonly ns: number;
+    readonly places: readonly Place[];
+  }
+  const count = request.units.length;
+  const best = new Map<string, Way>(); // by border and the peer before it
+  const ways = (border: number): Way[] =>
+    border === 0
+      ? [{ ns: 0, places: [] }]
+      : request.peers.flatMap(({ peer }) => best.get(`${border} ${peer}`) ?? []);
+  for (let border = 0; border < count; border += 1) {
+    for (const way of ways(border)) {
+      for (const { peer, profile } of request.peers) {
+        for (const { first, stop } of held.get(peer) ?? []) {
+          if (first !== border || stop > count || stop <= first) continue;
+          const last = way.places.at(-1)?.primary;
+          const hop = last === undefined ? 0 : hopNs(request, last, peer, first);
+          if (hop === null) continue;
+          const ns = way.ns + hop + computeNs(request, profile, first, stop);
+          const key = `${stop} ${peer}`;
+          const known = best.get(key);
+          if (known === undefined || ns < known.ns) {
+            best.set(key, { ns, places: [...way.places, { first, stop, primary: peer }] });
+          }
+        }
+      }
+    }
+  }
+  const whole = ways(count)
+    .filter(({ places }) => linked(request, places))
+    .sort((a, b) => a.ns - b.ns)[0];
+  return whole?.places ?? null;
+}
+
+/** Whether each reaches the next, and the last one the first. */
+function linked(request: PlanRequest, places: readonly Place[]): boolean {
+  return places.every(({ primary, stop }, at) => {
+    const next = places[(at + 1) % places.length]?.primary ?? primary;
+    return hopNs(request, primary, next, stop) !== null;
+  });
+}
+
+/** Whoever holds all of a stage and does not serve it, where its neighbours reach it: fewest places first. */
+function standbysOf(
+  request: PlanRequest,
+  held: Held,
+  places: readonly Place[],
+  { first, stop, primary }: Place,
+): readonly string[] {
+  const at = places.findIndex((place) => place.first === first);
+  const before = places[(at - 1 + places.length) % places.length]?.primary ?? primary;
+  const after = places[(at + 1) % places.length]?.primary ?? primary;
+  return request.peers
+    .filter(({ peer }) => {
+      const runs = held.get(peer) ?? [];
+      return (
+        peer !== primary &&
+        runs.some((run) => run.first <= first && stop <= run.stop) &&
+        (places.length === 1 ||
+          (hopNs(request, before, peer, first) !== null && hopNs(request, peer, after, stop) !== null))
+      );
+    })
+    .map(({ peer }) => ({ peer, serves: places.filter((place) => place.primary === peer).length }))
+    .sort((a, b) => a.serves - b.serves || byBytes(a.peer, b.peer))
+    .map(({ peer }) => peer);
+}
+
+function recordOf(
+  request: PlanRequest,
+  places: readonly Place[],
+  standbys: (place: Place) => readonly string[],
+  why: readonly string[],
+): Unnumbered {
+  const facts = profilesOf(request);
+  let tokenNs = 0;
+  let slowestNs = 1;
+  const stages = places.map((place, at) => {
+    const { first, stop, primary } = place;
+    const profile = facts.get(primary);
+    if (profile === undefined) throw new Error('expected a peer of the request');
+    const busy = computeNs(request, profile, first, stop);
+    const next = places[(at + 1) % places.length]?.primary ?? primary;
+    tokenNs += busy + (hopNs(request, primary, next, stop) ?? 0);
+    slowestNs = Math.max(slowestNs, busy);
+    return { first, stop, primary, standbys: standbys(place), ...stageBytes(request, profile, first, stop) };
+  });
+  return {
+    stages,
+    predictedTokenUs: Math.round(tokenNs / 1000),
+    predictedRateMilli: Math.min(
+      Math.round(1e12 / slowestNs),
+      Math.round((1e12 * (request.state.model?.sessions ?? 1)) / Math.max(tokenNs, 1)),
+    ),
+    why,
+  };
+}
+
+/** Decode of one token over units [first, stop). */
+function computeNs({ units }: PlanRequest, profile: Profile, first: number, stop: number): number {
+  const run = units.slice(first, stop);
+  return run.reduce((sum, { kind }) => sum + (profile.decodeNs.get(kind) ?? 0), profile.stepNs);
+}
+
+/** From one peer to the other, what leaves the unit before `border`; null: there is no link. */
+function hopNs({ state, units }: PlanRequest, src: string, dst: string, border: number): number | null {
+  if (src === dst) return 0;
+  const link = state.links.find((each: LinkFacts) => each.src === src && each.dst === dst);
+  if (link === undefined) return null;
+  const bytes = units[border - 1]?.outBytesPerToken ?? 0;
+  return (link.rttUs / 2 + link.overheadUs) * 1000 + (bytes / Math.max(1, link.bytesPerS)) * 1e9;
+}

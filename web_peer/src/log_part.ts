@@ -1,0 +1,98 @@
+/*
+ * This tab's part in the mesh's log: takes part, lives again when the browser will not keep the log, hands leadership
+ * over, and begins the next epoch when most voters are gone for good (twin of that part of peer/mesh.py). Edge.
+ */
+
+import { textOf } from './engine';
+import { BadCommand } from './errors';
+import { LogKeeping } from './kept_log';
+import type { Node } from './node';
+import { type Beginning, Replica } from './replica';
+
+const HAND_OVER_MS = 3000; // for one peer to become leader
+const LOOK_AGAIN_MS = 50;
+const RECOVER_WITHIN_MS = 10_000;
+
+export class LogPart {
+  log: LogKeeping;
+  rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet
+  private readonly node: Node;
+  private readonly mesh: string;
+  private readonly notice: (text: string) => void;
+
+  /** Of a peer that keeps nothing, until `keeps` says otherwise. */
+  constructor(node: Node, mesh: string, notice: (text: string) => void) {
+    this.node = node;
+    this.mesh = mesh;
+    this.notice = notice;
+    this.log = new LogKeeping(mesh, node.me, false, notice);
+    node.onLogLost.add((why) => this.liveAgain(why));
+  }
+
+  /** From here on this tab's log outlives it, as far as the browser lets it. */
+  keeps(): void {
+    this.log = new LogKeeping(this.mesh, this.node.me, true, this.notice);
+  }
+
+  /** Starts this peer's copy of the log. Raises BadBoot. */
+  take(begin: Beginning): Replica {
+    const { node, log } = this;
+    const replica = new Replica(
+      begin,
+      log.durable ? log.store : null,
+      (peer, message) => node.sendMessage(peer, message),
+      node,
+    );
+    node.keepLog(replica);
+    return replica;
+  }
+
+  /** Lets another peer lead; false where nobody is there who can keep the mesh, or nobody takes over in time. */
+  async handOver(): Promise<boolean> {
+    const { node } = this;
+    const until = performance.now() + HAND_OVER_MS;
+    const over = (): boolean => node.coordinator !== null && node.coordinator !== node.me;
+    while (!over() && performance.now() < until) {
+      node.leading.coordinating?.tend();
+      if (node.leading.coordinating?.alone === true) break;
+      await new Promise((resolve) => setTimeout(resolve, LOOK_AGAIN_MS));
+    }
+    return over();
+  }
+
+  /** Whether this tab could go on with what it knows, if the others were gone for good. */
+  get canRecover(): boolean {
+    const { replica, leading, coordinator } = this.node;
+    return (
+      replica !== null &&
+      !replica.fresh &&
+      coordinator === null &&
+      leading.coordinate !== null &&
+      this.rejoin !== null
+    );
+  }
+
+  /** Begins the next epoch from what this peer knows; its number. Raises BadCommand, StateUnusable. */
+  async recover(): Promise<number> {
+    const { node, log } = this;
+    const { replica } = node;
+    if (replica === null || !this.canRecover) {
+      throw new BadCommand('nothing was changed: somebody coordinates this mesh, or this tab cannot');
+    }
+    const { state, epoch } = replica;
+    node.leaveLog();
+    this.take(await log.found(state, epoch + 1));
+    await node.leading.begins(RECOVER_WITHIN_MS);
+    await this.rejoin?.();
+    return epoch + 1;
+  }
+
+  /** What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on. */
+  private liveAgain(why: string): void {
+    this.notice(`the log of the mesh cannot be kept here: ${textOf(why)}`);
+    this.node.leaveLog();
+    this.log.close();
+    this.log = new LogKeeping(this.mesh, this.node.me, false, this.notice);
+    this.node.roleChanged(); // nobody leads, as far as this peer knows: it looks for the mesh
+  }
+}
