@@ -24,7 +24,7 @@ export function heldPlan(request: PlanRequest, held: Held, before: readonly Plan
     kept !== null
       ? 'Who stood by took over; nobody else moves.'
       : 'Only units that peers hold already are used, runs as they are.';
-  return recordOf(request, places, (place) => standbysOf(request, held, places, place), [why]);
+  return recordOf(request, places, standbysOf(request, held, places), [why]);
 }
 
 /** A plan of the stages that people fixed by hand; null where one of these peers has no room, or no link. */
@@ -35,14 +35,13 @@ export function planOf(
   why: readonly string[],
 ): Unnumbered | null {
   const facts = profilesOf(request);
-  const fits = places.every(({ first, stop, primary }) => {
+  const roomy = places.every(({ primary }) => {
     const profile = facts.get(primary);
-    if (profile === undefined) return false;
-    const { weightBytes, kvBytes, overheadBytes } = stageBytes(request, profile, first, stop);
-    return weightBytes + kvBytes + overheadBytes <= profile.memoryBytes;
+    const runs = places.filter((place) => place.primary === primary);
+    return profile !== undefined && fits(request, profile, runs);
   });
-  if (!fits || !linked(request, places)) return null;
-  return recordOf(request, places, (place) => standbysOf(request, held, places, place), why);
+  if (!roomy || !linked(request, places)) return null;
+  return recordOf(request, places, standbysOf(request, held, places), why);
 }
 
 function profilesOf({ peers }: PlanRequest): ReadonlyMap<string, Profile> {
@@ -118,35 +117,87 @@ function linked(request: PlanRequest, places: readonly Place[]): boolean {
   });
 }
 
-/** Whoever holds all of a stage and does not serve it, where its neighbours reach it: fewest places first. */
+/**
+ * For each place whoever holds all of it, does not serve it, is reached by its neighbours and has the room: fewest places
+ * first. The costliest loss comes first: the embedding and the head, then more bytes, then the earlier stage.
+ */
 function standbysOf(
   request: PlanRequest,
   held: Held,
   places: readonly Place[],
-  { first, stop, primary }: Place,
-): readonly string[] {
-  const at = places.findIndex((place) => place.first === first);
-  const before = places[(at - 1 + places.length) % places.length]?.primary ?? primary;
-  const after = places[(at + 1) % places.length]?.primary ?? primary;
-  return request.peers
-    .filter(({ peer }) => {
-      const runs = held.get(peer) ?? [];
-      return (
-        peer !== primary &&
-        runs.some((run) => run.first <= first && stop <= run.stop) &&
-        (places.length === 1 ||
-          (hopNs(request, before, peer, first) !== null && hopNs(request, peer, after, stop) !== null))
+): ReadonlyMap<Place, readonly string[]> {
+  const runs = new Map<string, Map<string, Run>>(); // by peer: those it has a place for
+  const put = (peer: string, { first, stop }: Run): void => {
+    runs.set(peer, (runs.get(peer) ?? new Map<string, Run>()).set(`${first} ${stop}`, { first, stop }));
+  };
+  for (const place of places) put(place.primary, place);
+  const found = new Map<Place, readonly string[]>();
+  for (const place of lossOrder(request, places)) {
+    const able = request.peers.filter(
+      ({ peer, profile }) =>
+        peer !== place.primary &&
+        reached(request, places, place, peer) &&
+        fits(request, profile, [...(runs.get(peer)?.values() ?? []), place]),
+    );
+    const liked = able
+      .map(({ peer, profile }) => ({
+        peer,
+        places: runs.get(peer)?.size ?? 0,
+        serves: Number(places.some(({ primary }) => primary === peer)),
+        ns: computeNs(request, profile, place.first, place.stop),
+      }))
+      .sort((x, y) => x.places - y.places || x.serves - y.serves || x.ns - y.ns || byBytes(x.peer, y.peer))
+      .map(({ peer }) => peer)
+      .filter((peer) =>
+        (held.get(peer) ?? []).some(({ first, stop }) => first <= place.first && place.stop <= stop),
       );
-    })
-    .map(({ peer }) => ({ peer, serves: places.filter((place) => place.primary === peer).length }))
-    .sort((a, b) => a.serves - b.serves || byBytes(a.peer, b.peer))
-    .map(({ peer }) => peer);
+    for (const peer of liked) put(peer, place);
+    found.set(place, liked);
+  }
+  return found;
+}
+
+function lossOrder(request: PlanRequest, places: readonly Place[]): readonly Place[] {
+  const facts = profilesOf(request);
+  const cost = (place: Place): { readonly critical: number; readonly bytes: number } => {
+    const units = request.units.slice(place.first, place.stop);
+    const profile = facts.get(place.primary);
+    const { weightBytes = 0, kvBytes = 0 } =
+      profile === undefined ? {} : stageBytes(request, profile, place.first, place.stop);
+    const critical = Number(units.some(({ kind }) => kind === 'embed' || kind === 'head'));
+    return { critical, bytes: weightBytes + kvBytes };
+  };
+  return places
+    .map((place) => ({ place, ...cost(place) }))
+    .sort((a, b) => b.critical - a.critical || b.bytes - a.bytes)
+    .map(({ place }) => place);
+}
+
+function reached(request: PlanRequest, places: readonly Place[], place: Place, peer: string): boolean {
+  if (places.length === 1) return true;
+  const at = places.indexOf(place);
+  const before = places[(at - 1 + places.length) % places.length]?.primary ?? peer;
+  const after = places[(at + 1) % places.length]?.primary ?? peer;
+  return (
+    hopNs(request, before, peer, place.first) !== null && hopNs(request, peer, after, place.stop) !== null
+  );
+}
+
+/** Whether a peer has the memory for all these runs; the same run twice counts once. */
+function fits(request: PlanRequest, profile: Profile, runs: readonly Run[]): boolean {
+  const distinct = new Map(runs.map((run) => [`${run.first} ${run.stop}`, run]));
+  let need = profile.overheadBytes;
+  for (const { first, stop } of distinct.values()) {
+    const { weightBytes, kvBytes } = stageBytes(request, profile, first, stop);
+    need += weightBytes + kvBytes;
+  }
+  return need <= profile.memoryBytes;
 }
 
 function recordOf(
   request: PlanRequest,
   places: readonly Place[],
-  standbys: (place: Place) => readonly string[],
+  standbys: ReadonlyMap<Place, readonly string[]>,
   why: readonly string[],
 ): Unnumbered {
   const facts = profilesOf(request);
@@ -160,7 +211,13 @@ function recordOf(
     const next = places[(at + 1) % places.length]?.primary ?? primary;
     tokenNs += busy + (hopNs(request, primary, next, stop) ?? 0);
     slowestNs = Math.max(slowestNs, busy);
-    return { first, stop, primary, standbys: standbys(place), ...stageBytes(request, profile, first, stop) };
+    return {
+      first,
+      stop,
+      primary,
+      standbys: standbys.get(place) ?? [],
+      ...stageBytes(request, profile, first, stop),
+    };
   });
   return {
     stages,

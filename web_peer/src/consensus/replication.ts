@@ -9,7 +9,7 @@
 
 import * as election from './election';
 import * as membership from './membership';
-import type { Append, AppendReply, Install, Message } from './messages';
+import type { Append, AppendReply, Message } from './messages';
 import { byBytes } from '../order';
 import { reached } from './quorum';
 import * as reads from './reads';
