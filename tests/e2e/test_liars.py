@@ -68,14 +68,18 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
         meshes = []
         for number in range(3):
             mine = options(f"peer{number}", PLEDGE)
-            if number == 0:  # of the first stage: at the last one, results that draw the same token count as the same
+            if (
+                number == 0
+            ):  # of the first stage: at the last one, results that draw the same token count as the same
                 mine = replace(mine, disturbance=Disturbance(liars_mark, lambda engine: engine))
             joining = join(founder.link.url(), mine, models.store, compute=True)
             meshes.append(await stack.enter_async_context(joining))
         liar = meshes[0].node.me
         node = founder.node
         assert await node.until(
-            lambda s: s.plan is not None and s.plan.route[0] == liar and all(x.standbys for x in s.plan.stages),
+            lambda s: (
+                s.plan is not None and s.plan.route[0] == liar and all(x.standbys for x in s.plan.stages)
+            ),
             WITHIN_S,
         )
         asked = 0

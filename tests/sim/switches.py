@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from peer import pipeline, session
+from peer import openings, pipeline, session
 from peer.activation_log import ActivationLog
 from peer.effects import FreeSlot, Ran, StageEffect
 from peer.frames import Cancel, Open, Step, Token
@@ -90,7 +90,7 @@ def _samples_by_itself() -> Replacements:
         answer = history[-generated:] if history and generated else ()
         return sample(logits, replace(sampling, seed=sampling.seed + drawn), position, history, answer)
 
-    return [(pipeline, "pick", pick)]
+    return [(openings, "pick", pick)]
 
 
 def _trusts_old_plans() -> Replacements:

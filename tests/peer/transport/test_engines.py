@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 S = ConnectionState
 SESSION = bytes(16)
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))
+PATIENT = Times(close_s=60.0)  # these tests run on what time others leave
 QUICK = Times(HeartbeatTimes(interval_s=0.05, suspect_s=0.15, lost_s=0.5), connect_s=10.0, close_s=5.0)
 
 
@@ -101,10 +102,10 @@ async def test_close_lets_everything_queued_arrive(mesh: Mesh, engines: tuple[st
 
 
 async def test_both_may_close_at_once(mesh: Mesh, engines: tuple[str, str]) -> None:
-    a, b = await mesh.pair(engines)
+    a, b = await mesh.pair(engines, times=PATIENT)
     a.connection.send(Probe(1, bytes(100_000)))
     b.connection.send(Probe(2, bytes(100_000)))
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(2 * PATIENT.close_s):
         await asyncio.gather(a.connection.close("bye"), b.connection.close("bye"))
     assert (a.connection.state, b.connection.state) == (S.CLOSED, S.CLOSED)
     assert (a.frames, b.frames) == ([Probe(2, bytes(100_000))], [Probe(1, bytes(100_000))])
@@ -259,7 +260,7 @@ async def test_closed_while_an_offer_is_made(mesh: Mesh, engine: str) -> None:
 
 
 async def test_both_may_close_with_more_queued_than_the_window(mesh: Mesh) -> None:
-    a, b = await mesh.pair()
+    a, b = await mesh.pair(times=PATIENT)
     for n in range(6):
         a.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
         b.connection.send(Probe(n, bytes(MAX_PROBE_BYTES)))
