@@ -16,18 +16,22 @@ from typing import Final
 
 from peer.calls import Body
 from peer.errors import BadCommand, PeerError
-from peer.evidence import Verdict
+from peer.evidence import TABS, Verdict
 from peer.frames import Open
 from peer.judging import MOST_POSITIONS, SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import AWAY, PlanRecord
 from peer.reports import whole
-from peer.seats import Seat
+from peer.seats import ID_BYTES, Seat
 from planner.errors import PlannerError
 
 SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
-SOON: Final = 4  # tokens until the next check, after one that nobody could make
+SOON: Final = (
+    4  # tokens until the next check, after one that nobody could make; each further one waits twice as long
+)
+MOST_DOUBLED: Final = 8
+FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
 CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
 AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
 
@@ -74,6 +78,9 @@ class Checks:
         self._answers: dict[bytes, _Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._left: int | None = None  # tokens until the next check
+        self._hurried = False  # checks come sooner
+        self._unable = 0  # checks in a row of which some stage could not be checked
+        self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self.judge = Judge(mesh, self._witness)
         self.made = Counts()  # here, for others and for this peer
@@ -91,18 +98,25 @@ class Checks:
         fairness = self._node.state.fairness
         if answer is None or not fairness.checks_ppm:
             return
-        suspects = {each.peer for each in fairness.findings} & set(answer.opening.route)
+        suspected = not self._suspects().isdisjoint(answer.opening.route)
         left = (self._left or self._pause(1)) - 1
-        self._left = min(left, self._pause(SOONER)) if suspects else left
+        self._left = min(left, self._pause(SOONER)) if suspected and not self._hurried else left
+        self._hurried = suspected
         if self._left > 0 or self._running >= AT_ONCE:
             return
-        self._left = self._pause(1)
+        self._left = self._pause(SOONER if suspected else 1)
         self._running += 1
         self._mesh.start(self._check(answer, position - 1))
 
     def ended(self, session: bytes) -> None:
-        """An answer is over."""
-        self._answers.pop(session, None)
+        """An answer is over, and so are the sessions that it moved from or was to move to."""
+        for key in [key for key in self._answers if key[:-ID_BYTES] == session[:-ID_BYTES]]:
+            del self._answers[key]
+
+    def _suspects(self) -> set[str]:
+        """Peers that somebody found wrong a short while ago."""
+        since_ms = time.time() * 1000 - FOUND_LATELY_MS
+        return {each.peer for each in self._node.state.fairness.findings if each.when_ms > since_ms}
 
     def _pause(self, times: int) -> int:
         """Tokens until the next check: from half of the usual number to three halves, so that nobody knows which."""
@@ -115,8 +129,9 @@ class Checks:
         self._asked[session] = _Asked(tuple(self._node.askings.tokens(session)))
         try:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
-            if self._left is not None and "unable" in verdicts:
-                self._left = min(self._left, SOON)
+            self._unable = self._unable + 1 if "unable" in verdicts else 0
+            if self._left is not None and self._unable:
+                self._left = min(self._left, SOON << min(self._unable - 1, MOST_DOUBLED))
         except Exception:  # a defect in a check must not end this membership
             log.exception("a check failed")
         finally:
@@ -124,7 +139,7 @@ class Checks:
             self._asked.pop(session, None)
 
     def _order(self, answer: _Answer) -> list[int]:
-        suspects = {each.peer for each in self._node.state.fairness.findings}
+        suspects = self._suspects()
         stages = list(range(len(answer.opening.route)))
         self._rng.shuffle(stages)
         return sorted(stages, key=lambda stage: answer.opening.route[stage] not in suspects)
@@ -174,7 +189,10 @@ class Checks:
         able = [
             peer
             for peer, member in sorted(state.members.items())
-            if peer != place.peer and member.status not in AWAY and place.units in member.held
+            if peer != place.peer
+            and member.status not in AWAY
+            and place.units in member.held
+            and (member.profile is None or member.profile.provider not in TABS)  # tabs do not judge
         ]
         self._rng.shuffle(able)
         return sorted(able, key=lambda peer: (peer == me, peer in (place.before, place.after)))
@@ -197,7 +215,16 @@ class Checks:
     async def answer(self, peer: str, method: str, body: Body) -> Body:
         """`check` and `witness` of other members. Raises BadCommand."""
         if method == "check":
-            return {"verdict": await self._judge(peer, place_of(body))}
+            place = place_of(body)
+            if not {place.peer, place.before, place.after} - {""} <= self._node.state.members.keys():
+                raise BadCommand("check: expected a step of members")
+            if peer in self._judging:
+                raise BadCommand("check: expected one at a time")
+            self._judging.add(peer)
+            try:
+                return {"verdict": await self._judge(peer, place)}
+            finally:
+                self._judging.discard(peer)
         return self._witness(peer, body)
 
     def status(self) -> Body:
@@ -246,8 +273,8 @@ class Checks:
                 now_ms = int(time.time() * 1000)
                 step = (place.session.hex(), place.position, place.units)
                 await self._mesh.propose(CheckFailed(*step, place.peer, self._node.me, now_ms))
-        except (PeerError, PlannerError, TimeoutError, RuntimeError) as error:
-            log.debug("cannot check: %s", error)
+        except (PeerError, PlannerError, TimeoutError, RuntimeError, ValueError, ArithmeticError) as error:
+            log.debug("cannot check: %s", error)  # or what it was told makes no step
         self.made.add(verdict)
         return verdict
 

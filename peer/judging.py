@@ -47,7 +47,8 @@ SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a f
 TOGETHER: Final = 64  # given positions in a step
 CALL_S: Final = 20.0
 COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
-LOADED_S: Final = 60.0  # units that were loaded for a check stay for the next one
+WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more
+LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next one
 
 Answers = dict[bytes, Callable[[Done | Refused], None]]
 
@@ -192,13 +193,15 @@ class Judge:
     async def _compare(self, asker: str, place: Place) -> Verdict:
         stop = place.position + 1
         marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
+        if marks is None:
+            return "unable"
         theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
         if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
             return "disputed"  # about what was to be computed at all
         inputs = await self._inputs(asker, place, stop)
-        if marks is None or inputs is None or len(inputs) != stop:
+        if inputs is None or len(inputs) != stop:
             return "unable"
-        if first_other(marks, marks_of(tensor_of(inputs))) is not None:
+        if first_other(marks, await asyncio.to_thread(marks_of, tensor_of(inputs))) is not None:
             return "disputed"  # about what went from the peer before to this one
         most = self._limit(place.peer)
         if not place.after:
@@ -291,21 +294,22 @@ class Judge:
         tail = not place.after
         found: Any = None
         try:
-            for first, stop, given in steps_of_spans(place.spans, 0, len(inputs), TOGETHER):
-                part = inputs[first:stop]
-                step = Step(
-                    session,
-                    first,
-                    None if place.before else part.astype(np.int64),
-                    np.ascontiguousarray(part) if place.before else None,
-                    tail and stop == len(inputs),
-                    np.copy if tail else None,
-                    prompt=given,
-                    behind=True,
-                )
-                done = await _submitted(runtime, waiting, step)
-                self.positions += stop - first
-                found = done.finished if tail else done.hidden
+            async with asyncio.timeout(WHOLE_S):
+                for first, stop, given in steps_of_spans(place.spans, 0, len(inputs), TOGETHER):
+                    part = inputs[first:stop]
+                    step = Step(
+                        session,
+                        first,
+                        None if place.before else part.astype(np.int64),
+                        np.ascontiguousarray(part) if place.before else None,
+                        tail and stop == len(inputs),
+                        np.copy if tail else None,
+                        prompt=given,
+                        behind=True,
+                    )
+                    done = await _submitted(runtime, waiting, step)
+                    self.positions += stop - first
+                    found = done.finished if tail else done.hidden
         finally:
             waiting.pop(session, None)
             runtime.release(session)

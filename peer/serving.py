@@ -108,7 +108,7 @@ class Serving:
             )
             self._loop.call_soon(self._on_results, [refusal])
             return
-        if self.pacing is not None:
+        if self.pacing is not None and not self.private:
             self.pacing.begun(step)
         runtime.submit(
             Step(

@@ -1,0 +1,93 @@
+"""How often an asker has its answers checked: seldom where nobody can, sooner where somebody was found wrong."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peer.checks import CheckFailed, Checks
+from peer.errors import BadCommand
+from peer.evidence import Verdict
+from peer.frames import Open
+from peer.mesh import Mesh
+
+SESSION = bytes(16)
+PPM = 20_000  # one token in 50
+
+
+def mesh(findings: tuple[CheckFailed, ...] = ()) -> Any:
+    fairness = SimpleNamespace(checks_ppm=PPM, findings=findings, quarantined={})
+    state = SimpleNamespace(fairness=fairness, members={"p": None, "q": None})
+    node = SimpleNamespace(state=state, me="q", askings=SimpleNamespace(tokens=lambda _: [1, 2, 3]))
+    made = SimpleNamespace(node=node, started=[])
+    made.start = made.started.append
+    return made
+
+
+async def gaps(around: Any, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
+    """Tokens between one check and the next."""
+    checks = Checks(cast(Mesh, around))
+
+    async def check_stage(*_: object) -> Verdict:
+        return verdict
+
+    monkeypatch.setattr(checks, "_check_stage", check_stage)
+    opening = SimpleNamespace(session=SESSION, route=("p",))
+    checks.opened(cast(Open, opening), cast(Any, None))
+    found, since = [], 0
+    for position in range(2, 20_000):
+        checks.emitted(SESSION, position)
+        since += 1
+        if around.started:
+            await around.started.pop()
+            found.append(since)
+            since = 0
+        if len(found) == count:
+            break
+    return found
+
+
+async def test_a_step_in_so_many_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await gaps(mesh(), "same", monkeypatch, 40)
+    assert all(25 <= gap < 75 for gap in found)
+    assert 40 < sum(found) / len(found) < 60
+
+
+async def test_checks_that_nobody_can_make_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await gaps(mesh(), "unable", monkeypatch, 12)
+    assert found[1:4] == [4, 8, 16]
+    assert all(25 <= gap < 75 for gap in found[6:]), "no more often than where all goes well"
+
+
+async def test_one_word_has_a_route_checked_sooner_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = int(time.time() * 1000)
+    lately = CheckFailed(SESSION.hex(), 1, (0, 2), "p", "x", now_ms)
+    found = await gaps(mesh((lately,)), "same", monkeypatch, 60)
+    assert 4 <= sum(found) / len(found) <= 9
+    long_ago = CheckFailed(SESSION.hex(), 1, (0, 2), "p", "x", now_ms - 3_600_000)
+    assert min(await gaps(mesh((long_ago,)), "same", monkeypatch, 20)) >= 25
+
+
+async def test_who_asks_for_checks_names_members_and_waits_its_turn() -> None:
+    checks = Checks(cast(Mesh, mesh()))
+    body = {
+        "session": SESSION.hex(),
+        "stage": 0,
+        "position": 3,
+        "units": [0, 2],
+        "peer": "p",
+        "before": "",
+        "after": "nobody",
+        "spans": [4],
+        "token": -1,
+        "sampling": [],
+        "sampled": 0,
+    }
+    with pytest.raises(BadCommand, match="members"):
+        await checks.answer("q", "check", body)
+    checks._judging.add("q")
+    with pytest.raises(BadCommand, match="one at a time"):
+        await checks.answer("q", "check", body | {"after": ""})
