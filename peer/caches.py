@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -68,6 +68,12 @@ class Caches:
         for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
             del self._plans[version]
 
+    async def close(self) -> None:
+        """Ends every copy under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def lend(self, peer: str, body: Body) -> Body:
         """The answer to `kv_copy`. Raises BadCommand."""
         try:
@@ -101,15 +107,18 @@ class Caches:
         try:
             async with asyncio.timeout(COPY_WITHIN_S):
                 async with self._turns:
-                    count = await self._take(key[0], run, origin, sources)
+                    count = await self._take(key, run, origin, sources)
         except (PeerError, TimeoutError) as error:
             log.info("an answer that moves here is computed again: %s", error or "copying took too long")
         except Exception:
             log.exception("copying a cache failed")
         self._around.perform(self._around.core.brought(time.monotonic(), key, count))
 
-    async def _take(self, session: bytes, run: Run_, origin: str, sources: list[tuple[str, Run_]]) -> int:
-        """How many positions of `session` are cached by units `run` now. Raises PeerError."""
+    async def _take(
+        self, key: tuple[bytes, int], run: Run_, origin: str, sources: list[tuple[str, Run_]]
+    ) -> int:
+        """How many positions of the session are cached by units `run` now. Raises PeerError."""
+        session = key[0]
         parts = await asyncio.gather(
             *(
                 self._part(session, origin, peer, source, (max(run[0], source[0]), min(run[1], source[1])))
@@ -120,7 +129,10 @@ class Caches:
         arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
         if not arrays:
             return count  # embedding and head cache nothing
-        return count if count and await self._serving.put(run, session, count, arrays) else 0
+        seat = self._around.core.seat_at(*key)
+        if not count or seat is None or not seat.held_back:
+            return 0  # nothing, or the answer ended meanwhile: nobody would free what is put
+        return count if await self._serving.put(run, session, count, arrays) else 0
 
     async def _part(
         self, session: bytes, origin: str, peer: str, source: Run_, units: Run_
@@ -182,10 +194,18 @@ class Caches:
         have, arrays = found
         if not arrays:
             return {"have": have, "sha256": ""}
-        data = b"".join(arrays[name].astype("<f4", copy=False).tobytes() for name in self._names(units))
-        return {"have": have, "sha256": (await asyncio.to_thread(pieces.lend, data)).hex()}
+        names = self._names(units)
+        sha256 = await asyncio.to_thread(lambda: pieces.lend(_packed(arrays[name] for name in names)))
+        asyncio.get_running_loop().call_later(
+            COPY_WITHIN_S, pieces.forget, sha256
+        )  # whoever asked has it, or gave up
+        return {"have": have, "sha256": sha256.hex()}
 
     def _names(self, units: Run_) -> list[str]:
         """The key and value arrays of the attention units among `units`, in order."""
         names = [unit.name for unit in self._manifest.units[slice(*units)] if unit.kind == "attn"]
         return [f"{kind}.{name.rpartition('.')[2]}" for name in names for kind in KINDS]
+
+
+def _packed(arrays: Iterable[Floats]) -> bytes:
+    return b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)

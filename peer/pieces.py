@@ -71,8 +71,12 @@ class Pieces:
         sha256 = hashlib.sha256(data).digest()
         self._lent[sha256] = data
         for oldest in list(self._lent)[:-LENT]:
-            del self._lent[oldest]
+            self._lent.pop(oldest, None)
         return sha256
+
+    def forget(self, sha256: bytes) -> None:
+        """What was lent is asked for no more."""
+        self._lent.pop(sha256, None)
 
     async def fetch(self, peer: str, sha256: bytes, size: int) -> bytes:
         """The piece with that hash from `peer`; whoever asks checks it. Raises CannotServe or ConnectionLost."""

@@ -166,6 +166,9 @@ class Late:
         """Keeps a seat that computed something, and lets the oldest go."""
         if not seat.computed:
             return
+        seat.stop_waiting()  # what came and was not computed says nothing of what was
+        while seat.log.bytes > LATE_BYTES:
+            seat.log.drop_oldest()
         self._seats.pop(seat.key, None)
         self._seats[seat.key] = seat
         while len(self._seats) > MAX_LATE or sum(s.log.bytes for s in self._seats.values()) > LATE_BYTES:
