@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from peer.errors import BadCommand
-from peer.mesh_fairness import CheckFailed
+from peer.mesh_fairness import CheckFailed, PeerPardoned
 from peer.mesh_state import (
     AWAY,
     Command,
@@ -27,6 +27,7 @@ from peer.mesh_state import (
     PlanProposed,
     PlanRecord,
     PlanRefused,
+    ProtectionChosen,
     UnitsHeld,
     apply,
     plan_record,
@@ -80,6 +81,8 @@ _PLANNED_ANEW = (
     | MemberLeaving
     | MemberLeft
     | CheckFailed
+    | PeerPardoned
+    | ProtectionChosen
     | CutsFixed
     | PlanWished
 )  # a plan made after these is not for somebody's pace alone

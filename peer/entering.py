@@ -53,7 +53,7 @@ def coordinates(mesh: Mesh) -> None:
         )
 
     node.coordinate = coordinate
-    node.log_known()
+    node.take_lead()
 
 
 def meets(mesh: Mesh) -> None:

@@ -48,6 +48,7 @@ from peer.transaction_store import Journal
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
 from planner.store import BlobRef, Store
+from signaling.errors import SignalingError
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity
 
@@ -212,6 +213,8 @@ class Mesh:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.node.pieces is not None:
             await self.node.pieces.close()
+        if self.caches is not None:
+            await self.caches.close()
         await self.node.close(reason)
         if self._third is not None:
             self._third.close()
@@ -239,7 +242,13 @@ class Mesh:
         if self.node.coordinating is not None:
             self.node.coordinating.set_cuts(cuts)
         else:
-            self.start(self.propose(CutsFixed(cuts)))
+            self.start(self._fix_cuts(cuts))
+
+    async def _fix_cuts(self, cuts: tuple[int, ...] | None) -> None:
+        try:
+            await self.propose(CutsFixed(cuts))
+        except PeerError as error:
+            log.warning("the borders were not fixed: %s", error)
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
@@ -436,8 +445,8 @@ class Mesh:
             await requested(beside)
             try:
                 epoch = await self.recover(rejoin)
-            except PeerError as error:
-                text = str(error)
+            except (PeerError, SignalingError, TimeoutError) as error:
+                text = str(error) or "nobody of the mesh answered in time"
             else:
                 text = f"epoch {epoch} of the mesh has begun here; the others join it as they come back"
                 self.report(Phase(text, 0, 0))

@@ -123,6 +123,7 @@ class Node:
         self._ticker: asyncio.Task[None] | None = None
         self._redial = Redial()
         self._since = time.monotonic()
+        self._settling: Replica | None = None  # proposals of a coordinator that ended are under way
         self._led_before = ""  # who led before whoever leads now
         self._closing: set[asyncio.Task[None]] = set()  # coordinators that ended
 
@@ -345,12 +346,8 @@ class Node:
         assert self.replica is not None
         self.state = self.replica.state
         if self.coordinating is None:
-            self._take_lead()
+            self.take_lead()
         self.state_changed()
-
-    def log_known(self) -> None:
-        """This peer knows the model now: it can coordinate, if it leads."""
-        self._take_lead()
 
     def role_changed(self) -> None:
         replica = self.replica
@@ -359,7 +356,7 @@ class Node:
             self._step_down()
         if replica.leader and replica.leader != self.me:
             self._led_before = replica.leader
-        self._take_lead()
+        self.take_lead()
         self.line.changed()
         self._state_event.set()
         for listener in list(self.on_role):
@@ -370,10 +367,12 @@ class Node:
         for listener in self.on_log_lost:
             listener(why)
 
-    def _take_lead(self) -> None:
+    def take_lead(self) -> None:
         """Coordinates once it leads, has committed in its own term, and can."""
         replica = self.replica
-        if replica is None or not replica.ready or self.coordinating is not None or self.coordinate is None:
+        if replica is None or not replica.ready or replica is self._settling:
+            return
+        if self.coordinating is not None or self.coordinate is None:
             return
         self.coordinating = self.coordinate(replica.state)
         log.info("this peer coordinates now, term %d", replica.term)
@@ -391,16 +390,16 @@ class Node:
         self._step_down()
         replica = self.replica
         if replica is not None and replica.leads:
+            self._settling = replica
             reading = asyncio.ensure_future(self._after_proposals(replica))
             self._reports.add(reading)
             reading.add_done_callback(self._reports.discard)
 
     async def _after_proposals(self, replica: Replica) -> None:
-        try:
-            await replica.settled()
-        except PeerError:
-            return
-        self._take_lead()
+        await replica.settled()
+        if self._settling is replica:
+            self._settling = None
+        self.take_lead()
 
     async def until_leads(self, timeout_s: float) -> bool:
         """Waits until this peer coordinates."""
