@@ -69,6 +69,10 @@ class Grammars:
                 for tool in tools
             ]
         }
+        if len(json.dumps(one)) > MAX_SCHEMA_CHARACTERS:
+            raise ApiError(
+                f"all tools together have up to {MAX_SCHEMA_CHARACTERS} characters here", param="tools"
+            )
         match style:
             case Style.TAGGED:
                 again = ' ("\\n" call)*' if parallel else ""

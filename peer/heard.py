@@ -1,7 +1,7 @@
-"""Decides how far a running answer has come, by what its author sends while it makes it (`live`) and by the log.
+"""Decides how far a running answer has come, by what its author sends meanwhile (`live`) and by the log. Pure.
 
-Pieces may come before the log knows the answer, and may leave holes that the log fills. No clock, no network; the same
-in web_peer/src/heard.ts.
+Pieces may come before the log knows the answer, and may leave holes that the log fills. The same in
+web_peer/src/heard.ts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from peer.mesh_conversations import Message
+from peer.mesh_conversations import MAX_MESSAGE_BYTES, Message
 from peer.session import Heard
 
 MAX_STREAMS: Final = 64  # answers that run at once, or are not known yet
@@ -47,6 +47,8 @@ class Stream:
             return replace(self, standing=piece.standing, waiting=waiting)
         if piece.after < self.tokens:
             return replace(self, standing=piece.standing)
+        if max(len(self.text) + len(piece.text), self.tokens + len(piece.ids)) > MAX_MESSAGE_BYTES:
+            return self  # no message is so long
         whole = len(self.ids) == self.tokens
         made = replace(
             self,

@@ -1,7 +1,6 @@
-"""Conversations of the mesh as this peer takes part in them: asking in turn, hearing others' answers while they are
-made, making an answer go on whose asker is gone.
+"""Conversations of the mesh as this peer takes part in them: asks in turn, hears others' answers, adopts some.
 
-Edge; peer.turns and peer.heard decide. The log is the truth. Beside it members send each other hints (peer.hints).
+An answer is adopted when its asker is gone. Edge; peer.turns and peer.heard decide. The log is the truth. Beside it members send each other hints (peer.hints).
 """
 
 from __future__ import annotations
@@ -282,6 +281,8 @@ class Talking:
                 continue
             self._looked[identifier] = (talk, state.members)
             self._look_at(identifier, talk, answer, state.members)
+        for gone in self._looked.keys() - self.conversations.keys():
+            del self._looked[gone]
         for message, making in self._makings.items():
             found = self._message(making.conversation, message)
             if (found is None or found.state != "running" or found.author != self.me) and not making.stopped:

@@ -109,6 +109,8 @@ class ThirdPeer:
     def __init__(self, bind: tuple[str, ...]) -> None:
         self._bind = bind
         self._pairs: list[_Pair] = []
+        self._opening: Counter[str] = Counter()  # by asker: pairs that are being made
+        self._closed = False
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def opened(self, asker: str, body: Body, node: Node) -> Body:
@@ -122,12 +124,14 @@ class ThirdPeer:
 
     async def open(self, asker: str) -> Body:
         """Ports for `asker` and another peer. Raises BadCommand when there are too many."""
-        if len(self._pairs) >= MAX_PAIRS or Counter(p.asker for p in self._pairs)[asker] >= MAX_PAIRS_EACH:
+        asked = Counter(pair.asker for pair in self._pairs) + self._opening
+        if self._is_closed() or asked.total() >= MAX_PAIRS or asked[asker] >= MAX_PAIRS_EACH:
             raise BadCommand("relay: this peer hands on for as many others as it can")
         hosts = list(self._bind) or get_host_addresses(use_ipv4=True, use_ipv6=False) or ["127.0.0.1"]
         loop = asyncio.get_running_loop()
         local = (self._bind[0] if len(self._bind) == 1 else "0.0.0.0", 0)
         sides: list[_Side] = []
+        self._opening[asker] += 1
         try:
             for _ in range(2):
                 _, side = await loop.create_datagram_endpoint(_Side, local_addr=local)
@@ -136,6 +140,12 @@ class ThirdPeer:
             for side in sides:
                 side.close()
             raise BadCommand(f"relay: no port is free here: {error.strerror}") from error
+        finally:
+            self._opening[asker] -= 1
+        if self._is_closed():  # meanwhile
+            for side in sides:
+                side.close()
+            raise BadCommand("relay: this peer is leaving")
         mine, theirs = sides
         mine.other, theirs.other = theirs, mine
         self._pairs.append(_Pair(asker, (mine, theirs)))
@@ -143,8 +153,12 @@ class ThirdPeer:
         log.info("hands on for %s", asker[:8])
         return {"hosts": hosts[:MAX_HOSTS], "mine": mine.port, "theirs": theirs.port}
 
+    def _is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Ends all of it."""
+        self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
         for pair in self._pairs:

@@ -240,6 +240,15 @@ def test_pieces_wait_for_those_before_them_and_for_the_log() -> None:
     )
 
 
+def test_a_stream_that_never_ends_is_not_kept() -> None:
+    listening = Listening()
+    listening.came("eve", "a9", Piece(0, (), "x" * 60_000, STANDING))
+    listening.came("eve", "a9", Piece(0, (), "y" * 60_000, STANDING))
+    stream = listening.of("a9")
+    assert stream is not None
+    assert len(stream.text) == 60_000
+
+
 def test_who_adopts_goes_on_from_what_its_author_said_and_a_forger_never_counts() -> None:
     known = after({"c": talk()}, added("a9", "q1", "ann", "answer"))
     answer = known["c"].messages.get("a9")

@@ -106,3 +106,15 @@ async def test_one_asker_has_few_ways() -> None:
         await third.open("bob")
     finally:
         third.close()
+
+
+async def test_one_asker_has_few_ways_also_when_it_asks_at_once() -> None:
+    third = ThirdPeer((HERE,))
+    try:
+        made = await asyncio.gather(*(third.open("ann") for _ in range(12)), return_exceptions=True)
+        assert sum(isinstance(each, dict) for each in made) == MAX_PAIRS_EACH
+        assert sum(isinstance(each, BadCommand) for each in made) == 12 - MAX_PAIRS_EACH
+    finally:
+        third.close()
+    with pytest.raises(BadCommand):
+        await third.open("bob")

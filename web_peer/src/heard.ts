@@ -4,7 +4,7 @@
  * Pure. Pieces may come before the log knows the answer, and may leave holes that the log fills.
  */
 
-import type { Message } from './mesh_conversations';
+import { MAX_MESSAGE_BYTES, type Message } from './mesh_conversations';
 import type { Heard as Standing } from './session';
 
 const MAX_STREAMS = 64; // answers that run at once, or are not known yet
@@ -40,6 +40,8 @@ function grown(stream: Stream, piece: Piece): Stream {
     return { ...stream, standing, waiting: [...stream.waiting, piece].slice(-MAX_WAITING) };
   }
   if (piece.after < stream.tokens) return { ...stream, standing };
+  const length = Math.max(stream.text.length + piece.text.length, stream.tokens + piece.ids.length);
+  if (length > MAX_MESSAGE_BYTES) return stream; // no message is so long
   const isWhole = stream.ids.length === stream.tokens;
   const made = {
     ...stream,
