@@ -5,17 +5,7 @@ Pure. What the coordinator alone decides (plans, who is in, who left) is not amo
 
 from __future__ import annotations
 
-from peer.mesh_conversations import (
-    AnswerAdopted,
-    ConversationChanged,
-    ConversationRemoved,
-    ConversationStarted,
-    MessageAdded,
-    MessageEnded,
-    MessageExtended,
-    ParticipantLeft,
-    ParticipantSet,
-)
+from peer.mesh_conversations import ConversationCommand
 from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
 from peer.mesh_state import Command, MeshState, ProtectionChosen
@@ -26,6 +16,8 @@ from peer.speaking import may_converse
 
 def may_say(state: MeshState, peer: str, command: Command) -> str:
     """Why `peer` may not propose `command`; "" when it may."""
+    if isinstance(command, ConversationCommand):
+        return may_converse(state, peer, command)
     match command:
         case StandbyReady() | TransactionBegun():
             return "" if command.peer == peer else "expected what this peer itself does"
@@ -50,17 +42,5 @@ def may_say(state: MeshState, peer: str, command: Command) -> str:
         ):
             owns = state.people.roles.get(peer) == "owner"
             return "" if owns else "expected an owner of this mesh, such as its founder"
-        case (
-            ConversationStarted()
-            | ConversationChanged()
-            | ConversationRemoved()
-            | ParticipantSet()
-            | ParticipantLeft()
-            | MessageAdded()
-            | MessageExtended()
-            | MessageEnded()
-            | AnswerAdopted()
-        ):
-            return may_converse(state, peer, command)
         case _:
             return f"{type(command).__name__} is the coordinator's to say"
