@@ -1,4 +1,4 @@
-"""Decides what the coordinator notes of its mesh: who measured what, which plans came, who was lost, how fast it was.
+"""Decides what the founder notes of its mesh: who measured what, which plans came, who was lost, how fast it was.
 
 Pure. `Chronicle` compares each state with the one before, and follows the steps that this peer computes; it is handed
 the time. No prompt, text, token or activation gets here, and no name that a person chose.

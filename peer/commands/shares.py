@@ -38,7 +38,7 @@ def fairness_arguments(made: argparse.ArgumentParser) -> None:
         "--fairness",
         choices=POLICIES,
         default="open",
-        help="open: who gave more waits less when the mesh is full; fair: who asks beyond the allowance must lend; "
+        help="open: everybody may ask, balances are shown; fair: who asks beyond the allowance must lend; "
         "off: nothing is counted [%(default)s]",
     )
     made.add_argument(
