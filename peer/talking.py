@@ -1,6 +1,7 @@
 """Conversations of the mesh as this peer takes part in them: asks in turn, hears others' answers, adopts some.
 
-An answer is adopted when its asker is gone. Edge; peer.turns and peer.heard decide. The log is the truth. Beside it members send each other hints (peer.hints).
+An answer is adopted when its asker is gone. Edge; peer.turns and peer.heard decide. The log is the truth. Beside it
+members send each other hints (peer.hints).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Decides whose turn it is in a conversation, what the model gets to read, who makes an answer go on whose asker is
-gone, and which branches are shown.
+"""Decides whose turn it is in a conversation, what the model reads, who adopts an answer, which branches are shown.
 
 Pure, over the log alone: everybody decides the same; the same in web_peer/src/turns.ts. Siblings are branches of one
 another when both answer one question, or when one person said both (an edit); what two people say at once is none.
