@@ -28,6 +28,7 @@ const PURE = [
   'held_plan',
   'hex',
   'json_codec',
+  'keeping',
   'kv_slots',
   'lateness',
   'manifest',

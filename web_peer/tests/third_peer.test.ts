@@ -1,3 +1,5 @@
+/* A way by a third peer is checked, and its candidates stand behind the others. */
+
 import { expect, test } from 'vitest';
 
 import { BadCommand } from '../src/errors';

@@ -36,7 +36,8 @@ export interface VoteReply {
 /**
  * AppendEntries (3.5); without entries a heartbeat, which checks `prev` all the same.
  *
- * `seq` rises with every message that this leader sends in its term; answers repeat it.
+ * `seq` rises with every message that this leader sends in its term; answers repeat it, but for the refusal of an older
+ * term, which is numbered 0.
  */
 export interface Append {
   readonly kind: 'append';
