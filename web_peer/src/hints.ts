@@ -76,9 +76,9 @@ export class Hints {
       const after = sent.get(peer) ?? making.begunAt;
       const under = underWay.get(peer) ?? 0;
       if (under >= MAX_UNDER_WAY) continue;
-      const { ids, text } = making.from(after);
+      const { ids, text } = making.from(after, MAX_IDS);
       if (ids.length === 0 && text === '') continue;
-      const body = { conversation, message, after, ids: ids.slice(0, MAX_IDS), text, answer, turn, spans };
+      const body = { conversation, message, after, ids, text, answer, turn, spans };
       sent.set(peer, after + ids.length);
       underWay.set(peer, under + 1);
       void this.call(peer, 'live', body).finally(() => {

@@ -74,9 +74,14 @@ export class Making {
     this.session.stop();
   }
 
-  /** What follows the first `after` tokens. */
-  from(after: number): { readonly ids: readonly number[]; readonly text: string } {
-    return { ids: this.ids.slice(after), text: this.text.slice(this.ends[after] ?? this.text.length) };
+  /** What follows the first `after` tokens, `most` tokens of it. */
+  from(after: number, most: number): { readonly ids: readonly number[]; readonly text: string } {
+    const stop = Math.min(this.tokens, after + most);
+    const end = stop < this.tokens ? this.ends[stop] : this.text.length;
+    return {
+      ids: this.ids.slice(after, stop),
+      text: this.text.slice(this.ends[after] ?? this.text.length, end),
+    };
   }
 
   /** What the log is to get, which knows `logged`; null: nothing yet. */
@@ -109,7 +114,12 @@ export function dayOf(whenMs: number): CalendarDate {
   return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
 }
 
-/** What is known of an answer that goes on: nothing is begun in a session of its own. */
-export function begunOf(ids: readonly number[], heard: Heard | null): Begun {
-  return { ids, heard: heard ?? 1 };
+/**
+ * What is known of an answer that goes on: nothing is begun in a session of its own. What was heard of another prompt
+ * than one of `prompt` tokens says nothing; the answer is then another one of its session.
+ */
+export function begunOf(ids: readonly number[], heard: Heard | null, prompt: number): Begun {
+  if (heard === null) return { ids, heard: 1 };
+  const fits = heard.spans.reduce((sum, span) => sum + span, 0) === prompt;
+  return { ids, heard: fits ? heard : Date.now() };
 }

@@ -83,8 +83,14 @@ export function messageOf({ chunks }: Messages, id: string): Message | undefined
   return chunks.findLast((chunk) => chunk.has(id))?.get(id);
 }
 
-export function messagesOf({ chunks }: Messages): Message[] {
-  return chunks.flatMap((chunk) => [...chunk.values()]);
+const lists = new WeakMap<Messages, readonly Message[]>(); // of each the list that is asked for again and again
+
+export function messagesOf(messages: Messages): readonly Message[] {
+  const known = lists.get(messages);
+  if (known !== undefined) return known;
+  const made = messages.chunks.flatMap((chunk) => [...chunk.values()]);
+  lists.set(messages, made);
+  return made;
 }
 
 /** The messages from the first one to `leaf`: what a model gets to read, less those to people. */

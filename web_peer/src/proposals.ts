@@ -45,7 +45,7 @@ export class Proposals {
     }
     this.waiting = [...this.waiting, ...commands.map((command) => ({ command, said: false }))];
     this.events.changed();
-    void this.run();
+    void Promise.resolve().then(() => this.run()); // whoever coordinates applies it at once: not within this call
   }
 
   /** Whether something of this tab about that message is not in the log yet. */

@@ -83,10 +83,10 @@ export class Suspicions {
       if (over.aborted) return;
       this.breakers.chosen(peer, nowMs());
       const answers = await this.reach.answers(peer, SECOND_ASKING);
+      if (this.looking.get(peer)?.signal !== over) return; // its connection ended meanwhile
       if (answers) break;
       this.breakers.failed(peer, nowMs());
     }
-    if (this.looking.get(peer)?.signal !== over) return; // its connection ended meanwhile
     this.breakers.succeeded(peer, nowMs());
     this.findings.back(peer);
   }
@@ -107,6 +107,7 @@ function nowMs(): number {
 }
 
 function pause(ms: number, over: AbortSignal): Promise<void> {
+  if (over.aborted) return Promise.resolve();
   return new Promise((resolve) => {
     const end = (): void => {
       clearTimeout(timer);

@@ -9,7 +9,7 @@ import { ASK_SETTINGS, type AskSettings, type Conversation as Session, type Fini
 import type { Body } from './calls';
 import { textOf } from './engine';
 import { PeerError } from './errors';
-import { Heard } from './heard';
+import { Heard, type Stream } from './heard';
 import { toHex } from './hex';
 import { Hints, liveOf, TYPING_MS, typingOf } from './hints';
 import { begunOf, type End, Making, promptFor, roomOf } from './making';
@@ -35,7 +35,7 @@ const PLAN_WAIT_S = 8; // a question that finds no plan says so soon, and can be
 const ID_BYTES = 9;
 const SESSION_BYTES = 16;
 const MAX_SESSIONS = 4; // kept for next questions, each a slot on every stage
-const MAX_KEPT = 32; // answers that ended early
+const MAX_KEPT = 32; // answers that ended
 const MAX_REASON = 400; // characters
 
 export interface TalkingEvents {
@@ -290,7 +290,8 @@ export class Talking {
   ): void {
     const { author, session } = answer;
     if (author === this.me) {
-      if (this.makings.has(answer.id) || this.inLog(id, answer.id)?.session !== session) return;
+      const logged = this.inLog(id, answer.id);
+      if (this.makings.has(answer.id) || logged?.author !== this.me || logged.session !== session) return;
       const adoption = this.adoptions.get(session);
       this.adoptions.delete(session);
       if (adoption !== undefined) this.resume(id, conversation, answer, adoption);
@@ -304,8 +305,9 @@ export class Talking {
       this.acted.delete(`${answer.id} of ${author}`);
       const now = this.messageIn(id, answer.id);
       if (now?.state !== 'running' || now.author !== author || this.mesh.signal.aborted) return;
-      if (!this.mesh.node.state.members.has(author))
-        this.adopt(id, now, this.heard.of(now.id)?.standing ?? null);
+      if (this.mesh.node.state.members.has(author)) return;
+      const heard = this.heard.of(now.id);
+      this.adopt(id, now, heard?.sure === true ? heard.standing : null);
     }, place * ADOPT_STEP_MS);
   }
 
@@ -356,7 +358,7 @@ export class Talking {
     { id, author: before, session }: Message,
     standing: Standing | null,
   ): void {
-    const ids = this.kept.get(id) ?? this.heard.of(id)?.ids ?? [];
+    const ids = knownOf(this.kept.get(id) ?? [], this.heard.of(id), this.mesh.text?.endTokens ?? []);
     const next = standing === null ? newSession() : session;
     this.adoptions.set(next, { ids, standing });
     const { me: author } = this;
@@ -373,17 +375,17 @@ export class Talking {
       this.end(id, answer, 'failed', made);
       return;
     }
-    const ids = adoption.ids.slice(0, made.room - 1); // whoever was last may have gone just before it said the end
+    const ids = adoption.ids.slice(0, made.room - 1);
     const session = this.mesh.conversation(answer.session);
     const making = new Making(id, session, ids);
     const settings = settingsOf(answer.sampling, made.room);
-    const pieces = session.adopt(made.prompt, settings, begunOf(ids, adoption.standing));
+    const pieces = session.adopt(made.prompt, settings, begunOf(ids, adoption.standing, made.prompt.length));
     this.make(answer.id, making, making.run(pieces, this.grown(answer.id, making)), true);
   }
 
   private keep(id: string, ids: readonly number[]): void {
     this.kept.set(id, ids);
-    for (const old of [...this.kept.keys()].slice(0, -MAX_KEPT)) this.kept.delete(old);
+    forget(this.kept);
   }
 
   private promptAndRoom(
@@ -427,16 +429,18 @@ export class Talking {
       .then((end) => {
         this.hints.live(conversation, id, this.others(conversation), making, true);
         if (end.kind === 'finished') this.ends.set(id, end.finished);
+        forget(this.ends);
         const message = this.messageIn(conversation, id);
         this.makings.delete(id);
         if (end.kind !== 'finished' || end.finished.why !== 'end') this.keep(id, making.ids);
         if (own) making.session.close();
         if (message?.state === 'running' && message.author === this.me && !this.mesh.signal.aborted) {
+          const ended = endOf(end);
           // Stopped while it was being made again: the log has more of it.
-          const isBehind = end.kind !== 'finished' && making.tokens < message.tokens;
+          const isBehind = ended.state !== 'done' && making.tokens < message.tokens;
           const text = isBehind || making.text === message.text ? null : making.text;
           const tokens = isBehind ? message.tokens : making.tokens;
-          this.proposals.say({ kind: 'MessageEnded', conversation, id, tokens, text, ...endOf(end) });
+          this.proposals.say({ kind: 'MessageEnded', conversation, id, tokens, text, ...ended });
         }
         this.look();
       })
@@ -507,6 +511,22 @@ export class Talking {
     this.events.changed();
     return Promise.resolve({});
   }
+}
+
+/** The tokens with which an answer goes on: those that were made here, else those that its author said. */
+export function knownOf(
+  kept: readonly number[],
+  heard: Pick<Stream, 'sure' | 'ids'> | null,
+  endTokens: readonly number[],
+): readonly number[] {
+  const known = kept.length > 0 ? kept : heard?.sure === true ? heard.ids : [];
+  // Whoever was last may have gone just before it said the end.
+  return known.slice(0, known.findLastIndex((token) => !endTokens.includes(token)) + 1);
+}
+
+/** All but the last ones. */
+function forget(byMessage: Map<string, unknown>): void {
+  for (const old of [...byMessage.keys()].slice(0, -MAX_KEPT)) byMessage.delete(old);
 }
 
 function endOf(end: End): { readonly state: 'done' | 'stopped' | 'failed'; readonly reason: string } {

@@ -4,7 +4,7 @@
  */
 
 import type { Body } from './calls';
-import { BadCommand } from './errors';
+import { BadCommand, PeerError } from './errors';
 import type { Node } from './node';
 
 const MAX_HOSTS = 4;
@@ -35,8 +35,8 @@ export function wayAsked(node: Node): (peer: string) => Promise<Way | null> {
     for (const other of [...near].sort((a, b) => stays(a) - stays(b))) {
       try {
         return wayOf(await node.calls.call(other, 'relay', { peer }, ASK_WITHIN_MS));
-      } catch {
-        continue; // it cannot, or is gone: another one may
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error; // it cannot, or is gone: another one may
       }
     }
     return null;

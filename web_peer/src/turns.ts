@@ -8,7 +8,7 @@
 
 import type { Message as Read } from './chat_template';
 import type { Conversation, Message, Messages } from './mesh_conversations';
-import { messagesOf } from './mesh_conversations';
+import { messagesOf, thread } from './mesh_conversations';
 import { byBytes } from './order';
 import { sha256Hex } from './sha256';
 
@@ -68,10 +68,7 @@ function able(conversation: Conversation, present: ReadonlySet<string>): string[
 /** What the model reads for `question`: the same for whoever asks first and whoever goes on later. */
 export function promptOf({ messages, system }: Conversation, question: string): Read[] {
   const all = messagesOf(messages);
-  const known = new Map(all.map((message) => [message.id, message]));
-  const path: Message[] = [];
-  for (let each = known.get(question); each !== undefined; each = known.get(each.parent)) path.push(each);
-  path.reverse();
+  const path = thread(messages, question);
   const read: Read[] = system.trim() === '' ? [] : [{ role: 'system', content: system.trim() }];
   path.forEach((asked, at) => {
     if (asked.form !== 'to-model') return;

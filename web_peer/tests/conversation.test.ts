@@ -269,6 +269,11 @@ describe('a conversation as a file', () => {
       JSON.stringify({ format: 'shoal conversation 1', messages });
     expect(broughtOf(file([{ form: 'order', text: '' }]))).toMatch(/damaged/);
     expect(broughtOf(file([null]))).toMatch(/damaged/);
+    const message = (text: string, by: string): unknown => ({ form: 'to-model', text, by });
+    expect(broughtOf(file(Array.from({ length: 601 }, () => message('x', 'Ann'))))).toMatch(/601 .* 600/);
+    const long = 'ü'.repeat(32768); // as long as a message may be
+    expect(broughtOf(file([message(long, 'Ann')]))).toMatchObject({ messages: [{ text: long }] });
+    expect(broughtOf(file([message(long, 'Ann'), message('', 'Bob')]))).toMatch(/65536/);
     expect(broughtOf(file([{ form: 'answer', text: 'x' }]))).toMatchObject({
       messages: [{ form: 'to-people' }],
     });
