@@ -14,6 +14,7 @@ import { MeshPicture } from './mesh_picture';
 import { MyPart } from './my_part';
 import { NoLink, Outside } from './outside';
 import { People } from './people';
+import { RoundButton } from './round_button';
 import { SettingsSheet } from './settings_sheet';
 import { ShareSheet } from './share';
 import { type Command, commandOf, ShortcutsSheet } from './shortcuts';
@@ -135,34 +136,21 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
       )}
       <span class="top-buttons">
         {inMesh && (
-          <button
-            type="button"
-            class="quiet round"
-            aria-label="Settings"
+          <RoundButton
+            icon="settings"
+            label="Settings"
             title="Settings (Alt ,)"
-            onClick={() => open('settings')}
-          >
-            <Icon name="settings" />
-          </button>
+            act={() => open('settings')}
+          />
         )}
-        <button
-          type="button"
-          class="quiet round wide"
-          aria-label="Keys"
-          title="Keys (?)"
-          onClick={() => open('help')}
-        >
-          <Icon name="keys" />
-        </button>
-        <button
-          type="button"
-          class="quiet round wide"
-          aria-label="Light or dark"
+        <RoundButton icon="keys" label="Keys" title="Keys (?)" more="wide" act={() => open('help')} />
+        <RoundButton
+          icon="looks"
+          label="Light or dark"
           title="Light or dark (Alt L)"
-          onClick={() => open('looks')}
-        >
-          <Icon name="looks" />
-        </button>
+          more="wide"
+          act={() => open('looks')}
+        />
         {inMesh && view.link.value !== '' && (
           <button
             type="button"

@@ -66,7 +66,7 @@ export function titleOf(text: string): string {
 
 /** Keeps the turns of the talk before where nothing about them changed, so that they are not drawn again. */
 export class TalkViews {
-  private turns = new Map<string, Turn>();
+  private turns = new Map<string, { readonly turn: Turn; readonly text: string }>(); // text: to compare them by
 
   of(id: string, conversation: Conversation, around: Around, unsaid: boolean): Talk {
     const people = peopleOf(conversation, around);
@@ -76,10 +76,11 @@ export class TalkViews {
     this.turns = new Map();
     const turns = rows.map((row) => {
       const next = turnOf(row, conversation, known, around);
+      const text = JSON.stringify(next);
       const old = before.get(next.id);
-      const kept = old !== undefined && JSON.stringify(old) === JSON.stringify(next) ? old : next;
-      this.turns.set(kept.id, kept);
-      return kept;
+      const kept = old?.text === text ? old : { turn: next, text };
+      this.turns.set(next.id, kept);
+      return kept.turn;
     });
     const mine = conversation.participants.get(around.me);
     return {

@@ -1,11 +1,11 @@
 /* A conversation as a file: Markdown for people, JSON for programs and to be brought in again. Pure. */
 
-import type { Form } from '../src/mesh_conversations';
+import { utf8Bytes } from '../src/json_codec';
+import { type Form, MAX_MESSAGE_BYTES } from '../src/mesh_conversations';
 import type { Talk } from './view';
 
 const FORMAT = 'shoal conversation 1';
-const MAX_MESSAGES = 2000;
-const MAX_CHARACTERS = 60_000; // of one message
+const MAX_MESSAGES = 600; // said one after the other
 
 export interface Brought {
   readonly title: string;
@@ -42,8 +42,12 @@ export function broughtOf(text: string): Brought | string {
     return 'This file is no JSON: choose one that was exported from a conversation.';
   }
   const found = value as { format?: unknown; title?: unknown; system?: unknown; messages?: unknown } | null;
-  if (found?.format !== FORMAT || !Array.isArray(found.messages) || found.messages.length > MAX_MESSAGES) {
+  if (found?.format !== FORMAT || !Array.isArray(found.messages)) {
     return `This file is no conversation: expected one with the format “${FORMAT}”.`;
+  }
+  const { length } = found.messages;
+  if (length > MAX_MESSAGES) {
+    return `This conversation is too long: it has ${length} messages, at most ${MAX_MESSAGES} can be brought in.`;
   }
   const messages: { form: Form; text: string }[] = [];
   const speakers = new Set(
@@ -52,12 +56,15 @@ export function broughtOf(text: string): Brought | string {
   for (const each of found.messages as ({ form?: unknown; text?: unknown; by?: unknown } | null)[]) {
     const { form, text, by } = each ?? {};
     const isForm = form === 'to-model' || form === 'to-people' || form === 'answer';
-    if (!isForm || typeof text !== 'string' || text.length > MAX_CHARACTERS) {
+    if (!isForm || typeof text !== 'string') {
       return 'This file is damaged: one of its messages cannot be read.';
     }
-    const isAnswer = form === 'answer' && messages.at(-1)?.form === 'to-model';
     // Whoever brings it in says it all: who said what stays readable.
     const named = speakers.size > 1 && typeof by === 'string' && form !== 'answer' ? `${by}: ${text}` : text;
+    if (utf8Bytes(named) > MAX_MESSAGE_BYTES) {
+      return `One message of this file is too long: at most ${MAX_MESSAGE_BYTES} bytes can be brought in.`;
+    }
+    const isAnswer = form === 'answer' && messages.at(-1)?.form === 'to-model';
     messages.push({ form: isAnswer ? 'answer' : form === 'answer' ? 'to-people' : form, text: named });
   }
   const string = (part: unknown, most: number): string =>

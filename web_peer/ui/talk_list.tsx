@@ -2,6 +2,7 @@
 
 import { Icon } from './icons';
 import { Disc, Discs } from './person';
+import { RoundButton } from './round_button';
 import type { View } from './view';
 
 export function TalkList({ view, done }: { view: View; done?: () => void }) {
@@ -58,15 +59,7 @@ export function TalkBar({ view, open }: { view: View; open: (sheet: 'talks' | 't
   const others = here.filter(({ you }) => !you).map(({ name }) => name);
   return (
     <div class="talk-bar">
-      <button
-        type="button"
-        class="quiet round to-list"
-        aria-label="Conversations"
-        title="Conversations"
-        onClick={() => open('talks')}
-      >
-        <Icon name="list" />
-      </button>
+      <RoundButton icon="list" label="Conversations" more="to-list" act={() => open('talks')} />
       <div class="talk-name">
         <h2>{id === '' ? 'New conversation' : title === '' ? 'Untitled' : title}</h2>
         {id !== '' && (

@@ -106,6 +106,7 @@ export class Talks {
     const { talking } = this;
     if (talking === null) return;
     if (this.open === '') {
+      this.settled();
       const settings = this.settings.value;
       const manner = { system: settings.instructions, sampling: samplingOfSettings(settings) };
       this.open = talking.start({ title: titleOf(text), ...manner }, this.self(talking, null));
@@ -221,6 +222,7 @@ export class Talks {
     const brought = broughtOf(text);
     if (typeof brought === 'string') this.around.tell(brought);
     else if (talking !== null) {
+      this.settled();
       const { title, system, messages } = brought;
       const sampling = samplingOfSettings(this.around.settings());
       const made = talking.start({ title, system, sampling }, this.self(talking, null));
@@ -232,8 +234,6 @@ export class Talks {
 
   /** The open conversation is held so from the next question on, and those that begin here. */
   setSettings(settings: AskSettings): void {
-    this.around.keepSettings(settings);
-    if (this.open === '') return;
     this.drafted.value = settings;
     clearTimeout(this.settling);
     this.settling = setTimeout(() => this.settled(), SETTLE_MS);
@@ -242,8 +242,10 @@ export class Talks {
   private settled(): void {
     clearTimeout(this.settling);
     const settings = this.drafted.peek();
+    if (settings === null) return;
+    this.around.keepSettings(settings);
     this.drafted.value = null;
-    if (settings === null || this.open === '' || !this.talk.peek().mayWrite) return;
+    if (this.open === '' || !this.talk.peek().mayWrite) return;
     const manner = { system: settings.instructions, sampling: samplingOfSettings(settings) };
     this.held.value = settings;
     this.talking?.change(this.open, manner);
