@@ -285,6 +285,7 @@ class Connection:
                 self.stats.received_bytes += len(encoded)
                 self._take(decode(encoded, channel), now_s)
             if channel is Channel.DATA:
+                self._heartbeat.works()
                 self._grant()
             if self._bye is not None:
                 self._answer_bye()
@@ -424,7 +425,8 @@ class Connection:
                 pass
             case _:
                 assert_never(verdict)
-        self._send(Ping(nonce))
+        if nonce is not None:
+            self._send(Ping(nonce))
 
     def _take_bye(self, bye: Bye) -> None:
         match self.state:
@@ -537,6 +539,8 @@ class Connection:
     def _send(self, frame: Frame) -> None:
         encoded = encode(frame)
         channel = channel_of(frame)
+        if channel is Channel.DATA:
+            self._heartbeat.works()
         self._senders[channel].push(encoded, _orders_of(frame))
         self.stats.sent_frames += 1
         self.stats.sent_bytes += len(encoded)

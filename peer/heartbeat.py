@@ -6,6 +6,8 @@ from typing import Final
 
 RTT_GAIN: Final = 1 / 8  # RFC 6298
 RTT_DEVIATION_GAIN: Final = 1 / 4  # RFC 6298
+ASK_BEATS: Final = 5  # a connection that is heard but does not work is asked at every fifth beat
+MAX_ASKED: Final = 64  # PINGs remembered; older ones were never answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Heartbeat:
         self._beat_s = now_s
         self._asked_s: dict[int, float] = {}
         self._nonce = 0
+        self._skipped = 0
+        self._works = False
         self._deviation_s = 0.0
         self.rtt_s: float | None = None
 
@@ -41,23 +45,38 @@ class Heartbeat:
         """Anything came from the other peer."""
         self._heard_s = now_s
 
-    def beat(self, now_s: float) -> tuple[Verdict, int]:
-        """To be called every interval_s: the verdict, and the nonce of the PING to send now.
+    def works(self) -> None:
+        """Data goes over this connection: how long an answer takes has to be known well."""
+        self._works = True
 
-        A beat that comes late says that this side slept; that time does not count as the other side's silence.
+    def beat(self, now_s: float) -> tuple[Verdict, int | None]:
+        """To be called every interval_s: the verdict, and the nonce of the PING to send now, if one is due.
+
+        None is due where the other side was heard since the beat before, the connection carries no data, and the
+        round trip was asked for lately: so an idle mesh costs little. A beat that comes late says that this side
+        slept; that time does not count as the other side's silence.
         """
         late_s = now_s - self._beat_s - self._times.interval_s
         if late_s > self._times.interval_s:
             self._heard_s += late_s
+        heard = self._heard_s > self._beat_s
         self._beat_s = now_s
         silent_s = now_s - self._heard_s
+        if silent_s >= self._times.lost_s:
+            return Verdict.LOST, None
+        verdict = Verdict.SUSPECT if silent_s >= self._times.suspect_s else Verdict.ALIVE
+        return verdict, self._ask(now_s, heard)
+
+    def _ask(self, now_s: float, heard: bool) -> int | None:
+        if heard and not self._works and self.rtt_s is not None and self._skipped < ASK_BEATS - 1:
+            self._skipped += 1
+            return None
+        self._works, self._skipped = False, 0
         self._nonce += 1
         self._asked_s[self._nonce] = now_s
-        while len(self._asked_s) > 64:  # answers that never came
+        while len(self._asked_s) > MAX_ASKED:
             del self._asked_s[next(iter(self._asked_s))]
-        if silent_s >= self._times.lost_s:
-            return Verdict.LOST, self._nonce
-        return (Verdict.SUSPECT if silent_s >= self._times.suspect_s else Verdict.ALIVE), self._nonce
+        return self._nonce
 
     def answered(self, nonce: int, now_s: float) -> None:
         """A PONG came. One that was never asked for, or comes twice, changes nothing."""

@@ -207,7 +207,10 @@ export class Connection implements EngineEvents {
         this.stats.receivedBytes += encoded.length;
         this.take(decode(encoded, channel), now);
       }
-      if (channel === 'data') this.grant();
+      if (channel === 'data') {
+        this.heartbeat.works();
+        this.grant();
+      }
       if (this.bye !== null) this.answerBye();
     } catch (error) {
       if (error instanceof PeerError) this.fail(error);
@@ -330,7 +333,7 @@ export class Connection implements EngineEvents {
       default:
         verdict satisfies never;
     }
-    this.put({ kind: 'PING', nonce });
+    if (nonce !== null) this.put({ kind: 'PING', nonce });
   }
 
   private takeBye(bye: Bye): void {
@@ -435,6 +438,7 @@ export class Connection implements EngineEvents {
   private put(frame: Frame): void {
     const encoded = encode(frame);
     const channel = channelOf(frame);
+    if (channel === 'data') this.heartbeat.works();
     this.senders[channel].push(encoded, ordersOf(frame));
     this.stats.sentFrames += 1;
     this.stats.sentBytes += encoded.length;

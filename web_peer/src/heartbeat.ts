@@ -2,6 +2,7 @@
 
 const RTT_GAIN = 1 / 8; // RFC 6298
 const RTT_DEVIATION_GAIN = 1 / 4; // RFC 6298
+const ASK_BEATS = 5; // a connection that is heard but does not work is asked at every fifth beat
 const MAX_ASKED = 64; // PINGs remembered; older ones were never answered
 
 /** How often to ask, after how much silence to suspect the other peer, and after how much it is lost. */
@@ -24,6 +25,8 @@ export class Heartbeat {
   private beatS: number;
   private readonly askedS = new Map<number, number>();
   private nonce = 0;
+  private skipped = 0;
+  private isWorking = false;
   private deviationS = 0;
 
   constructor(times: HeartbeatTimes, nowS: number) {
@@ -37,25 +40,41 @@ export class Heartbeat {
     this.heardS = nowS;
   }
 
+  /** Data goes over this connection: how long an answer takes has to be known well. */
+  works(): void {
+    this.isWorking = true;
+  }
+
   /**
-   * To be called every intervalS: the verdict, and the nonce of the PING to send now.
+   * To be called every intervalS: the verdict, and the nonce of the PING to send now, if one is due.
    *
-   * A beat that comes late says that this side slept; that time does not count as the other side's silence.
+   * None is due where the other side was heard since the beat before, the connection carries no data, and the round
+   * trip was asked for lately: so an idle mesh costs little. A beat that comes late says that this side slept; that time does not count as the other side's silence.
    */
-  beat(nowS: number): { readonly verdict: Verdict; readonly nonce: number } {
+  beat(nowS: number): { readonly verdict: Verdict; readonly nonce: number | null } {
     const lateS = nowS - this.beatS - this.times.intervalS;
     if (lateS > this.times.intervalS) this.heardS += lateS;
+    const isHeard = this.heardS > this.beatS;
     this.beatS = nowS;
     const silentS = nowS - this.heardS;
+    if (silentS >= this.times.lostS) return { verdict: 'lost', nonce: null };
+    return { verdict: silentS >= this.times.suspectS ? 'suspect' : 'alive', nonce: this.ask(nowS, isHeard) };
+  }
+
+  private ask(nowS: number, isHeard: boolean): number | null {
+    if (isHeard && !this.isWorking && this.rttS !== null && this.skipped < ASK_BEATS - 1) {
+      this.skipped += 1;
+      return null;
+    }
+    this.isWorking = false;
+    this.skipped = 0;
     this.nonce += 1;
     this.askedS.set(this.nonce, nowS);
     for (const asked of this.askedS.keys()) {
       if (this.askedS.size <= MAX_ASKED) break;
       this.askedS.delete(asked);
     }
-    const nonce = this.nonce;
-    if (silentS >= this.times.lostS) return { verdict: 'lost', nonce };
-    return { verdict: silentS >= this.times.suspectS ? 'suspect' : 'alive', nonce };
+    return this.nonce;
   }
 
   /** A PONG came. One that was never asked for, or comes twice, changes nothing. */
