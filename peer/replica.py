@@ -291,6 +291,14 @@ class Replica:
             case _:
                 assert_never(effect)
 
+    def _tell(self, event: Callable[[], None]) -> None:
+        """A defect of who listens must not keep the core's other effects from being carried out."""
+        try:
+            event()
+        except Exception as error:
+            context = {"message": "what follows from the log failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
     def _wake_at(self, at_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -316,7 +324,7 @@ class Replica:
         log.error("the log cannot be kept", exc_info=error)
         self._closed = True  # whatever it would say from here on might be forgotten
         self._fail_all("its log cannot be kept")
-        self._events.log_lost(str(error))
+        self._tell(partial(self._events.log_lost, str(error)))
 
     def _stored(self, effect: Persist | StoreSnapshot) -> None:
         self._feed(Persisted(effect.token) if isinstance(effect, Persist) else SnapshotStored(effect.token))
@@ -338,7 +346,7 @@ class Replica:
             self._queue.append(Applied(entries[-1].index))
             if self.leads and entries[-1].term == self.term:
                 self.ready = True
-            self._events.log_changed(entries)
+            self._tell(partial(self._events.log_changed, entries))
             self._compact()
 
     def _restore(self, snapshot: Snapshot) -> None:
@@ -351,7 +359,7 @@ class Replica:
         for index in [index for index in self._waiting if index <= snapshot.index]:
             _fail(self._waiting.pop(index).done, NotLeader("another peer coordinates now", self.leader))
         self._queue.append(Applied(snapshot.index))
-        self._events.log_changed(())
+        self._tell(partial(self._events.log_changed, ()))
 
     def _commit(self, entry: Entry) -> None:
         waiting = self._waiting.pop(entry.index, None)
@@ -412,7 +420,7 @@ class Replica:
         self.role, self.term, self.leader = role, term, leader
         if led and role != "leader":
             self._fail_all("another peer coordinates now")
-        self._events.role_changed()
+        self._tell(self._events.role_changed)
 
     def _fail_all(self, why: str) -> None:
         """What was proposed may still be committed; that is no longer this peer's to promise."""

@@ -71,6 +71,24 @@ async def test_a_lost_leader_is_followed_by_another_that_knows_all_that_was_comm
         await here.until(lambda: d.node.state == b.node.state)
 
 
+async def test_a_defect_of_who_listens_to_the_log_does_not_stop_the_log() -> None:
+    async with town() as here:
+        a = await here.found("a")
+        found: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: found.append(context.get("exception"))
+        )
+
+        def defective() -> None:
+            raise KeyError("a listener's defect")
+
+        a.node.on_state.append(defective)
+        await say(a, "applied")
+        await say(a, "applied after that")
+        assert {"applied", "applied after that"} <= a.node.state.people.roles.keys()
+        assert {type(error) for error in found} == {KeyError}
+
+
 async def test_a_frozen_leader_that_wakes_up_gives_no_order_that_anybody_obeys() -> None:
     async with town() as here:
         a, b, c = await three(here)

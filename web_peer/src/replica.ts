@@ -267,6 +267,15 @@ export class Replica {
     }
   }
 
+  /** A defect of who listens must not keep the core's other effects from being carried out. */
+  private tell(event: () => void): void {
+    try {
+      event();
+    } catch (error) {
+      reportError(error);
+    }
+  }
+
   private wakeAt(atMs: number): void {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.feed({ kind: 'tick' }), Math.max(0, atMs - performance.now()));
@@ -293,7 +302,7 @@ export class Replica {
     this.closed = true;
     clearTimeout(this.timer);
     this.failAll('its log cannot be kept');
-    this.events.logLost(why);
+    this.tell(() => this.events.logLost(why));
   }
 
   // --- the state
@@ -311,7 +320,7 @@ export class Replica {
     if (last === undefined) return;
     this.queue.push({ kind: 'applied', index: last.index });
     if (this.leads && last.term === this.term) this.ready = true;
-    this.events.logChanged();
+    this.tell(() => this.events.logChanged());
     this.compact();
   }
 
@@ -328,7 +337,7 @@ export class Replica {
       asked.reject(new NotLeader('another peer coordinates now', this.leader));
     }
     this.queue.push({ kind: 'applied', index });
-    this.events.logChanged();
+    this.tell(() => this.events.logChanged());
   }
 
   private commit({ index, term }: Entry): void {
@@ -385,7 +394,7 @@ export class Replica {
     this.term = term;
     this.leader = leader;
     if (led && role !== 'leader') this.failAll('another peer coordinates now');
-    this.events.roleChanged();
+    this.tell(() => this.events.roleChanged());
   }
 
   /** What was proposed may still be committed; that is no longer this peer's to promise. */
