@@ -44,6 +44,7 @@ STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a s
 STUCK_GAPS: Final = 10  # and for as many usual gaps
 STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
 STARVED_GAPS: Final = 4
+MAX_DOUBLED: Final = 6  # times
 ADOPTED_TURNS: Final = 64  # above the last turn that was heard of: an answer has no more routes than that
 
 
@@ -540,10 +541,8 @@ class OriginSession:
     def _all_answered(self, now: float) -> list[OriginEffect]:
         """Everybody is there: has anything moved since they were asked before?"""
         seen = tuple((h.received, h.computed, h.steps) for _, h in sorted(self._here.items()))
-        own = tuple(pair[:2] for pair in seen)
-        moved = own != tuple(pair[:2] for pair in self._progress)
-        here = dict(self._here)
-        stage = next((s for s in range(len(seen)) if not is_done(here, s)), None)
+        moved = [pair[:2] for pair in seen] != [pair[:2] for pair in self._progress]
+        stage = next((s for s in range(len(seen)) if not is_done(self._here, s)), None)
         if stage is not None and not moved and len(self._progress) == len(seen):
             moved = seen[stage][2] != self._progress[stage][2]  # busy with others
         self._progress = seen
@@ -553,10 +552,13 @@ class OriginSession:
             return []
         starved = stage is not None and seen[stage][1] >= seen[stage][0]
         least_s, gaps = (STARVED_S, STARVED_GAPS) if starved else (STUCK_S, STUCK_GAPS)
-        if now - self._moved_at < max(least_s, gaps * self.lateness.usual_s):
+        peer = self.route[stage] if stage is not None else None
+        doubled = (
+            min(self.reroutes, MAX_DOUBLED) if peer in self._avoid else 0
+        )  # nobody else can, it may just be slow
+        if now - self._moved_at < max(least_s, gaps * self.lateness.usual_s) * 2**doubled:
             return []
         self._moved_at = now
-        peer = self.route[stage] if stage is not None else None
         if peer is None or peer in self._avoid:
             return self._restart(now, "a stage does not come on")
         self._avoid |= {peer}

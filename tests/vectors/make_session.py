@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 from tracing import beside, shown, shown_frame, written
@@ -259,6 +260,25 @@ def stuck(name: str, received: int, computed: int) -> Trace:
     return t
 
 
+def alone() -> Trace:
+    t = Trace("whoever nobody can stand in for gets longer with every new start")
+    t.begin(route_of("p0"), ask_of(3))
+    starts = []
+    while t.now < STALL_S - 10:
+        t.now = t.core.deadline
+        t.tick()
+        if t.core.phase is Phase.REROUTING:
+            starts.append(t.now)
+            t.reroute(route_of("p0"))
+        else:
+            t.at(0, 3, 0, 0)
+    gaps = [after - before for before, after in pairwise(starts)]
+    assert len(starts) < MAX_REROUTES, starts
+    assert gaps == sorted(gaps), starts
+    t.says(11)
+    return t
+
+
 def busy() -> Trace:
     t = Trace("a stage that is busy with others is waited for; one that lost its input is begun again")
     t.begin(route_of("p0", "p1"), ask_of(3))
@@ -447,7 +467,7 @@ def random_op(rng: random.Random, trace: Trace) -> None:
 
 def traces() -> list[Trace]:
     made = [
-        *(flapping(), hedged(), silent_without_another(), busy(), talk(), losses()),
+        *(flapping(), hedged(), silent_without_another(), alone(), busy(), talk(), losses()),
         stuck("the stage that has work is done without", 4, 3),
         stuck("the stage that does not get its input is done without", 3, 3),
         *reasons(),

@@ -48,6 +48,7 @@ export const STUCK_S = 1; // no progress anywhere for this long, at least, befor
 const STUCK_GAPS = 10; // and for as many usual gaps
 const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
 const STARVED_GAPS = 4;
+const MAX_DOUBLED = 6; // times
 const ADOPTED_TURNS = 64; // above the last turn that was heard of: an answer has no more routes than that
 
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
@@ -550,9 +551,11 @@ export class OriginSession {
     const slow = seen[stage];
     const starved = slow !== undefined && slow.computed >= slow.received;
     const [leastS, gaps] = starved ? [STARVED_S, STARVED_GAPS] : [STUCK_S, STUCK_GAPS];
-    if (now - this.movedAt < Math.max(leastS, gaps * this.lateness.usualS)) return [];
-    this.movedAt = now;
     const peer = stage >= 0 ? this.route[stage] : undefined;
+    const isAlone = peer !== undefined && this.avoid.has(peer); // nobody else can, it may just be slow
+    const patience = Math.max(leastS, gaps * this.lateness.usualS);
+    if (now - this.movedAt < patience * 2 ** (isAlone ? Math.min(this.reroutes, MAX_DOUBLED) : 0)) return [];
+    this.movedAt = now;
     if (peer === undefined || this.avoid.has(peer)) return this.restart(now, 'a stage does not come on');
     this.avoid = new Set([...this.avoid, peer]);
     return [{ kind: 'suspect', peer, why: 'does not come on' }, this.findRoute()];
