@@ -445,6 +445,9 @@ def _founder(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
     made.add_argument(
+        "--behind-proxy", action="store_true", help="limits are by the last address in X-Forwarded-For"
+    )
+    made.add_argument(
         "--cert",
         type=Path,
         metavar="FILE",

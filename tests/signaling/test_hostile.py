@@ -118,6 +118,27 @@ async def test_too_many_sockets(kit: Any) -> None:
         assert founder.members() == {}
 
 
+@pytest.mark.parametrize("behind_proxy", [True, False])
+async def test_behind_a_proxy_sockets_count_for_the_address_that_it_saw(behind_proxy: bool) -> None:
+    limits = Limits(sockets_per_address=1)
+    options = ServerOptions(policy=Policy(limits), behind_proxy=behind_proxy)
+
+    def seen(address: str) -> dict[str, str]:
+        return {"X-Forwarded-For": f"198.51.100.9, {address}"}  # what comes first anybody can write
+
+    async with (
+        serve(options) as server,
+        aiohttp.ClientSession(server.url) as http,
+        http.ws_connect("/ws", headers=seen("192.0.2.1")),
+    ):
+        if behind_proxy:
+            async with http.ws_connect("/ws", headers=seen("192.0.2.2")):
+                pass
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect("/ws", headers=seen("192.0.2.1" if behind_proxy else "192.0.2.2"))
+        assert refused.value.status == 503
+
+
 async def test_a_reader_that_does_not_read_is_cut_off(kit: Any) -> None:
     """The joiner's socket stops being read; the founder goes on, and hears that the joiner is gone."""
     one = kit.ear()
