@@ -27,6 +27,7 @@ Strategy = Literal[
 PROMPT_TOKENS = 512
 CHUNK_TOKENS = 64
 NAMED = 12  # stages of a plan whose name lists them all
+MOST_STAGES = 64  # that the route of a mesh names
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ def refusals(wish: Wish, found: Figures) -> tuple[str, ...]:
         said.append(f"{found.tokens_per_s:.2f} tokens/s, the floor is {wish.rate_floor:.2f}")
     if wish.decode_cap_s is not None and found.decode_s > wish.decode_cap_s:
         said.append(f"{ms(found.decode_s)} a token, the cap is {ms(wish.decode_cap_s)}")
-    if wish.most_stages is not None and found.stages > wish.most_stages:
+    if found.stages > MOST_STAGES:
+        said.append(f"{found.stages} stages, a mesh carries at most {MOST_STAGES}")
+    elif wish.most_stages is not None and found.stages > wish.most_stages:
         said.append(f"{found.stages} stages, at most {wish.most_stages} were wished for")
     return tuple(said)
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 from html import escape
 from typing import Final
 
-from planner import cost
+from planner import cost, schedules
 from planner.pictures_plan import Choice, Leaving, chain, front, leaving, memory, schedule, size
 from planner.pictures_svg import both, figure, figures, key, page, section, table
-from planner.pictures_timeline import decoding, prompting
 from planner.placement import plan
 from planner.portfolio import Effort, Outcome, solve
 from planner.types import Infeasible, Plan, PlanRequest, Stage
@@ -109,7 +108,7 @@ def _refused(request: PlanRequest, answer: Infeasible, title: str) -> str:
 
 
 def _schedules(request: PlanRequest, stages: Sequence[Stage], numbers: cost.Evaluation) -> str:
-    bars = decoding(request, stages, numbers.rows)
+    bars = schedules.answers(request, stages)
     batches = len({bar.group for bar in bars})
     each = "one session" if numbers.rows == 1 else f"a batch of {numbers.rows} sessions"
     words = (
@@ -117,7 +116,7 @@ def _schedules(request: PlanRequest, stages: Sequence[Stage], numbers: cost.Eval
         if batches > 1
         else f"Two tokens of {each}; thin lines are hops."
     )
-    prompt = prompting(request, stages, PROMPT_TOKENS, CHUNK_TOKENS)
+    prompt = schedules.chunks(request, stages, PROMPT_TOKENS, CHUNK_TOKENS)
     return section(
         "Answers running",
         words,

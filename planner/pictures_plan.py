@@ -12,7 +12,7 @@ from typing import Final
 
 from planner import cost
 from planner.pictures_svg import Drawing, figure, fit, number, ticks
-from planner.pictures_timeline import Bar
+from planner.schedules import Bar
 from planner.types import PlanRequest, Stage
 from planner.wording import mib, ms, units_text
 

@@ -124,7 +124,7 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
     """The best plan by the wish. Raises RequestError for a request that breaks its rules."""
     cost.check_request(request)
     search = _Search(request, Wish() if wish is None else wish, Effort() if effort is None else effort)
-    if request.peers:
+    if strategies.refuse(request, search.wish) is None and request.peers:
         if search.wish.strategy in ("attention-ffn", "hybrid"):
             for stages in strategies.returning(
                 request, search.wish, search.effort.width, search.effort.sides
@@ -396,7 +396,7 @@ def _outcome(search: _Search) -> Outcome:
         found.decode_s,
         found.tokens_per_s,
         found.bottleneck_s,
-        _why(chosen, options, wish, gap, ran),
+        (_split_why(request, wish, chosen, options), *_figures_why(chosen, gap, ran)),
     )
     return Outcome(
         plan, chosen, tuple(keeping[1:]), front, objectives.knee(front), tuple(refused), ran, bound, gap
@@ -413,7 +413,10 @@ def _nothing(search: _Search, options: Sequence[Option], ran: tuple[str, ...]) -
     elif search.wish.strategy == "optimal" and len(search.request.peers) <= REGION_PEERS:
         answer = placement.missing(search.request)
     else:
-        answer = Infeasible(f"the strategy {search.wish.strategy} leaves no plan; optimal may have one")
+        why = strategies.refuse(search.request, search.wish)
+        answer = Infeasible(
+            why or f"the strategy {search.wish.strategy} leaves no plan; optimal may have one"
+        )
     return Outcome(
         answer, None, (), objectives.pareto(options), None, refused, ran, min(search.bounds, default=0), None
     )
@@ -423,33 +426,37 @@ def _named(stages: Sequence[Stage]) -> str:
     return chain(stages) if len(stages) <= objectives.NAMED else f"{len(stages)} stages"
 
 
-def _why(
-    chosen: Option, options: Sequence[Option], wish: Wish, gap: float, ran: tuple[str, ...]
-) -> tuple[str, ...]:
+def _split_why(request: PlanRequest, wish: Wish, chosen: Option, options: Sequence[Option]) -> str:
+    """Why it is one peer, or several, with the best of the other sort."""
     split = len(chosen.stages) > 1
     others = [option for option in options if (len(option.stages) > 1) != split]
-    lines: list[str] = []
+    told = objectives.compared(wish, chosen.found, others[0].found) if others else ""
     if not split:
-        rival = (
-            f"; the best split: {objectives.compared(wish, chosen.found, others[0].found)}" if others else ""
-        )
-        lines.append(f"Do not split: {chosen.stages[0].peer} alone is best for {wish.goal}{rival}.")
-    elif others:
-        lines.append(
-            f"Split ({_named(chosen.stages)}): the best single peer, {others[0].stages[0].peer}, "
-            f"{objectives.compared(wish, chosen.found, others[0].found)}."
-        )
-    else:
-        lines.append(f"Split ({_named(chosen.stages)}): no peer can serve everything alone.")
-    lines.append(
-        f"{ms(chosen.found.decode_s)} a token, first token after {ms(chosen.found.prefill_s)}, "
-        f"{chosen.found.tokens_per_s:.1f} tokens/s; {float(chosen.found.saturating_sessions):.1f} sessions saturate it."
+        rival = f"; the best split: {told}" if others else ""
+        return f"Do not split: {chosen.stages[0].peer} alone is best for {wish.goal}{rival}."
+    if others:
+        return f"Split ({_named(chosen.stages)}): the best single peer, {others[0].stages[0].peer}, {told}."
+    able = wish.strategy in ("attention-ffn", "component") and any(
+        objectives.whole_on(request, peer.peer) is None for peer in request.peers
     )
+    why = (
+        f"the strategy {wish.strategy} has no plan on one peer"
+        if able
+        else "no peer can serve everything alone"
+    )
+    return f"Split ({_named(chosen.stages)}): {why}."
+
+
+def _figures_why(chosen: Option, gap: float, ran: tuple[str, ...]) -> tuple[str, str]:
     proven = "proven least latency" if gap == 0 else "how far from the least latency is not proven"
     if 0 < gap < TOLD_GAP:
         proven = f"the least latency is within {gap:.1%} of what is proven"
-    lines.append(f"Ran: {', '.join(ran)}; {proven}.")
-    return tuple(lines)
+    found = chosen.found
+    return (
+        f"{ms(found.decode_s)} a token, first token after {ms(found.prefill_s)}, "
+        f"{found.tokens_per_s:.1f} tokens/s; {float(found.saturating_sessions):.1f} sessions saturate it.",
+        f"Ran: {', '.join(ran)}; {proven}.",
+    )
 
 
 def _among(request: PlanRequest, names: set[str]) -> PlanRequest:

@@ -1,18 +1,23 @@
 """Decides the chunks of a prompt and the cohorts of sessions, and gives their timelines: who does what when.
 
-`simulate` plays them; here is the choice (the least time to a first token, the best rate) and the idle shares.
+`simulate` plays them; here is the choice (the least time to a first token, the best rate), the idle shares, and the
+bars that a picture draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from planner import cost, simulate
 from planner.simulate import Work
 from planner.types import PlanRequest, Stage
 
-CHUNKS = (16, 32, 64, 128, 256, 512)
+CHUNKS: Final = (16, 32, 64, 128, 256, 512)
+DRAWN_ROUNDS: Final = 2  # of the running answers
+DRAWN_CHUNKS: Final = 12
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # more cohorts than that are never in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +62,44 @@ def _made(stages: Sequence[Stage], works: Sequence[Work], total: int, batch: int
         tuple((name, 1 - spent / max(1, total)) for name, spent in sorted(busy.items())),
         batch,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Stage `stage` works on `what` from `start_s` to `stop_s`; the next stage has it at `there_s`."""
+
+    stage: int
+    what: str
+    group: int  # bars of one cohort or chunk
+    start_s: float
+    stop_s: float
+    there_s: float
+
+
+def answers(request: PlanRequest, stages: Sequence[Stage]) -> tuple[Bar, ...]:
+    """Two rounds of all sessions from a start together, each cohort named by a letter."""
+    works = decode(request, stages, DRAWN_ROUNDS + 1).works
+    return _bars(request, stages, [work for work in works if work.turn < DRAWN_ROUNDS], LETTERS)
+
+
+def chunks(request: PlanRequest, stages: Sequence[Stage], tokens: int, chunk: int) -> tuple[Bar, ...]:
+    """A prompt in numbered chunks through the stages, until its first token."""
+    works = prompt(request, stages, tokens, chunk).works
+    names = [str(number + 1) for number in range(DRAWN_CHUNKS)]
+    return _bars(request, stages, [work for work in works if work.batch < DRAWN_CHUNKS], names)
+
+
+def _bars(
+    request: PlanRequest, stages: Sequence[Stage], works: Sequence[Work], names: Sequence[str]
+) -> tuple[Bar, ...]:
+    links = cost.link_table(request)
+    sent = {(work.stage, work.batch, work.turn): work.stop_ps for work in works if work.what == "transfer"}
+    bars: list[Bar] = []
+    for work in works:
+        if work.what == "stage":
+            there, follower = work.stop_ps, stages[(work.stage + 1) % len(stages)].peer
+            if (work.stage, work.batch, work.turn) in sent:
+                there = sent[work.stage, work.batch, work.turn] + cost.delay_ps(links[work.where, follower])
+            times = (work.start_ps / cost.PICO, work.stop_ps / cost.PICO, there / cost.PICO)
+            bars.append(Bar(work.stage, names[work.batch], work.batch, *times))
+    return tuple(bars)

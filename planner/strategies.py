@@ -5,14 +5,14 @@ Each is a constraint on the one model:
   layer          ends between blocks only
   pipeline       stages of equally many blocks, within one (a view for each number of stages)
   component      ends between the named groups; a group's own peer serves it where it can
-  attention-ffn  attention and feed-forward of a block on different peers, which take turns
+  attention-ffn  attention and feed-forward of a block on different peers, which take turns: two stages a block
   hybrid         ends anywhere, and peers may come back
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from planner import cost, lattice, reentry
 from planner.errors import RequestError
 from planner.lattice import Lattice
 from planner.network import Bools
-from planner.objectives import Component, Wish
+from planner.objectives import MOST_STAGES, Component, Wish
 from planner.types import PlanRequest, Stage
 
 WIDTH = 2_000  # labels at a border where peers come back
@@ -45,7 +45,9 @@ def views(request: PlanRequest, wish: Wish, rows: int) -> list[Lattice]:
             return [lattice.build(request, rows, layer_borders(request))]
         case "pipeline":
             most = min(
-                len(request.peers), int(layer_borders(request)[1:-1].sum()) + 1, wish.most_stages or 64
+                len(request.peers),
+                int(layer_borders(request)[1:-1].sum()) + 1,
+                wish.most_stages or MOST_STAGES,
             )
             return [
                 lattice.build(request, rows, _equal(request, stages)).forced()
@@ -60,6 +62,20 @@ def views(request: PlanRequest, wish: Wish, rows: int) -> list[Lattice]:
             raise RequestError(
                 f"strategy {wish.strategy}: not offered yet; optimal, layer, pipeline and others are"
             )
+
+
+def refuse(request: PlanRequest, wish: Wish) -> str | None:
+    """Why no plan of the strategy can be short enough, in numbers; None where one may be."""
+    if wish.strategy != "attention-ffn":
+        return None
+    kinds = [unit.kind for unit in request.units if unit.kind in ("attn", "ffn")]
+    least = 1 + sum(one != other for one, other in pairwise(kinds))
+    most = MOST_STAGES if wish.most_stages is None else min(wish.most_stages, MOST_STAGES)
+    if least <= most:
+        return None
+    blocks = kinds.count("attn")
+    limit = f"a mesh carries at most {most}" if most == MOST_STAGES else f"at most {most} were wished for"
+    return f"attention-ffn has another peer after each half of {blocks} blocks, {least} stages; {limit}"
 
 
 def returning(

@@ -11,14 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from planner import cost
+from planner import cost, schedules
 from planner.history import measure
 from planner.history.report import write_report
 from planner.history.writing import HistoryWriter
 from planner.pictures import EFFORT, losses, plan_page, ranked, without
 from planner.pictures_plan import wrapped
 from planner.pictures_svg import CHAR, NARROW, WIDE, fit, ticks
-from planner.pictures_timeline import decoding, prompting
 from planner.placement import plan
 from planner.portfolio import solve
 from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit, UnitKind
@@ -146,7 +145,7 @@ def test_a_schedule_gives_every_peer_one_thing_at_a_time_and_reaches_the_rate(na
     asked = CASES[name]
     stages = solved(asked).stages
     numbers = cost.evaluate(asked, stages)
-    bars = decoding(asked, stages, numbers.rows)
+    bars = schedules.answers(asked, stages)
     for at in range(len(stages)):
         mine = sorted((bar.start_s, bar.stop_s) for bar in bars if bar.stage == at)
         assert all(one[1] <= other[0] + 1e-12 for one, other in pairwise(mine))
@@ -162,7 +161,7 @@ def test_a_schedule_gives_every_peer_one_thing_at_a_time_and_reaches_the_rate(na
 def test_a_prompt_is_drawn_as_long_as_the_evaluator_says(name: str) -> None:
     asked = CASES[name]
     stages = solved(asked).stages
-    bars = prompting(asked, stages, 512, 64)
+    bars = schedules.chunks(asked, stages, 512, 64)
     assert max(bar.stop_s for bar in bars) == pytest.approx(cost.prefill_s(asked, stages, 512, 64), rel=0.01)
 
 

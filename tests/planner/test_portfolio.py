@@ -33,7 +33,7 @@ from planner.codec import decode_request, encode_request
 from planner.network import INF
 from planner.objectives import Component, Goal, Wish
 from planner.partition import cut
-from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest
+from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest, Stage
 from tests.planner import held_karp
 
 QUICK = portfolio.Effort(search=60_000, exact=20_000_000)
@@ -282,6 +282,33 @@ def test_strategies_cut_where_they_may() -> None:
                 sides[unit.kind].add(stage.peer)
     assert not sides["attn"] & sides["ffn"]
     assert simulate.decode_round_ps(request, turns.stages) == turns.found.decode_ps
+
+
+@pytest.mark.parametrize(("blocks", "stages"), [(32, 64), (33, None)])
+def test_taking_turns_in_every_block_ends_where_a_route_does(blocks: int, stages: int | None) -> None:
+    request = instances.mesh(5, 3, blocks=blocks, tight=6.0)
+    outcome = portfolio.solve(request, Wish(strategy="attention-ffn"), replace(QUICK, width=60))
+    if stages is None:
+        assert isinstance(outcome.answer, Infeasible)
+        assert "33 blocks, 66 stages; a mesh carries at most 64" in outcome.answer.reason
+        short = portfolio.solve(request, Wish(strategy="attention-ffn", most_stages=9), QUICK)
+        assert isinstance(short.answer, Infeasible)
+        assert "66 stages; at most 9 were wished for" in short.answer.reason
+    else:
+        assert isinstance(outcome.answer, Plan)
+        assert len(outcome.answer.stages) == stages
+        assert "the strategy attention-ffn has no plan on one peer" in outcome.answer.why[0]
+
+
+def test_a_plan_that_no_route_can_name_is_refused() -> None:
+    count = objectives.MOST_STAGES + 1
+    request = instances.mesh(1, count, blocks=count, tight=1.0)
+    names = sorted(peer.peer for peer in request.peers)
+    stages = tuple(Stage(at, at + 1, name) for at, name in enumerate(names[:-1]))
+    stages = (*stages, Stage(count - 1, len(request.units), names[-1]))
+    roomy = replace(request, peers=tuple(replace(peer, memory_bytes=2**40) for peer in request.peers))
+    told = objectives.refusals(Wish(), objectives.figures(roomy, stages))
+    assert told == ("65 stages, a mesh carries at most 64",)
 
 
 def test_a_component_goes_to_the_peer_it_prefers_where_that_can_hold_it() -> None:
