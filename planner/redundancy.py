@@ -4,6 +4,10 @@ Pure. The loss of a stage that holds the embedding or the head costs most (class
 from the tokens, is lost with it), then that of the most bytes of weights and KV. `request.redundancy` promises
 copies, the costliest losses first; they go to whoever has room, primaries of other stages included, peers with
 fewest places first. With `request.spare`, peers that still have no place stand by as well.
+
+A copy counts where nothing takes it together with the others (machine, NAT, owner) and no relay may be in the way.
+Copies that do not count are placed where no other is left. A stage whose primary may be behind a relay comes first
+and gets a copy even where none is promised.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from planner import cost
+from planner.holders import apart, doubtful
 from planner.types import PeerProfile, PlanRequest, Stage
 
 Run = tuple[int, int]
@@ -117,20 +122,37 @@ def takeovers(request: PlanRequest, stages: Sequence[Stage], lost: Iterable[int]
 
 
 def _promise(room: _Room, wanted: int) -> None:
-    """Places `wanted` standbys, first copies first; where one has no room the next costliest gets it."""
+    """Places `wanted` standbys, first copies first; where one has no room the next costliest gets it.
+
+    Those that count as holders, then whoever has room. Before all a holder for each stage that has none.
+    """
+    steps, placed = iter(range(SEARCH_WORK // max(1, len(room.peers)))), list[int]()
+    _place(room, placed, [at for at in room.order if room.stages[at].peer in room.unsure], steps)
     most = -(-wanted // max(1, len(room.stages)))
-    steps = iter(range(SEARCH_WORK // max(1, len(room.peers))))
-    placed: list[int] = []
-    for _ in range(most):
-        for at in room.order:
-            if len(placed) == wanted:
-                return
-            able = room.able(at)
-            if able:
-                room.put(at, able[0])
-                placed.append(at)
-            elif room.rearranged([*placed, at], steps):
-                placed.append(at)
+    for turn in range(most):
+        lacking = [at for at in room.order if len(room.standbys[at]) <= turn]
+        _place(room, placed, lacking, steps, wanted)
+    left = wanted - len(placed)
+    for at in room.order * most:
+        able = room.able(at) if left > 0 else []
+        if able and len(room.standbys[at]) < most:
+            room.put(at, able[0])
+            left -= 1
+
+
+def _place(
+    room: _Room, placed: list[int], lacking: Sequence[int], steps: Iterator[int], wanted: int | None = None
+) -> None:
+    """Gives each of `lacking` one more holder, until `wanted` are `placed`."""
+    for at in lacking:
+        if wanted is not None and len(placed) >= wanted:
+            return
+        able = room.able(at, counted=True)
+        if able:
+            room.put(at, able[0])
+            placed.append(at)
+        elif room.rearranged([*placed, at], steps):
+            placed.append(at)
 
 
 def _fill(room: _Room) -> None:
@@ -141,7 +163,8 @@ def _fill(room: _Room) -> None:
         ):  # stable: else the costliest first
             able = [name for name in room.able(at) if not room.places.get(name)]
             if able:
-                room.put(at, able[0])
+                holders = room.able(at, counted=True)
+                room.put(at, next((name for name in able if name in holders), able[0]))
                 break
         else:
             return
@@ -159,12 +182,15 @@ class _Room:
     places: dict[str, set[Run]] = field(default_factory=dict)
     standbys: list[list[str]] = field(default_factory=list)
     prefer: Held = field(default_factory=dict)
+    unsure: frozenset[str] = frozenset()  # never the only holder
 
     @classmethod
     def of(cls, request: PlanRequest, stages: Sequence[Stage]) -> _Room:
         bare = tuple(replace(stage, standbys=()) for stage in stages)
         links = frozenset((link.src, link.dst) for link in request.links)
-        made = cls(request, bare, cost.profiles(request), links, loss_order(request, bare))
+        unsure = doubtful(request)
+        order = sorted(loss_order(request, bare), key=lambda at: bare[at].peer not in unsure)
+        made = cls(request, bare, cost.profiles(request), links, order, unsure=unsure)
         made.clear()
         return made
 
@@ -176,8 +202,8 @@ class _Room:
         runs = self.places.get(name, set()) | {run}
         return cost.refuse_runs(self.request, self.peers[name], runs) is None
 
-    def able(self, at: int) -> list[str]:
-        """Who may stand by for stage `at`, the first the one to take."""
+    def able(self, at: int, *, counted: bool = False) -> list[str]:
+        """Who may stand by for stage `at`, the first the one to take; `counted`: as one more holder."""
         stage = self.stages[at]
         names = [
             name
@@ -186,8 +212,13 @@ class _Room:
             and name not in self.standbys[at]
             and self._linked(at, name)
             and self.fits(name, (stage.first, stage.stop))
+            and (not counted or self._counts(at, name))
         ]
         return sorted(names, key=lambda name: self.liking(name, stage))
+
+    def _counts(self, at: int, name: str) -> bool:
+        others = [self.peers[other] for other in (self.stages[at].peer, *self.standbys[at])]
+        return name not in self.unsure and apart(self.peers[name], others)
 
     def liking(self, name: str, stage: Stage) -> tuple[bool, int, bool, int, str]:
         """Fewest places first, nobody's primary first: what one loss takes away should be little."""
@@ -220,7 +251,7 @@ class _Room:
         if done == len(items):
             return True
         at = items[done]
-        for name in self.able(at):
+        for name in self.able(at, counted=True):
             if next(steps, None) is None:
                 return False
             self.put(at, name)

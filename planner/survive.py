@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner import cost, held_paths, objectives, portfolio
+from planner.holders import apart, domains, doubtful
 from planner.types import Infeasible, PeerProfile, PlanRequest, Stage
 from planner.wording import mib
 
@@ -48,23 +49,6 @@ class Survivable:
         for copy in self.copies:
             runs.setdefault(copy.peer, set()).add((copy.first, copy.stop))
         return {peer: tuple(sorted(found)) for peer, found in sorted(runs.items())}
-
-
-def doubtful(request: PlanRequest) -> frozenset[str]:
-    """Peers that no link reaches, or leaves, of which it is known that no relay is in it."""
-    to = {link.dst for link in request.links if link.relayed is False}
-    out = {link.src for link in request.links if link.relayed is False}
-    names = {peer.peer for peer in request.peers}
-    return frozenset(name for name in names if not (name in to and name in out) and len(names) > 1)
-
-
-def domains(request: PlanRequest) -> dict[str, frozenset[str]]:
-    """Peers that may fail together, by domain; a peer without one is a domain of its own."""
-    found: dict[str, set[str]] = {}
-    for peer in request.peers:
-        for name in peer.facts.domains or (f"peer {peer.peer}",):
-            found.setdefault(name, set()).add(peer.peer)
-    return {name: frozenset(peers) for name, peers in sorted(found.items())}
 
 
 def survivable(
@@ -105,8 +89,9 @@ def survivable(
 
 
 def survives(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int = 1) -> bool:
-    """Whether a chain over held runs is left, whichever k domains go."""
-    return _broken(request, held, k) is None
+    """Whether a chain over held runs is left, whichever k domains go; without those that do not count as holders."""
+    unsure = doubtful(request)
+    return _broken(request, {name: runs for name, runs in held.items() if name not in unsure}, k) is None
 
 
 def _broken(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int) -> tuple[str, ...] | None:
@@ -190,11 +175,11 @@ def _copies(request: PlanRequest, stages: Sequence[Stage], k: int) -> tuple[Copy
             run, owners = pieces.pop()
             if len(owners) > k:
                 continue
-            taken = set().union(*(_domains(known[name]) for name in owners))
             able = [
                 name
                 for name in sorted(known)
-                if not _domains(known[name]) & taken and _room_for(request, known[name], places[name], run)
+                if apart(known[name], [known[owner] for owner in owners])
+                and _room_for(request, known[name], places[name], run)
             ]
             if able:
                 name = min(
@@ -226,10 +211,6 @@ def _bytes(request: PlanRequest, first: int, stop: int) -> int:
 
 def _pace(peer: PeerProfile) -> float:
     return sum(peer.decode_s.values())
-
-
-def _domains(peer: PeerProfile) -> set[str]:
-    return set(peer.facts.domains or (f"peer {peer.peer}",))
 
 
 def hazard(peer: PeerProfile) -> float:

@@ -22,7 +22,7 @@ from planner import (
     survive,
 )
 from planner.errors import RequestError
-from planner.objectives import Component, Wish
+from planner.objectives import Component, Strategy, Wish
 from planner.types import Infeasible, Link, PeerFacts, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
 
 MS = 1e-3
@@ -336,6 +336,28 @@ def test_distributed_llama_157_the_context_counts_with_the_weights() -> None:
     long = portfolio.solve(replace(request, context=1000), None, QUICK)
     assert isinstance(long.answer, Infeasible)
     assert long.answer.missing_bytes == 1000 + 40 * 1000 - 5000
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 7])
+def test_distributed_llama_139_any_number_of_peers_serves(count: int) -> None:
+    request = mesh(*(peer(name, 1400 // count + 300) for name in "abcdefg"[:count]), units=model(6))
+    strategies_tried: tuple[Strategy, ...] = ("optimal", "layer", "pipeline")
+    for strategy in strategies_tried:
+        stages = solved(request, Wish(strategy=strategy))
+        assert (stages[0].first, stages[-1].stop) == (0, 14)
+        assert len(stages) <= count
+
+
+def test_distributed_llama_70_more_peers_than_parts_leave_some_idle() -> None:
+    request = mesh(*(peer(name, 200) for name in "abcdefgh"), units=model(1))
+    assert len(solved(request, Wish(strategy="pipeline"))) < 8
+    assert 2 <= len(solved(request)) <= 4
+
+
+@pytest.mark.parametrize("strategy", ["tensor", "expert", "tiles"])
+def test_distributed_llama_98_what_cannot_be_cut_is_refused_before_anything_loads(strategy: Strategy) -> None:
+    with pytest.raises(RequestError, match=f"strategy {strategy}: not offered yet; optimal, layer"):
+        portfolio.solve(THREE, Wish(strategy=strategy))
 
 
 def test_llama_cpp_28506_parts_add_up_to_the_model() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import cost, placement, redundancy
+from planner import cost, placement, redundancy, survive
 from planner.codec import decode_request, encode_request
 from planner.errors import RequestError
 from planner.held_paths import moved
@@ -367,3 +367,82 @@ def test_a_request_carries_its_redundancy() -> None:
             decode_request(encode_request(request).replace(b'"redundancy":1500', wrong))
     with pytest.raises(RequestError, match="spare"):
         decode_request(encode_request(request).replace(b'"spare":false', b'"spare":0'))
+
+
+# -- who counts as a holder
+
+
+def apart(**machines: str) -> PlanRequest:
+    """a serves embed and attn, b ffn and head; c, d and e are idle. Each fails with its machine."""
+    request, _ = four(2000, False, 1000, 1000, 1000, 1000, 1000)
+    peers = tuple(
+        replace(each, facts=PeerFacts(domains=(machines[each.peer],) if each.peer in machines else ()))
+        for each in request.peers
+    )
+    return replace(request, peers=peers)
+
+
+def two_stages(request: PlanRequest) -> tuple[Stage, ...]:
+    a, b = request.peers[:2]
+    return cost.make_stage(request, a, 0, 2), cost.make_stage(request, b, 2, 4)
+
+
+def relayed(request: PlanRequest, known: bool | None, *names: str) -> PlanRequest:
+    links = tuple(
+        replace(link, relayed=known) if {link.src, link.dst} & set(names) else link for link in request.links
+    )
+    return replace(request, links=links)
+
+
+@pytest.mark.parametrize(
+    ("machines", "expected"),
+    [
+        ({}, [("d",), ("c",)]),
+        ({"b": "box", "c": "box"}, [("c",), ("d",)]),  # c goes with b: it stands by for a
+        (dict.fromkeys("bcd", "box"), [("c",), ("e",)]),
+        (dict.fromkeys("acde", "box"), [("b",), ("c",)]),  # for a only b is elsewhere
+        (dict.fromkeys("abcde", "box"), [("d",), ("c",)]),  # nobody is: better than none
+    ],
+)
+def test_a_copy_is_where_nothing_takes_both(
+    machines: dict[str, str], expected: list[tuple[str, ...]]
+) -> None:
+    request = apart(**machines)
+    assert standing(redundancy.with_standbys(request, two_stages(request))) == expected
+
+
+def test_second_copies_fail_with_neither_of_the_others() -> None:
+    request = replace(apart(c="box", d="box"), redundancy=3000)
+    for stage in redundancy.with_standbys(request, two_stages(request)):
+        assert len(stage.standbys) == 2
+        assert not {"c", "d"} <= set(stage.standbys)
+
+
+@pytest.mark.parametrize("known", [True, None])
+def test_a_peer_behind_a_relay_is_no_holder(known: bool | None) -> None:
+    request = relayed(apart(), known, "c", "d")
+    assert standing(redundancy.with_standbys(request, two_stages(request))) == [("e",), ("e",)]
+    only = replace(relayed(request, known, "e"), spare=False)
+    assert standing(redundancy.with_standbys(only, two_stages(only))) == [("b",), ("a",)]
+
+
+@pytest.mark.parametrize("known", [True, None])
+def test_what_only_a_relayed_peer_holds_gets_a_copy_though_none_is_promised(known: bool | None) -> None:
+    request = replace(relayed(apart(), known, "b", "c"), redundancy=1000)
+    assert standing(redundancy.with_standbys(request, two_stages(request))) == [(), ("d",)]
+    steady = replace(apart(), redundancy=1000)
+    assert standing(redundancy.with_standbys(steady, two_stages(steady))) == [(), ()]
+
+
+def test_idle_peers_stand_by_first_where_they_count() -> None:
+    request = replace(apart(b="box", c="box"), redundancy=1000, spare=True)
+    assert standing(redundancy.with_standbys(request, two_stages(request))) == [("c",), ("d", "e")]
+
+
+def test_what_a_relayed_peer_holds_survives_nothing() -> None:
+    request = apart()
+    held = dict.fromkeys("ab", ((0, 4),))
+    assert survive.survives(request, held)
+    assert not survive.survives(relayed(request, None, "b"), held)
+    assert survive.survives(relayed(request, None, "b"), held | {"c": ((0, 4),)})
+    assert not survive.survives(apart(a="box", b="box"), held)
