@@ -570,6 +570,12 @@ def _bench(made: argparse.ArgumentParser) -> None:
         "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
     )
     made.add_argument("--quick", action="store_true", help="plans: two parts, short answers")
+    made.add_argument(
+        "--part",
+        action="append",
+        choices=("known", "small", "sizes", "agreement", "losses", "errors"),
+        help="planner: only this, may be said more than once [all]",
+    )
     made.add_argument("--checks", type=positive, default=2000, help="checks: of honest results [%(default)s]")
     made.add_argument("--seconds", type=float, default=60.0, help="consensus: idle [%(default)s]")
     made.add_argument("--messages", type=int, default=10_000, help="consensus: in the log [%(default)s]")

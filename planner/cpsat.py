@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,12 @@ def least_order(
     hint: Sequence[int] | None = None,
     *,
     workers: int = 1,
-    wall_s: float | None = None,
+    watched: Callable[[Callable[[], None]], None] | None = None,
 ) -> Proof:
-    """The least order of at least two peers. `limit`: deterministic seconds; `wall_s` instead: seconds by the clock."""
+    """The least order of at least two peers. `limit`: deterministic seconds.
+
+    `watched` instead: gets what stops the search, before it begins.
+    """
     cp = _module("ortools.sat.python.cp_model")
     view, peers = parts.view, len(parts.view.peers)
     model = cp.CpModel()
@@ -109,10 +112,10 @@ def least_order(
     solver = cp.CpSolver()
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = 1
-    if wall_s is None:
+    if watched is None:
         solver.parameters.max_deterministic_time = limit
     else:
-        solver.parameters.max_time_in_seconds = wall_s
+        watched(solver.stop_search)
     status = solver.solve(model)
     if status == cp.INFEASIBLE:
         return Proof(None, INF, True)

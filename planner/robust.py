@@ -12,16 +12,12 @@ from dataclasses import dataclass, replace
 from planner import cost, survive
 from planner.draws import Draws
 from planner.errors import RequestError
-from planner.objectives import Option
 from planner.types import PeerProfile, PlanRequest, Stage
 
 SCENARIOS = 50
 SPEED_SIGMA = 0.2  # of the logarithm of a peer's times
 SPIKE = 0.1  # share of links whose round trip is SPIKE_TIMES as long
 SPIKE_TIMES = 4.0
-WITHIN = 1.15  # times the best latency: worse ones are not compared
-COMPARED = 24
-WORLDS = 40
 HORIZON_H = 1.0  # within which a peer may leave
 
 
@@ -56,39 +52,12 @@ def distorted(request: PlanRequest, factor: float, seed: int) -> PlanRequest:
     def wrong() -> float:
         return float(factor ** draws.uniform(-1, 1))
 
-    peers = tuple(_scaled(peer, wrong()) for peer in sorted(request.peers, key=lambda peer: peer.peer))
+    peers = tuple(scaled(peer, wrong()) for peer in sorted(request.peers, key=lambda peer: peer.peer))
     links = tuple(
         replace(link, rtt_s=link.rtt_s * wrong(), bytes_per_s=link.bytes_per_s * wrong())
         for link in sorted(request.links, key=lambda link: (link.src, link.dst))
     )
     return replace(request, peers=peers, links=links)
-
-
-def steady(request: PlanRequest, options: Sequence[Option], factor: float = 1.5, seed: int = 1) -> Option:
-    """The option with the least regret where what was measured may be wrong by `factor`: of those within WITHIN of the
-    best, the one that loses least against the best of each world, by its 95th percentile and then the mean.
-    """
-    best = min(option.found.decode_ps for option in options)
-    near = [option for option in options if option.found.decode_ps <= best * WITHIN][:COMPARED]
-    names = {stage.peer for option in near for stage in option.stages}
-    ends = names | ({request.origin} if request.origin else set())
-    small = replace(
-        request,
-        peers=tuple(peer for peer in request.peers if peer.peer in names),
-        links=tuple(link for link in request.links if link.src in ends and link.dst in ends),
-    )
-    regrets: list[list[float]] = [[] for _ in near]
-    for world in range(WORLDS):
-        wrong = distorted(small, factor, seed * WORLDS + world)
-        reached = [cost.evaluate(wrong, option.stages).decode_ps for option in near]
-        for at, value in enumerate(reached):
-            regrets[at].append(value / max(1, min(reached)) - 1)
-
-    def key(at: int) -> tuple[float, float, int]:
-        ordered = sorted(regrets[at])
-        return ordered[-1 - WORLDS // 20], sum(ordered) / WORLDS, at
-
-    return near[min(range(len(near)), key=key)]
 
 
 def score(request: PlanRequest, stages: Sequence[Stage], seed: int = 1, count: int = SCENARIOS) -> Score:
@@ -98,7 +67,7 @@ def score(request: PlanRequest, stages: Sequence[Stage], seed: int = 1, count: i
     known = cost.profiles(request)
     for _ in range(count):
         peers = tuple(
-            _scaled(peer, math.exp(SPEED_SIGMA * draws.normal()))
+            scaled(peer, math.exp(SPEED_SIGMA * draws.normal()))
             for peer in sorted(request.peers, key=lambda peer: peer.peer)
         )
         links = tuple(
@@ -130,7 +99,8 @@ def score(request: PlanRequest, stages: Sequence[Stage], seed: int = 1, count: i
     return Score(sum(found) / len(found), found[at], found[-1], broken / count)
 
 
-def _scaled(peer: PeerProfile, factor: float) -> PeerProfile:
+def scaled(peer: PeerProfile, factor: float) -> PeerProfile:
+    """All its times that much longer."""
     return replace(
         peer,
         decode_s={kind: seconds * factor for kind, seconds in peer.decode_s.items()},

@@ -381,17 +381,6 @@ def test_saturation_follows_little() -> None:
     assert chosen.found.saturating_sessions >= Fraction(1)
 
 
-def test_the_steady_choice_regrets_no_more_than_the_fastest() -> None:
-    request = front_request()
-    outcome = portfolio.solve(request, None, QUICK)
-    assert outcome.chosen is not None
-    options = (outcome.chosen, *outcome.others)
-    kept = robust.steady(request, options)
-    assert kept in options
-    assert kept.found.decode_ps <= robust.WITHIN * outcome.chosen.found.decode_ps
-    assert kept == robust.steady(request, options)
-
-
 def test_the_codec_carries_what_was_measured() -> None:
     request = front_request()
     facts = PeerFacts(

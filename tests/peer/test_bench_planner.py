@@ -1,0 +1,50 @@
+"""The planner's benchmark: what no plan is sure of, a search that is stopped by its processor time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from peer.bench_planner_errors import least_sure_loss
+from peer.bench_planner_sizes import against_sat
+from peer.bench_planner_timing import stopped_after
+from planner import cpsat, instances, portfolio
+from planner.types import PlanRequest
+
+
+def alike(roomy: int) -> PlanRequest:
+    """Three peers of equal speed and links, so many of which hold everything, the others nothing."""
+    request = instances.mesh(1, 3, blocks=6, tight=9.0)
+    first = request.peers[0]
+    peers = tuple(
+        replace(first, peer=peer.peer, memory_bytes=2**40 if at < roomy else peer.overhead_bytes)
+        for at, peer in enumerate(request.peers)
+    )
+    return replace(request, peers=peers)
+
+
+@pytest.mark.parametrize(("roomy", "loss"), [(1, 0.0), (2, 1.25)])
+def test_who_has_no_choice_regrets_nothing_and_between_equals_either_may_be_wrong(
+    roomy: int, loss: float
+) -> None:
+    assert least_sure_loss(alike(roomy), 1.5) == pytest.approx(loss, rel=1e-3)
+
+
+def test_a_search_is_stopped_by_what_it_used() -> None:
+    stopped = threading.Event()
+    with stopped_after(0.3) as watched:
+        watched(stopped.set)
+        began = time.process_time()
+        while not stopped.is_set():
+            pass
+        assert time.process_time() - began >= 0.3
+
+
+def test_a_plan_stands_beside_that_of_cpsat() -> None:
+    row = against_sat(instances.mesh(2, 10, blocks=8, tight=0.9), portfolio.Effort(search=60_000))
+    assert (row.over is not None) == cpsat.available()
+    if row.over is not None:
+        assert (row.proven, row.over) == (True, pytest.approx(0.0, abs=1e-6))
