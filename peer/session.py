@@ -44,7 +44,7 @@ STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a s
 STUCK_GAPS: Final = 10  # and for as many usual gaps
 STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
 STARVED_GAPS: Final = 4
-MAX_DOUBLED: Final = 6  # times
+MAX_DOUBLED: Final = 6  # times that, where nobody else can do it: it may just be slow
 ADOPTED_TURNS: Final = 64  # above the last turn that was heard of: an answer has no more routes than that
 
 
@@ -553,9 +553,7 @@ class OriginSession:
         starved = stage is not None and seen[stage][1] >= seen[stage][0]
         least_s, gaps = (STARVED_S, STARVED_GAPS) if starved else (STUCK_S, STUCK_GAPS)
         peer = self.route[stage] if stage is not None else None
-        doubled = (
-            min(self.reroutes, MAX_DOUBLED) if peer in self._avoid else 0
-        )  # nobody else can, it may just be slow
+        doubled = min(self.reroutes, MAX_DOUBLED) if peer in self._avoid else 0
         if now - self._moved_at < max(least_s, gaps * self.lateness.usual_s) * 2**doubled:
             return []
         self._moved_at = now
