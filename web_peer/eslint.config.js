@@ -8,6 +8,7 @@ import tseslint from 'typescript-eslint';
 // Modules that are functions of their arguments. Each has its twin of the same name in peer/ or signaling/.
 const PURE = [
   'activation_log',
+  'asks',
   'breakers',
   'bundles',
   'chat_template',
@@ -59,6 +60,7 @@ const PURE = [
   'signaling_errors',
   'spans',
   'speaking',
+  'stage_work',
   'stop_strings',
   'strict_json',
   'tensors',

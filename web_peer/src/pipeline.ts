@@ -9,7 +9,7 @@
  */
 
 import { ActivationLog } from './activation_log';
-import { type Note, type NotRan, type Ran, type Reason, type RunStep, type StageEffect } from './effects';
+import { type Note, type NotRan, type Ran, type Reason, type StageEffect } from './effects';
 import { BadSampling } from './errors';
 import {
   type Cancel,
@@ -25,13 +25,12 @@ import {
 } from './frames';
 import { type Run, runKey } from './mesh_state';
 import { needsHistory } from './sampling';
-import { FEED_AGAIN_S, FOR_GOOD, NEVER_ASKED, Over, Seat } from './seats';
+import { boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, idlest, NEVER_ASKED, Over, sameRun, Seat } from './seats';
 import {
   type Fault,
   type Loaded,
   misplaced,
   notAdopted,
-  pickOf,
   type PlanStages,
   refusal,
   refusedOpen,
@@ -40,11 +39,11 @@ import {
   unserved,
 } from './openings';
 import { sumOf } from './spans';
-import { floats, integers, tensorOf } from './tensors';
+import { finishOf, runStepOf, told } from './stage_work';
+import { tensorOf } from './tensors';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
-export const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
 const MAX_LATE = 2; // seats that are over and can still be checked
 export const ORPHAN_S = 30; // a session whose asker is gone waits so long for another one
 const MAX_STEP_POSITIONS = 256; // eight chunks; more would hold up the sessions beside it
@@ -193,12 +192,13 @@ export class StageCore {
     if (seat === undefined) {
       const other = this.ofRun(frame.session, run);
       if (other !== undefined) effects.push(...this.free(other)); // the place of these units in the route has changed
-      const evicted = this.makeRoom(now, loaded, serves);
-      if (evicted === null) {
+      const taken = this.sorted().filter((other) => sameRun(other.run, run));
+      const evicted = taken.length < loaded.slots ? null : idlest(taken, now, serves);
+      if (evicted === undefined) {
         const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
         return [...effects, ...refuse('no_slot', text)];
       }
-      effects.push(...evicted);
+      if (evicted !== null) effects.push(...this.free(evicted));
       seat = new Seat(frame, run, sampling, new ActivationLog(this.logSessionBytes), now);
       seat.epoch = this.nextEpoch();
       this.seats.set(seatKey(frame.session, frame.stage), seat);
@@ -491,10 +491,7 @@ export class StageCore {
   }
 
   private sorted(): Seat[] {
-    return [...this.seats.values()].sort(
-      (a, b) =>
-        (a.session < b.session ? -1 : a.session > b.session ? 1 : 0) || a.opening.stage - b.opening.stage,
-    );
+    return [...this.seats.values()].sort(byKey);
   }
 
   private note(what: Note['what'], { session, opening: { stage } }: Seat): void {
@@ -525,41 +522,9 @@ export class StageCore {
       const frame = seat.nextStep();
       if (frame === null) break;
       seat.inFlight += 1;
-      effects.push(this.runStep(seat, frame));
+      effects.push(runStepOf(this.me, seat, frame, this.activeOn(seat.run)));
     }
     return effects;
-  }
-
-  private runStep(seat: Seat, frame: Step): RunStep {
-    const isFirst = seat.opening.stage === 0;
-    const stop = frame.position + frame.count;
-    const sampled = seat.isTail && seat.serves && stop >= seat.opening.promptTokens;
-    return {
-      kind: 'runStep',
-      run: seat.run,
-      session: frame.session,
-      epoch: seat.epoch,
-      position: frame.position,
-      tokens: isFirst ? integers(frame.tensor) : null,
-      hidden: isFirst ? null : this.own(seat, floats(frame.tensor)),
-      count: frame.count,
-      last: sampled,
-      pick: sampled ? pickOf(seat, stop) : null,
-      prompt: seat.isGiven(frame.position),
-      mostRows: this.mostRows(seat),
-      behind: !seat.serves || seat.warms,
-    };
-  }
-
-  /** An array that the runtime may take over: what this peer made itself is in its log, too. */
-  private own(seat: Seat, hidden: Float32Array): Float32Array {
-    return seat.upstream === this.me ? hidden.slice() : hidden;
-  }
-
-  private mostRows(seat: Seat): number {
-    const stages = seat.opening.route.length;
-    if (seat.opening.stage > 0 || stages === 1) return 0; // later stages take what comes together
-    return Math.ceil(this.activeOn(seat.run) / stages);
   }
 
   /** This stage no longer has what it made of `position`: asks for the inputs from there on. */
@@ -574,33 +539,14 @@ export class StageCore {
     seat.generated += 1;
     if (needsHistory(seat.sampling)) seat.history.push(token);
     this.tokensSampled += 1;
-    const finish = opening.endTokens.includes(token)
-      ? FINISH.endToken
-      : seat.generated - opening.generated >= opening.maxTokens
-        ? FINISH.length
-        : FINISH.more;
+    const finish = finishOf(seat, token);
     seat.sampled.set(position, { token, finish });
     return this.tell(seat, position, token, finish);
   }
 
   private tell(seat: Seat, position: number, token: number, finish: number): StageEffect[] {
-    const { session, turn, route, origin } = seat.opening;
     if (finish !== FINISH.more) seat.active = false;
-    const frame: Token = { kind: 'TOKEN', session, turn, position, token, finish };
-    return [...new Set([route[0] ?? origin, origin])].map((peer) => ({ kind: 'send', peer, frame }));
-  }
-
-  /** What frees a slot of these units, or null when every session on them is being answered. */
-  private makeRoom(now: number, { run, slots }: Loaded, serves: boolean): StageEffect[] | null {
-    const taken = this.sorted().filter((seat) => sameRun(seat.run, run));
-    if (taken.length < slots) return [];
-    const idle = taken.filter(
-      (seat) =>
-        !seat.active || (serves && !seat.serves) || (now - seat.touched > LEFT_S && seat.inFlight === 0),
-    );
-    const rank = (seat: Seat): number => (seat.orphan ? 0 : 2) + (seat.serves ? 1 : 0);
-    const [idlest] = idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched);
-    return idlest === undefined ? null : this.free(idlest);
+    return told(seat, position, token, finish);
   }
 
   private free(seat: Seat): StageEffect[] {
@@ -616,17 +562,8 @@ export class StageCore {
     return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];
   }
 
-  /** Over the bound, the oldest activations of the session that was idle for longest go first. */
   private boundLogs(): void {
-    let over = this.logBytes - this.logTotalBytes;
-    while (over > 0) {
-      const logged = this.sorted().filter((seat) => seat.log.bytes > 0);
-      const [oldest] = logged.sort((a, b) => a.touched - b.touched);
-      if (oldest === undefined) return;
-      const before = oldest.log.bytes;
-      oldest.log.dropOldest();
-      over -= before - oldest.log.bytes;
-    }
+    boundLogs([...this.seats.values()], this.logTotalBytes);
   }
 
   private stop(seat: Seat, reason: Reason, text: string, position = 0, have = 0): StageEffect[] {
@@ -635,10 +572,6 @@ export class StageCore {
     seat.stopWaiting();
     return [refusal(seat, reason, text, have, position)];
   }
-}
-
-function sameRun(a: Run, b: Run): boolean {
-  return a.first === b.first && a.stop === b.stop;
 }
 
 function seatKey(session: SessionId, stage: number): string {

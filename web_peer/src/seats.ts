@@ -6,11 +6,13 @@ import { ActivationLog, rows } from './activation_log';
 import { type Open, ROLE, type SessionId, type Step } from './frames';
 import type { Run } from './mesh_state';
 import type { Sampling } from './sampling';
+import { sumOf } from './spans';
 
 export const NEVER_ASKED = { position: -1, at: 0 } as const;
 const KEPT_BYTES = 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago
 export const FEED_AGAIN_S = 1; // a gap that was not filled is asked for again after this
 export const FOR_GOOD = Infinity; // every turn
+export const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
 
 /** A token that this stage sampled, and whether it is the last one. */
@@ -184,6 +186,38 @@ export class Over {
   has({ origin, session, turn }: Open): boolean {
     return turn <= (this.turns.get(`${session}/${origin}`) ?? 0);
   }
+}
+
+/** The seat of these that goes first when another session needs one; undefined when all of them are in use. */
+export function idlest(taken: readonly Seat[], now: number, serves: boolean): Seat | undefined {
+  const idle = taken.filter(
+    (seat) =>
+      !seat.active || (serves && !seat.serves) || (now - seat.touched > LEFT_S && seat.inFlight === 0),
+  );
+  const rank = (seat: Seat): number => (seat.orphan ? 0 : 2) + (seat.serves ? 1 : 0);
+  return idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched)[0];
+}
+
+/** Over `totalBytes`, the oldest activations of the session that was idle for longest go first. */
+export function boundLogs(seats: readonly Seat[], totalBytes: number): void {
+  let over = sumOf(seats.map((seat) => seat.log.bytes)) - totalBytes;
+  while (over > 0) {
+    const logged = seats.filter((seat) => seat.log.bytes > 0);
+    const [oldest] = logged.sort((a, b) => a.touched - b.touched || byKey(a, b));
+    if (oldest === undefined) return;
+    const before = oldest.log.bytes;
+    oldest.log.dropOldest();
+    over -= before - oldest.log.bytes;
+  }
+}
+
+/** Seats by session and place. */
+export function byKey(a: Seat, b: Seat): number {
+  return (a.session < b.session ? -1 : a.session > b.session ? 1 : 0) || a.opening.stage - b.opening.stage;
+}
+
+export function sameRun(a: Run, b: Run): boolean {
+  return a.first === b.first && a.stop === b.stop;
 }
 
 /** The part of `step` from `position` on. */

@@ -17,8 +17,8 @@
  * answers: each begins with a prompt of which the stages keep the longest cached prefix.
  */
 
+import { type Ask, type Heard, isDone, type Phase, type Without } from './asks';
 import { type Broken, type OriginEffect, type Reason, reasonOf, type Send, type Spare } from './effects';
-import { ContextOverflow } from './errors';
 import {
   type Feed,
   FINISH,
@@ -34,9 +34,11 @@ import {
 } from './frames';
 import { Lateness } from './lateness';
 import type { Route } from './routes';
-import { needsHistory, type Sampling, samplingToWire } from './sampling';
+import { needsHistory, samplingToWire } from './sampling';
 import { commonPrefix, cutSpans, extended, stepsOf } from './spans';
 import { tensorOf } from './tensors';
+
+export { type Ask, type Heard, type Phase, roomFor, type Without } from './asks';
 
 export const REROUTE_S = 1.5; // how long to wait for a route when nobody could take over: an asker must hear of it
 export const HOPE_S = 30; // and when another peer is loading what was lost
@@ -50,49 +52,6 @@ const STARVED_S = 0.5; // the same for a stage that does not get what the one be
 const STARVED_GAPS = 4;
 const MAX_DOUBLED = 6; // times
 const ADOPTED_TURNS = 64; // above the last turn that was heard of: an answer has no more routes than that
-
-export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
-
-/** One turn: the whole prompt as token ids, and how to answer it. */
-export interface Ask {
-  readonly prompt: readonly number[];
-  readonly maxTokens: number;
-  readonly sampling: Sampling;
-  readonly endTokens: readonly number[];
-}
-
-/** Where an answer stands on its stages: what another peer needs to go on with what they hold. `spans`: of its prompt. */
-export interface Heard {
-  readonly answer: number;
-  readonly turn: number;
-  readonly spans: readonly number[];
-}
-
-/** How many tokens the answer may have. Raises ContextOverflow when the promise cannot be kept. */
-export function roomFor(promptTokens: number, maxTokens: number | null, context: number): number {
-  const room = context - promptTokens;
-  if (room < 1) {
-    throw new ContextOverflow(
-      `the prompt has ${promptTokens} tokens, this mesh serves a context of ${context}; shorten the prompt by ` +
-        `${promptTokens - context + 1} tokens or start the mesh with --context ${promptTokens * 2}`,
-    );
-  }
-  if (maxTokens === null) return room;
-  if (maxTokens < 1) throw new ContextOverflow(`max_tokens must be at least 1, got ${maxTokens}`);
-  if (maxTokens > room) {
-    throw new ContextOverflow(
-      `${promptTokens} prompt tokens and ${maxTokens} answer tokens exceed the context of ${context}; ` +
-        `ask for at most ${room}`,
-    );
-  }
-  return maxTokens;
-}
-
-/** Peers that an answer can do nothing with, and those it would rather do without. */
-export interface Without {
-  readonly gone: ReadonlySet<string>;
-  readonly avoid: ReadonlySet<string>;
-}
 
 /** One session as its asker sees it. */
 export class OriginSession {
@@ -594,11 +553,6 @@ export class OriginSession {
     this.phase = 'failed';
     return [...stops, broken];
   }
-}
-
-/** Whether a stage has nothing to do: it computed what came, and what came is what the one before it computed. */
-function isDone(mine: Here, before: Here | undefined): boolean {
-  return mine.computed >= mine.received && (before === undefined || mine.received >= before.computed);
 }
 
 function send(peer: string, frame: Frame): Send {

@@ -1,0 +1,53 @@
+/* Decides what a stage gives its runtime for one step, and what becomes of the token that the last one sampled. Pure. */
+
+import type { RunStep, Send } from './effects';
+import { FINISH, type Step, type Token } from './frames';
+import { pickOf } from './openings';
+import type { Seat } from './seats';
+import { floats, integers } from './tensors';
+
+/** Has the runtime compute `frame` on `me`. `active`: sessions that are being answered with the same units. */
+export function runStepOf(me: string, seat: Seat, frame: Step, active: number): RunStep {
+  const isFirst = seat.opening.stage === 0;
+  const stop = frame.position + frame.count;
+  const sampled = seat.isTail && seat.serves && stop >= seat.opening.promptTokens;
+  return {
+    kind: 'runStep',
+    run: seat.run,
+    session: frame.session,
+    epoch: seat.epoch,
+    position: frame.position,
+    tokens: isFirst ? integers(frame.tensor) : null,
+    hidden: isFirst ? null : ownArray(me, seat, floats(frame.tensor)),
+    count: frame.count,
+    last: sampled,
+    pick: sampled ? pickOf(seat, stop) : null,
+    prompt: seat.isGiven(frame.position),
+    mostRows: mostRows(seat, active),
+    behind: !seat.serves || seat.warms,
+  };
+}
+
+/** An array that the runtime may take over: what this peer made itself is in its log, too. */
+function ownArray(me: string, seat: Seat, hidden: Float32Array): Float32Array {
+  return seat.upstream === me ? hidden.slice() : hidden;
+}
+
+function mostRows(seat: Seat, active: number): number {
+  const stages = seat.opening.route.length;
+  if (seat.opening.stage > 0 || stages === 1) return 0; // later stages take what comes together
+  return Math.ceil(active / stages);
+}
+
+/** Whether `token` ends the answer of `seat`, which counted it already. */
+export function finishOf({ opening, generated }: Seat, token: number): number {
+  if (opening.endTokens.includes(token)) return FINISH.endToken;
+  return generated - opening.generated >= opening.maxTokens ? FINISH.length : FINISH.more;
+}
+
+/** TOKEN for the first stage and for the asker. */
+export function told(seat: Seat, position: number, token: number, finish: number): Send[] {
+  const { session, turn, route, origin } = seat.opening;
+  const frame: Token = { kind: 'TOKEN', session, turn, position, token, finish };
+  return [...new Set([route[0] ?? origin, origin])].map((peer) => ({ kind: 'send', peer, frame }));
+}
