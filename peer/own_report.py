@@ -31,6 +31,7 @@ def report_of(mesh: Mesh) -> dict[str, Any]:
         "rss_bytes": psutil.Process().memory_info().rss,
         "weight_bytes": memory["weights"],
         "kv_bytes": memory["kv"],
+        "step_us": [list(each) for each in serving.step_times.medians_us()] if serving is not None else [],
         "pledge_bytes": options.memory_bytes if options is not None else 0,
         "sessions": core.sessions(),
         "active": core.active(),

@@ -44,8 +44,17 @@ def checked_report(body: Body) -> Body:
         **{name: whole(body, name) for name in _MORE_COUNTS if name in body},
         "runs": [[whole(span, "first"), whole(span, "stop")] for span in spans],
         "rtt_us": {peer: whole(rtts, peer) for peer in rtts},
+        "step_us": _checked_steps(body.get("step_us", [])),
         "breakers": _checked_breakers(body.get("breakers", [])),
     }
+
+
+def _checked_steps(value: object) -> list[list[int]]:
+    if not isinstance(value, list) or len(value) > MAX_REPORTED:
+        raise BadCommand(f"step_us: expected at most {MAX_REPORTED} runs")
+    names = ("first", "stop", "us")
+    found = [dict(zip(names, each, strict=False)) for each in value if isinstance(each, list)]
+    return [[whole(each, name) for name in names] for each in found]
 
 
 def _checked_breakers(value: object) -> list[list[str]]:

@@ -6,6 +6,7 @@ Edge. All methods belong to the event loop's thread; results come back to it in 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from peer.fetch import Fetcher, Progress
 from peer.pacing import Pacing
 from peer.runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
+from peer.step_times import StepTimes
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
@@ -65,6 +67,7 @@ class Serving:
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
         self.pacing: Pacing | None = None  # None: nobody looks at how long steps take
+        self.step_times = StepTimes()
         self.asker_of: Callable[[bytes], str | None] = lambda _: None
         self.private: dict[
             bytes, Callable[[Done | Refused], None]
@@ -95,6 +98,7 @@ class Serving:
     async def unload(self, run: Run_) -> None:
         """Stops the run's worker and gives its memory back."""
         runtime = self._runtimes.pop(run, None)
+        self.step_times.unloaded(run)
         if runtime is not None:
             await asyncio.to_thread(runtime.close)
 
@@ -108,8 +112,8 @@ class Serving:
             )
             self._loop.call_soon(self._on_results, [refusal])
             return
-        if self.pacing is not None and not self.private:
-            self.pacing.begun(step)
+        if not self.private:
+            self._begun(step)
         runtime.submit(
             Step(
                 session=step.session,
@@ -131,6 +135,7 @@ class Serving:
         runtime = self._runtimes.get(effect.run)
         if runtime is not None:
             runtime.release(effect.session)
+            self.step_times.dropped(effect.run, effect.session)
             if self.pacing is not None:
                 self.pacing.dropped(effect)
 
@@ -186,6 +191,20 @@ class Serving:
         for run in self.runs:
             await self.unload(run)
 
+    def _begun(self, step: RunStep) -> None:
+        key = (step.run, step.session, step.epoch, step.position)
+        tokens = step.tokens if step.tokens is not None else step.hidden
+        one = tokens is not None and len(tokens) == 1
+        self.step_times.begun(time.monotonic(), key, counts=one and not step.behind)
+        if self.pacing is not None:
+            self.pacing.begun(step)
+
+    def _ended(self, result: Ran | NotRan) -> None:
+        key = (result.run, result.session, result.epoch, result.position)
+        self.step_times.ended(time.monotonic(), key, ran=isinstance(result, Ran))
+        if self.pacing is not None:
+            self.pacing.ended(result)
+
     def _make(self, run: Run_) -> StageRuntime:
         room = self._room
         shard = make_shard(self._manifest, self._store, run[0], run[1], room.provider)
@@ -235,7 +254,6 @@ class Serving:
         results: list[Ran | NotRan] = []
         while self._results:
             results.append(self._results.popleft())
-            if self.pacing is not None:
-                self.pacing.ended(results[-1])
+            self._ended(results[-1])
         if results:
             self._on_results(results)

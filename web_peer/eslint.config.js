@@ -61,6 +61,7 @@ const PURE = [
   'spans',
   'speaking',
   'stage_work',
+  'step_times',
   'stop_strings',
   'strict_json',
   'tensors',

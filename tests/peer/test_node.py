@@ -424,6 +424,7 @@ GOOD_REPORT: dict[str, Any] = {
     "runs": [[0, 2]],
     "rtt_us": {"a": 5},
     "breakers": [["a", "open"], ["a>b", "half-open"]],
+    "step_us": [[0, 9, 21_500]],
     "name": "a",
     "agent": "shoal",
 }
@@ -443,6 +444,9 @@ GOOD_REPORT: dict[str, Any] = {
         {"breakers": [["a", "ajar"]]},
         {"breakers": [[1, "open"]]},
         {"breakers": [["a", "open"]] * 2000},
+        {"step_us": {}},
+        {"step_us": [[0, 9]]},
+        {"step_us": [[0, 9, 1]] * 2000},
     ],
 )
 def test_a_status_of_the_wrong_shape_is_no_status(change: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "receipts",
         "session",
         "speaking",
+        "step_times",
         "text",
         "transactions",
         "turns",

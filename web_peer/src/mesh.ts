@@ -578,6 +578,7 @@ export class Mesh {
         ]),
       ].map((pair) => [...pair]),
       tokens: core.tokensSampled,
+      step_us: this.serving?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
       tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
       rtt_us: Object.fromEntries(rtts),
     });

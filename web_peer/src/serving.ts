@@ -3,14 +3,17 @@
  * of peer/serving.py). Edge.
  */
 
+import { nowS } from './connection';
 import { type FreeSlot, type NotRan, type Ran, reasonOf, type RunStep } from './effects';
 import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
 import { type Run, runKey } from './mesh_state';
 import { type Answer, type MemoryBytes, type Room, StageRuntime } from './runtime';
+import { StepTimes } from './step_times';
 
 export class Serving {
+  readonly stepTimes = new StepTimes();
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
@@ -47,7 +50,7 @@ export class Serving {
     const blobs = await this.fetcher.blobs(blobsOf(this.manifest, first, stop), signal, progress);
     signal.throwIfAborted();
     const receiver = {
-      answers: (answers: readonly Answer[]) => this.onResults(answers.map((answer) => resultOf(run, answer))),
+      answers: (answers: readonly Answer[]) => this.took(answers.map((answer) => resultOf(run, answer))),
       lost: (text: string) => this.lost(run, text),
     };
     const { manifest, room } = this;
@@ -64,6 +67,7 @@ export class Serving {
   unload(run: Run): void {
     this.runtimes.get(runKey(run))?.runtime.close();
     this.runtimes.delete(runKey(run));
+    this.stepTimes.unloaded(run);
   }
 
   /** Queues a step; a run that is not loaded refuses it at once. */
@@ -76,6 +80,7 @@ export class Serving {
       queueMicrotask(() => this.onResults([refusal]));
       return;
     }
+    this.stepTimes.begun(nowS(), step, step.count === 1 && !behind);
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
     const turn = epoch;
     loaded.runtime.submit({
@@ -94,6 +99,7 @@ export class Serving {
 
   /** Frees the session's slot; what still waits of it is dropped. */
   free({ run, session }: FreeSlot): void {
+    this.stepTimes.dropped(run, session);
     this.runtimes.get(runKey(run))?.runtime.release(session);
   }
 
@@ -119,6 +125,11 @@ export class Serving {
 
   close(): void {
     for (const { run } of [...this.runtimes.values()]) this.unload(run);
+  }
+
+  private took(results: readonly (Ran | NotRan)[]): void {
+    for (const result of results) this.stepTimes.ended(nowS(), result, 'count' in result);
+    this.onResults(results);
   }
 
   private lost(run: Run, text: string): void {
