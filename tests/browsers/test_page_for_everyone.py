@@ -38,6 +38,10 @@ SETTLED = (  # colours that change over a moment have changed
     "Promise.all(document.getAnimations().filter((one) => one instanceof CSSTransition)"
     ".map((one) => one.finished.catch(() => null))).then(() => null)"
 )
+MEASURED = (  # what a token took at both stages, and in the last answer
+    "[...document.querySelectorAll('.stage-times > div:nth-child(2) dd,"
+    " .plan-figures > div:nth-child(2) dd:nth-child(2)')].map((dd) => dd.textContent)"
+)
 HEARD = (
     "(() => { globalThis.heard = []; const box = document.querySelector('.conversation [role=status]');"
     " new MutationObserver(() => heard.push(box.textContent)).observe(box,"
@@ -117,7 +121,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_names(page, "nothing asked yet")
 
         await page.run("document.activeElement.blur()")
-        order = await walk(page, 20)
+        order = await walk(page, 22)
         for before, after in (
             ("button Settings", "button Invite someone"),
             ("button Invite someone", "textarea Your question"),
@@ -127,6 +131,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await sheet_keeps_and_returns_focus(page, "Invite someone", "Alt+KeyS", "share sheet")
         await sheet_keeps_and_returns_focus(page, "Settings", "Alt+Comma", "settings")
         await sheet_keeps_and_returns_focus(page, "Keys", "?", "keys")
+        await sheet_keeps_and_returns_focus(page, "See the plan", "Alt+KeyP", "the plan")
 
         await page.run(HEARD)
         await page.ask("Tell me in four sentences what a fish is.")
@@ -144,8 +149,17 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.run("document.querySelectorAll('.people details').forEach((one) => { one.open = true; })")
         await expect_no_barriers(page, "answered, cards open")
         await expect_names(page, "answered, cards open")
+        await page.key("Alt+KeyP")
+        await page.until(
+            f"{MEASURED}.length === 3 && {MEASURED}.every((text) => / ms/.test(text))", SHOWN_WITHIN_S
+        )
+        await expect_no_barriers(page, "the plan, measured")
 
         await page.sized(*PHONE)
+        await expect_no_barriers(page, "the plan, measured, on a phone")
+        assert await page.run("document.querySelector('.plan').scrollWidth <= innerWidth")
+        await page.key("Escape")
+        await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
         for part in ("Chat", "Mesh", "My part"):
             await page.press(part)
             await expect_no_barriers(page, f"phone, {part}")

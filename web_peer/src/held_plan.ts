@@ -231,13 +231,18 @@ function recordOf(
 }
 
 /** Decode of one token over units [first, stop). */
-function computeNs({ units }: PlanRequest, profile: Profile, first: number, stop: number): number {
+export function computeNs({ units }: PlanRequest, profile: Profile, first: number, stop: number): number {
   const run = units.slice(first, stop);
   return run.reduce((sum, { kind }) => sum + (profile.decodeNs.get(kind) ?? 0), profile.stepNs);
 }
 
 /** From one peer to the other, what leaves the unit before `border`; null: there is no link. */
-function hopNs({ state, units }: PlanRequest, src: string, dst: string, border: number): number | null {
+export function hopNs(
+  { state, units }: PlanRequest,
+  src: string,
+  dst: string,
+  border: number,
+): number | null {
   if (src === dst) return 0;
   const link = state.links.find((each: LinkFacts) => each.src === src && each.dst === dst);
   if (link === undefined) return null;

@@ -22,6 +22,10 @@ describe('reports', () => {
     expect(odd).toMatchObject({ steps: 0, active: 0, sessions: 0, kvBytes: 0, weightBytes: 0 });
     expect([...odd.rttS.values()]).toEqual([0]);
     expect(reportOf({ rtt_us: null }).rttS.size).toBe(0);
+    const steps = [[0, 9, 21_500], [9, 20], 'x', [1, 2, -3]];
+    expect(reportOf({ step_us: steps }).stepUs).toEqual([[0, 9, 21_500]]);
+    expect(reportOf({ step_us: {} }).stepUs).toEqual([]);
+    expect(reportOf({ step_us: Array.from({ length: 999 }, () => [0, 1, 2]) }).stepUs).toHaveLength(64);
   });
 
   it('tell who works: whoever ran steps since the report before', () => {

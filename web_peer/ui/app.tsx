@@ -14,6 +14,7 @@ import { MeshPicture } from './mesh_picture';
 import { MyPart } from './my_part';
 import { NoLink, Outside } from './outside';
 import { People } from './people';
+import { PlanSheet } from './plan_sheet';
 import { RoundButton } from './round_button';
 import { SettingsSheet } from './settings_sheet';
 import { ShareSheet } from './share';
@@ -22,7 +23,7 @@ import { TalkBar, TalkList } from './talk_list';
 import { TalkSheet } from './talk_sheet';
 import type { View } from './view';
 
-type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk';
+type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk' | 'plan';
 type Tab = 'chat' | 'mesh' | 'part';
 
 export function App({ view }: { view: View }) {
@@ -57,7 +58,13 @@ export function App({ view }: { view: View }) {
       case 'share':
       case 'settings':
       case 'help':
-        if (command !== 'share' || view.link.peek() !== '') sheet.value = command;
+      case 'plan': {
+        const needs =
+          command === 'share'
+            ? view.link.peek() !== ''
+            : command !== 'plan' || view.phase.peek().kind === 'in';
+        if (needs) sheet.value = command;
+      }
     }
   };
   useEffect(() => {
@@ -101,6 +108,7 @@ export function App({ view }: { view: View }) {
       )}
       {sheet.value === 'share' && <ShareSheet link={view.link.value} close={() => (sheet.value = null)} />}
       {sheet.value === 'settings' && <SettingsSheet view={view} close={() => (sheet.value = null)} />}
+      {sheet.value === 'plan' && <PlanSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'talk' && <TalkSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'talks' && (
         <Dialog title="Conversations" close={() => (sheet.value = null)}>
@@ -196,7 +204,7 @@ function Notices({ view }: { view: View }) {
 interface InsideProps {
   readonly view: View;
   readonly tab: Tab;
-  readonly open: (sheet: 'talks' | 'talk') => void;
+  readonly open: (sheet: 'talks' | 'talk' | 'plan') => void;
 }
 
 function Inside({ view, tab, open }: InsideProps) {
@@ -216,6 +224,16 @@ function Inside({ view, tab, open }: InsideProps) {
         <section class="for-mesh" aria-label="The mesh">
           <h2 class="visually-hidden">Picture of the mesh</h2>
           <MeshPicture view={view} lit={lit.value} />
+          <button
+            type="button"
+            class="secondary to-plan"
+            aria-label="See the plan"
+            title="Alt P"
+            onClick={() => open('plan')}
+          >
+            <Icon name="plan" />
+            <span>See the plan</span>
+          </button>
           <People view={view} lit={lit} />
         </section>
         <div class="for-part">

@@ -19,6 +19,7 @@ import {
   type PledgeRange,
 } from './kept_choices';
 import { meshView, namesOf, readable, runsOnText, steady } from './members';
+import { PlanWatch } from './plan_watch';
 import { Recovery } from './recovering';
 import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
@@ -80,6 +81,7 @@ export class Bound {
   private known = new Map<string, StateMember>(); // by peer id, to show who left
   private left: { readonly member: StateMember; readonly at: number }[] = [];
   private watching = new Watching();
+  private readonly plan = new PlanWatch();
   private ranBefore = 0;
   private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
@@ -113,6 +115,7 @@ export class Bound {
         [...this.standing.value, ...this.told.value].filter(({ id }) => !this.hidden.value.has(id)),
       ),
       mesh: this.mesh,
+      plan: this.plan.view,
       activity: this.activity,
       mine: this.mine,
       talk: talks.talk,
@@ -157,6 +160,10 @@ export class Bound {
         dismiss: (id) => {
           this.hidden.value = new Set([...this.hidden.value, id]);
           this.told.value = this.told.value.filter((notice) => notice.id !== id);
+        },
+        watchPlan: (shown) => {
+          this.plan.watch(shown);
+          this.look();
         },
       },
     };
@@ -350,6 +357,7 @@ export class Bound {
       online: navigator.onLine,
       lost: mesh.away?.needed ?? false,
     };
+    this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
     const next = meshView(node.state, seen);
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
   }
@@ -448,6 +456,7 @@ function ownReport(mesh: Mesh): Report {
     weightBytes: mine.weightBytes,
     kvBytes: mine.kvBytes,
     rttS: new Map(),
+    stepUs: mesh.node.serving?.stepTimes.mediansUs() ?? [],
     breakers: [],
   };
 }

@@ -8,10 +8,11 @@ import { Icon } from './icons';
 interface Props {
   readonly title: string;
   readonly close: () => void;
+  readonly wide?: boolean; // a picture that takes what room there is
   readonly children: ComponentChildren;
 }
 
-export function Dialog({ title, close, children }: Props) {
+export function Dialog({ title, close, wide = false, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = element.current;
@@ -21,7 +22,7 @@ export function Dialog({ title, close, children }: Props) {
   return (
     <dialog
       ref={element}
-      class="sheet"
+      class={wide ? 'sheet is-wide' : 'sheet'}
       aria-label={title}
       onClose={close}
       onClick={(event) => {

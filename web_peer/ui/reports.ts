@@ -6,6 +6,7 @@
 
 const FRESH_S = 5; // a peer that says nothing for so long is taken for idle
 const MOST_BREAKERS = 64; // of one report
+const MOST_RUNS = 64;
 const MOST_COUNT = Number.MAX_SAFE_INTEGER;
 
 /** A peer, or a link "src>dst", that failed or was slow: left alone, or tried again with little. */
@@ -13,6 +14,9 @@ export interface Breaker {
   readonly of: string;
   readonly state: 'open' | 'half-open';
 }
+
+/** Units [first, stop), and the microseconds that a token takes there. */
+export type StepUs = readonly [first: number, stop: number, us: number];
 
 /** One peer's answer to the request "status", as far as the page shows it. */
 export interface Report {
@@ -23,6 +27,7 @@ export interface Report {
   readonly weightBytes: number;
   readonly kvBytes: number;
   readonly rttS: ReadonlyMap<string, number>; // to the peers it is connected to
+  readonly stepUs: readonly StepUs[]; // what a token takes at its runs of units
   readonly breakers: readonly Breaker[]; // whom it leaves alone for a while
 }
 
@@ -44,6 +49,7 @@ export function reportOf(body: Readonly<Record<string, unknown>>): Report {
     weightBytes: count(body['weight_bytes']),
     kvBytes: count(body['kv_bytes']),
     rttS: new Map(pairs.map(([peer, us]) => [peer, count(us) / 1e6])),
+    stepUs: stepsOf(body['step_us']),
     breakers: breakersOf(body['breakers']),
   };
 }
@@ -53,6 +59,16 @@ function breakersOf(value: unknown): readonly Breaker[] {
   return pairs.flatMap((pair) => {
     const [of, state] = (Array.isArray(pair) ? pair : []) as readonly unknown[];
     return typeof of === 'string' && (state === 'open' || state === 'half-open') ? [{ of, state }] : [];
+  });
+}
+
+function stepsOf(value: unknown): readonly StepUs[] {
+  const runs: readonly unknown[] = Array.isArray(value) ? value.slice(0, MOST_RUNS) : [];
+  return runs.flatMap((run) => {
+    const [first, stop, us] = (Array.isArray(run) ? run : []).map(count);
+    return first === undefined || stop === undefined || us === undefined || us === 0
+      ? []
+      : [[first, stop, us] as const];
   });
 }
 

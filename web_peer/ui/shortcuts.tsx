@@ -2,7 +2,8 @@
 
 import { Dialog } from './dialog';
 
-export type Command = 'focus' | 'stop' | 'again' | 'copy' | 'fresh' | 'share' | 'settings' | 'looks' | 'help';
+export type Command =
+  'focus' | 'stop' | 'again' | 'copy' | 'fresh' | 'share' | 'settings' | 'looks' | 'help' | 'plan';
 
 const WITH_ALT: Readonly<Record<string, Command>> = {
   KeyR: 'again',
@@ -11,6 +12,7 @@ const WITH_ALT: Readonly<Record<string, Command>> = {
   KeyS: 'share',
   Comma: 'settings',
   KeyL: 'looks',
+  KeyP: 'plan',
 };
 
 export interface KeyPress {
@@ -39,6 +41,7 @@ const SHOWN: readonly (readonly [keys: string, what: string])[] = [
   ['Alt R', 'Answer again'],
   ['Alt C', 'Copy the last answer'],
   ['Alt N', 'New conversation'],
+  ['Alt P', 'The plan: who computes what'],
   ['Alt S', 'Invite someone'],
   ['Alt ,', 'Settings'],
   ['Alt L', 'Light or dark'],

@@ -50,6 +50,8 @@ export class Talks {
   private settling: ReturnType<typeof setTimeout> | undefined;
   private readonly frame = new PerFrame(() => this.look());
   private facts = new Map<string, AnswerFacts>();
+  /** To this tab, which knows how long it took. */
+  lastAnswer: { readonly route: readonly string[]; readonly tokensPerS: number } | null = null;
 
   constructor(around: Surroundings, kept: ReadonlySignal<AskSettings>) {
     this.around = around;
@@ -318,6 +320,7 @@ export class Talks {
     const { tokens, firstTokenS } = end;
     const facts = { tokens, firstTokenS, tokensPerS: tokensPerS(end), route };
     this.facts = new Map(this.facts).set(answer, facts);
+    this.lastAnswer = { route: end.route, tokensPerS: facts.tokensPerS };
     return facts;
   }
 }

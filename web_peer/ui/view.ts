@@ -6,6 +6,8 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 
+import type { PlanView } from './plan';
+
 /** Units [first, stop) of the model. */
 export type Run = readonly [first: number, stop: number];
 
@@ -255,6 +257,7 @@ export interface Actions {
   deleteStored(): void;
   setSettings(settings: AskSettings): void;
   dismiss(notice: string): void;
+  watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
 }
 
 export interface View {
@@ -262,6 +265,7 @@ export interface View {
   readonly steps: ReadonlySignal<readonly JoinStep[]>;
   readonly notices: ReadonlySignal<readonly Notice[]>;
   readonly mesh: ReadonlySignal<MeshView>;
+  readonly plan: ReadonlySignal<PlanView | null>; // kept up to date while it is watched
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;

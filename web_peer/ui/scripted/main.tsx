@@ -9,6 +9,7 @@ import { applyLooks, looks } from '../looks';
 import { PerFrame } from '../per_frame';
 import { DEFAULT_SETTINGS } from '../settings_sheet';
 import type { Activity, AnswerState, AskSettings, MyPart, Notice, Phase, Talk, Turn, View } from '../view';
+import { PLAN } from './plans';
 import { LINK, SCENES } from './script';
 
 const TOKEN_MS = 55;
@@ -94,6 +95,7 @@ const view: View = {
   steps: signal(scene.steps),
   notices,
   mesh: signal(scene.mesh),
+  plan: signal(scene.mesh.route.length > 0 ? PLAN : null),
   activity,
   mine,
   talk,
@@ -142,6 +144,7 @@ const view: View = {
     deleteStored: () => (mine.value = { ...mine.value, stored: { ...mine.value.stored, bytes: 0 } }),
     setSettings: (next) => (settings.value = next),
     dismiss: (id) => (notices.value = notices.value.filter((notice) => notice.id !== id)),
+    watchPlan: () => undefined,
   },
 };
 

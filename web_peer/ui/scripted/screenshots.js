@@ -48,10 +48,18 @@ const SCENES = [
     'together-reads',
     'together-alone',
   ],
-  ...['answered+share', 'answered+settings', 'answered+help', 'together+people', 'together+talks'],
+  ...[
+    'answered+share',
+    'answered+settings',
+    'answered+help',
+    'together+people',
+    'together+talks',
+    'crowd+plan',
+    'failed+plan',
+  ],
 ];
 const SETTLE_MS = 1500; // a stream is under way by then
-const PRESSED = { share: 'KeyS', settings: 'Comma' };
+const PRESSED = { share: 'KeyS', settings: 'Comma', plan: 'KeyP' };
 
 const [base = 'http://127.0.0.1:5199', folder = 'screenshots', ...wanted] = process.argv.slice(2);
 const browser = await puppeteer.launch({
