@@ -21,10 +21,12 @@ from peer.commands.members import protection
 from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
 from peer.commands.validate_leaders import LeaderFound, run_leaders, tell_leaders
+from peer.commands.validate_liars import LiarsFound, run_liars, tell_liars
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
 from peer.validation.leading import Leading
+from peer.validation.lies import SCENARIO as LIARS
 from peer.validation.measures import Figures, Ran, figures
 from peer.validation.results import Results, Start, open_results
 from peer.validation.rig import Shape, rig
@@ -132,12 +134,13 @@ def level_words(args: argparse.Namespace) -> str:
 
 async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
     about_leaders = {each.value for each in Leading}
-    wanted = [Name(name) for name in args.scenario if name not in about_leaders]
+    wanted = [Name(name) for name in args.scenario if name not in {*about_leaders, LIARS}]
     leading = [Leading(name) for name in args.scenario if name in about_leaders]
     if not args.scenario:
         wanted, leading = list(Name), list(Leading)
     found: dict[Name, list[Ran]] = {}
     led: dict[Leading, LeaderFound] = {}
+    liars = LiarsFound(args.count) if LIARS in args.scenario or not args.scenario else None
     with interrupts() as ctrl:
         try:
             with ctrl.cancelling():
@@ -155,11 +158,13 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
                     led[each] = LeaderFound()
                     level = level_words(args)
                     await run_leaders(args, store, shape, load, each, led[each], until_s, ctrl, level)
+                if liars is not None:
+                    await run_liars(shape, store, load, args.first, liars, until_s, ctrl)
         except Interrupted:
-            if found or led:
-                _tell(args, wanted, found, led, seed)
+            if found or led or liars is not None:
+                _tell(args, wanted, found, led, liars, seed)
             return INTERRUPTED
-    return _tell(args, wanted, found, led, seed)
+    return _tell(args, wanted, found, led, liars, seed)
 
 
 async def _cost(
@@ -231,6 +236,7 @@ def _tell(
     wanted: list[Name],
     found: dict[Name, list[Ran]],
     led: dict[Leading, LeaderFound],
+    liars: LiarsFound | None,
     seed: int,
 ) -> int:
     shown: dict[str, Any] = {}
@@ -248,6 +254,12 @@ def _tell(
         shown[each.value] = {**figured, "seed": seed}
         if not args.json:
             tell_leaders(each, figured)
+    if liars is not None:
+        figured = liars.figures()
+        held = held and figured["held"]
+        shown[LIARS] = {**figured, "seed": seed}
+        if not args.json:
+            tell_liars(figured)
     if args.json:
         _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:

@@ -13,6 +13,7 @@ SCENARIOS: Final = (
     *("connection_lost", "peer_crash", "peer_frozen", "component_timeout", "component_error"),
     *("multi_peer", "cascade", "network_instability", "rolling_restart", "migration"),
     *("leader_killed", "leader_frozen", "link_one_way", "leader_bridge"),
+    "liars",
 )
 DEFAULT_MINUTES: Final = 30.0
 
@@ -29,7 +30,12 @@ def validate_arguments(made: argparse.ArgumentParser, model: str) -> None:
     made.add_argument(
         "--scenario", action="append", choices=SCENARIOS, default=[], help="repeatable [all of them]"
     )
-    made.add_argument("--count", type=positive, default=3, help="runs of each scenario [%(default)s]")
+    made.add_argument(
+        "--count",
+        type=positive,
+        default=3,
+        help="runs of each scenario; of liars with each kind [%(default)s]",
+    )
     made.add_argument(
         "--first",
         type=int,

@@ -86,6 +86,10 @@ class JoinedProcess:
         self._inject.write_text(Injection(self._orders, how.relay, name).to_json())
         self._process: asyncio.subprocess.Process | None = None
 
+    def program(self) -> tuple[str, ...]:
+        """The module that is run, and what it wants to know before the command."""
+        return ("peer.cli",)
+
     def words(self) -> tuple[str, ...]:
         """The command, as one types it."""
         return ("join", "-", "--quiet")
@@ -98,7 +102,7 @@ class JoinedProcess:
         how = self._how
         self._orders.unlink(missing_ok=True)
         command: Sequence[str] = (
-            *(sys.executable, "-m", "peer.cli", *self.words(), "--name", self.name),
+            *(sys.executable, "-m", *self.program(), *self.words(), "--name", self.name),
             *("--memory", str(how.memory_bytes), "--threads", str(how.threads)),
             *("--transport", how.transport, "--bind", "127.0.0.1"),
             *("--store", str(how.store), "--state", str(self.state), "--inject", str(self._inject)),
@@ -149,6 +153,22 @@ class JoinedProcess:
         with suppress(OSError):
             return self.wrote.read_text(errors="replace")[-COMPLAINT_CHARS:].strip()
         return ""
+
+
+class LyingProcess(JoinedProcess):
+    """A peer that computes as it should until `begin`, and then gives wrong results in one way."""
+
+    def __init__(self, name: str, how: How, lie: str) -> None:
+        super().__init__(name, how)
+        self._lie = lie
+        self._begun = self.state / "lies"
+
+    def program(self) -> tuple[str, ...]:
+        return ("peer.validation.liar_process", self._lie, str(self._begun))
+
+    def begin(self) -> None:
+        """From its next result on."""
+        self._begun.touch()
 
 
 class FoundingProcess(JoinedProcess):

@@ -5,6 +5,7 @@ Only validation imports this: a peer of people cannot be made to lie by a settin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, assert_never
 
@@ -52,24 +53,34 @@ def wrong(
 
 
 class LyingRuntime(StageRuntime):
-    """Computes as it should, and hands on something else. `lie` is set by `let_lie`."""
+    """Computes as it should, and hands on something else. `lie` and `lies` are set by `let_lie`."""
 
     lie: Lie = Lie.NOISE
     _rows: Floats | None = None  # the first result of one token, and the first logits
     _logits: Floats | None = None
 
+    def lies(self) -> bool:
+        """Whether the next result is wrong."""
+        return True
+
     def _finish(self, step: Step, result: Floats, logits: Floats | None) -> None:
-        random = np.random.default_rng(step.position)
-        if logits is not None:
-            self._logits = logits.copy() if self._logits is None else self._logits
-            logits = wrong(self.lie, random, None, logits, self._logits)
         if len(result) == 1:
             self._rows = result.copy() if self._rows is None else self._rows
-            result = wrong(self.lie, random, step.hidden, result, self._rows)
+        if logits is not None:
+            self._logits = logits.copy() if self._logits is None else self._logits
+        if self.lies():
+            random = np.random.default_rng(step.position)
+            given = self._input(step)
+            if logits is not None and self._logits is not None:
+                idle = self._execution.head(given[-1:])[0] if self.lie is Lie.IDLE else None
+                logits = wrong(self.lie, random, idle, logits, self._logits)
+            if len(result) == 1 and self._rows is not None:
+                result = wrong(self.lie, random, given, result, self._rows)
         super()._finish(step, result, logits)
 
 
-def let_lie(lie: Lie) -> None:
-    """All results of this process are wrong from now on."""
+def let_lie(lie: Lie, lies: Callable[[], bool] = lambda: True) -> None:
+    """All results of this process are wrong from now on, while `lies()`."""
+    setattr(LyingRuntime, "lies", lambda _: lies())  # noqa: B010 - a method, which is a constant to the checker
     LyingRuntime.lie = lie
     setattr(serving, "StageRuntime", LyingRuntime)  # noqa: B010 - a module, whose name is a type to the checker

@@ -179,7 +179,7 @@ class Rig:
             )
 
         if not await self.founder.node.until(joined, WHOLE_WITHIN_S):
-            raise CannotServe(f"no tab joined within {WHOLE_WITHIN_S:.0f} s")
+            raise CannotServe(f"a peer did not join within {WHOLE_WITHIN_S:.0f} s")
 
     async def until_whole(self) -> None:
         """Raises CannotServe, saying what is lacking, when the mesh is not whole in time, or a peer gave up."""
@@ -212,16 +212,19 @@ class Rig:
         return [name for name, child in self.children.items() if isinstance(child, Tab)]
 
     async def need_a_tab(self) -> None:
-        """Restarts others politely until a tab is the primary of a stage; each restart lets it move up."""
+        """Sees to it that a tab is the primary of a stage, where there are tabs."""
+        await self.need(self.tabs())
+
+    async def need(self, wanted: Sequence[str]) -> None:
+        """Restarts others politely until one of `wanted` is the primary of a stage; each restart lets it move up."""
         for _ in self.names:
             serving = [self.name(stage.primary) for stage in self.plan().stages]
-            tabs = self.tabs()
-            if not tabs or set(tabs) & set(serving):
+            if not wanted or set(wanted) & set(serving):
                 return
             behind = [
                 self.name(stage.primary)
                 for stage in self.plan().stages
-                if {self.name(peer) for peer in stage.standbys if peer in self.state.members} & set(tabs)
+                if {self.name(peer) for peer in stage.standbys if peer in self.state.members} & set(wanted)
             ]
             name = (behind or serving)[0]
             self.ended(name)
@@ -242,13 +245,27 @@ class Rig:
         await self.until_whole()
 
 
+def joined_process(_: int, name: str, how: How) -> Child:
+    """A peer as people start it."""
+    return JoinedProcess(name, how)
+
+
 @asynccontextmanager
 async def rig(
-    shape: Shape, store: Store, *, relayed: bool, seed: int, last_words: list[Callable[[], None]]
+    shape: Shape,
+    store: Store,
+    *,
+    relayed: bool,
+    seed: int,
+    last_words: list[Callable[[], None]],
+    process: Callable[[int, str, How], Child] = joined_process,
+    in_order: int = 0,
 ) -> AsyncIterator[Rig]:
     """A whole mesh until the block ends; no process of it is left then.
 
-    `last_words` gets what ends the children when this process is told to end at once. Raises what founding raises.
+    `process` makes the processes, numbered from 1; the first `in_order` of them join one after the other, as tabs do:
+    stages go to peers in that order. `last_words` gets what ends the children when this process is told to end at
+    once. Raises what founding raises.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-validate-")))
@@ -268,7 +285,7 @@ async def rig(
         for number, browser in enumerate(shape.browsers, start=1):
             children[f"tab {number}"] = Tab(f"tab {number}", browser, link, shape.memory_bytes, folder)
         for number in range(1, shape.peers - len(shape.browsers) + 1):
-            children[f"peer {number}"] = JoinedProcess(f"peer {number}", how)
+            children[f"peer {number}"] = process(number, f"peer {number}", how)
         last_words.append(lambda: _kill(children.values()))
         stack.push_async_callback(_end, children.values())
         made = Rig(founder, shape, children, way)
@@ -277,7 +294,11 @@ async def rig(
         for child in tabs:
             await child.start()
         await made.until_joined(len(tabs))  # stages go to peers in the order they joined
-        await asyncio.gather(*(child.start() for child in children.values() if child not in tabs))
+        others = [child for child in children.values() if child not in tabs]
+        for joined, other in enumerate(others[:in_order], start=len(tabs) + 1):
+            await other.start()
+            await made.until_joined(joined)
+        await asyncio.gather(*(child.start() for child in others[in_order:]))
         await made.until_whole()
         yield made
 
