@@ -10,15 +10,15 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from peer.bench_wrongs import wrongs
 from peer.commands.models import find_or_import
-from peer.evidence import Floats, distance, limit, steps_of_spans
+from peer.evidence import Floats, distance, limit, rounding, steps_of_spans
 from peer.runtime import Done, Refused, StageRuntime, Step
-from peer.validation.lying import Lie, wrong
+from peer.validation.lying import Lie
 from planner.manifest import Manifest, decode_manifest
 from planner.shards import make_shard
 from planner.store import Store
@@ -64,14 +64,16 @@ class _Stage:
 def bench_checks(args: argparse.Namespace) -> dict[str, Any]:
     """The figures. Raises NotInStore for a model that is not here."""
     store = Store(args.store)
-    manifest = decode_manifest(store.manifest_bytes(find_or_import(store, args.model, "8bit")))
+    manifest = decode_manifest(
+        store.manifest_bytes(find_or_import(store, args.model, args.weights or "8bit"))
+    )
     return asyncio.run(_measure(manifest, store, args.checks))
 
 
 async def _measure(manifest: Manifest, store: Store, checks: int) -> dict[str, Any]:
     units = len(manifest.units) - 1  # the head hands on a token, which is compared as such
     runs = [(0, units // 3), (units // 3, 2 * units // 3), (2 * units // 3, units)]
-    most = limit(manifest.weights, "cpu", "cpu")
+    most = limit(*(2 * [rounding(manifest.weights, "cpu")]))
     begun = time.perf_counter()
     made, alarms, worst = 0, 0, 0.0
     least: dict[Lie, float] = {}
@@ -99,7 +101,7 @@ async def _measure(manifest: Manifest, store: Store, checks: int) -> dict[str, A
                     alarms += sum(gap > most for gap in gaps)
                     worst = max(worst, *gaps)
                     if run[0]:
-                        _wrongs(least, rng, rows, result, again)
+                        wrongs(least, rng, rows, result, again)
             finally:
                 served.runtime.close()
                 judge.runtime.close()
@@ -128,14 +130,3 @@ async def _through(stage: _Stage, session: bytes, inputs: Any, together: int) ->
     for first, stop, given in steps_of_spans((PROMPT, TOKENS), 0, PROMPT + TOKENS, together):
         parts.append(await stage.run(session, first, inputs[first:stop], given))
     return np.concatenate(parts)
-
-
-def _wrongs(
-    least: dict[Lie, float], rng: np.random.Generator, inputs: Floats, results: Floats, again: Floats
-) -> None:
-    """The smallest distance of each kind of wrong result."""
-    earlier: Callable[[int], Floats] = lambda at: results[at - 1 : at]  # noqa: E731
-    for at in range(1, len(results), 7):
-        for lie in Lie:
-            false = wrong(lie, rng, inputs[at : at + 1], results[at : at + 1], earlier(at))
-            least[lie] = min(least.get(lie, float("inf")), distance(false[0], again[at]))

@@ -18,10 +18,11 @@ from peer.calls import Body
 from peer.errors import BadCommand, PeerError
 from peer.evidence import TABS, Verdict
 from peer.frames import Open
-from peer.judging import MOST_POSITIONS, SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
+from peer.judging import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import AWAY, PlanRecord
+from peer.recomputing import MOST_POSITIONS
 from peer.reports import whole
 from peer.seats import ID_BYTES, Seat
 from planner.errors import PlannerError
@@ -165,6 +166,7 @@ class Checks:
             token=tokens[position + 1] if tail else -1,
             sampling=opening.sampling if tail else (),
             sampled=drawn + opening.generated,
+            also=-1 if tail or not position else self._rng.randrange(position),
         )
         judges = self._judges(place)
         if not judges:
@@ -234,7 +236,7 @@ class Checks:
             name: {"same": c.same, "differs": c.differs, "disputed": c.disputed, "unable": c.unable}
             for name, c in parts.items()
         }
-        return {**counts, "positions": self.judge.positions, "worst_ppm": round(self.judge.worst * 1e6)}
+        return {**counts, "positions": self.judge.again.positions, "worst_ppm": round(self.judge.worst * 1e6)}
 
     def _witness(self, peer: str, body: Body) -> Body:
         session, side = session_of(body), str(body.get("side"))
@@ -249,12 +251,12 @@ class Checks:
         seat = self._node.core.seat_at(session, stage)
         if seat is None:
             raise BadCommand("witness: expected a session that is computed here")
-        if side in ("in", "out") and peer != self._node.me:
-            self._admit(peer, seat, stage + 1 if side == "out" else stage - 1)
+        if peer != self._node.me:
+            self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
         return testimony(seat, side, first, stop)
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
-        """Activations tell of the text: only who asked for it, or holds the units on one side, may have them."""
+        """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""
         state = self._node.state
         plans = [p for p in (state.plan, state.proposed) if p is not None and p.version == seat.opening.plan]
         stages = plans[0].stages if plans else ()

@@ -14,6 +14,7 @@ from pathlib import Path
 from peer import VERSION
 from peer.commands import json_lines
 from peer.commands.api_options import api_arguments, beside_arguments
+from peer.commands.bench_options import bench_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
@@ -370,7 +371,7 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--headless", action="store_true", help="the browsers without windows")
     _protected(demo)
     _transport(demo)
-    _bench(command("bench", "measure this machine; figures are medians of one run"))
+    bench_arguments(command("bench", "measure this machine; figures are medians of one run"), DEFAULT_MODEL)
     history_arguments(command("history", "what was measured in the meshes founded here"), state_folder())
     hurting = command("validate", "hurt a mesh on this machine, and see whether answers survive")
     validate_arguments(hurting, DEFAULT_MODEL)
@@ -557,38 +558,6 @@ def _sampling(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--wait", type=float, default=120.0, help="seconds to wait for peers that load [%(default)s]"
     )
-
-
-def _bench(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "what",
-        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks", "plans"),
-        help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
-        "an idle mesh and a long log, checks of honest and of wrong results, or every plan of a small mesh",
-    )
-    made.add_argument(
-        "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
-    )
-    made.add_argument("--quick", action="store_true", help="plans: two parts, short answers")
-    made.add_argument(
-        "--part",
-        action="append",
-        choices=("known", "small", "sizes", "agreement", "losses", "errors"),
-        help="planner: only this, may be said more than once [all]",
-    )
-    made.add_argument("--checks", type=positive, default=2000, help="checks: of honest results [%(default)s]")
-    made.add_argument("--seconds", type=float, default=60.0, help="consensus: idle [%(default)s]")
-    made.add_argument("--messages", type=int, default=10_000, help="consensus: in the log [%(default)s]")
-    made.add_argument(
-        "--delay-ms", type=positive, default=20, help="wan: one way, between all peers [%(default)s]"
-    )
-    made.add_argument("--loss", type=float, default=0.0, help="wan: share of datagrams lost [%(default)s]")
-    made.add_argument("--json", action="store_true", help="print one JSON object")
-    made.add_argument(
-        "--rounds", type=positive, default=3, help="alternating rounds; medians are shown [%(default)s]"
-    )
-    made.add_argument("--tokens", type=positive, default=64, help="greedy tokens per answer [%(default)s]")
-    made.add_argument("--model", default=DEFAULT_MODEL, help="[%(default)s]")
 
 
 if __name__ == "__main__":

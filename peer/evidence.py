@@ -76,13 +76,21 @@ def distance(seen: Floats, computed: Floats) -> float:
     return gap / length if length > 0 else (0.0 if gap == 0 else float("inf"))
 
 
-def limit(weights: str, provider: str, other: str) -> float:
-    """The largest distance of two honest results. Packed weights are multiplied with rounded activations by processes
-    alone, so that processes agree with processes, and tabs with tabs, far better than with one another.
-    """
-    rounds = weights in ("8bit", "4bit")
-    alike = (provider in TABS) == (other in TABS)
-    return SAME if alike or not rounds else ALIKE
+Rounding = Literal["rounded", "plain", "unknown"]
+
+
+def rounding(weights: str, provider: str) -> Rounding:
+    """How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are."""
+    if provider in TABS:
+        return "plain"
+    if provider != "cpu":
+        return "unknown"  # kernels of other devices were not measured
+    return "rounded" if weights in ("8bit", "4bit") else "plain"
+
+
+def limit(mine: Rounding, theirs: Rounding) -> float:
+    """The largest distance of two honest results."""
+    return SAME if mine == theirs != "unknown" else ALIKE
 
 
 TABS: Final = ("wasm", "webgpu")
@@ -113,4 +121,14 @@ def steps_of_spans(spans: Sequence[int], first: int, stop: int, together: int) -
             reach = min(end, stop, position + together) if of_prompt else position + 1
             found.append((position, reach, of_prompt))
             position = reach
+    return found
+
+
+def alone_from(position: int, steps: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+    """The steps cut so that each position from `position` on has one of its own."""
+    found: list[tuple[int, int, bool]] = []
+    for first, stop, given in steps:
+        if first < min(position, stop):
+            found.append((first, min(position, stop), given))
+        found += [(at, at + 1, given) for at in range(max(first, position), stop)]
     return found

@@ -8,49 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from peer.calls import Body
-from peer.errors import BadCommand, CannotServe
+from peer.errors import BadCommand
 from peer.evidence import (
     MARK_BYTES,
-    SAME,
     Floats,
     Verdict,
     distance,
     first_other,
-    limit,
     marks_of,
     span_of,
-    steps_of_spans,
 )
 from peer.mesh import Mesh
+from peer.node import Node
+from peer.recomputing import MOST_POSITIONS, Means, Recomputing
 from peer.reports import whole
-from peer.runtime import Done, Refused, StageRuntime, Step
-from peer.sampling import BadSampling, Sampling, needs_history, sample
+from peer.sampling import BadSampling, Sampling, needs_history
 from peer.seats import Run_, Seat
 from peer.spans import cut_spans, extended
 from peer.tensors import tensor_of
-from planner.shards import make_shard
+from peer.token_checks import fits
 
-PAGE_BYTES: Final = 384 * 1024  # of activations in one answer: bodies are at most 1032192 bytes of JSON
-MOST_POSITIONS: Final = 1024  # up to the one that is checked: all of them are computed again
+PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
+MOST_BYTES: Final = 768 * 1024  # of activations in one answer: bodies are at most 1032192 bytes of JSON
 MOST_SPANS: Final = 512
 SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a form
-TOGETHER: Final = 64  # given positions in a step
+MOST_TOKENS: Final = 32  # of a last stage that one check looks at: each needs the head
 CALL_S: Final = 20.0
-COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
-WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more
-LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next one
-
-Answers = dict[bytes, Callable[[Done | Refused], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,7 @@ class Place:
     """One stage at one position of a session, as its asker knows it. `before`, `after`: "" for the asker itself.
 
     Of the last stage also `token`, which it drew from that position, with which settings, and how many tokens of the
-    answer were `sampled` before it.
+    answer were `sampled` before it; of others another position before it that is compared `also` (-1: none).
     """
 
     session: bytes
@@ -72,6 +62,7 @@ class Place:
     token: int = -1
     sampling: tuple[int, ...] = ()
     sampled: int = 0
+    also: int = -1
 
     def to_body(self) -> Body:
         """The body of a `check` request."""
@@ -87,6 +78,7 @@ class Place:
             "token": self.token,
             "sampling": list(self.sampling),
             "sampled": self.sampled,
+            "also": self.also,
         }
 
 
@@ -94,11 +86,13 @@ def place_of(body: Body) -> Place:
     """The place of a `check` request. Raises BadCommand."""
     units, spans, sampling = (_integers(body, key) for key in ("units", "spans", "sampling"))
     peer, before, after = (body.get(key) for key in ("peer", "before", "after"))
-    token, position = body.get("token"), whole(body, "position")
+    token, position, also = body.get("token"), whole(body, "position"), body.get("also", -1)
     if len(units) != 2 or not 0 <= units[0] < units[1] or position >= MOST_POSITIONS:
         raise BadCommand(f"check: expected a run of units and a position below {MOST_POSITIONS}")
     if len(spans) > MOST_SPANS or len(sampling) > SETTINGS or type(token) is not int:
         raise BadCommand("check: expected spans, a token and sampling settings")
+    if type(also) is not int or not -1 <= also < position + (also == -1):
+        raise BadCommand("check: expected as `also` a position before the one that is checked, or -1")
     if not (isinstance(peer, str) and isinstance(before, str) and isinstance(after, str)):
         raise BadCommand("check: expected peer, before and after")
     return Place(
@@ -113,6 +107,7 @@ def place_of(body: Body) -> Place:
         token=token,
         sampling=sampling,
         sampled=whole(body, "sampled"),
+        also=also,
     )
 
 
@@ -137,13 +132,6 @@ def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
     return extended(cut, max(0, stop - known), given=False)
 
 
-@dataclass(slots=True)
-class _Loaded:
-    runtime: StageRuntime
-    timer: asyncio.TimerHandle
-    waiting: Answers = field(default_factory=dict)
-
-
 def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
     """What a seat can show of positions [first, stop): "marks" of its inputs, the newest inputs themselves ("in"), what
     it handed on ("out"), the "token" that it drew for `first`, or its "place": units, neighbours ("": the asker), and
@@ -166,7 +154,7 @@ def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
             return {"marks": b"".join(marks).hex() if marks is not None else None}
         case "in" | "out":
             found = span_of(seat.log if side == "out" else seat.evidence.newest, first, stop)
-            if found is None or found.nbytes > 2 * PAGE_BYTES:
+            if found is None or found.nbytes > MOST_BYTES:
                 return {"rows": None}
             return {"rows": base64.b64encode(found.tobytes()).decode()}
         case _:
@@ -180,9 +168,8 @@ class Judge:
         self._mesh = mesh
         self._node = mesh.node
         self._own = own
-        self._loaded: dict[Run_, _Loaded] = {}
         self._turn = asyncio.Lock()
-        self.positions = 0  # computed again here
+        self.again = Recomputing(mesh)
         self.worst = 0.0  # the largest distance that counted as the same
 
     async def compare(self, asker: str, place: Place) -> Verdict:
@@ -203,54 +190,72 @@ class Judge:
             return "unable"
         if first_other(marks, await asyncio.to_thread(marks_of, tensor_of(inputs))) is not None:
             return "disputed"  # about what went from the peer before to this one
-        most = self._limit(place.peer)
+        means = await self.again.means(place.units, place.peer)
         if not place.after:
-            return await self._compare_token(asker, place, inputs, most)
-        seen = await self._of(place.after, asker, place, place.stage + 1, "in", place.position, stop)
-        told = await self._of(place.peer, asker, place, place.stage, "out", place.position, stop)
-        if seen is None:
-            return "unable"
-        gap = distance(seen[0], await self._compute(place, inputs))
-        if gap <= most:
-            self.worst = max(self.worst, gap)
-            return "same"
-        if told is None:
-            return "unable"
-        return "differs" if told[0].tobytes() == seen[0].tobytes() else "disputed"
+            return await self._compare_tokens(asker, place, inputs, means)
+        rows = await self.again.rows(means, inputs, place.spans)
+        return await self._compare_rows(asker, place, rows, means.most)
 
-    async def _compare_token(self, asker: str, place: Place, inputs: Any, most: float) -> Verdict:
-        """A last stage hands on a token alone: it must be the one that these settings draw from the logits."""
-        at = place.position + 1
+    async def _compare_rows(self, asker: str, place: Place, rows: Floats, most: float) -> Verdict:
+        """The row of the position, and that of another one before it where both neighbours still tell the same."""
+        for at in (place.position, *([place.also] if place.also >= 0 else [])):
+            seen = await self._of(place.after, asker, place, place.stage + 1, "in", at, at + 1)
+            told = await self._of(place.peer, asker, place, place.stage, "out", at, at + 1)
+            known = seen is not None and (told is not None or at == place.position)
+            if not known:
+                if at == place.position:
+                    return "unable"
+                continue
+            gap = distance(seen[0], rows[at])
+            if gap <= most:
+                self.worst = max(self.worst, gap)
+            elif told is not None and told[0].tobytes() == seen[0].tobytes():
+                return "differs"
+            elif at == place.position:
+                return "unable" if told is None else "disputed"
+        return "same"
+
+    async def _compare_tokens(self, asker: str, place: Place, inputs: Any, means: Means) -> Verdict:
+        """A last stage hands on tokens alone: each must be one that these settings draw from the logits. Those before
+        that of the position are looked at as well, as far as this peer says that it drew them: slight errors move few.
+        """
         try:
             sampling = Sampling.from_wire(list(place.sampling))
         except BadSampling:
             return "unable"
-        history: Any = ()
-        if needs_history(sampling):
-            history = await self._of(asker, asker, place, 0, "tokens", 0, at)
-            if history is None:
+        first = max(
+            0, place.position - min(place.sampled, MOST_TOKENS - 1)
+        )  # logits of this one draw the next token
+        start = 0 if needs_history(sampling) else first + 1
+        tokens: Any = [place.token]
+        if start <= place.position:
+            before = await self._of(asker, asker, place, 0, "tokens", start, place.position + 1)
+            if before is None:
                 return "unable"
-        logits = await self._compute(place, inputs)
-        answer = history[len(history) - place.sampled :] if place.sampled else ()
-        token = sample(logits, sampling, at, history, answer)
-        if token == place.token:
-            return "same"
-        likely = 0 <= place.token < len(logits)
-        if likely and float(logits[token] - logits[place.token]) <= most * 2 * float(np.std(logits)):
-            return "same"  # the two were about equally likely
-        if most > SAME and sampling.temperature > 0:
-            return "unable"  # another rounding may draw another token
-        told = await self._of(place.peer, asker, place, place.stage, "token", at, at + 1)
-        if told is None:
-            return "unable"
-        return "differs" if told == place.token else "disputed"
-
-    def _limit(self, peer: str) -> float:
-        manifest, member = self._mesh.manifest, self._node.state.members.get(peer)
-        profile = member.profile if member is not None else None
-        mine = self._mesh.options.provider if self._mesh.options is not None else "cpu"
-        weights = manifest.weights if manifest is not None else "4bit"
-        return limit(weights, mine, profile.provider if profile is not None else "cpu")
+            tokens = [*before, place.token]
+        logits = await self.again.logits(means, inputs, place.spans, first)
+        for at in range(place.position, first - 1, -1):
+            known = tokens[: at + 1] if start == 0 else ()
+            drawn = place.sampled - (place.position - at)
+            answer = known[len(known) - drawn :] if drawn and known else ()
+            token = tokens[at + 1 - start]
+            if fits(
+                logits[at - first],
+                token,
+                sampling,
+                at + 1,
+                known,
+                answer,
+                most=means.most,
+                repeated=means.repeated,
+            ):
+                continue
+            told = await self._of(place.peer, asker, place, place.stage, "token", at + 1, at + 2)
+            if told == token:
+                return "differs"
+            if at == place.position:
+                return "unable" if told is None else "disputed"
+        return "same"
 
     # --- what others say
 
@@ -274,113 +279,33 @@ class Judge:
         self, peer: str, asker: str, place: Place, stage: int, side: str, first: int, stop: int
     ) -> Any:
         """A peer's testimony: rows (float32), marks, tokens or a token; None where it has them no more."""
-        body = {"session": place.session.hex(), "stage": stage, "side": side, "first": first, "stop": stop}
-        if peer == self._node.me:
-            said = self._own(self._node.me, body)
-        else:
-            await self._node.dialer.dial(peer)
-            said = await self._node.calls.call(peer, "witness", body, CALL_S)
-        try:
-            return _read(said, side, stop - first)
-        except (ValueError, TypeError) as error:
-            raise BadCommand(f"witness: expected {side} of {stop - first} positions") from error
-
-    # --- computing
-
-    async def _compute(self, place: Place, inputs: Any) -> Floats:
-        """What these units make of `inputs` at the last position: a row, or logits. Raises CannotServe."""
-        session = os.urandom(16)
-        runtime, waiting = await self._runtime(place.units)
-        tail = not place.after
-        found: Any = None
-        try:
-            async with asyncio.timeout(WHOLE_S):
-                for first, stop, given in steps_of_spans(place.spans, 0, len(inputs), TOGETHER):
-                    part = inputs[first:stop]
-                    step = Step(
-                        session,
-                        first,
-                        None if place.before else part.astype(np.int64),
-                        np.ascontiguousarray(part) if place.before else None,
-                        tail and stop == len(inputs),
-                        np.copy if tail else None,
-                        prompt=given,
-                        behind=True,
-                    )
-                    done = await _submitted(runtime, waiting, step)
-                    self.positions += stop - first
-                    found = done.finished if tail else done.hidden
-        finally:
-            waiting.pop(session, None)
-            runtime.release(session)
-        if not isinstance(found, np.ndarray):
-            raise CannotServe("these units give no result")
-        return found if tail else found[-1]
-
-    async def _runtime(self, run: Run_) -> tuple[StageRuntime, Answers]:
-        """What computes units `run`: as they serve here, or loaded for this."""
-        serving = self._node.serving
-        runtime = serving.runtime(run) if serving is not None else None
-        if runtime is not None and serving is not None:
-            return runtime, serving.private
-        loaded = self._loaded.get(run) or await self._load(run)
-        loaded.timer.cancel()
-        loaded.timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run)
-        return loaded.runtime, loaded.waiting
-
-    async def _load(self, run: Run_) -> _Loaded:
-        """Units that this peer does not serve, from its own store; one that lends its memory has none to spare."""
-        manifest, store, model = self._mesh.manifest, self._mesh.store, self._node.state.model
-        options = self._mesh.options
-        if manifest is None or model is None or not all(store.has_blob(ref) for ref in manifest.blobs(*run)):
-            raise CannotServe("these units are not here")
-        if options is not None and options.memory_bytes:
-            raise CannotServe("the memory of this peer is lent to the plan")
-        if 2 * sum(ref.bytes for ref in manifest.blobs(*run)) > psutil.virtual_memory().available:
-            raise CannotServe("these units need more memory than is free here")
-        waiting: Answers = {}
-
-        def deliver(result: Done | Refused) -> None:
-            if (tell := waiting.get(result.session)) is not None:
-                tell(result)
-
-        shard = await asyncio.to_thread(make_shard, manifest, store, *run, "cpu")
-        make = partial(StageRuntime, shard, threads=1, slots=2, context=model.context, deliver=deliver)
-        runtime = await asyncio.to_thread(make)
-        timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run)
-        made = self._loaded[run] = _Loaded(runtime, timer, waiting)
-        return made
-
-    def _unload(self, run: Run_) -> None:
-        made = self._loaded.pop(run)
-        self._mesh.start(asyncio.to_thread(made.runtime.close))
+        if peer != self._node.me:
+            return await testimony_of(self._node, peer, place.session, stage, side, first, stop)
+        return _checked(self._own(peer, _asking(place.session, stage, side, first, stop)), side, stop - first)
 
     async def close(self) -> None:
         """Gives back what was loaded."""
-        for run, made in list(self._loaded.items()):
-            made.timer.cancel()
-            del self._loaded[run]
-            await asyncio.to_thread(made.runtime.close)
+        await self.again.close()
 
 
-async def _submitted(runtime: StageRuntime, waiting: Answers, step: Step) -> Done:
-    """The result of a step. Raises CannotServe when it is refused."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[Done | Refused] = loop.create_future()
+async def testimony_of(
+    node: Node, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
+) -> Any:
+    """What another peer says of positions [first, stop), as Judge wants it. Raises PeerError or TimeoutError."""
+    await node.dialer.dial(peer)
+    said = await node.calls.call(peer, "witness", _asking(session, stage, side, first, stop), CALL_S)
+    return _checked(said, side, stop - first)
 
-    def tell(result: Done | Refused) -> None:
-        if not found.done():
-            found.set_result(result)
 
-    def answer(result: Done | Refused) -> None:
-        loop.call_soon_threadsafe(tell, result)
+def _asking(session: bytes, stage: int, side: str, first: int, stop: int) -> Body:
+    return {"session": session.hex(), "stage": stage, "side": side, "first": first, "stop": stop}
 
-    waiting[step.session] = answer
-    runtime.submit(step)
-    done = await asyncio.wait_for(found, COMPUTE_S)
-    if isinstance(done, Refused):
-        raise CannotServe(f"these units refuse the step: {done.text}")
-    return done
+
+def _checked(said: Body, side: str, count: int) -> Any:
+    try:
+        return _read(said, side, count)
+    except (ValueError, TypeError) as error:
+        raise BadCommand(f"witness: expected {side} of {count} positions") from error
 
 
 def _read(said: Body, side: str, count: int) -> Any:

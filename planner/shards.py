@@ -49,10 +49,12 @@ HEAD_PART_BYTES: Final = 40 << 20  # a head is loaded in parts, for a vocabulary
 HEAD_PART_ROWS: Final = 64  # parts end where the kernels' tiles do
 SLICE_BYTES: Final = 16 << 20  # on "wasm"; float32
 
-Placed = Literal["blobs", "packed", "wide"]
+Placed = Literal["blobs", "exact", "packed", "wide"]
 BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
 ACCURACY_GPU: Final = 0  # float32 activations: a GPU multiplies them at no cost
+ACCURACY_EXACT: Final = 0  # on a CPU fast for many tokens at once only
 
+_ACCURACY: Final[dict[Placed, int]] = {"packed": ACCURACY_GPU, "exact": ACCURACY_EXACT}
 _ONNX_TYPES: Final[dict[DType, int]] = {
     "f32": TensorProto.FLOAT,
     "f16": TensorProto.FLOAT16,
@@ -97,16 +99,21 @@ class Shard:
     kv_bytes_per_token: int
 
 
-def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider: str = "cpu") -> Shard:
+def make_shard(
+    manifest: Manifest, blobs: Blobs, first: int, stop: int, provider: str = "cpu", *, exact: bool = False
+) -> Shard:
     """Raises CorruptStore when a unit's tensors do not have the architecture's shapes, ValueError for an
     empty or foreign run.
+
+    `exact`: packed weights are multiplied with activations that are not rounded, as tabs do. Not for browsers.
     """
     if not 0 <= first < stop <= len(manifest.units):
         raise ValueError(f"units [{first}, {stop}) expected inside [0, {len(manifest.units)})")
     units = manifest.units[first:stop]
     folder = blobs.blob_path(units[0].blob.sha256).parent
-    body, _ = make_graphs(manifest, first, stop, provider)
-    heads = _head_parts(units[-1], manifest.architecture) if units[-1].kind == "head" else ()
+    body, _ = make_graphs(manifest, first, stop, provider, exact=exact)
+    placed: Placed = "exact" if exact else "blobs"
+    heads = _head_parts(units[-1], manifest.architecture, placed) if units[-1].kind == "head" else ()
     return Shard(
         architecture=manifest.architecture,
         first=first,
@@ -123,11 +130,11 @@ def make_shard(manifest: Manifest, blobs: Blobs, first: int, stop: int, provider
 
 
 def make_graphs(
-    manifest: Manifest, first: int, stop: int, provider: str
+    manifest: Manifest, first: int, stop: int, provider: str, *, exact: bool = False
 ) -> tuple[bytes | None, bytes | None]:
     """Body and head of units [first, stop), each None where the run has no such part. Raises CorruptStore."""
     units = manifest.units[first:stop]
-    placed = BROWSERS.get(provider, "blobs")
+    placed = BROWSERS.get(provider, "exact" if exact else "blobs")
     blocks = [unit for unit in units if unit.kind in ("attn", "ffn")]
     return (
         _body(blocks, manifest.architecture, placed) if blocks else None,
@@ -182,7 +189,7 @@ class _Graph:
         first, stop = rows or (0, tensor.shape[0])
         row_bytes = tensor.bytes // tensor.shape[0]
         location, offset = unit.blob.sha256, tensor.offset + first * row_bytes
-        if self.placed != "blobs":
+        if self.placed in ("packed", "wide"):
             location, offset = f"{unit.name}/{tensor.name}", first * row_bytes
         shape = (stop - first, *tensor.shape[1:])
         return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
@@ -283,7 +290,7 @@ def _linear(
         N=rows,
         bits=bits,
         block_size=BLOCK,
-        accuracy_level=level if graph.placed == "blobs" else ACCURACY_GPU,
+        accuracy_level=_ACCURACY.get(graph.placed, level),
     )
     if rest is None:
         return product
@@ -434,12 +441,12 @@ def _head(unit: ManifestUnit, a: Architecture, placed: Placed) -> bytes:
     )
 
 
-def _head_parts(unit: ManifestUnit, a: Architecture) -> tuple[bytes, ...]:
+def _head_parts(unit: ManifestUnit, a: Architecture, placed: Placed) -> tuple[bytes, ...]:
     """Graphs of at most HEAD_PART_BYTES each: while a matrix is repacked, it exists twice."""
     count = max(1, -(-unit.resident_bytes // HEAD_PART_BYTES))
     step = -(-a.vocab // count // HEAD_PART_ROWS) * HEAD_PART_ROWS
     return tuple(
-        _head(_head_rows(unit, a, start, min(start + step, a.vocab)), _of_rows(a, start, step), "blobs")
+        _head(_head_rows(unit, a, start, min(start + step, a.vocab)), _of_rows(a, start, step), placed)
         for start in range(0, a.vocab, step)
     )
 

@@ -27,6 +27,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_consensus import bench_consensus
 
             figures = bench_consensus(args)
+        case "checks" if args.browsers:
+            from peer.bench_tab_checks import bench_tab_checks
+
+            figures = bench_tab_checks(args)
         case "checks":
             from peer.bench_checks import bench_checks
 

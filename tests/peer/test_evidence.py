@@ -10,10 +10,12 @@ from peer.evidence import (
     ALIKE,
     SAME,
     Evidence,
+    alone_from,
     distance,
     first_other,
     limit,
     marks_of,
+    rounding,
     span_of,
     steps_of_spans,
 )
@@ -69,6 +71,13 @@ def test_positions_are_computed_as_they_were(
     assert steps_of_spans(spans, 0, stop, 4) == expected
 
 
+def test_steps_are_cut_where_each_position_has_one_of_its_own() -> None:
+    steps = [(0, 3, True), (3, 6, True), (6, 7, False)]
+    assert alone_from(9, steps) == steps
+    assert alone_from(4, steps) == [(0, 3, True), (3, 4, True), (4, 5, True), (5, 6, True), (6, 7, False)]
+    assert alone_from(0, steps[:1]) == [(0, 1, True), (1, 2, True), (2, 3, True)]
+
+
 def test_distances() -> None:
     row = np.array([3.0, -4.0], np.float32)
     assert distance(row, row) == 0
@@ -85,13 +94,16 @@ def test_distances() -> None:
         ("4bit", "wasm", "webgpu", SAME),
         ("4bit", "cpu", "wasm", ALIKE),
         ("8bit", "webgpu", "cpu", ALIKE),
+        ("8bit", "cuda", "cpu", ALIKE),
+        ("8bit", "cuda", "cuda", ALIKE),
         ("f32", "cpu", "wasm", SAME),
+        ("f32", "cpu", "cuda", ALIKE),
     ],
 )
 def test_limits_are_wider_where_roundings_differ(
     weights: str, mine: str, theirs: str, expected: float
 ) -> None:
-    assert limit(weights, mine, theirs) == expected
+    assert limit(rounding(weights, mine), rounding(weights, theirs)) == expected
 
 
 def test_where_marks_differ_first() -> None:

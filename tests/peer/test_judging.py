@@ -13,10 +13,12 @@ import pytest
 from peer import judging
 from peer.activation_log import ActivationLog
 from peer.calls import Body
-from peer.evidence import Floats
+from peer.errors import BadCommand
+from peer.evidence import SAME, Floats
 from peer.frames import Open, Step
-from peer.judging import Judge, Place
+from peer.judging import Judge, Place, place_of
 from peer.mesh import Mesh
+from peer.recomputing import Recomputing
 from peer.sampling import Sampling
 from peer.seats import Seat
 from peer.tensors import tensor_of
@@ -84,13 +86,29 @@ async def verdict(place: Place, by_seat: dict[str, Seat], twist: Twist = honest)
     manifest = SimpleNamespace(weights="4bit", architecture=SimpleNamespace(hidden=100_000))
     judge = Judge(cast(Mesh, SimpleNamespace(node=node, manifest=manifest, options=None)), lambda _, __: {})
 
-    async def compute(of: Place, inputs: Any) -> Floats:
-        rows = inputs[:, None].astype(np.float32) if not of.before else inputs
-        row: Floats = made_of(RUNS.index(of.units), rows)[-1]
-        return row
-
-    setattr(judge, "_compute", compute)  # noqa: B010 - instead of a model
+    judge.again = cast(Recomputing, Again())
     return await judge.compare("q", place)
+
+
+class Again:
+    """Computes what RUNS stand for, instead of a model; logits favour the token that follows from the row."""
+
+    async def means(self, run: tuple[int, int], _: str) -> Any:
+        return SimpleNamespace(stage=RUNS.index(run), most=SAME, repeated=True)
+
+    async def rows(self, means: Any, inputs: Any, _: object) -> Floats:
+        return made_of(means.stage, inputs if inputs.ndim == 2 else inputs[:, None].astype(np.float32))
+
+    async def logits(self, _: Any, inputs: Any, __: object, first: int) -> list[Floats]:
+        return [logits_at(at) for at in range(first, len(inputs))]
+
+
+def logits_at(position: int) -> Floats:
+    """Of which the next of TOKENS is the best, and token 1 nearly as good."""
+    found = np.linspace(0, 1, 12).astype(np.float32)
+    found[TOKENS[position + 1]] = 9
+    found[1] = 8.9
+    return found
 
 
 def instead(who: str, side: str, **said: Any) -> Twist:
@@ -149,3 +167,63 @@ async def test_what_nobody_has_any_more_is_no_evidence(side: str) -> None:
     for peer in ROUTE:
         twist = instead(peer, side, **gone)
         assert await verdict(PLACE, seats(), twist) in ("same", "unable")
+
+
+async def test_a_lie_at_another_position_shows_where_that_is_looked_at_too() -> None:
+    by_seat = seats()
+    false = tensor_of(made_of(1, made_of(0, np.asarray([[TOKENS[2]]], np.float32))) * np.float32(1.01))
+    for seat, log in ((by_seat["p"], by_seat["p"].log), (by_seat["d"], by_seat["d"].evidence.newest)):
+        rows = [(at, tensor) for at, tensor in log.since(0) or []]
+        log.clear(0)
+        for at, tensor in rows:
+            for place in range(tensor.shape[0]):
+                row = false if at + place == 2 else tensor_of(tensor.array()[place : place + 1])
+                log.append(at + place, row)
+        assert seat.log is not None
+    assert await verdict(PLACE, by_seat) == "same"
+    assert await verdict(replace(PLACE, also=2), by_seat) == "differs"
+    assert await verdict(replace(PLACE, also=3), by_seat) == "same"
+    told_otherwise = instead("p", "out", rows="AAAAAA==")
+    assert await verdict(replace(PLACE, also=2), by_seat, told_otherwise) == "same", (
+        "one word against another"
+    )
+
+
+TAIL = Place(
+    SESSION, 2, AT, RUNS[2], "d", "p", "", SPANS, TOKENS[AT + 1], tuple(Sampling().to_wire()), sampled=1
+)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told", "expected"),
+    [
+        ((TOKENS[4], TOKENS[5]), (TOKENS[4], TOKENS[5]), "same"),
+        ((TOKENS[4], 1), (TOKENS[4], 1), "differs"),
+        ((1, TOKENS[5]), (1, TOKENS[5]), "differs"),
+        ((TOKENS[4], 1), (TOKENS[4], TOKENS[5]), "disputed"),
+        ((TOKENS[4], 1), (TOKENS[4], None), "unable"),
+        ((1, TOKENS[5]), (None, TOKENS[5]), "same"),
+    ],
+    ids=["as drawn", "last", "one before", "not its own", "forgotten", "drawn by another"],
+)
+async def test_a_last_stage_answers_for_the_tokens_that_it_drew_lately(
+    drawn: tuple[int, int], told: tuple[int | None, int | None], expected: str
+) -> None:
+    def twist(_: str, body: Body, said: Body) -> Body:
+        if body["side"] == "tokens":
+            return {"tokens": [*TOKENS[:AT], drawn[0]][body["first"] : body["stop"]]}
+        if body["side"] == "token":
+            return {"token": dict(zip((AT, AT + 1), told, strict=True))[body["first"]]}
+        return said
+
+    assert await verdict(replace(TAIL, token=drawn[1]), seats(), twist) == expected
+
+
+def test_a_request_names_another_position_only_before_its_own() -> None:
+    assert place_of(replace(PLACE, also=2).to_body()).also == 2
+    body = PLACE.to_body()
+    del body["also"]
+    assert place_of(body).also == -1, "older askers do not say it"
+    for also in (AT, AT + 1, -2, "1"):
+        with pytest.raises(BadCommand, match="also"):
+            place_of(PLACE.to_body() | {"also": also})

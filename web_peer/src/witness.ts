@@ -25,6 +25,8 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
   }
   const seat = typeof session === 'string' ? node.core.seatAt(session, stage) : undefined;
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
+  const near = side === 'out' ? stage + 1 : side === 'in' ? stage - 1 : stage;
+  admit(node, peer, seat, near);
   switch (side) {
     case 'place':
       return placeOf(seat, stop);
@@ -36,7 +38,6 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
     }
     case 'in':
     case 'out': {
-      admit(node, peer, seat, side === 'out' ? stage + 1 : stage - 1);
       const found = spanOf(side === 'out' ? seat.log : seat.inputs, first, stop);
       return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
     }
@@ -57,7 +58,7 @@ function placeOf({ opening, run, upstream, downstream }: Seat, stop: number): Bo
   };
 }
 
-/** Activations tell of the text: only who asked for it, or holds the units on one side, may have them. */
+/** All of it tells of the text: only who asked for it, or holds the units on one side, may have it. */
 function admit({ state }: Node, peer: string, { opening }: Seat, other: number): void {
   const plan = [state.plan, state.proposed].find((each) => each?.version === opening.plan);
   const held = state.members.get(peer)?.held ?? [];
