@@ -18,6 +18,7 @@ from peer.effects import Broken, Emit, Ended, Reason
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MeshFull, NoPlan
 from peer.names import named
 from peer.node import Node
+from peer.pinned import Ends
 from peer.routes import Route
 from peer.sampling import Sampling
 from peer.session import Ask, Heard, OriginSession, Phase, room_for
@@ -118,10 +119,11 @@ class _Guided:
 class Conversation:
     """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
 
-    def __init__(self, node: Node, text: Text, session: bytes) -> None:
+    def __init__(self, node: Node, text: Text, session: bytes, ends: Ends | None = None) -> None:
+        """`ends`: embedding and head, where no other peer is to handle token ids."""
         self._node = node
         self._text = text
-        self._core = OriginSession(session, node.me)
+        self._core = OriginSession(session, node.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         node.attach(self._core, self._outcomes.put_nowait)
 

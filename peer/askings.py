@@ -13,8 +13,9 @@ from typing import Final, Protocol
 
 from peer.breakers import Breakers
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
-from peer.frames import Feed, Frame, Here, Open, Refuse, Token
+from peer.frames import Feed, Frame, Here, Open, Refuse, Step, Token
 from peer.mesh_state import AWAY, MeshState, PlanRecord
+from peer.pinned import not_usable, state_in
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
 
@@ -151,6 +152,23 @@ class Askings:
                 effects = core.feed(now, peer, frame)
         self.perform(frame.session, effects)
 
+    def handed_back(self, now: float, peer: str, frame: Step) -> None:
+        """A last stage hands back the state from which an asker that keeps its ends draws the next token."""
+        asking = self._all.get(frame.session) or self._moving_to(frame.session)
+        if asking is None or (ends := asking.core.ends) is None:
+            return
+        drawing = asking.core.drawing(peer, frame)
+        if drawing is None or isinstance(drawing, Token):
+            if drawing is not None:
+                self.frame(now, peer, drawing)
+            return
+        unusable = not_usable(frame)
+        state = state_in(frame, ends.width)
+        if state is None:
+            self.frame(now, peer, unusable)
+            return
+        ends.draw(drawing, state, lambda token: self.frame(time.monotonic(), peer, token or unusable))
+
     def gone(self, peer: str, why: str) -> bool:
         """The connection to `peer` is gone. Whether an answer needs it."""
         now = time.monotonic()
@@ -246,10 +264,13 @@ class Askings:
 
     def _second_frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
         """A frame of a session that an answer here moves to."""
-        for before, asking in list(self._all.items()):
-            if asking.core.second == frame.session:
-                self._perform_as(before, asking, asking.core.second_frame(now, peer, frame))
-                return
+        asking = self._moving_to(frame.session)
+        if asking is not None:
+            before = asking.core.session
+            self._perform_as(before, asking, asking.core.second_frame(now, peer, frame))
+
+    def _moving_to(self, session: bytes) -> Asking | None:
+        return next((asking for asking in self._all.values() if asking.core.second == session), None)
 
     def _perform_as(self, before: bytes, asking: Asking, effects: list[OriginEffect]) -> None:
         """Does what a session decided that may have another id since: its answer has moved."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from peer.errors import ContextOverflow
 from peer.frame_kinds import Here
 from peer.sampling import Sampling, needs_history
 from peer.spans import cut_spans, extended
 from peer.steering import STRAIGHT, Steering, to_wire
+
+STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a stage counts as stuck
+STUCK_GAPS: Final = 10  # and for as many usual gaps
+STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
+STARVED_GAPS: Final = 4
+MAX_DOUBLED: Final = 6  # times
+Progress = tuple[tuple[int, int, int], ...]  # by stage: received, computed, steps of its peer
 
 
 class Phase(Enum):
@@ -80,7 +88,23 @@ def room_for(prompt_tokens: int, max_tokens: int | None, context: int) -> int:
     return max_tokens
 
 
-def is_done(here: dict[int, Here], stage: int) -> bool:
+def compared(here: Mapping[int, Here], before: Progress) -> tuple[Progress, int | None, bool]:
+    """How far all stages are, the first that has something to do, and whether anything moved since `before`."""
+    seen = tuple((h.received, h.computed, h.steps) for _, h in sorted(here.items()))
+    moved = tuple(pair[:2] for pair in seen) != tuple(pair[:2] for pair in before)
+    stage = next((s for s in range(len(seen)) if not is_done(here, s)), None)
+    if stage is not None and not moved and len(before) == len(seen):
+        moved = seen[stage][2] != before[stage][2]  # busy with others
+    return seen, stage, moved
+
+
+def stuck_after_s(usual_s: float, tries: int, *, starved: bool) -> float:
+    """How long a stage may not come on, when tokens usually come every `usual_s`; each of `tries` doubles it."""
+    least_s, gaps = (STARVED_S, STARVED_GAPS) if starved else (STUCK_S, STUCK_GAPS)
+    return float(max(least_s, gaps * usual_s) * 2 ** min(tries, MAX_DOUBLED))
+
+
+def is_done(here: Mapping[int, Here], stage: int) -> bool:
     """Whether `stage` has nothing to do: it computed what came, and what came is what the one before it computed."""
     mine = here[stage]
     if mine.computed < mine.received:

@@ -22,6 +22,7 @@ from peer.judging import SETTINGS, Judge, Place, place_of, session_of, spans_up_
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import AWAY, PlanRecord
+from peer.pinned import is_pinned, tells_ids
 from peer.recomputing import MOST_POSITIONS
 from peer.reports import whole
 from peer.seats import ID_BYTES, Seat
@@ -63,9 +64,12 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Asked:
-    """Who was asked to check a session of this peer, and its tokens then."""
+    """Who was asked to check a session of this peer, and its tokens then: how many, and which; of an answer whose ends
+    stay here nobody hears which.
+    """
 
     tokens: tuple[int, ...]
+    count: int
     peers: set[str] = field(default_factory=set)
 
 
@@ -127,7 +131,8 @@ class Checks:
 
     async def _check(self, answer: _Answer, position: int) -> None:
         session = answer.opening.session
-        self._asked[session] = _Asked(tuple(self._node.askings.tokens(session)))
+        tokens = () if is_pinned(answer.opening) else self._node.askings.tokens(session)
+        self._asked[session] = _Asked(tuple(tokens), len(self._node.askings.tokens(session)))
         try:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
             self._unable = self._unable + 1 if "unable" in verdicts else 0
@@ -148,9 +153,11 @@ class Checks:
     async def _check_stage(self, answer: _Answer, stage: int, position: int) -> Verdict:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
-        tokens = self._asked[opening.session].tokens
-        if route[stage] == self._node.me or position >= MOST_POSITIONS or len(tokens) < position + 2:
+        asked = self._asked[opening.session]
+        if route[stage] == self._node.me or position >= MOST_POSITIONS or asked.count < position + 2:
             return "same"  # nobody need check what it computed itself
+        if is_pinned(opening) and (tail or not stage):
+            return "same"  # what goes in there and comes out is known to its asker alone
         if tail and len(opening.sampling) != SETTINGS:
             return "same"  # an answer that is held to a form: what was allowed is known to its asker alone
         drawn = max(0, position + 1 - opening.prompt_tokens)
@@ -163,7 +170,7 @@ class Checks:
             before=route[stage - 1] if stage else "",
             after="" if tail else route[stage + 1],
             spans=spans_up_to(opening.spans, opening.prompt_tokens, position + 1),
-            token=tokens[position + 1] if tail else -1,
+            token=asked.tokens[position + 1] if tail else -1,
             sampling=opening.sampling if tail else (),
             sampled=drawn + opening.generated,
             also=-1 if tail or not position else self._rng.randrange(position),
@@ -247,10 +254,18 @@ class Checks:
             asked = self._asked.get(session)
             if asked is None or peer not in asked.peers:
                 raise BadCommand("witness: expected a peer that was asked to check this session")
+            if not asked.tokens:
+                raise BadCommand("witness: expected no question for the tokens of an answer that keeps them")
             return {"tokens": list(asked.tokens[first:stop])}
         seat = self._node.core.seat_at(session, stage)
         if seat is None:
             raise BadCommand("witness: expected a session that is computed here")
+        if (
+            side in ("in", "marks")
+            and tells_ids(seat.opening)
+            and peer not in (self._node.me, seat.opening.origin)
+        ):
+            raise BadCommand("witness: expected the asker, who alone has the tokens")
         if peer != self._node.me:
             self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
         return testimony(seat, side, first, stop)

@@ -18,6 +18,7 @@ from peer.commands.bench_options import bench_arguments
 from peer.commands.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
+from peer.commands.pin_options import pin_argument
 from peer.commands.shares import fairness_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.commands.wishes import wish_arguments
@@ -317,6 +318,7 @@ def parser() -> argparse.ArgumentParser:
                 metavar="TITLE",
                 help="in a conversation that the mesh keeps, by title, id or number; a new title begins one",
             )
+        pin_argument(asking)
         _sampling(asking)
         _way(asking)
         _state(asking)
@@ -339,6 +341,7 @@ def parser() -> argparse.ArgumentParser:
     opened = command("api", "let programs ask a mesh, over HTTP as OpenAI's API")
     _link(opened)
     api_arguments(opened)
+    pin_argument(opened)
     _way(opened)
     _state(opened)
     plan = command("plan", "explain a plan")

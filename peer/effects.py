@@ -30,6 +30,11 @@ class Reason(IntEnum):
     BAD_STEP = 11
 
 
+def reason_of(number: int) -> Reason:
+    """What a REFUSE says; FAILED for a number that has no meaning here."""
+    return Reason(number) if number in Reason.__members__.values() else Reason.FAILED
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """Hand `frame` to `peer`, which may be this peer itself."""

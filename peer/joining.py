@@ -38,6 +38,7 @@ from peer.mesh_wish import check_wish
 from peer.names import named
 from peer.node import Node
 from peer.options import MeshOptions, PeerOptions
+from peer.own_ends import own_ends
 from peer.protection import check_protection
 from peer.signaling_client import (
     ClientSettings,
@@ -306,6 +307,8 @@ async def join(
             assert model is not None
             assert manifest is not None
             await fetcher.blobs([manifest.tokenizer])
+            if options.pin_ends:
+                mesh.own_ends = await own_ends(manifest, store, fetcher, options.threads)
             times: UnitTimes | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))

@@ -31,6 +31,7 @@ from peer.meter import Meter
 from peer.names import named, plain
 from peer.node import Node
 from peer.options import PeerOptions
+from peer.own_ends import OwnEnds
 from peer.own_report import kv_digest, report_of
 from peer.pacing import Pacing
 from peer.pieces import Pieces
@@ -112,6 +113,7 @@ class Mesh:
         self.options: PeerOptions | None = None
         self.ended = asyncio.Event()
         self.why_ended = ""
+        self.own_ends: OwnEnds | None = None  # None: the stages have embedding and head
         self._text: Text | None = None
         self.meter = Meter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,7 +135,7 @@ class Mesh:
 
     def conversation(self) -> Conversation:
         """A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known."""
-        return Conversation(self.node, self.text, os.urandom(SESSION_BYTES))
+        return Conversation(self.node, self.text, os.urandom(SESSION_BYTES), self.own_ends)
 
     @property
     def text(self) -> Text:
@@ -216,6 +218,8 @@ class Mesh:
         if self.caches is not None:
             await self.caches.close()
         await self.node.close(reason)
+        if self.own_ends is not None:
+            await self.own_ends.close()
         if self._third is not None:
             self._third.close()
         if self.holding is not None:

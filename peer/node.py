@@ -481,6 +481,7 @@ class Node:
             match frame:
                 case Step():
                     effects += self.core.step(now, peer, frame)
+                    self.askings.handed_back(now, peer, frame)
                 case Token():
                     effects += self.core.token(now, peer, frame)
                     self.askings.frame(now, peer, frame)

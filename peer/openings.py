@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from peer.effects import Reason, Send
+from peer.effects import Reason, Send, Spare
 from peer.frame_kinds import Open, Refuse, Role, Step, Token
 from peer.sampling import Sampling, sample
 from peer.seats import Run_, Seat
@@ -65,6 +65,16 @@ def pick_of(seat: Seat, position: int) -> Callable[[npt.NDArray[np.float32]], in
         return draw
     seat.picks[position] = Pick(seat.steering, draw)
     return seat.picks[position]
+
+
+def passed_on(seat: Seat) -> list[Send | Spare]:
+    """The OPEN for the next stage and for its shadows."""
+    opening = seat.opening
+    if not seat.serves or seat.downstream is None:
+        return []
+    stage = opening.stage + 1
+    serve, shadow = (replace(opening, stage=stage, role=int(role)) for role in (Role.SERVE, Role.SHADOW))
+    return [Send(seat.downstream, serve), *(Spare(peer, shadow) for peer in seat.shadows(stage))]
 
 
 def told(seat: Seat, frame: Token) -> list[Send]:

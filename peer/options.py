@@ -50,6 +50,7 @@ class PeerOptions:
     bind: tuple[str, ...]
     relay_only: bool = False  # others see the address of the mesh's relay, never one of this machine
     disturbance: Disturbance | None = None
+    pin_ends: bool = False  # embedding, head and sampling of what it asks stay with it
 
 
 @dataclass(frozen=True, slots=True)

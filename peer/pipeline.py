@@ -9,7 +9,6 @@ Whatever a stage lacks it asks for (FEED): the stage before it sends from its lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from peer.openings import (
     PlanStages,
     misplaced,
     not_adopted,
+    passed_on,
     pick_of,
     refusal,
     refused_open,
@@ -38,9 +38,9 @@ from peer.openings import (
     told,
     unserved,
 )
+from peer.pinned import handed_back, is_pinned, settings_of, takes_ids, wrong_ends
 from peer.sampling import BadSampling, needs_history
 from peer.seats import FEED_AGAIN_S, FOR_GOOD, Late, Over, Run_, Seat, furthest, has_room, idlest
-from peer.steering import from_wire
 from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
@@ -184,7 +184,7 @@ class StageCore:
         if fault is not None:
             return [refused_open(frame, *fault)] if serves else []
         try:
-            sampling, steering, history = from_wire(frame.sampling, frame.history)
+            sampling, steering, history = settings_of(frame)
         except BadSampling as error:
             return [refused_open(frame, Reason.BAD_STEP, f"sampling settings: {error}")] if serves else []
         run = self._plans[frame.plan][frame.stage][1]
@@ -216,7 +216,7 @@ class StageCore:
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
         if seat.is_tail:
             effects += self._continue_tail(seat, history)
-        effects += self._pass_on(seat)
+        effects += passed_on(seat)
         effects += self._ask_upstream(now, seat)
         return effects + self._feed(seat)
 
@@ -225,10 +225,9 @@ class StageCore:
         seat = self._seat(frame.session, frame.stage, frame.turn)
         if seat is None or not seat.active or sender != seat.upstream:
             return []  # only the neighbour that the route names may feed this stage
-        if (frame.tensor.dtype is Dtype.INT32) != (seat.opening.stage == 0):
-            return self._stop(
-                seat, Reason.BAD_STEP, "a first stage takes int32 tokens, later ones float32 activations"
-            )
+        if (frame.tensor.dtype is Dtype.INT32) != takes_ids(seat.opening):
+            text = "a first stage takes int32 tokens, later ones float32 activations"
+            return self._stop(seat, Reason.BAD_STEP, text)
         if frame.count > MAX_STEP_POSITIONS:
             text = f"a step of at most {MAX_STEP_POSITIONS} positions was expected, got {frame.count}"
             return self._stop(seat, Reason.BAD_STEP, text)
@@ -238,6 +237,8 @@ class StageCore:
         """The tail's token starts the next decode step at the first stage."""
         seat = self._seat(frame.session, 0, frame.turn)
         if seat is None or not seat.active or not seat.serves or sender != seat.opening.route[-1]:
+            return []
+        if is_pinned(seat.opening):
             return []
         if frame.finish != Finish.MORE:
             seat.active = False
@@ -317,8 +318,10 @@ class StageCore:
                 step = step_of(seat, result.position, result.count, tensor)
                 effects.append(Send(seat.downstream, step))
                 effects += [Spare(peer, step) for peer in seat.shadows(seat.opening.stage + 1)]
-        elif result.token is not None and seat.serves and seat.active:
-            effects += self._sampled(seat, result.token, seat.computed)
+        elif seat.serves and seat.active:
+            effects += handed_back(seat, result)
+            if result.token is not None:
+                effects += self._sampled(seat, result.token, seat.computed)
         return effects + self._feed(seat)
 
     def not_ran(self, now: float, result: NotRan) -> list[StageEffect]:
@@ -380,7 +383,7 @@ class StageCore:
 
     def _fault(self, sender: str, frame: Open) -> tuple[Reason, str] | None:
         """Why this OPEN cannot be taken."""
-        fault = misplaced(self.me, sender, frame)
+        fault = misplaced(self.me, sender, frame) or wrong_ends(frame)
         if fault is not None:
             return fault
         if self._leaving:
@@ -421,18 +424,6 @@ class StageCore:
         if position == known and seat.submitted >= known:  # computed without the head, or on its way so
             seat.rewind(known - 1, self._next_epoch())
         return effects
-
-    def _pass_on(self, seat: Seat) -> list[StageEffect]:
-        """The OPEN for the next stage and for its shadows."""
-        opening = seat.opening
-        if not seat.serves or seat.downstream is None:
-            return []
-        stage = opening.stage + 1
-        shadow = replace(opening, stage=stage, role=int(Role.SHADOW))
-        effects: list[StageEffect] = [
-            Send(seat.downstream, replace(opening, stage=stage, role=int(Role.SERVE)))
-        ]
-        return effects + [Spare(peer, shadow) for peer in seat.shadows(stage)]
 
     def _ask_upstream(self, now: float, seat: Seat) -> list[StageEffect]:
         """FEED, when what will come unasked leaves a gap, or when an answer goes on and nobody knows what was lost."""
@@ -494,12 +485,12 @@ class StageCore:
             if frame is None:
                 break
             seat.in_flight += 1
-            first = seat.opening.stage == 0
+            first = takes_ids(seat.opening)
             array = frame.tensor.array()
             stop = frame.position + frame.count
             last = stop >= seat.opening.prompt_tokens
             finish = None
-            if seat.is_tail and last and seat.serves:
+            if seat.is_tail and last and seat.serves and not is_pinned(seat.opening):
                 finish = pick_of(seat, stop)
             effects.append(
                 RunStep(

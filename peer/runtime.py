@@ -48,8 +48,8 @@ class RefusalReason(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """T tokens of a session from `position` on: `tokens` int64 (T,) on the shard with the embedding, else
-    `hidden` float32 (T, hidden).
+    """T tokens of a session from `position` on: `tokens` int64 (T,) on the shard with the embedding, unless who asks
+    keeps that; else `hidden` float32 (T, hidden).
 
     `last`: the last chunk of a prompt, or a decode step; only then does the head run, for the last token, and
     `finish` is called on the worker with its logits (vocab,). The arrays belong to the runtime from `submit`
@@ -77,7 +77,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """`hidden` float32 (count, hidden) unless this shard has the head; `finished`: what `finish` returned."""
+    """`hidden` float32 (count, hidden) unless the head ran; `finished`: what `finish` returned."""
 
     session: bytes
     position: int
@@ -491,7 +491,7 @@ class StageRuntime:
     def _check(self, step: Step) -> None:
         """The input's form; what a broken or hostile neighbour may send."""
         architecture = self._shard.architecture
-        if self._execution.has_embed:
+        if self._execution.has_embed and step.hidden is None:
             tokens = step.tokens
             if tokens is None or tokens.ndim != 1 or not len(tokens):
                 raise _Refusal(RefusalReason.FAILED, "token ids of shape (T,) expected by the first stage")
@@ -507,11 +507,10 @@ class StageRuntime:
             raise _Refusal(RefusalReason.NOT_FINITE_INPUT, "the activation holds NaN or infinity")
 
     def _input(self, step: Step) -> Floats:
-        if self._execution.has_embed:
-            assert step.tokens is not None
-            return self._execution.embed(step.tokens)
-        assert step.hidden is not None
-        return step.hidden
+        if step.hidden is not None:
+            return step.hidden
+        assert step.tokens is not None
+        return self._execution.embed(step.tokens)
 
     def _finish(self, step: Step, result: Floats, logits: Floats | None) -> None:
         """Answer the step with its result, unless that is not finite or `finish` fails."""
@@ -527,7 +526,7 @@ class StageRuntime:
         self._slots.set_length(step.session, step.position + len(result))
         self._fair.ran(step.asker, 1)
         self._next(step.session)
-        hidden = None if self._execution.has_head else result
+        hidden = None if logits is not None else result
         self._deliver(Done(step.session, step.position, len(result), hidden, finished, step.turn))
 
     def _refuse(self, step: Step, refusal: _Refusal) -> None:

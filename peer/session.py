@@ -22,12 +22,13 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from peer.asks import Ask, Heard, Phase, is_done, room_for
-from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
+from peer.asks import Ask, Heard, Phase, Progress, compared, room_for, stuck_after_s
+from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect, reason_of
 from peer.frame_kinds import Cancel, Feed, Finish, Here, Open, Refuse, Release, Role, Step, Token, Where
 from peer.frames import MAX_SPANS
 from peer.lateness import Lateness
 from peer.moving import LEAST_TOKENS, MAX_TRIES, NO_TOKENS, TRY_AGAIN_S, Move, MovePhase, Verdict, next_id
+from peer.pinned import Drawing, Ends, drawing_of, pinned
 from peer.routes import Route
 from peer.spans import common_prefix, extended, steps_of
 from peer.tensors import tensor_of
@@ -40,20 +41,16 @@ STALL_S: Final = 60.0  # no token for this long ends the session with an error
 SLOW_TOKENS_PER_S: Final = 10  # of a prompt: the slowest mesh that is waited for beyond that
 MAX_REROUTES: Final = 16  # per answer; bounds the work a flapping mesh can cause
 PATIENCE_S: Final = 0.25  # for an answer to WHERE, unless the edge knows the link better
-STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a stage counts as stuck
-STUCK_GAPS: Final = 10  # and for as many usual gaps
-STARVED_S: Final = 0.5  # the same for a stage that does not get what the one before it made
-STARVED_GAPS: Final = 4
-MAX_DOUBLED: Final = 6  # times that, where nobody else can do it: it may just be slow
 ADOPTED_TURNS: Final = 64  # above the last turn that was heard of: an answer has no more routes than that
 
 
 class OriginSession:
     """One session as its asker sees it."""
 
-    def __init__(self, session: bytes, me: str) -> None:
+    def __init__(self, session: bytes, me: str, ends: Ends | None = None) -> None:
         self.session = session
         self.me = me
+        self.ends = ends  # embedding and head, where they and sampling stay here (peer.pinned)
         self.phase = Phase.IDLE
         self.turn = 0
         self.current: Route | None = None
@@ -79,7 +76,7 @@ class OriginSession:
         self._asked_at: float | None = None  # when the stages were asked where they are
         self._ask_at = 0.0  # when they are to be asked next
         self._here: dict[int, Here] = {}
-        self._progress: tuple[tuple[int, int, int], ...] = ()
+        self._progress: Progress = ()
         self._moved_at = 0.0
         self._move: Move | None = None
         self._target: Route | None = None  # where the answer moves with its next token after `_target_at`
@@ -179,6 +176,8 @@ class OriginSession:
                 return [*effects, *self.cancel("length")]  # a tail that does not count would go on for ever
             case Finish.MORE:
                 step = self._step(frame.position, frame.position + 1)
+                if self.ends is not None and self.phase is Phase.DECODE:
+                    effects.append(Send(self.route[0], step))
                 shadows = self._shadows_of_first()
                 return [*effects, *(Spare(peer, step) for peer in shadows), *self._move_on(now)]
             case Finish.END_TOKEN:
@@ -186,16 +185,21 @@ class OriginSession:
             case Finish.LENGTH:
                 return [*effects, *self._end("length")]
 
+    def drawing(self, sender: str, frame: Step) -> Token | Drawing | None:
+        """What follows from a state that the last stage of a turn handed back; None where that is nobody's business."""
+        move = self._move if frame.session != self.session else None
+        tails, route = (move.tails, move.route.peers) if move is not None else (self._tails, self.route)
+        if self._ask is None or sender != tails.get(frame.turn) or frame.stage != len(route):
+            return None
+        return drawing_of(self._ask, self.tokens, self._generated, frame)
+
     def refused(self, now: float, sender: str, frame: Refuse) -> list[OriginEffect]:
         """A stage could not go on. Goes on elsewhere where another route can help."""
         if self.phase not in (Phase.PREFILL, Phase.DECODE) or frame.turn != self.turn:
             return []
         if sender not in self.route:
             return []
-        try:
-            reason = Reason(frame.reason)
-        except ValueError:
-            reason = Reason.FAILED
+        reason = reason_of(frame.reason)
         match reason:
             case Reason.MISSING_POSITION:
                 return self._restart(now, frame.message)
@@ -315,8 +319,11 @@ class OriginSession:
             case Verdict.RACE:
                 return self._race(now, move)
             case Verdict.TAKE:
+                assert isinstance(frame, Token)
                 taken = self._taken(now, move)
-                return [*taken, *self.token(now, sender, frame)] if isinstance(frame, Token) else taken
+                if self.ends is not None:
+                    taken += self.feed(now, self.route[0], Feed(self.session, self.turn, 0, frame.position))
+                return [*taken, *self.token(now, sender, frame)]
             case Verdict.JUMP:
                 return [*self._taken(now, move), *self._open(now, move.route, len(self.tokens) - 1)]
             case Verdict.GIVE_UP:
@@ -343,7 +350,7 @@ class OriginSession:
             before=self.current.plan if self.current is not None else 0,  # whose caches may be copied
             shadow_stages=tuple(range(len(self.route))),
             shadows=self.route,
-            sampling=tuple(self._ask.sampling.to_wire()),
+            sampling=() if self.ends is not None else tuple(self._ask.sampling.to_wire()),
             history=(),
         )
         return [Send(first, opening), *(Send(first, step) for step in move.own(self._steps(0, known - 1)))]
@@ -392,9 +399,7 @@ class OriginSession:
     def _tick(self, now: float) -> list[OriginEffect]:
         match self.phase:
             case Phase.REROUTING if now >= self._deadline:
-                return self._fail(
-                    f"{self._trouble}; no other peers hold its part right now, ask again soon", None
-                )
+                return self._fail(f"{self._trouble}; no other peers hold its part right now, ask again soon")
             case Phase.REROUTING if now >= self._ask_at:
                 self._ask_at = now + self.lateness.late_s
                 asks = [
@@ -404,10 +409,8 @@ class OriginSession:
                 ]
                 return [*asks, FindRoute(*self.without)]
             case Phase.PREFILL | Phase.DECODE if now >= self._deadline:
-                text = (
-                    f"no token came for {self._patience_all_s:.0f} s; the mesh may be overloaded, ask again"
-                )
-                return self._fail(text, None)
+                waited_s = round(self._patience_all_s)
+                return self._fail(f"no token came for {waited_s} s; the mesh may be overloaded, ask again")
             case Phase.PREFILL | Phase.DECODE if self._asked_at is not None:
                 return self._judge(now, self._asked_at)
             case Phase.PREFILL | Phase.DECODE if now >= self._ask_at:
@@ -453,7 +456,7 @@ class OriginSession:
     def _opening(self, route: Route, start: int) -> Open:
         assert self._ask is not None
         sampling, history = self._ask.wire(self.tokens)
-        return Open(
+        opening = Open(
             session=self.session,
             turn=self.turn,
             plan=route.plan,
@@ -475,6 +478,7 @@ class OriginSession:
             shadows=tuple(peer for _, peer in route.shadows),
             history=history,
         )
+        return pinned(opening) if self.ends is not None else opening
 
     def _sent(self, opening: Open, steps: list[Step]) -> list[OriginEffect]:
         first, shadow = opening.route[0], replace(opening, role=int(Role.SHADOW))
@@ -491,7 +495,8 @@ class OriginSession:
         return extended(self._spans, self._generated, given=False)
 
     def _step(self, position: int, stop: int) -> Step:
-        chunk = tensor_of(np.asarray(self.tokens[position:stop], dtype=np.int32))
+        ids = self.tokens[position:stop]
+        chunk = self.ends.embed(ids) if self.ends is not None else tensor_of(np.asarray(ids, np.int32))
         last = int(stop == len(self.tokens))
         return Step(self.session, self.turn, 0, position, stop - position, last, chunk)
 
@@ -540,21 +545,16 @@ class OriginSession:
 
     def _all_answered(self, now: float) -> list[OriginEffect]:
         """Everybody is there: has anything moved since they were asked before?"""
-        seen = tuple((h.received, h.computed, h.steps) for _, h in sorted(self._here.items()))
-        moved = [pair[:2] for pair in seen] != [pair[:2] for pair in self._progress]
-        stage = next((s for s in range(len(seen)) if not is_done(self._here, s)), None)
-        if stage is not None and not moved and len(self._progress) == len(seen):
-            moved = seen[stage][2] != self._progress[stage][2]  # busy with others
+        seen, stage, moved = compared(self._here, self._progress)
         self._progress = seen
         self._wait(now)
         if moved:
             self._moved_at = now
             return []
         starved = stage is not None and seen[stage][1] >= seen[stage][0]
-        least_s, gaps = (STARVED_S, STARVED_GAPS) if starved else (STUCK_S, STUCK_GAPS)
         peer = self.route[stage] if stage is not None else None
-        doubled = min(self.reroutes, MAX_DOUBLED) if peer in self._avoid else 0
-        if now - self._moved_at < max(least_s, gaps * self.lateness.usual_s) * 2**doubled:
+        tries = self.reroutes if peer in self._avoid else 0  # nobody else can, it may just be slow
+        if now - self._moved_at < stuck_after_s(self.lateness.usual_s, tries, starved=starved):
             return []
         self._moved_at = now
         if peer is None or peer in self._avoid:
@@ -573,7 +573,7 @@ class OriginSession:
     ) -> list[OriginEffect]:
         self.reroutes += 1
         if self.reroutes > MAX_REROUTES:
-            return self._fail(f"{why}; the route failed {MAX_REROUTES} times, ask again", None)
+            return self._fail(f"{why}; the route failed {MAX_REROUTES} times, ask again")
         self.phase = Phase.REROUTING
         self._gone |= gone
         self._avoid |= avoid
@@ -590,11 +590,11 @@ class OriginSession:
             suspect = [Suspect(culprit, "failed a step")]
         return [*suspect, *self._restart(now, why, avoid={culprit})]
 
-    def _fail(self, text: str, reason: Reason | None) -> list[OriginEffect]:
+    def _fail(self, text: str, reason: Reason = Reason.LOST_NEIGHBOUR) -> list[OriginEffect]:
         stop = Cancel(self.session, self.turn, 0, text)  # it may be asked again: RELEASE would be for good
         stops: list[OriginEffect] = self.move(0.0, None)
         stops += [Send(peer, stop) for peer in sorted(self._used - self._gone)]
         self._used &= self._gone  # of a connection that was lost, maybe not for good: RELEASE will tell them
         self.tokens, self._spans, self._generated = [], (), 0
         self.phase = Phase.FAILED
-        return [*stops, Broken(text, reason or Reason.LOST_NEIGHBOUR)]
+        return [*stops, Broken(text, reason)]

@@ -54,6 +54,7 @@ const PURE = [
   'receipts',
   'seats',
   'openings',
+  'pinned',
   'session',
   'sha256',
   'shards',

@@ -18,7 +18,7 @@ async def api(args: argparse.Namespace) -> int:
     options = GatewayOptions(args.host, args.port, keys, frozenset(args.allow_origin))
     with interrupts() as ctrl:
         async with AsyncExitStack() as stack:
-            mesh = await stack.enter_async_context(asker(args, ctrl))
+            mesh = await stack.enter_async_context(asker(args, ctrl, pin_ends=args.pin_ends))
             url = await stack.enter_async_context(opened(mesh, options))
             model = mesh.node.state.model
             say(f"programs may ask {model.name if model else 'the mesh'} here; Ctrl-C ends it")

@@ -31,7 +31,7 @@ from peer.errors import (
 from peer.identities import kept_identity
 from peer.joining import join
 from peer.mesh import Mesh
-from peer.options import INTERRUPTED, PeerOptions
+from peer.options import INTERRUPTED, PeerOptions, bytes_text
 from peer.sampling import Sampling
 from planner.store import Store
 from signaling.invites import parse_link
@@ -53,17 +53,29 @@ def settings(args: argparse.Namespace) -> Settings:
 
 
 @asynccontextmanager
-async def asker(args: argparse.Namespace, ctrl: Interrupts) -> AsyncIterator[Mesh]:
+async def asker(args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False) -> AsyncIterator[Mesh]:
     """A member that only asks. Ctrl-C while it joins raises Interrupted."""
     invite = parse_link(args.link)
     options = PeerOptions(
-        args.name, 0, 1, "cpu", args.transport, tuple(args.bind), relay_only=args.relay_only
+        args.name,
+        0,
+        1,
+        "cpu",
+        args.transport,
+        tuple(args.bind),
+        relay_only=args.relay_only,
+        pin_ends=pin_ends,
     )
     async with AsyncExitStack() as stack:
         kept = stack.enter_context(kept_identity(args.state, invite.mesh))
         joining = join(args.link, options, Store(args.store), kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
+        if mesh.own_ends is not None:
+            whole, new = mesh.own_ends.bytes, mesh.own_ends.fetched_bytes
+            say(
+                f"embedding and head stay here: {bytes_text(whole)} of weights, {bytes_text(new)} fetched for it"
+            )
         yield mesh
 
 
@@ -72,7 +84,7 @@ async def generate(args: argparse.Namespace) -> int:
     chosen = settings(args)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     with interrupts() as ctrl:
-        async with asker(args, ctrl) as mesh:
+        async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             conversation = mesh.conversation()
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
@@ -125,7 +137,7 @@ def chat(args: argparse.Namespace) -> int:
 
 async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
     with interrupts() as ctrl:
-        async with asker(args, ctrl) as mesh:
+        async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             model = mesh.node.state.model
             say(
                 f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"

@@ -378,7 +378,12 @@ async def room(args: argparse.Namespace, mesh: Mesh, chosen: Settings) -> AsyncI
 
 
 def talk(args: argparse.Namespace) -> int:
-    """Takes part in a conversation of the mesh."""
+    """Takes part in a conversation of the mesh. Raises BadCommand."""
+    if args.pin_ends:
+        raise BadCommand(
+            "--pin-ends is for talks of your own: what is said in a conversation that the mesh keeps (--in) is told "
+            "to all its peers; leave one of the two out"
+        )
     return asyncio.run(_talk(args, settings(args)))
 
 

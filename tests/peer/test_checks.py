@@ -6,13 +6,20 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from peer.activation_log import ActivationLog
 from peer.checks import CheckFailed, Checks
 from peer.errors import BadCommand
 from peer.evidence import Verdict
-from peer.frames import Open
+from peer.frames import Open, Step
 from peer.mesh import Mesh
+from peer.pinned import pinned
+from peer.seats import Seat
+from peer.tensors import tensor_of
+
+from .test_pipeline import GREEDY, opening
 
 SESSION = bytes(16)
 PPM = 20_000  # one token in 50
@@ -35,7 +42,7 @@ async def gaps(around: Any, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, c
         return verdict
 
     monkeypatch.setattr(checks, "_check_stage", check_stage)
-    opening = SimpleNamespace(session=SESSION, route=("p",))
+    opening = SimpleNamespace(session=SESSION, route=("p",), sampling=(0,) * 8)
     checks.opened(cast(Open, opening), cast(Any, None))
     found, since = [], 0
     for position in range(2, 20_000):
@@ -54,6 +61,46 @@ async def test_a_step_in_so_many_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
     found = await gaps(mesh(), "same", monkeypatch, 40)
     assert all(25 <= gap < 75 for gap in found)
     assert 40 < sum(found) / len(found) < 60
+
+
+async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for sampling, told in (((0,) * 8, [1, 2, 3]), ((), None)):
+        checks = Checks(cast(Mesh, mesh()))
+        answers: list[object] = []
+
+        async def check_stage(
+            *_: object, checks: Checks = checks, answers: list[object] = answers
+        ) -> Verdict:
+            checks._asked[SESSION].peers.add("p")
+            asks = {"session": SESSION.hex(), "side": "tokens", "stage": 0, "first": 0, "stop": 3}
+            try:
+                answers.append(checks._witness("p", asks)["tokens"])
+            except BadCommand:
+                answers.append(None)
+            return "same"
+
+        monkeypatch.setattr(checks, "_check_stage", check_stage)
+        opening = SimpleNamespace(session=SESSION, route=("p",), sampling=sampling)
+        await checks._check(cast(Any, SimpleNamespace(opening=opening)), 1)
+        assert answers == [told]
+
+
+def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -> None:
+    row = tensor_of(np.ones((1, 2), np.float32))
+    around = mesh()
+    checks = Checks(cast(Mesh, around))
+    frame = pinned(opening(SESSION, ("q", "r"), 0))
+    seat = Seat(frame, (0, 2), GREEDY, ActivationLog(99), 0.0)
+    seat.take(Step(SESSION, 1, 0, 0, 1, 1, row))
+    seat.next_step()
+    around.node.core = SimpleNamespace(seat_at=lambda *_: seat)
+    around.node.state.plan = around.node.state.proposed = None
+    asks = {"session": SESSION.hex(), "side": "marks", "stage": 0, "first": 0, "stop": 1}
+    assert checks._witness("asker", asks)["marks"]
+    with pytest.raises(BadCommand, match="who alone"):
+        checks._witness("p", asks)
 
 
 async def test_checks_that_nobody_can_make_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -428,6 +428,42 @@ def two_places() -> Trace:
     return t
 
 
+def own_ends() -> Trace:
+    t = Trace("an asker that keeps its ends: states in, states back, nothing drawn here")
+    told: dict[str, Any] = {"plan": 4, "route": ("p1",), "sampling": (), "end_tokens": ()}
+    t.frame("asker", opened(0, **(told | {"end_tokens": (7,)})))  # it tells tokens after all
+    t.frame("asker", opened(0, **told, history=(1, 2)))
+    t.frame("asker", opened(0, **told))
+    t.frame("asker", states(0, 4, stage=0))
+    t.all_ran()
+    t.frame("asker", states(4, 2, stage=0))
+    t.all_ran()
+    t.frame("p1", Token(ONE, 1, 6, 3, 0))  # nobody draws one here
+    t.frame("asker", states(6, 1, stage=0))
+    t.frame("asker", states(7, 1, stage=0))
+    t.all_ran()
+    # it knows one token less than was computed: that position is computed again
+    again: dict[str, Any] = {"turn": 2, "start": 6, "prompt_tokens": 7, "generated": 1, "spans": (6, 1)}
+    t.frame("asker", opened(0, **told, **again))
+    t.frame("asker", states(6, 1, stage=0, turn=2))
+    t.all_ran()
+    t.frame("asker", ids(7, 3, turn=2))  # tokens were not expected
+    return t
+
+
+def own_ends_of_many() -> Trace:
+    t = Trace("an asker that keeps its ends, over three stages")
+    t.frame("p0", opened(1, sampling=(), end_tokens=(), shadow_stages=(2,), shadows=("p3",)))
+    t.frame("p0", states(0, 6))
+    t.all_ran()
+    t.frame(
+        "p1", opened(2, session=SESSIONS[0], plan=1, route=("p0", "p1", "p1"), sampling=(), end_tokens=())
+    )
+    t.frame("p1", replace(states(0, 6, stage=2), session=SESSIONS[0]))
+    t.all_ran()
+    return t
+
+
 def orphans() -> Trace:
     t = Trace("an asker that vanished: its sessions wait, go first, and end with their lease")
     for number, session in enumerate(SESSIONS[:2]):
@@ -686,7 +722,7 @@ def random_op(rng: random.Random, trace: Trace, opened_: dict[bytes, Open]) -> N
 def traces() -> list[Trace]:
     made = [
         *(given_again(), fed(), shadowed(), log_only(), resumed(), promoted_tail(), conversation()),
-        *(adopted(), adopted_unheard()),
+        *(adopted(), adopted_unheard(), own_ends(), own_ends_of_many()),
         *(two_places(), orphans(), missing(), too_late()),
     ]
     for number in range(TRACES):

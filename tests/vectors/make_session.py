@@ -8,6 +8,7 @@ from typing import Any
 
 from tracing import beside, shown, shown_frame, written
 
+from peer.asks import STUCK_S
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.errors import ContextOverflow
 from peer.frames import Feed, Finish, Here, Refuse, Token
@@ -19,7 +20,6 @@ from peer.session import (
     PATIENCE_S,
     REROUTE_S,
     STALL_S,
-    STUCK_S,
     Ask,
     Heard,
     OriginSession,

@@ -5,7 +5,7 @@ import { type Pick, type Reason, REASONS, type Send } from './effects';
 import { BadSampling } from './errors';
 import { type Open, ROLE, type Step } from './frames';
 import { type Run, runKey } from './mesh_state';
-import { sample, type Sampling, samplingFromWire } from './sampling';
+import { GREEDY, sample, type Sampling, samplingFromWire } from './sampling';
 import type { Seat } from './seats';
 import { sumOf } from './spans';
 import type { Tensor } from './tensors';
@@ -117,7 +117,7 @@ export function samplingOrFault(wire: readonly number[], samples: boolean): Samp
         'a tab cannot bias tokens, rule them out or tell probabilities; plan the head elsewhere',
       );
     }
-    return samplingFromWire(wire.slice(0, SETTINGS));
+    return wire.length === 0 ? GREEDY : samplingFromWire(wire.slice(0, SETTINGS)); // none: its asker draws
   } catch (error) {
     if (error instanceof BadSampling) return error;
     throw error;

@@ -38,6 +38,7 @@ import {
   stepFor,
   unserved,
 } from './openings';
+import { handedBack, isPinned, takesIds, wrongEnds } from './pinned';
 import { sumOf } from './spans';
 import { finishOf, runStepOf, told } from './stage_work';
 import { tensorOf } from './tensors';
@@ -222,7 +223,7 @@ export class StageCore {
   step(now: number, sender: string, frame: Step): StageEffect[] {
     const seat = this.seat(frame.session, frame.stage, frame.turn);
     if (seat === undefined || !seat.active || sender !== seat.upstream) return []; // only the neighbour that the route names may feed this stage
-    if ((frame.tensor.dtype === 'int32') !== (seat.opening.stage === 0)) {
+    if ((frame.tensor.dtype === 'int32') !== takesIds(seat.opening)) {
       return this.stop(seat, 'bad_step', 'a first stage takes int32 tokens, later ones float32 activations');
     }
     if (frame.count > MAX_STEP_POSITIONS) {
@@ -236,6 +237,7 @@ export class StageCore {
   token(now: number, sender: string, frame: Token): StageEffect[] {
     const seat = this.seat(frame.session, 0, frame.turn);
     if (seat === undefined || !seat.active || !seat.serves || sender !== seat.opening.route.at(-1)) return [];
+    if (isPinned(seat.opening)) return [];
     if (frame.finish !== FINISH.more) {
       seat.active = false;
       return [];
@@ -320,8 +322,9 @@ export class StageCore {
         effects.push({ kind: 'send', peer: seat.downstream, frame });
         for (const peer of seat.shadows(seat.opening.stage + 1)) effects.push({ kind: 'spare', peer, frame });
       }
-    } else if (result.token !== null && seat.serves && seat.active) {
-      effects.push(...this.sampled(seat, result.token, seat.computed));
+    } else if (seat.serves && seat.active) {
+      effects.push(...handedBack(seat, result));
+      if (result.token !== null) effects.push(...this.sampled(seat, result.token, seat.computed));
     }
     return [...effects, ...this.feedRuntime(seat)];
   }
@@ -394,7 +397,7 @@ export class StageCore {
 
   /** Why this OPEN cannot be taken. */
   private fault(sender: string, frame: Open): Fault | null {
-    const fault = misplaced(this.me, sender, frame);
+    const fault = misplaced(this.me, sender, frame) ?? wrongEnds(frame);
     if (fault !== null) return fault;
     if (this.leaving) return { reason: 'leaving', text: 'this peer is leaving' };
     const why = frame.role === ROLE.serve && frame.turn === frame.answer ? this.mayAsk(frame.origin) : '';

@@ -37,7 +37,8 @@ export interface Pick {
 }
 
 /**
- * T tokens of a session from `position` on: `tokens` (T,) on the shard with the embedding, else `hidden` (T, hidden).
+ * T tokens of a session from `position` on: `tokens` (T,) on the shard with the embedding, unless who asks keeps that;
+ * else `hidden` (T, hidden).
  *
  * `last`: the last chunk of a prompt, or a decode step; only then does the head run, for the last token, and `pick`
  * is applied. `turn` is given back with the answer. A decode batch with this step has at most `mostRows` rows (0: no
@@ -350,7 +351,7 @@ export class Stage {
   /** The input's form; what a broken or hostile neighbour may send. */
   private check({ tokens, hidden }: Step): void {
     const { vocab, hidden: width } = this.architecture;
-    if (this.execution.hasEmbed) {
+    if (this.execution.hasEmbed && hidden === null) {
       if (tokens === null || tokens.length === 0) {
         throw new Refusal(REFUSALS.failed, 'token ids of shape (T,) expected by the first stage');
       }
@@ -368,7 +369,8 @@ export class Stage {
   }
 
   private input({ tokens, hidden }: Step): Float32Array {
-    const found = this.execution.hasEmbed && tokens !== null ? this.execution.embed(tokens) : hidden;
+    const found =
+      hidden ?? (this.execution.hasEmbed && tokens !== null ? this.execution.embed(tokens) : null);
     if (found === null) throw new Error('a checked step has its input');
     return found;
   }
@@ -390,7 +392,7 @@ export class Stage {
     this.slots.setLength(step.session, step.position + count);
     this.next(step.session, queue);
     const { session, turn, position } = step;
-    const passed = this.execution.hasHead ? null : hidden;
+    const passed = logits === null ? hidden : null;
     this.answers.push({ kind: 'done', session, turn, position, count, hidden: passed, token });
   }
 

@@ -3,22 +3,24 @@
 import type { RunStep, Send } from './effects';
 import { FINISH, type Step, type Token } from './frames';
 import { pickOf } from './openings';
+import { isPinned, takesIds } from './pinned';
 import type { Seat } from './seats';
 import { floats, integers } from './tensors';
 
 /** Has the runtime compute `frame` on `me`. `active`: sessions that are being answered with the same units. */
 export function runStepOf(me: string, seat: Seat, frame: Step, active: number): RunStep {
-  const isFirst = seat.opening.stage === 0;
+  const ids = takesIds(seat.opening);
   const stop = frame.position + frame.count;
-  const sampled = seat.isTail && seat.serves && stop >= seat.opening.promptTokens;
+  const draws = seat.isTail && seat.serves && !isPinned(seat.opening);
+  const sampled = draws && stop >= seat.opening.promptTokens;
   return {
     kind: 'runStep',
     run: seat.run,
     session: frame.session,
     epoch: seat.epoch,
     position: frame.position,
-    tokens: isFirst ? integers(frame.tensor) : null,
-    hidden: isFirst ? null : ownArray(me, seat, floats(frame.tensor)),
+    tokens: ids ? integers(frame.tensor) : null,
+    hidden: ids ? null : ownArray(me, seat, floats(frame.tensor)),
     count: frame.count,
     last: sampled,
     pick: sampled ? pickOf(seat, stop) : null,

@@ -8,6 +8,7 @@ import type { Body } from './calls';
 import { BadCommand } from './errors';
 import { toHex } from './hex';
 import type { Node } from './node';
+import { tellsIds } from './pinned';
 import type { Seat } from './seats';
 import { cutSpans, extended } from './spans';
 
@@ -25,6 +26,9 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
   }
   const seat = typeof session === 'string' ? node.core.seatAt(session, stage) : undefined;
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
+  if ((side === 'in' || side === 'marks') && tellsIds(seat.opening) && peer !== seat.opening.origin) {
+    throw new BadCommand('witness: expected the asker, who alone has the tokens');
+  }
   const near = side === 'out' ? stage + 1 : side === 'in' ? stage - 1 : stage;
   admit(node, peer, seat, near);
   switch (side) {

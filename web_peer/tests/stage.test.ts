@@ -118,6 +118,29 @@ async function run(...steps: Step[]): Promise<Answer[]> {
 
 const ran = (): string[] => execution.calls.filter((call) => /^(decode|prompt)/.test(call));
 
+describe('a whole model whose asker keeps embedding and head', () => {
+  beforeEach(() => make(true, true));
+
+  test('takes activations, hands activations back and draws nothing', async () => {
+    const hidden = new Float32Array(5 * WIDTH).fill(3);
+    const answers = await run(
+      step('a', 0, 5, { tokens: null, hidden, last: false, pick: null, prompt: true }),
+      step('a', 5, 1, { tokens: null, hidden: hidden.slice(0, WIDTH), last: false, pick: null }),
+    );
+    const states = answers.map((answer) =>
+      answer.kind === 'done' ? [...(answer.hidden ?? [])] : answer.text,
+    );
+    expect(states).toEqual([Array(5 * WIDTH).fill(4), Array(WIDTH).fill(4)]);
+    expect(answers.every((answer) => answer.kind === 'done' && answer.token === null)).toBe(true);
+  });
+
+  test('refuses what is no activation', async () => {
+    const hidden = new Float32Array(WIDTH + 1);
+    const [answer] = await run(step('a', 0, 1, { tokens: null, hidden, last: false, pick: null }));
+    expect(answer).toMatchObject({ kind: 'refused', reason: REFUSALS.failed });
+  });
+});
+
 describe('a middle stage', () => {
   beforeEach(() => make(false, false));
 

@@ -7,7 +7,7 @@ const SEEN: readonly (readonly [who: string, what: string])[] = [
   ],
   [
     'Peers that run a part of the model',
-    'compute on what you ask. The first and last part handle its words; those between handle numbers from which words can be guessed. Take all of them as able to read it.',
+    'compute on what you ask. The first and last part handle its words; those between handle numbers from which words can be guessed. Take all of them as able to read it. Who asks with "shoal chat --pin-ends" sends them no words, only numbers, which the first part can still turn back into words if it sets out to.',
   ],
   [
     'The server behind the link',

@@ -1,0 +1,78 @@
+"""An asker that keeps embedding, head and sampling: the tokens of the model, and no frame that tells any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peer.asking import Delta, Settings
+from peer.chat_template import Message
+from peer.frames import Frame, Open, Request, Step, Token, encode
+from peer.joining import join
+from peer.mesh import Mesh
+from peer.options import PeerOptions
+from peer.own_ends import ends_of
+from peer.sampling import Sampling
+from peer.tensors import Dtype
+from planner.store import Store
+
+from .conftest import Start
+
+QUESTION = "What is the capital of France? Tell me about it in a paragraph."
+COUNT = 20
+CHOOSY = Sampling(temperature=0.8, seed=3, repetition_penalty=1.1, frequency_penalty=0.3, min_p=0.02)
+PINNED = PeerOptions("pinned", 0, 1, "cpu", "aiortc", ("127.0.0.1",), pin_ends=True)
+
+
+def watched(mesh: Mesh) -> list[Frame]:
+    """All frames that `mesh` hands to others from now on."""
+    sent: list[Frame] = []
+    send = mesh.node.dialer.send
+
+    def seen(peer: str, frame: Frame) -> None:
+        sent.append(frame)
+        send(peer, frame)
+
+    mesh.node.dialer.send = seen  # type: ignore[method-assign]
+    return sent
+
+
+async def asked(mesh: Mesh, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
+    conversation = mesh.conversation()
+    ids, text = [], ""
+    async for piece in conversation.tokens(prompt, Settings(sampling, COUNT, ignore_end=True)):
+        if isinstance(piece, Delta):
+            ids += [piece.token] * (piece.token >= 0)
+            text += piece.text
+    conversation.close()
+    return ids, text
+
+
+async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
+    start: Start, tmp_path: Path
+) -> None:
+    async with start((31,), 2) as meshes:
+        founder = meshes[0]
+        await founder.until_serving(60)
+        assert founder.link is not None
+        assert founder.manifest is not None
+        prompt = founder.text.encode_chat([Message("user", QUESTION)])
+        async with join(founder.link.url(), PINNED, Store(tmp_path / "own")) as asker:
+            assert asker.own_ends is not None
+            assert asker.own_ends.fetched_bytes == sum(ref.bytes for ref in ends_of(founder.manifest))
+            sent = watched(asker)
+            for sampling in (Sampling(), CHOOSY):
+                ids, text = await asked(asker, prompt, sampling)
+                assert (ids, text) == await asked(founder, prompt, sampling)
+                assert len(ids) == COUNT
+                assert text.encode() not in b"".join(map(encode, sent))
+            assert asker.own_ends.drawn == 2 * COUNT
+        opens = [frame for frame in sent if isinstance(frame, Open)]
+        steps = [frame for frame in sent if isinstance(frame, Step)]
+        assert len(opens) == 2
+        assert all((each.sampling, each.end_tokens, each.history) == ((), (), ()) for each in opens)
+        assert len(steps) >= 2 * COUNT
+        assert all(step.tensor.dtype is Dtype.FLOAT32 for step in steps)
+        assert not any(isinstance(frame, Token) for frame in sent)
+        words = [word.encode() for word in ("capital", "France", "Paris")]
+        for frame in sent:
+            assert not isinstance(frame, Request) or not any(word in frame.body for word in words)
