@@ -2,6 +2,7 @@
 
     python examples/plan_a_cluster.py                              # writes cluster.json, plan.json and plan.html
     python examples/plan_a_cluster.py cluster.json --out folder    # your own: change what the first call wrote
+    python examples/plan_a_cluster.py cluster.json --goal throughput
 
 cluster.json is a plan request as `shoal plan FILE` takes it: units of a model, peers with their measured times and
 memory, links in both directions.
@@ -10,14 +11,17 @@ memory, links in both directions.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import get_args
 
+from planner.choosing import choose
 from planner.codec import decode_request, encode_answer, encode_request
 from planner.errors import RequestError
 from planner.explain import explain
+from planner.objectives import Goal, Wish
 from planner.pictures import plan_page
-from planner.placement import plan
 from planner.types import Infeasible, Link, PeerProfile, PlanRequest, Unit, UnitKind
 
 GIB = 1 << 30
@@ -65,16 +69,20 @@ def main() -> int:
     """Exit status 1 when no plan exists, 2 for a file that is no request."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("cluster", nargs="?", type=Path, help="JSON of a plan request [one is made up]")
+    arguments.add_argument(
+        "--goal", choices=get_args(Goal), default="latency", help="what to be good at [latency]"
+    )
     arguments.add_argument("--out", type=Path, default=Path(), help="folder [here]")
     args = arguments.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         if args.cluster is None:
             request = described()
-            (args.out / "cluster.json").write_bytes(encode_request(request))
+            shown = json.dumps(json.loads(encode_request(request)), indent=1)  # to be changed by hand
+            (args.out / "cluster.json").write_text(shown, encoding="utf-8")
         else:
             request = decode_request(args.cluster.read_bytes())
-        answer = plan(request)
+        answer = choose(request, Wish(args.goal))
     except (OSError, RequestError) as error:
         print(f"{args.cluster}: {error}", file=sys.stderr)
         return 2

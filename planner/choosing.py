@@ -135,7 +135,7 @@ def _finished(request: PlanRequest, wish: Wish, outcome: Outcome) -> Plan | Infe
     for each in outcome.refused[:REFUSED]:
         whole = each.reason.startswith(each.plan)
         said.append(f"Refused: {each.reason}." if whole else f"Refused: {each.plan}, {each.reason}.")
-    return _as_plan(request, covered, tuple(said))
+    return replace(_as_plan(request, covered, tuple(said)), objective=outcome.answer.objective)
 
 
 def _survivor(

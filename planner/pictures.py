@@ -39,11 +39,12 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
     stages = found.stages
     numbers = cost.evaluate(request, stages)
     first_s = cost.prefill_s(request, stages, PROMPT_TOKENS, CHUNK_TOKENS)
-    count = len(stages)
+    serving = len({stage.peer for stage in stages})
+    turns = f" in {len(stages)} stages" if len(stages) > serving else ""
     goal = "the fastest answer" if found.objective == "latency" else "the most tokens a second"
     body = f"<h1>{escape(title)}</h1>"
     body += (
-        f'<p class="lead">{len(request.units)} units on {count} of {len(request.peers)} peers, for {goal}; '
+        f'<p class="lead">{len(request.units)} units{turns} on {serving} of {len(request.peers)} peers, for {goal}; '
         f"{request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens promised. "
         "All times are predictions from what the peers measured.</p>"
     )
@@ -137,10 +138,10 @@ def _others(request: PlanRequest, found: Plan) -> str:
         return ""
     rows = [
         (
-            f"{count}. {choice.words}{' (chosen)' if choice.chosen else ''}",
+            f"{count}. {choice.words}{' (chosen)' if choice.chosen else ''}: "
+            + " → ".join(stage.peer for stage in choice.stages),
             ms(choice.decode_s),
-            figure(choice.tokens_per_s),
-            " → ".join(stage.peer for stage in choice.stages),
+            f"{figure(choice.tokens_per_s)} /s",
         )
         for count, choice in enumerate(choices, start=1)
     ]
@@ -153,7 +154,7 @@ def _others(request: PlanRequest, found: Plan) -> str:
         "Other plans",
         "Filled points are plans that no other one beats in both; the chosen one has a ring.",
         both(lambda width: front(choices, width)),
-        table(("plan", "one session", "all, tokens/s", "on"), rows, frozenset({3})),
+        table(("plan", "one session", "all sessions"), rows, frozenset({0})),
         "<p>Looked at and not taken:</p>" + table(("plan", "why not"), refused, frozenset({0, 1}))
         if refused
         else "",

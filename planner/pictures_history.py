@@ -63,7 +63,7 @@ def history_page(seen: Seen) -> str:
     if seen.predicted:
         body += section(
             "Predicted against measured",
-            "Each point is a plan: what it promised for one session, and its answers' median. Grey: within 10 %.",
+            "Each point is a plan: what it promised for one session, and its answers' median. Grey: within 10\u00a0%.",
             both(lambda width: predicted(seen, width)),
             f"<p>Unit times: {_plain(seen.gate)}.</p>",
         )

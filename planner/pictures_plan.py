@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner import cost
-from planner.pictures_svg import Drawing, figure, fit, number, ticks
+from planner.pictures_svg import Drawing, figure, fit, number, span, ticks
 from planner.schedules import Bar
 from planner.types import PlanRequest, Stage
 from planner.wording import mib, ms, units_text
@@ -197,7 +197,7 @@ def schedule(stages: Sequence[Stage], bars: Sequence[Bar], width: float, label: 
     return shown
 
 
-_LOOKS: Final = (("fa", "on"), ("fa2", "t s"), ("fb2", "t s"), ("fs", "t s"))
+_LOOKS: Final = (("fa", "on"), ("fa2", "t s"), ("fb2", "t s"), ("fo", "t s"))
 
 
 # --- memory -----------------------------------------------------------------------------------------------
@@ -262,23 +262,28 @@ def front(choices: Sequence[Choice], width: float) -> Drawing:
     tall = 300.0 if not shown.narrow else 250.0
     xs = [choice.decode_s * 1000 for choice in choices]
     ys = [choice.tokens_per_s for choice in choices]
-    most_x, most_y = max(xs) * 1.08, max(ys) * 1.12
+    (least_x, most_x), (least_y, most_y) = span(xs), span(ys)
     bottom = top + tall
 
-    def place(choice: Choice) -> tuple[float, float]:
-        x = left + choice.decode_s * 1000 / most_x * (width - left - 16)
-        return x, bottom - choice.tokens_per_s / most_y * tall
+    def across(value: float) -> float:
+        return left + (value - least_x) / (most_x - least_x) * (width - left - 16)
 
-    for value in ticks(most_x, 4 if shown.narrow else 8):
-        x = left + value / most_x * (width - left - 16)
+    def up(value: float) -> float:
+        return bottom - (value - least_y) / (most_y - least_y) * tall
+
+    def place(choice: Choice) -> tuple[float, float]:
+        return across(choice.decode_s * 1000), up(choice.tokens_per_s)
+
+    for value in ticks(most_x, 4 if shown.narrow else 8, least_x):
+        x = across(value)
         shown.line(x, top, x, bottom, "grid")
         shown.text(x, bottom + 17, figure(value), "d", "middle")
-    for value in ticks(most_y, 5):
-        y = bottom - value / most_y * tall
+    for value in ticks(most_y, 5, least_y):
+        y = up(value)
         shown.line(left, y, width - 16, y, "grid")
         shown.text(left - 7, y + 4, figure(value), "d", "end")
-    shown.text(0, 12, "tokens a second, all sessions", "d")
-    shown.text(width - 16, bottom + bottom_room - 5, "ms a token, one session", "d", "end")
+    shown.text(0, 12, f"tokens a second, all sessions{_from(least_y)}", "d")
+    shown.text(width - 16, bottom + bottom_room - 5, f"ms a token, one session{_from(least_x)}", "d", "end")
     best = sorted(place(choice) for choice in choices if choice.on_front)
     if len(best) > 1:
         d = "".join(f"{'L' if at else 'M'}{number(x)} {number(y)}" for at, (x, y) in enumerate(best))
@@ -292,6 +297,10 @@ def front(choices: Sequence[Choice], width: float) -> Drawing:
         _label(shown, x, y, str(count), taken, choice.chosen)
     shown.grow(bottom + bottom_room)
     return shown
+
+
+def _from(least: float) -> str:
+    return " (not from 0 on)" if least else ""
 
 
 def _label(
@@ -329,17 +338,17 @@ def leaving(rows: Sequence[Leaving], now_s: float, width: float) -> Drawing:
         else:
             shown.rect(left, bar_y, row.decode_s * scale, 19, "fa" if row.decode_s <= now_s * 1.02 else "fb")
             shown.text(left + row.decode_s * scale + 6, bar_y + 14, ms(row.decode_s), "t")
-        shown.line(rule, bar_y - 4, rule, bar_y + (23 if shown.narrow else 34), "dash")
+        shown.line(rule, bar_y - 4, rule, bar_y + (23 if shown.narrow else 30), "dash")
         if shown.narrow:
-            for line in wrapped(row.words, width, 2):
+            for line in wrapped(row.words, width, 3):
                 shown.text(0, bar_y + 35, line, "d")
                 bar_y += 16
             y = bar_y + 30
         else:
-            lines = wrapped(row.words, right - 16, 2)
+            lines = wrapped(row.words, right - 16, 3)
             for at, line in enumerate(lines):
                 shown.text(width - right + 16, bar_y + 14 + 15 * at - (7 if len(lines) > 1 else 0), line, "d")
-            y += 38
+            y += 38 + 15 * (len(lines) > 2)
     return shown
 
 

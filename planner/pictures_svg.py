@@ -7,6 +7,7 @@ that nothing is lost in grey.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -47,7 +48,7 @@ th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(-
 th { color: var(--dim); font-weight: 600 }
 th:first-child, td:first-child { text-align: left; padding-left: 0 }
 td.used { outline: 2px solid var(--ink); outline-offset: -2px; font-weight: 600 }
-td.words, th.words { text-align: left; white-space: normal; min-width: 11rem }
+td.words, th.words { text-align: left; white-space: normal; min-width: 13rem }
 ul { padding-left: 1.1rem; margin: .3rem 0 }
 ul.key { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; padding: 0; margin: .5rem 0 0; list-style: none;
   color: var(--dim); font-size: .85rem }
@@ -61,12 +62,15 @@ footer { color: var(--dim); font-size: .85rem }
 .front { stroke: var(--a); stroke-width: 2; fill: none; stroke-dasharray: 6 4 }
 .fa { fill: var(--a) } .fa2 { fill: var(--a2) } .fb { fill: var(--b) } .fb2 { fill: var(--b2) } .fc { fill: var(--c) }
 .fs { fill: var(--soft) } .no { fill: none; stroke: var(--dim); stroke-width: 1 } .fi { fill: var(--ink) }
+.fo { fill: var(--card); stroke: var(--dim); stroke-width: 1 }
 .ring { fill: none; stroke: var(--ink); stroke-width: 2 }
 .hollow { fill: var(--card); stroke: var(--a); stroke-width: 2 }
 .hb { fill: url(#hb) } .hc { fill: url(#hc) }
 @media (max-width: 640px) { main { padding: 1.2rem .8rem 2rem } section { padding: .9rem .8rem 1rem }
   h1 { font-size: 1.35rem } .wide { display: none } .narrow { display: block }
-  .figures { grid-template-columns: 1fr 1fr; gap: .5rem } .figures b { font-size: 1.2rem } }
+  .figures { grid-template-columns: 1fr 1fr; gap: .5rem } .figures b { font-size: 1.2rem }
+  table { font-size: .82rem } th, td { padding: .3rem .35rem } td.words, th.words { min-width: 8rem }
+  tr > :first-child { white-space: normal; min-width: 5.5rem } }
 @media print { body { background: #fff } section { break-inside: avoid } }
 """
 # Patterns stand once on the page; drawings refer to them.
@@ -163,13 +167,21 @@ def key(*entries: tuple[str, str]) -> str:
     return f'<ul class="key">{items}</ul>'
 
 
-def ticks(most: float, count: int) -> list[float]:
-    """About `count` round values from 0 to `most`."""
-    if most <= 0:
-        return [0.0]
-    step = 10.0 ** _floor_log10(most / count)
-    step = next(step * factor for factor in (1, 2, 5, 10) if step * factor >= most / count * 0.999)
-    return [at * step for at in range(int(most / step + 1e-9) + 1)]
+def ticks(most: float, count: int, least: float = 0.0) -> list[float]:
+    """About `count` round values from `least` to `most`."""
+    if most <= least:
+        return [least]
+    step = 10.0 ** _floor_log10((most - least) / count)
+    step = next(step * factor for factor in (1, 2, 5, 10) if step * factor >= (most - least) / count * 0.999)
+    return [at * step for at in range(math.ceil(least / step - 1e-9), int(most / step + 1e-9) + 1)]
+
+
+def span(values: Sequence[float]) -> tuple[float, float]:
+    """What an axis shows: from 0 on, unless the values lie close together and far from it."""
+    least, most = min(values), max(values)
+    if most - least > least / 2 or most == least:
+        return 0.0, most * 1.1
+    return max(0.0, least - (most - least) * 0.15), most + (most - least) * 0.15
 
 
 def _floor_log10(value: float) -> int:

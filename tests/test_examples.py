@@ -27,6 +27,11 @@ def test_plan_a_cluster_takes_and_writes_json_and_draws(tmp_path: Path) -> None:
     done = run("plan_a_cluster.py", "--out", str(tmp_path / "made"))
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "made").iterdir()} == {"cluster.json", "plan.json", "plan.html"}
+    again = str(tmp_path / "made" / "cluster.json")
+    done = run("plan_a_cluster.py", again, "--goal", "throughput", "--out", str(tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    first, other = ((tmp_path / name / "plan.json").read_text() for name in ("made", "again"))
+    assert ('"objective":"latency"' in first, '"objective":"throughput"' in other) == (True, True)
     done = run("plan_a_cluster.py", str(tmp_path / "made" / "plan.json"), "--out", str(tmp_path))
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

@@ -125,11 +125,11 @@ def _anomalies(axes: Axes, seen: Seen) -> None:
         axes.set_yticks([])
         return
     times = [row["token_s"] / row["mid"] for row in rows]
-    axes.barh(range(len(rows)), times, color=LOOKS[1][0], height=0.65)
+    axes.barh(range(len(rows)), times, color=LOOKS[1][0], alpha=0.45, height=0.65)
     for at, (row, value) in enumerate(zip(rows, times, strict=True)):
-        axes.text(
-            value, at, f" {value:.1f}x, {row['token_s'] * 1000:.0f} ms", va="center", fontsize=8, color=INK
-        )
+        words = f"{value:.1f}x, {row['token_s'] * 1000:.0f} ms, {row['classes']:.40}"
+        axes.text(1 + 0.02 * max(times), at, words, va="center", fontsize=8, color=INK)
     axes.set_yticks(range(len(rows)), [f"{row['seen']:%m-%d %H:%M}" for row in rows])
     axes.axvline(1, color=INK, linewidth=1)
-    axes.set_xlim(0, 1.35 * max(times))
+    axes.set_xlim(0, 1.1 * max(times))
+    axes.set_ylim(min(-0.6, len(rows) - 6.4), len(rows) - 0.4)  # few rows do not become walls

@@ -17,7 +17,7 @@ from planner.history.report import write_report
 from planner.history.writing import HistoryWriter
 from planner.pictures import EFFORT, losses, plan_page, ranked, without
 from planner.pictures_plan import wrapped
-from planner.pictures_svg import CHAR, NARROW, WIDE, fit, ticks
+from planner.pictures_svg import CHAR, NARROW, WIDE, fit, span, ticks
 from planner.placement import plan
 from planner.portfolio import solve
 from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit, UnitKind
@@ -195,9 +195,37 @@ def test_what_a_loss_would_change_is_what_the_planner_says() -> None:
     assert row.decode_s is None
 
 
-@pytest.mark.parametrize(("most", "expected"), [(0, [0]), (7, [0, 2, 4, 6]), (0.09, [0, 0.05])])
-def test_axes_have_round_values(most: float, expected: list[float]) -> None:
-    assert ticks(most, 4) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("least", "most", "expected"),
+    [
+        (0, 0, [0]),
+        (0, 7, [0, 2, 4, 6]),
+        (0, 0.09, [0, 0.05]),
+        (203, 247, [220, 240]),
+        (100, 130, [100, 110, 120, 130]),
+    ],
+)
+def test_axes_have_round_values(least: float, most: float, expected: list[float]) -> None:
+    assert ticks(most, 4, least) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "least"), [([10, 200], 0), ([5], 0), ([0, 0], 0), ([100, 151], 0), ([200, 250], 192.5)]
+)
+def test_an_axis_begins_at_nothing_unless_all_is_far_from_it(values: list[float], least: float) -> None:
+    begin, end = span(values)
+    assert begin == pytest.approx(least)
+    assert begin <= min(values) <= max(values) <= end
+
+
+def test_peers_that_come_back_are_counted_once() -> None:
+    asked = request(2)
+    stages = tuple(
+        cost.make_stage(asked, asked.peers[at % 2], *run) for at, run in enumerate([(0, 5), (5, 9), (9, 14)])
+    )
+    numbers = cost.evaluate(asked, stages)
+    turns = Plan(stages, "latency", numbers.decode_s, numbers.tokens_per_s, numbers.bottleneck_s)
+    assert "14 units in 3 stages on 2 of 2 peers" in plan_page(asked, turns)
 
 
 def test_long_words_are_cut() -> None:
