@@ -18,7 +18,7 @@ from peer.calls import Body, Calls
 from peer.effects import StageEffect
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.mesh_state import MeshState, PlanRecord
-from peer.pieces import Pieces
+from peer.pieces import OPEN_LENT, Pieces
 from peer.pipeline import StageCore
 from peer.reports import whole
 from peer.runtime import Floats
@@ -28,7 +28,9 @@ from planner.manifest import Manifest
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
 COPY_WITHIN_S: Final = 20.0
-AT_ONCE: Final = 1  # answers whose caches are copied here at the same time
+AT_ONCE: Final = (
+    2  # answers whose caches are copied here at the same time: one on the way, one being asked for
+)
 KINDS: Final = ("key", "value")
 
 log = logging.getLogger(__name__)
@@ -105,8 +107,8 @@ class Caches:
     ) -> None:
         count = 0
         try:
-            async with asyncio.timeout(COPY_WITHIN_S):
-                async with self._turns:
+            async with self._turns:  # its turn may be late, where others' caches take long
+                async with asyncio.timeout(COPY_WITHIN_S):
                     count = await self._take(key, run, origin, sources)
         except (PeerError, TimeoutError) as error:
             log.info("an answer that moves here is computed again: %s", error or "copying took too long")
@@ -154,7 +156,7 @@ class Caches:
         if around.pieces is None:
             raise CannotServe("this peer cannot fetch yet")
         sha256 = bytes.fromhex(str(told.get("sha256"))[:64])
-        data = await around.pieces.fetch(peer, sha256, each * len(names))
+        data = await around.pieces.fetch(peer, sha256, each * len(names), OPEN_LENT)
         if await asyncio.to_thread(lambda: hashlib.sha256(data).digest()) != sha256:
             raise CannotServe("it gave other bytes than it named")
         self.copied_bytes += len(data)

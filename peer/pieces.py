@@ -22,6 +22,9 @@ from planner.store import PIECE_BYTES, BlobRef, Store
 
 MAX_WAITING: Final = 16  # requests of one peer; an honest one has a handful
 OPEN_RANGES: Final = 2  # of one piece: one on the way, one being read
+OPEN_LENT: Final = (
+    6  # of a cache: people wait for the answer, and whom it leaves may take long for every request
+)
 RANGE_WITHIN_S: Final = 20.0  # 256 KiB in this time is 13 KB/s
 LENT: Final = 32  # caches of answers that move away from here
 HERE, ABSENT = 0, 1
@@ -78,7 +81,7 @@ class Pieces:
         """What was lent is asked for no more."""
         self._lent.pop(sha256, None)
 
-    async def fetch(self, peer: str, sha256: bytes, size: int) -> bytes:
+    async def fetch(self, peer: str, sha256: bytes, size: int, open_ranges: int = OPEN_RANGES) -> bytes:
         """The piece with that hash from `peer`; whoever asks checks it. Raises CannotServe or ConnectionLost."""
         made = bytearray(size)
         offsets = iter(range(0, size, MAX_RANGE_BYTES))
@@ -93,7 +96,7 @@ class Pieces:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(OPEN_RANGES):
+                for _ in range(open_ranges):
                     tasks.create_task(ranges())
         except* PeerError as group:
             raise group.exceptions[0] from None
@@ -140,7 +143,11 @@ class Pieces:
         try:
             while waiting:
                 frame = waiting[0]
-                body = await asyncio.to_thread(self._read, frame)
+                lent = self._lent.get(frame.sha256)
+                if lent is not None:  # a thread would only have to be waited for
+                    body = lent[frame.offset : frame.offset + frame.count]
+                else:
+                    body = await asyncio.to_thread(self._read, frame)
                 connection = self._connection(peer)
                 if connection is None:
                     return
@@ -154,10 +161,7 @@ class Pieces:
             del self._waiting[peer]
 
     def _read(self, frame: PieceRequest) -> bytes:
-        """The bytes asked for; b"" when they are not here."""
-        lent = self._lent.get(frame.sha256)
-        if lent is not None:
-            return lent[frame.offset : frame.offset + frame.count]
+        """The bytes asked for, of the store; b"" when they are not here."""
         place = self._places.get(frame.sha256)
         if place is None:
             return b""
