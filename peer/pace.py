@@ -2,22 +2,31 @@
 
 Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
 they should take comes from this peer's own measurement. The first samples say how real steps compare with it. A
-change is told when it is large and held for some checks: a short slowness, or one that wavers, is not.
+change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. A peer that was
+told slower and then got nothing to do could never show that it is as fast again: after a while it is taken to be, for
+longer each time that it was not.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
 CHECK_S: Final = 1.0  # between two looks
 LEARNED: Final = 5  # looks with work in them that say how fast this peer is
 LEAST_S: Final = 0.05  # of work between two looks; less says nothing
+RECENT_S: Final = 15.0  # what was seen before work paused for longer says nothing of now
 FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
 CHANGED: Final = 1.8  # times slower or faster than told last
-HELD: Final = 4  # looks in a row; a slowness of 2 s has no more than 3
+HELD: Final = 4  # looks that say so; a slowness of 2 s has no more than 3
+OF: Final = 6  # of so many: on a busy machine one look among those of a slow peer may be as fast as ever
 MOST: Final = 64.0  # times slower that are believed
+FORGIVEN_S: Final = (
+    300.0  # without work, after which a slower peer counts as fast as at first, for the first time
+)
+LONGEST_S: Final = 7200.0  # the same after many times
 MILLI: Final = 1000
 Step = tuple[tuple[int, int], bytes, int, int]  # run of units, session, epoch, position
 
@@ -33,13 +42,22 @@ class Pace:
         self._looked = 0.0
         self._first: list[float] = []
         self._base = 0.0
-        self._row: list[float] = []  # looks in a row that differ from what was told
+        self._row: deque[tuple[float, float]] = deque(maxlen=OF)  # the last looks: when, and the pace
+        self._before_milli = MILLI
+        self._worked = float("-inf")
+        self._forgiven_s = FORGIVEN_S
+
+    @property
+    def learned(self) -> bool:
+        """Whether it is known how fast this peer is; before, nothing is told."""
+        return len(self._first) >= LEARNED
 
     def begun(self, now: float, step: Step, should_s: float) -> None:
         """A step was handed to the model."""
         if not self._open:
             self._since = now
         self._open[step] = now, should_s
+        self._worked = now
 
     def ended(self, now: float, step: Step, *, ran: bool = True) -> None:
         """It came back; one that did not run counts for nothing."""
@@ -63,29 +81,39 @@ class Pace:
         self._looked = now
         for step in [step for step, (since, _) in self._open.items() if now - since > FORGOTTEN_S]:
             del self._open[step]
+        if self.told_milli > MILLI and now - self._worked >= self._forgiven_s:
+            self._forgiven_s = min(2 * self._forgiven_s, LONGEST_S)
+            return self._tell(MILLI)
         busy_s, work_s = self._busy_s, self._work_s
         if busy_s < LEAST_S or work_s <= 0:
             return None  # little to do, or a long step under way
         self._busy_s = self._work_s = 0.0
         ratio = busy_s / work_s
-        if len(self._first) < LEARNED:
+        if not self.learned:
             self._first.append(ratio)
             self._base = statistics.median(self._first)
             return None
         pace = min(ratio / self._base, MOST)
         told = self.told_milli / MILLI
-        slower, faster = pace > told * CHANGED, pace < told / CHANGED
-        if not (slower or faster):
-            self._row.clear()
+        self._row.append((now, pace))
+        row = [each for since, each in self._row if now - since < RECENT_S]
+        slower = [each for each in row if each > told * CHANGED]
+        faster = [each for each in row if each < told / CHANGED]
+        differs = slower if pace > told else faster
+        if len(differs) < HELD:
             return None
-        if self._row and (self._row[-1] > told) != slower:
-            self._row.clear()
-        self._row.append(pace)
-        if len(self._row) < HELD:
-            return None
-        self.told_milli = max(1, round(statistics.median(self._row) * MILLI))
+        if differs is faster:
+            self._forgiven_s = FORGIVEN_S
+        return self._tell(max(1, round(statistics.median(differs) * MILLI)))
+
+    def unheard(self) -> None:
+        """Nobody heard what was told last: it is told again when it still holds."""
+        self.told_milli = self._before_milli
+
+    def _tell(self, milli: int) -> int:
+        self._before_milli, self.told_milli = self.told_milli, milli
         self._row.clear()
-        return self.told_milli
+        return milli
 
 
 def should_take(

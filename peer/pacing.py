@@ -41,6 +41,11 @@ class Pacing:
         self._told: Profile | None = None  # the same at the pace that was told last
         self._kinds: dict[Run_, Counter[str]] = {}
 
+    @property
+    def learned(self) -> bool:
+        """Whether it is known how fast this peer is; before, nothing is told."""
+        return self._pace.learned
+
     def begun(self, step: RunStep) -> None:
         """A step goes to the model."""
         profile, taken = self._measured, step.tokens if step.tokens is not None else step.hidden
@@ -65,6 +70,7 @@ class Pacing:
         """Looks now and then, for as long as this peer lends."""
         while True:
             await asyncio.sleep(CHECK_S / 4)
+            before = self._told
             command = self._look(time.monotonic())
             if command is None:
                 continue
@@ -72,7 +78,8 @@ class Pacing:
                 await self._tell(command)
             except (PeerError, TimeoutError) as error:
                 log.info("the coordinator did not hear of the new pace: %s", error)
-                self._pace, self._measured = Pace(), None  # learned anew, from what the log says
+                self._told = before
+                self._pace.unheard()
 
     def _look(self, now: float) -> MemberMeasured | None:
         member = self._state().members.get(self._me)

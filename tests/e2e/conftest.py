@@ -12,7 +12,7 @@ import pytest
 
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
-from peer.options import MeshOptions, PeerOptions
+from peer.options import Disturbance, MeshOptions, PeerOptions
 from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.types import WeightFormat
@@ -45,8 +45,10 @@ def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             path.unlink()  # pytest keeps the last folders; a gigabyte of weights need not stay
 
 
-def options(name: str, memory: int = PLEDGE, transport: str = "aiortc") -> PeerOptions:
-    return PeerOptions(name, memory, 1, "cpu", transport, ("127.0.0.1",))
+def options(
+    name: str, memory: int = PLEDGE, transport: str = "aiortc", disturbance: Disturbance | None = None
+) -> PeerOptions:
+    return PeerOptions(name, memory, 1, "cpu", transport, ("127.0.0.1",), disturbance=disturbance)
 
 
 Start = Callable[..., AbstractAsyncContextManager[list[Mesh]]]
@@ -65,6 +67,7 @@ def start(models: Models) -> Start:
         sessions: int = 8,
         memory: int = PLEDGE,
         transport: str = "aiortc",
+        disturbed: Callable[[str], Disturbance | None] = lambda _: None,
     ) -> AsyncIterator[list[Mesh]]:
         promise = Founding(
             models.ids[weights], MeshOptions(CONTEXT, sessions, "latency", cuts), ServerOptions()
@@ -72,14 +75,19 @@ def start(models: Models) -> Start:
         key = identity_from_seed(os.urandom(32))
         async with AsyncExitStack() as stack:
             founder = await stack.enter_async_context(
-                found(promise, options("founder", memory, transport), models.store, key)
+                found(
+                    promise,
+                    options("founder", memory, transport, disturbed("founder")),
+                    models.store,
+                    key,
+                )
             )
             assert founder.link is not None
             meshes = [founder]
             for number in range(1, peers):
                 entering = join(
                     founder.link.url(),
-                    options(f"peer{number}", memory, transport),
+                    options(f"peer{number}", memory, transport, disturbed(f"peer{number}")),
                     models.store,
                     compute=True,
                 )

@@ -17,7 +17,7 @@ from peer.mesh_state import (
     Profile,
     UnitsHeld,
 )
-from peer.pace import Pace, at_pace, should_take
+from peer.pace import FORGIVEN_S, MILLI, Pace, at_pace, should_take
 from planner.types import Infeasible, Unit
 
 MIB = 2**20
@@ -102,6 +102,40 @@ def test_waiting_for_others_is_not_being_slow_and_dropped_steps_end() -> None:
     worker.now += 60
     worker.work(20, 1.0)
     assert worker.told == []
+
+
+def test_what_nobody_heard_is_told_again() -> None:
+    worker = Worker(4)
+    worker.work(15, 1.0)
+    worker.work(7, 4.0)
+    assert len(worker.told) == 1
+    worker.pace.unheard()
+    worker.work(7, 4.0)
+    assert len(worker.told) == 2
+    worker.work(20, 4.0)
+    assert len(worker.told) == 2
+
+
+def test_a_slower_peer_without_work_counts_as_fast_again_for_longer_each_time_that_it_is_not() -> None:
+    worker = Worker(3)
+    worker.work(15, 1.0)
+    waited = []
+    for _ in range(3):
+        worker.work(20, 4.0)
+        assert worker.told.pop()[1] > 3000
+        since = worker.now
+        while not worker.told:
+            worker.now += 1.0
+            worker.look()
+        waited.append(worker.told[0][0] - since)
+        assert worker.told.pop()[1] == MILLI
+    assert waited == pytest.approx([FORGIVEN_S, 2 * FORGIVEN_S, 4 * FORGIVEN_S], abs=2)
+    worker.work(20, 4.0)
+    worker.work(20, 1.0)
+    assert [milli > 3000 for _, milli in worker.told] == [True, False]
+    worker.now += 2 * FORGIVEN_S
+    worker.look()
+    assert len(worker.told) == 2  # what is as fast as at first has nothing to be forgiven
 
 
 def test_what_steps_should_take() -> None:

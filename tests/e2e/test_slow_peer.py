@@ -1,0 +1,70 @@
+"""A peer that computes slower while it answers is relieved, and its answers move in the middle, token for token."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from peer import pace, pacing, relief
+from peer.asking import Delta, Settings
+from peer.chat_template import Message
+from peer.options import Disturbance
+from peer.sampling import Sampling
+
+from .conftest import CONTEXT, Start
+
+PEERS = 3
+SLOW_S = 1.0  # of every call of a slow peer's model: many times what it takes on a busy machine, too
+QUICK_S = 0.25  # between looks, so that the test is short
+DRAWN = Sampling(temperature=0.8, seed=5)
+MORE = 8  # tokens after the move
+
+
+async def test_a_running_answer_leaves_a_peer_that_became_slower(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((pace, "CHECK_S"), (pacing, "CHECK_S"), (relief, "LOOK_S"), (relief, "REST_S")):
+        monkeypatch.setattr(module, name, QUICK_S)
+    slow: set[str] = set()
+
+    def disturbed(name: str) -> Disturbance:
+        return Disturbance(lambda: time.sleep(SLOW_S) if name in slow else None, lambda engine: engine)
+
+    async with start(None, PEERS, sessions=2, disturbed=disturbed) as meshes:
+        founder = meshes[0]
+        await founder.until_serving(60)
+        assert await founder.node.until(
+            lambda state: len([m for m in state.members.values() if m.profile]) == PEERS, 60
+        )
+        by_peer = {mesh.node.me: mesh for mesh in meshes}
+        prompt = founder.text.encode_chat([Message("user", "Tell me about the history of bridges.")])
+        talk, got, left = founder.conversation(), [], MORE
+        victim = ""
+        async for piece in talk.tokens(prompt, Settings(DRAWN, CONTEXT - len(prompt), ignore_end=True)):
+            if not isinstance(piece, Delta) or piece.token < 0:
+                continue
+            got.append(piece.token)
+            first = by_peer[talk.route[0]]
+            if not victim and first.serving.pacing.learned:
+                victim = first.node.me
+                slow.add(founder.node.state.members[victim].name)
+            if victim and victim not in talk.route:
+                left -= 1
+            if not left:
+                break
+        talk.stop()
+        assert not left, "the answer came to its end before it had left the slow peer"
+        plan = founder.node.state.plan
+        assert plan is not None
+        assert victim not in plan.route
+        assert plan.why[0].startswith("Relief:")
+        again = founder.conversation()
+        calm = [
+            piece.token
+            async for piece in again.tokens(prompt, Settings(DRAWN, len(got), ignore_end=True))
+            if isinstance(piece, Delta) and piece.token >= 0
+        ]
+        assert got == calm
+        for conversation in (talk, again):
+            conversation.close()
