@@ -22,6 +22,7 @@ from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
 from peer.commands.validate_leaders import LeaderFound, run_leaders, tell_leaders
 from peer.commands.validate_liars import LiarsFound, run_liars, tell_liars
+from peer.commands.validate_slowed import run_slowed, tell_slowed
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
@@ -32,6 +33,8 @@ from peer.validation.results import Results, Start, open_results
 from peer.validation.rig import Shape, rig
 from peer.validation.runner import Load, Run, Runner
 from peer.validation.scenarios import MEANING, RELAYED, Name
+from peer.validation.slowing import PEER_SLOWED, Slowed
+from peer.validation.slowing import figures as slow_figures
 from planner.manifest import decode_manifest
 from planner.store import Store
 from planner.types import WeightFormat
@@ -134,13 +137,14 @@ def level_words(args: argparse.Namespace) -> str:
 
 async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
     about_leaders = {each.value for each in Leading}
-    wanted = [Name(name) for name in args.scenario if name not in {*about_leaders, LIARS}]
+    wanted = [Name(name) for name in args.scenario if name not in {*about_leaders, LIARS, PEER_SLOWED}]
     leading = [Leading(name) for name in args.scenario if name in about_leaders]
     if not args.scenario:
         wanted, leading = list(Name), list(Leading)
     found: dict[Name, list[Ran]] = {}
     led: dict[Leading, LeaderFound] = {}
     liars = LiarsFound(args.count) if LIARS in args.scenario or not args.scenario else None
+    slowed: list[Slowed] | None = [] if PEER_SLOWED in args.scenario or not args.scenario else None
     with interrupts() as ctrl:
         try:
             with ctrl.cancelling():
@@ -154,6 +158,8 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
                     names = [name for name in wanted if (name in RELAYED) is relayed]
                     if names:
                         await _run(args, store, shape, load, names, found, until_s, ctrl, keeping)
+                if slowed is not None:
+                    await run_slowed(args, store, shape, load, slowed, until_s, ctrl)
                 for each in leading:
                     led[each] = LeaderFound()
                     level = level_words(args)
@@ -161,10 +167,10 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
                 if liars is not None:
                     await run_liars(shape, store, load, args.first, liars, until_s, ctrl)
         except Interrupted:
-            if found or led or liars is not None:
-                _tell(args, wanted, found, led, liars, seed)
+            if found or led or liars is not None or slowed is not None:
+                _tell(args, wanted, found, led, liars, slowed, seed)
             return INTERRUPTED
-    return _tell(args, wanted, found, led, liars, seed)
+    return _tell(args, wanted, found, led, liars, slowed, seed)
 
 
 async def _cost(
@@ -237,6 +243,7 @@ def _tell(
     found: dict[Name, list[Ran]],
     led: dict[Leading, LeaderFound],
     liars: LiarsFound | None,
+    slowed: list[Slowed] | None,
     seed: int,
 ) -> int:
     shown: dict[str, Any] = {}
@@ -260,6 +267,12 @@ def _tell(
         shown[LIARS] = {**figured, "seed": seed}
         if not args.json:
             tell_liars(figured)
+    if slowed is not None:
+        figured = slow_figures(slowed)
+        held = held and figured["held"] and len(slowed) == args.count
+        shown[PEER_SLOWED] = {**figured, "seed": seed}
+        if not args.json:
+            tell_slowed(figured)
     if args.json:
         _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:

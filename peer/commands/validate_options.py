@@ -11,7 +11,7 @@ from peer.options import TRANSPORTS, browsers, positive, size
 
 SCENARIOS: Final = (
     *("connection_lost", "peer_crash", "peer_frozen", "component_timeout", "component_error"),
-    *("multi_peer", "cascade", "network_instability", "rolling_restart", "migration"),
+    *("multi_peer", "cascade", "network_instability", "rolling_restart", "migration", "peer_slowed"),
     *("leader_killed", "leader_frozen", "link_one_way", "leader_bridge"),
     "liars",
 )

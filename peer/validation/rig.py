@@ -51,9 +51,13 @@ class Shape:
     browsers: tuple[str, ...] = ()
 
     def doubled(self, stages: int) -> bool:
-        """Whether every stage must have a standby before the mesh counts as whole."""
+        """Whether every stage must have a standby before the mesh counts as whole. Not where the planner cuts the
+        model: a fast plan comes before room for copies.
+        """
         protection = self.mesh.protection
-        return protection.redundancy_milli >= 2000 or (protection.spare and self.peers >= 2 * stages)
+        return self.mesh.cuts is not None and (
+            protection.redundancy_milli >= 2000 or (protection.spare and self.peers >= 2 * stages)
+        )
 
 
 class Rig:
