@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from peer.api import Answer, BlockingMesh, Mesh, Token
+    from peer.api import Answer, BlockingMesh, Mesh, Token, Waits
 
 VERSION: Final = "0.1.0"
 
-__all__ = ["VERSION", "Answer", "BlockingMesh", "Mesh", "Token"]
+__all__ = ["VERSION", "Answer", "BlockingMesh", "Mesh", "Token", "Waits"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from peer.errors import PeerError
 from peer.fetch import Fetcher
 from peer.frames import Open
 from peer.mesh import Mesh
-from peer.mesh_fairness import may_ask
+from peer.mesh_fairness import counted_milli, may_ask
 from peer.mesh_state import PlanRecord
 from peer.receipts import Claim, Receipts, claims_codec
 from planner.store import BlobRef
@@ -106,6 +106,7 @@ def keeps_accounts(mesh: Mesh, fetcher: Fetcher | None = None) -> Accounts:
     node.askings.emitted = accounts.emitted
     node.askings.over = accounts.ended
     node.core.may_ask = lambda peer: may_ask(node.state.fairness, node.state.ledger, peer)
+    node.core.admitting.owed_milli = lambda peer: counted_milli(node.state.fairness, node.state.ledger, peer)
     if fetcher is not None:
         fetcher.given = accounts.given
     mesh.start(accounts.run())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +31,12 @@ from peer.mesh import Mesh as Member
 from peer.options import PeerOptions
 from peer.sampling import MAX_SEED, Sampling
 from peer.steering import Steering
+from peer.waiting import Waits
 from planner.store import Store
 
 READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights
+
+__all__ = ["Answer", "BlockingMesh", "Mesh", "Token", "Waits"]
 
 _T = TypeVar("_T")
 Messages = str | Sequence[Mapping[str, Any]]  # a question, or a conversation as OpenAI's API has it
@@ -57,6 +60,9 @@ class Options(TypedDict, total=False):
     top_logprobs: int  # 0: of the answer's own tokens only
     schema: Mapping[str, Any] | None  # JSON that fits it; {"type": "object"}: any object
     tools: Sequence[Mapping[str, Any]]
+    on_wait: Callable[
+        [Waits | None], None
+    ]  # while the mesh is full: where this stands; None: its turn has come
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,8 @@ class Mesh:
     async def chat(self, messages: Messages, **options: Unpack[Options]) -> AsyncGenerator[Token]:
         """Streams one answer. Closing the generator early stops it on every stage.
 
-        Raises BadSampling, ContextOverflow, NoPlan, AnswerFailed, MeshFull, ApiError for what cannot be asked.
+        Raises BadSampling, ContextOverflow, NoPlan, AnswerFailed (MeshFull, MustContribute), and ApiError for what
+        cannot be asked.
         """
         async with aclosing(self._pieces(messages, options)) as pieces:
             async for piece in pieces:
@@ -195,6 +202,7 @@ class Mesh:
         schema = options.get("schema")
         guide = await self._guide(schema) if schema is not None else None
         conversation = self._member.conversation()
+        conversation.on_wait = options.get("on_wait", conversation.on_wait)
         try:
             async with aclosing(conversation.tokens(prompt, _settings(options, guide))) as pieces:
                 async for piece in pieces:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from peer.askings import Outcome
 from peer.chat_template import Message
 from peer.effects import Broken, Emit, Ended, Reason
-from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MeshFull, NoPlan
+from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
+from peer.frames import Cancel
 from peer.names import named
 from peer.node import Node
 from peer.pinned import Ends
@@ -24,7 +25,9 @@ from peer.sampling import Sampling
 from peer.session import Ask, Heard, OriginSession, Phase, room_for
 from peer.steering import STRAIGHT, Steering, likely_pairs
 from peer.text import StopStrings, StreamingDetokenizer, Text
+from peer.waiting import Waits, Wanted, called
 
+SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
 
 
@@ -47,6 +50,7 @@ class Settings:
     ignore_end: bool = False  # go on after end tokens, for measurements of equal length
     steering: Steering = STRAIGHT
     guide: Guide | None = None
+    seat_wait_s: float = SEAT_WAIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +93,35 @@ class Begun:
     heard: Heard | int = 1
 
 
-class _Guided:
-    """A guided answer: its tokens so far. Raises AnswerFailed when the grammar allows nothing more."""
+class _Asked:
+    """What was asked for, and the tokens so far. `guide`: a guided answer is asked for a token at a time."""
 
-    def __init__(self, ask: Ask, guide: Guide) -> None:
-        self.guide = guide
-        self._ask = ask
-        self._made: list[int] = []
+    def __init__(self, ask: Ask, settings: Settings, made: tuple[int, ...]) -> None:
+        self.ask = ask
+        self.guide = settings.guide
+        self.seat_wait_s = settings.seat_wait_s
+        self._made = list(made)
 
     @property
     def goes_on(self) -> bool:
-        return len(self._made) < self._ask.max_tokens
+        """Whether a guided answer has another token to come."""
+        return self.guide is not None and len(self._made) < self.ask.max_tokens
 
     def take(self, token: int) -> None:
         self._made.append(token)
-        if token not in self._ask.end_tokens:
+        if self.guide is not None and token not in self.ask.end_tokens:
             self.guide.take(token)
 
     def next(self) -> Ask:
-        """Asks for one token more."""
+        """Asks for what is to come. Raises AnswerFailed when the grammar allows nothing more."""
+        prompt, count = (*self.ask.prompt, *self._made), len(self._made)
+        if self.guide is None:
+            return replace(self.ask, prompt=prompt, sampled=count)
         allowed = self.guide.allowed()
         if not any(allowed):
             raise AnswerFailed("no token of this model fits what the answer must be; ask for another form")
-        steering = replace(self._ask.steering, allowed=allowed)
-        prompt, count = (*self._ask.prompt, *self._made), len(self._made)
-        return replace(self._ask, prompt=prompt, max_tokens=count + 1, steering=steering, sampled=count)
+        steering = replace(self.ask.steering, allowed=allowed)
+        return replace(self.ask, prompt=prompt, max_tokens=count + 1, steering=steering, sampled=count)
 
 
 class Conversation:
@@ -125,10 +133,17 @@ class Conversation:
         self._text = text
         self._core = OriginSession(session, node.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self._line: asyncio.Task[str] | None = None  # while it waits for a session
+        self.on_wait: Callable[[Waits | None], None] = lambda _: (
+            None
+        )  # where it stands; None: its turn has come
         node.attach(self._core, self._outcomes.put_nowait)
 
     async def chat(self, messages: Sequence[Message], settings: Settings) -> AsyncGenerator[Delta | Finished]:
-        """Answers the conversation `messages`. Raises AnswerFailed, NoPlan, ContextOverflow or ConnectFailed."""
+        """Answers the conversation `messages`, once there is a session for it (`on_wait`).
+
+        Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
+        """
         async for piece in self.tokens(self._text.encode_chat(messages), settings):
             yield piece
 
@@ -173,7 +188,9 @@ class Conversation:
             () if settings.ignore_end else self._text.end_tokens,
             settings.steering,
         )
-        guided = _Guided(ask, settings.guide) if settings.guide is not None else None
+        if why := self._node.core.may_ask(self._node.me):
+            raise MustContribute(why)
+        asked = _Asked(ask, settings, begun_before.ids if begun_before is not None else ())
         await self._connect(route)
         if not self._node.askings.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
@@ -184,7 +201,7 @@ class Conversation:
         session = self._core.session
         now, core = time.monotonic(), self._core
         if begun_before is None:
-            effects = core.begin(now, route, ask if guided is None else guided.next())
+            effects = core.begin(now, route, asked.next())
         else:
             effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
         self._node.askings.perform(session, effects)
@@ -192,9 +209,7 @@ class Conversation:
         for token in begun_before.ids if begun_before is not None else ():
             words.push(token)
         try:
-            async for piece in self._stream(
-                begun, ask, core.start, words, StopStrings(settings.stop), guided
-            ):
+            async for piece in self._stream(begun, asked, core.start, words, StopStrings(settings.stop)):
                 yield piece
         finally:
             self.stop()
@@ -211,6 +226,8 @@ class Conversation:
 
     def stop(self) -> None:
         """Ends the answer under way; what came so far stays."""
+        if self._line is not None:
+            self._line.cancel()
         self._node.askings.perform(self._core.session, self._core.cancel())
 
     def close(self) -> None:
@@ -220,12 +237,12 @@ class Conversation:
     async def _stream(
         self,
         begun: float,
-        ask: Ask,
+        asked: _Asked,
         cached: int,
         words: StreamingDetokenizer,
         stops: StopStrings,
-        guided: _Guided | None,
     ) -> AsyncGenerator[Delta | Finished]:
+        ask = asked.ask
         count, first_s = 0, 0.0
 
         def finished(why: str) -> Finished:
@@ -233,7 +250,7 @@ class Conversation:
             return Finished(why, len(ask.prompt), cached, count, first_s, seconds, self._core.route)
 
         while True:
-            match await self._outcome(guided):
+            match await self._outcome(asked):
                 case Emit(token, _, likely):
                     count += 1
                     first_s = first_s or time.perf_counter() - begun
@@ -251,27 +268,59 @@ class Conversation:
                     yield finished("stop" if stopped else why)
                     return
                 case Broken(text, reason):
-                    raise MeshFull(text) if reason is Reason.NO_SLOT else AnswerFailed(text)
+                    owes = reason is Reason.BAD_STEP and self._node.core.may_ask(self._node.me)
+                    raise MustContribute(text) if owes else AnswerFailed(text)
 
-    async def _outcome(self, guided: _Guided | None) -> Outcome:
-        """What comes next. Of a guided answer every token is asked for by itself, with what may follow then."""
+    async def _outcome(self, asked: _Asked) -> Outcome:
+        """What comes next. Where the mesh is full the answer goes on when there is a session for it. Of a guided answer
+        every token is asked for by itself, with what may follow then.
+        """
         while True:
             outcome = await self._outcomes.get()
             match outcome:
-                case Emit(token) if guided is not None:
-                    guided.take(token)
-                case Ended("length") if guided is not None and guided.goes_on:
-                    if guided.guide.over():
+                case Emit(token):
+                    asked.take(token)
+                case Ended("length") if asked.goes_on:
+                    if asked.guide is not None and asked.guide.over():
                         return Ended("end")
-                    core = self._core
-                    route = self._node.askings.route() or core.current
+                    route = self._node.askings.route() or self._core.current
                     assert route is not None
-                    if route.peers != core.route:
-                        await self._connect(route)
-                    effects = core.begin(time.monotonic(), route, guided.next())
-                    self._node.askings.perform(core.session, effects)
+                    await self._go_on(asked, route)
+                    continue
+                case Broken(_, Reason.NO_SLOT) if self._core.full:
+                    if not await self._seat(asked):
+                        return Ended("cancelled")
                     continue
             return outcome
+
+    async def _go_on(self, asked: _Asked, route: Route) -> None:
+        """Asks for what is to come, in another answer of the session."""
+        if route.peers != self._core.route:
+            await self._connect(route)
+        effects = self._core.begin(time.monotonic(), route, asked.next())
+        self._node.askings.perform(self._core.session, effects)
+
+    async def _seat(self, asked: _Asked) -> bool:
+        """Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it."""
+        core, node = self._core, self._node
+        full, ask = dict(core.full), asked.next()
+        wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)
+        line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_s)
+        who, self._line = "", asyncio.ensure_future(line)
+        try:
+            await asyncio.wait((self._line,))
+            if self._line.cancelled():
+                return False
+            who = self._line.result()
+        finally:
+            self._line.cancel()
+            self._line = None
+            self.on_wait(None)
+            for peer in full.keys() - {who}:
+                node.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
+        route = node.askings.route(avoid=frozenset(full) - {who}) if who else None
+        await self._go_on(asked, route or await self._route(PLAN_WAIT_S))
+        return True
 
     async def _route(self, wait_s: float) -> Route:
         node = self._node

@@ -19,7 +19,8 @@ PeerError
 │   ├── NoPlan               the peers that are here cannot serve the model
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
-│   │   └── MeshFull         ... because all sessions that the mesh promised are in use
+│   │   ├── MeshFull         ... because all sessions that the mesh promised are in use
+│   │   └── MustContribute   ... because this peer asked for more than it may before it contributes
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
 │   ├── LogInUse             another process writes the same log
@@ -129,7 +130,15 @@ class AnswerFailed(MeshError):
 
 
 class MeshFull(AnswerFailed):
-    """All sessions that the mesh promised are in use."""
+    """All sessions that the mesh promised are in use. `wait_s`: when one may be free, as far as that is known."""
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+class MustContribute(AnswerFailed):
+    """This mesh shares fairly, and its ledger says that this peer asked for too much."""
 
 
 class CannotServe(MeshError):

@@ -28,6 +28,7 @@ from peer.errors import (
     BadSampling,
     ChatTemplateError,
     ContextOverflow,
+    MustContribute,
     NoPlan,
     PeerError,
     TextError,
@@ -52,6 +53,7 @@ from peer.steering import Steering
 
 MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 MAX_WAITING: Final = 512
+FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
@@ -70,6 +72,7 @@ class GatewayOptions:
     keys: tuple[str, ...] = ()
     origins: frozenset[str] = frozenset()  # pages whose scripts may ask; none unless told
     max_waiting: int = MAX_WAITING
+    full_wait_s: float = FULL_WAIT_S  # for a session, while others of the mesh hold all of them
 
 
 @asynccontextmanager
@@ -113,7 +116,7 @@ class Gateway:
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
-        self._answers = Answers(mesh, self._line)
+        self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: Grammars | None = None
         self._encoding = asyncio.Lock()  # a chat template renders for one at a time
         mesh.node.on_state.append(self._line.look)
@@ -330,6 +333,7 @@ class Gateway:
                     PLAN_WAIT_S,
                     steering=Steering(wanted.alternatives, wanted.bias),
                     guide=guide() if guide is not None else None,
+                    seat_wait_s=self._options.full_wait_s,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling))
         self._line.check(len(tasks))
@@ -516,6 +520,8 @@ def _problem(problem: PeerError) -> ApiError:
             return ApiError(str(problem), param="messages", code="context_length_exceeded")
         case BadSampling() | ChatTemplateError() | TextError():
             return ApiError(str(problem))
+        case MustContribute():  # waiting does not help, so there is no Retry-After
+            return ApiError(str(problem), 503, "server_error", code="must_contribute")
         case NoPlan():
             return ApiError(
                 str(problem), 503, "server_error", code="mesh_not_ready", retry_after_s=RETRY_AFTER_S

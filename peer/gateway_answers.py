@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.asking import Delta, Finished, Settings
-from peer.errors import ApiError, MeshFull
-from peer.gateway_queue import RETRY_AFTER_S, Line
+from peer.errors import MeshFull
+from peer.gateway_queue import RETRY_AFTER_S, Line, full
 from peer.gateway_shapes import Likely
 from peer.gateway_tools import Style, ToolCall, held_from, parsed
 from peer.mesh import Mesh
 from peer.text import Text
 
-FULL_WAIT_S: Final = 120.0  # others of the mesh may hold all sessions for so long
-FULL_AGAIN_S: Final = 0.25
+FULL_AGAIN_S: Final = 1.0  # where the mesh keeps no line, or has no room in it
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +81,9 @@ class Task:
 class Answers:
     """Makes choices over sessions of `mesh`, as `line` lets them in."""
 
-    def __init__(self, mesh: Mesh, line: Line) -> None:
+    def __init__(self, mesh: Mesh, line: Line, full_wait_s: float) -> None:
         self._mesh = mesh
+        self._full_wait_s = full_wait_s
         self._line = line
 
     async def together(self, tasks: Sequence[Task]) -> AsyncGenerator[Event]:
@@ -120,22 +120,18 @@ class Answers:
             if waiting:
                 log.info("a request waited %.1f s behind %d others", time.monotonic() - since, waiting)
             yield Begun(task.index)
-            until = time.monotonic() + FULL_WAIT_S
+            until, said = since + self._full_wait_s, False
             while True:
                 try:
                     async with aclosing(self._session(task)) as events:
                         async for event in events:
+                            said = True
                             yield event
                     return
-                except MeshFull as error:  # others of this mesh ask, too; it comes before any word
-                    if time.monotonic() > until:
-                        raise ApiError(
-                            str(error),
-                            503,
-                            "server_error",
-                            code="mesh_full",
-                            retry_after_s=RETRY_AFTER_S,
-                        ) from error
+                except MeshFull as error:  # others of this mesh ask, too
+                    again_s = error.wait_s if error.wait_s is not None else RETRY_AFTER_S
+                    if said or time.monotonic() + FULL_AGAIN_S > until:
+                        raise full(str(error), again_s) from error
                     await asyncio.sleep(FULL_AGAIN_S)
         finally:
             self._line.leave()

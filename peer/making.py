@@ -16,6 +16,7 @@ from peer.errors import PeerError
 from peer.mesh_conversations import Message
 from peer.session import Heard
 from peer.text import Text
+from peer.waiting import Waits
 
 LOG_S: Final = 2.0  # the log gets what came at the latest after that,
 LOG_TOKENS: Final = 64  # or so many tokens
@@ -32,6 +33,7 @@ class Making:
         self.ids = list(known)
         self.stopped = False
         self.finished: Finished | None = None
+        self.waits: Waits | None = None  # where it stands while the mesh is full
         words = text.stream()
         self.text = ""
         self._ends = [0]  # characters of the text after each number of tokens
@@ -46,6 +48,12 @@ class Making:
 
     async def run(self, pieces: AsyncGenerator[Delta | Finished], grown: Callable[[], None]) -> str:
         """Goes through `pieces`, calling `grown` after each; why it failed, or ""."""
+
+        def stands(waits: Waits | None) -> None:
+            self.waits = waits
+            grown()
+
+        self.asking.on_wait = stands
         try:
             async with aclosing(pieces):
                 async for piece in pieces:

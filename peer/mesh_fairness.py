@@ -84,6 +84,11 @@ def owed_milli(ledger: Ledger, peer: str) -> int:
     return balance.spent - balance.earned
 
 
+def counted_milli(fairness: Fairness, ledger: Ledger, peer: str) -> int:
+    """The same where the mesh counts work, else 0: what orders those who wait."""
+    return 0 if fairness.policy == "off" else owed_milli(ledger, peer)
+
+
 def may_ask(fairness: Fairness, ledger: Ledger, peer: str) -> str:
     """Why `peer` may not ask now, and what to do; "" when it may."""
     owed = owed_milli(ledger, peer)

@@ -56,11 +56,12 @@ from peer.mesh_conversations import asker_of
 from peer.mesh_state import Command, MeshState
 from peer.pieces import ABSENT, Pieces
 from peer.pipeline import StageCore
-from peer.replica import Replica
+from peer.replica import Replica, who_leads
 from peer.serving import Serving
 from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
 from peer.transaction_store import Journal
+from peer.waiting import Queue
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
@@ -101,10 +102,11 @@ class Node:
         self.coordinate: Callable[[MeshState], Coordinating] | None = None  # None: it cannot, yet
         self.patient = False  # a peer that only asks connects to voters when it has been here for a while
         self.answer_more: Callable[[str, str, Body], Awaitable[Body]] | None = None
+        self.queue = Queue(self.core)  # those who wait for a seat here
         self.dialer = Dialer(hello, engine, signal, self, new_id)
         self.calls = Calls(self.send, self._answer)
         self.prober = Prober(self.send, time.perf_counter)
-        self.line = LeaderLine(lambda: self.coordinator or "", self._ask)
+        self.line = LeaderLine(lambda: self.coordinator or "", self.ask)
         self.on_state: list[Callable[[], None]] = []
         self.on_role: list[Callable[[], None]] = []
         self.on_log_lost: list[Callable[[str], None]] = []
@@ -405,7 +407,8 @@ class Node:
         """Waits until this peer coordinates."""
         return await self.until(lambda _: self.coordinating is not None, timeout_s)
 
-    async def _ask(self, peer: str, method: str, body: Body) -> Body:
+    async def ask(self, peer: str, method: str, body: Body) -> Body:
+        """Asks a member, which may be this peer. Raises MeshError, ConnectFailed, ConnectionLost or TimeoutError."""
         if peer == self.me:
             return await self._answer(self.me, method, body)
         await self.dialer.dial(peer)
@@ -506,6 +509,7 @@ class Node:
                 case _:
                     raise WrongChannel(f"BUNDLE: {type(frame).__name__} does not travel in bundles")
         self.perform(effects)
+        self.queue.look()
 
     def send_or_lose(self, peer: str, frame: Frame) -> None:
         try:
@@ -524,9 +528,11 @@ class Node:
         if method in ASKED_OF_LEADER:
             return await self._coordinated(peer, method, body)
         if method == "leader":
-            return self._who_leads()
+            return who_leads(self.replica, self.me)
         if method == "measure_link":
             return await self._measure_link(peer)
+        if method == "wait":
+            return await self.queue.answer(peer, body)
         if self.answer_more is None:
             raise BadCommand(f"unknown request {method[:40]!r}")
         return await self.answer_more(peer, method, body)
@@ -543,18 +549,6 @@ class Node:
         if method == "join" and self.replica is not None:  # who joins may know the log up to here, and must
             return {**answer, "index": max(index, self.replica.order[1])}
         return answer
-
-    def _who_leads(self) -> Body:
-        replica = self.replica
-        if replica is None:
-            return {"leader": "", "term": 0, "epoch": 0, "voters": []}
-        known = self.me in replica.config.by_id  # who is not in yet knows nothing of the mesh
-        return {
-            "leader": replica.leader,
-            "term": replica.term,
-            "epoch": replica.begin.epoch if known else 0,
-            "voters": list(replica.config.voters),
-        }
 
     async def _measure_link(self, peer: str) -> Body:
         if peer in self._measuring:
@@ -576,6 +570,7 @@ class Node:
 
     def _look(self, now: float) -> None:
         self.perform(self.core.tick(now))
+        self.queue.look()
         if self.replica is not None and (not self.patient or now - self._since > PATIENT_S):
             peers = wanted(self.replica.config, self.me, leads=self.replica.leads)
             for peer in self._redial.due(now, peers, self.is_connected):

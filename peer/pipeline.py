@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from peer.activation_log import ActivationLog
+from peer.admitting import Admitting
 from peer.effects import FreeSlot, Note, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.frame_kinds import (
     Cancel,
@@ -40,7 +41,19 @@ from peer.openings import (
 )
 from peer.pinned import handed_back, is_pinned, settings_of, takes_ids, wrong_ends
 from peer.sampling import BadSampling, needs_history
-from peer.seats import FEED_AGAIN_S, FOR_GOOD, Late, Over, Run_, Seat, furthest, has_room, idlest
+from peer.seats import (
+    FEED_AGAIN_S,
+    FOR_GOOD,
+    Late,
+    Over,
+    Run_,
+    Seat,
+    bound_logs,
+    furthest,
+    has_room,
+    idlest,
+    most_rows,
+)
 from peer.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result
@@ -69,6 +82,7 @@ class StageCore:
         # version -> for each stage who may hold it, and its units
         self._plans: dict[int, PlanStages] = {}
         self._slots: dict[Run_, int] = {}
+        self.admitting = Admitting(self._seats, lambda: self._slots)  # who waits for a seat
         # who asks a session now, by the answers that run in the log; None where no answer that runs has it
         self.author_of: Callable[[bytes], str | None] = lambda _: None
         # begins to copy the cache of a seat that warms; False: there is nothing to copy
@@ -86,6 +100,12 @@ class StageCore:
         self._notes: list[Note] = []
 
     # --- what this peer serves
+
+    def run_of(self, plan: int, stage: int) -> Run_ | None:
+        """The units of a place in a plan's routes, where they are loaded here and sessions are taken."""
+        stages = self._plans.get(plan, ())
+        run = stages[stage][1] if stage < len(stages) else None
+        return run if run in self._slots and not self._leaving else None
 
     def serve(self, plans: Mapping[int, PlanStages], slots: Mapping[Run_, int]) -> None:
         """The plans whose sessions are accepted (who may hold each stage, and its units) and the runs that are loaded,
@@ -152,7 +172,6 @@ class StageCore:
 
     @property
     def log_bytes(self) -> int:
-        """Activations kept to be sent again."""
         return sum(seat.log.bytes for seat in self._seats.values())
 
     def drop(self, run: Run_) -> list[StageEffect]:
@@ -201,12 +220,13 @@ class StageCore:
             seat = None
         if seat is None and (other := self._of_run.get((frame.session, run))) is not None:
             effects += self._free(other)  # the place of these units in the route has changed
+        waits = self.admitting.must_wait(now, frame, run)
+        evicted = None if waits else self._make_room(now, run, frame) if seat is None else []
+        if evicted is None:
+            text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
+            return [*effects, refused_open(frame, Reason.NO_SLOT, text)] if serves else effects
+        effects += evicted
         if seat is None:
-            evicted = self._make_room(now, run, frame)
-            if evicted is None:
-                text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
-                return [*effects, refused_open(frame, Reason.NO_SLOT, text)] if serves else effects
-            effects += evicted
             seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
             self._take_seat(seat)
             seat.held_back = seat.warms and self.bring(seat)
@@ -214,10 +234,10 @@ class StageCore:
             self._turn(seat, frame)
         seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
+        self.admitting.taken(now, seat)
         if seat.is_tail:
             effects += self._continue_tail(seat, history)
-        effects += passed_on(seat)
-        effects += self._ask_upstream(now, seat)
+        effects += [*passed_on(seat), *self._ask_upstream(now, seat)]
         return effects + self._feed(seat)
 
     def step(self, now: float, sender: str, frame: Step) -> list[StageEffect]:
@@ -275,9 +295,9 @@ class StageCore:
     def cancel(self, sender: str, frame: Cancel) -> list[StageEffect]:
         """The asker wants no more tokens; the cache stays for its next turn unless it says otherwise."""
         self._over.note(sender, frame.session, frame.turn)
+        self.admitting.cancelled(sender, frame, self._at(frame.session))
         effects: list[StageEffect] = []
-        for place in self._places.get(frame.session, ()):
-            seat = self._seats[frame.session, place]
+        for seat in self._at(frame.session):
             if sender != seat.opening.origin or frame.turn < seat.opening.turn:
                 continue
             if not frame.keep:
@@ -290,9 +310,9 @@ class StageCore:
     def release(self, sender: str, frame: Release) -> list[StageEffect]:
         """The asker is done with the session, for good."""
         self._over.note(sender, frame.session, FOR_GOOD)
+        self.admitting.line.leave(sender, frame.session.hex())
         effects: list[StageEffect] = []
-        for place in self._places.get(frame.session, ()):
-            seat = self._seats[frame.session, place]
+        for seat in self._at(frame.session):
             if sender == seat.opening.origin:
                 effects += self._free(seat)
         return effects
@@ -306,6 +326,7 @@ class StageCore:
             return []
         seat.in_flight -= 1
         seat.touched = now
+        self.admitting.ran(now, seat, result)
         seat.unfit = 0
         seat.computed = result.position + result.count
         self.steps_run += 1
@@ -313,7 +334,7 @@ class StageCore:
         if not seat.is_tail and result.hidden is not None:
             tensor = tensor_of(result.hidden)
             seat.log.append(result.position, tensor)
-            self._bound_logs()
+            bound_logs(self._seats.values(), self.log_bytes - self.log_total_bytes)
             if seat.active and seat.serves and seat.downstream is not None:
                 step = step_of(seat, result.position, result.count, tensor)
                 effects.append(Send(seat.downstream, step))
@@ -355,6 +376,7 @@ class StageCore:
                 text = f"the connection to peer {peer} is gone"
                 effects.append(refusal(seat, Reason.LOST_NEIGHBOUR, text, place))
         self._full.discard(peer)
+        self.admitting.line.gone(peer)
         return effects
 
     def congestion(self, peer: str, full: bool) -> list[StageEffect]:
@@ -450,6 +472,10 @@ class StageCore:
         seat = self._seats.get((session, stage))
         return seat if seat is not None and seat.opening.turn == turn else None
 
+    def _at(self, session: bytes) -> list[Seat]:
+        """Its seats."""
+        return [self._seats[session, place] for place in self._places.get(session, ())]
+
     def seat_at(self, session: bytes, stage: int) -> Seat | None:
         return self._seats.get((session, stage)) or self._late.get((session, stage))
 
@@ -503,18 +529,11 @@ class StageCore:
                     finish is not None,
                     finish,
                     seat.is_given(frame.position),
-                    self._most_rows(seat),
+                    most_rows(seat, self._seats.values()),
                     not seat.serves or (seat.warms and not seat.near),
                 )
             )
         return effects
-
-    def _most_rows(self, seat: Seat) -> int:
-        stages = len(seat.opening.route)
-        if seat.opening.stage or stages == 1:
-            return 0  # later stages take what comes together
-        active = (other for other in self._seats.values() if other.run == seat.run and other.active)
-        return -(-sum(other.serves and not other.warms for other in active) // stages)
 
     def _compute_again(self, now: float, seat: Seat, position: int) -> list[StageEffect]:
         """This stage no longer has what it made of `position`: asks for the inputs from there on."""
@@ -570,15 +589,6 @@ class StageCore:
         seat.active = False
         self._notes.append(Note("closed", session, stage))
         return [FreeSlot(seat.run, session)]
-
-    def _bound_logs(self) -> None:
-        """Over the bound, the oldest activations of the session that was idle for longest go first."""
-        over = self.log_bytes - self.log_total_bytes
-        while over > 0:
-            seat = min((s for s in self._seats.values() if s.log.bytes), key=lambda s: (s.touched, s.key))
-            before = seat.log.bytes
-            seat.log.drop_oldest()
-            over -= before - seat.log.bytes
 
     def _stop(
         self, seat: Seat, reason: Reason, text: str, position: int = 0, have: int = 0

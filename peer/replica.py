@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 from peer.consensus.core import Core
 from peer.consensus.errors import BadMessage
@@ -455,3 +455,16 @@ def _seen(future: asyncio.Future[tuple[int, int]]) -> None:
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
+
+
+def who_leads(replica: Replica | None, me: str) -> dict[str, Any]:
+    """What this peer answers to `leader`."""
+    if replica is None:
+        return {"leader": "", "term": 0, "epoch": 0, "voters": []}
+    known = me in replica.config.by_id  # who is not in yet knows nothing of the mesh
+    return {
+        "leader": replica.leader,
+        "term": replica.term,
+        "epoch": replica.begin.epoch if known else 0,
+        "voters": list(replica.config.voters),
+    }

@@ -14,6 +14,7 @@ from peer.steering import STRAIGHT, Pick, Steering
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
 LEFT_S = 90.0  # an asker gives up on an answer long before: its slot may go to another
+PAUSE_S = 1.0  # between two tokens of an answer that is held to a grammar: each is asked for by itself
 ID_BYTES = 4  # of a session's id count how often its answers moved (peer.moving)
 MAX_LATE = 8  # seats that are over and can still be checked
 LATE_BYTES = 8 * 1024 * 1024  # of their activations
@@ -34,6 +35,7 @@ class Seat:
     sampling: Sampling
     log: ActivationLog
     touched: float
+    ran_at: float = 0.0  # when its last step was done, or its turn began
     active: bool = True
     held_back: bool = False  # until its cache is copied
     near: bool = False  # it was: little is left to compute, which others do not wait for long
@@ -206,17 +208,40 @@ def has_room(taken: Collection[Seat], slots: int, frame: Open) -> bool:
     return sum(not seat.warms or warms for seat in taken) < slots * (2 if warms else 1)
 
 
+def pauses(seat: Seat, now: float) -> bool:
+    """Whether its asker is about to ask for the next token of an answer that is held to a grammar."""
+    return seat.serves and bool(seat.steering.allowed) and not seat.orphan and now - seat.touched < PAUSE_S
+
+
+def bound_logs(seats: Collection[Seat], over: int) -> None:
+    """`over` bytes less: the oldest activations of the session that was idle for longest go first."""
+    while over > 0:
+        seat = min((s for s in seats if s.log.bytes), key=lambda s: (s.touched, s.key))
+        before = seat.log.bytes
+        seat.log.drop_oldest()
+        over -= before - seat.log.bytes
+
+
 def idlest(taken: Iterable[Seat], now: float, frame: Open) -> Seat | None:
     """The seat that goes first when `frame` needs one; None when all of them are in use."""
     serves = frame.role == Role.SERVE
     idle = (
         seat
         for seat in taken
-        if not seat.active
+        if not (seat.active or pauses(seat, now))
         or (serves and not seat.serves)
         or (now - seat.touched > LEFT_S and not seat.in_flight)
     )
     return min(idle, key=lambda seat: (not seat.orphan, seat.serves, seat.touched, seat.key), default=None)
+
+
+def most_rows(seat: Seat, seats: Iterable[Seat]) -> int:
+    """Of a decode batch of `seat`, so that a first stage sends off a group for each stage; 0: any number."""
+    stages = len(seat.opening.route)
+    if seat.opening.stage or stages == 1:
+        return 0  # later stages take what comes together
+    active = (other for other in seats if other.run == seat.run and other.active)
+    return -(-sum(other.serves and not other.warms for other in active) // stages)
 
 
 def furthest(seats: Iterable[Seat], session: bytes, origin: str) -> tuple[bytes, int] | None:

@@ -57,6 +57,7 @@ class OriginSession:
         self.tokens: list[int] = []  # prompt and answer so far
         self.start = 0  # first position that this answer sent; those before were cached
         self.reroutes = 0  # of this answer
+        self.full: dict[str, tuple[int, int]] = {}  # who has no seat for it: plan and place in its route
         self.patience_s: dict[str, float] = {}  # by peer: how long an answer to WHERE may take
         self.lateness = Lateness()
         self._ask: Ask | None = None
@@ -125,6 +126,7 @@ class OriginSession:
         self._ask, self._generated = ask, ask.sampled
         self._gone = self._avoid = self._silent = frozenset()
         self.reroutes = 0
+        self.full = {}
         self._answer = self.turn + 1
         self._tails.clear()
         self._target, self._tries = None, 0
@@ -195,11 +197,12 @@ class OriginSession:
 
     def refused(self, now: float, sender: str, frame: Refuse) -> list[OriginEffect]:
         """A stage could not go on. Goes on elsewhere where another route can help."""
-        if self.phase not in (Phase.PREFILL, Phase.DECODE) or frame.turn != self.turn:
-            return []
-        if sender not in self.route:
+        runs = self.phase in (Phase.PREFILL, Phase.DECODE) and frame.turn == self.turn
+        if not runs or sender not in self.route:
             return []
         reason = reason_of(frame.reason)
+        if reason is Reason.NO_SLOT and self.current is not None:
+            self.full[sender] = (self.current.plan, frame.stage)
         match reason:
             case Reason.MISSING_POSITION:
                 return self._restart(now, frame.message)
@@ -250,11 +253,8 @@ class OriginSession:
 
     def hint(self, now: float, peer: str) -> list[OriginEffect]:
         """Somebody thinks that `peer` is lost: the stages are asked at once."""
-        if self.phase not in (Phase.PREFILL, Phase.DECODE) or peer not in self.route:
-            return []
-        if self._asked_at is not None:
-            return []
-        return self._where(now)
+        runs = self.phase in (Phase.PREFILL, Phase.DECODE) and peer in self.route
+        return self._where(now) if runs and self._asked_at is None else []
 
     def peer_gone(self, now: float, peer: str, why: str) -> list[OriginEffect]:
         """A peer left or was lost for good: an answer that needs it goes on elsewhere, or fails in time."""

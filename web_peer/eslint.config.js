@@ -8,6 +8,8 @@ import tseslint from 'typescript-eslint';
 // Modules that are functions of their arguments. Each has its twin of the same name in peer/ or signaling/.
 const PURE = [
   'activation_log',
+  'admission',
+  'admitting',
   'asks',
   'breakers',
   'bundles',

@@ -19,6 +19,7 @@ from peer.asking import Conversation, Delta, Finished, Settings
 from peer.chat_template import Message
 from peer.commands.members import follow_coordinator
 from peer.commands.terminal import Interrupts, either, interrupts, say, write
+from peer.commands.waiting_lines import WaitingLines
 from peer.errors import (
     AnswerFailed,
     CannotServe,
@@ -86,6 +87,7 @@ async def generate(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             conversation = mesh.conversation()
+            conversation.on_wait = WaitingLines(say)
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
             pieces = (
@@ -150,6 +152,7 @@ async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
 async def converse(mesh: Mesh, chosen: Settings, system: str, ctrl: Interrupts) -> None:
     """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends."""
     conversation = mesh.conversation()
+    conversation.on_wait = WaitingLines(say)
     messages = [Message("system", system)] if system else []
     reader = Reader()
     while not mesh.ended.is_set() and not ctrl.asked.is_set():

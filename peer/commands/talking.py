@@ -32,6 +32,7 @@ from peer.commands.talk_lines import (
     whole_lines,
 )
 from peer.commands.terminal import interrupts, out, say
+from peer.commands.waiting_lines import WaitingLines
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.mesh import Mesh
 from peer.mesh_conversations import Conversation, Conversations, Message
@@ -102,6 +103,7 @@ class Room:
         self.chosen: dict[str, str] = {}
         self.over = asyncio.Event()
         self._news = asyncio.Event()
+        self._waiting = WaitingLines(say)
         self.talking = Talking(mesh, self._changed, lambda why: say(f"not taken: {why}"))
 
     @property
@@ -139,6 +141,9 @@ class Room:
             self.screen.message(turn.message, called.get(author, author[:8]), colour)
             if turn.answer is not None:
                 self.screen.answer(turn.answer, self.talking.listening.text(turn.answer)[0])
+                making = self.talking.makes(turn.answer.id)
+                if making is not None:
+                    self._waiting(making.waits)
 
     def begin(self, title: str) -> None:
         """Another conversation, which is open from now on."""
@@ -194,8 +199,11 @@ class Room:
         parts = [plain(talk.title), f"here: {', '.join(here)}"]
         answer = running(talk)
         if answer is not None:
-            text = plain(self.talking.listening.text(answer)[0])[-60:]
-            parts.append(f"answering {called.get(answer.author, '?')}: …{text}")
+            text = "…" + plain(self.talking.listening.text(answer)[0])[-60:]
+            making = self.talking.makes(answer.id)
+            if making is not None and making.waits is not None:
+                text = f"the mesh is full, {making.waits.text}"
+            parts.append(f"answering {called.get(answer.author, '?')}: {text}")
         own = [each for each in waiting(talk) if each.author == self.talking.me]
         if own:
             parts.append(f"your question waits for {len(waits_for(talk, own[0]))}")

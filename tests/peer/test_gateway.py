@@ -306,7 +306,7 @@ async def test_a_full_line_refuses_and_says_when_to_come_again() -> None:
     line.check(2)
     with pytest.raises(ApiError) as caught:
         line.check(3)
-    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+    assert (caught.value.status, caught.value.code) == (503, "mesh_full")
     assert caught.value.retry_after_s is not None
 
 

@@ -13,6 +13,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 @pytest.mark.parametrize(
     "name",
     [
+        "admission",
         "breakers",
         "coordinator",
         "kv_slots",

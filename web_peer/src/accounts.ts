@@ -4,7 +4,7 @@
  */
 
 import type { Open } from './frames';
-import { mayAsk } from './mesh_fairness';
+import { countedMilli, mayAsk } from './mesh_fairness';
 import type { PlanRecord } from './mesh_state';
 import type { Node } from './node';
 import { bodyOfClaims, Receipts } from './receipts';
@@ -41,6 +41,7 @@ export function keepAccounts(node: Node, signal: AbortSignal): void {
     over: (session) => receipts.ended(session),
   };
   node.core.mayAsk = (peer) => mayAsk(node.state.fairness, node.state.ledger, peer);
+  node.core.admitting.owedMilli = (peer) => countedMilli(node.state.fairness, node.state.ledger, peer);
   const saying = setInterval(() => {
     if (isSaying) return;
     isSaying = true;

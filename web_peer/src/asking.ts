@@ -6,7 +6,7 @@
 
 import type { Message } from './chat_template';
 import { nowS } from './connection';
-import { AnswerFailed, ConnectFailed, ContextOverflow, NoPlan, PeerError } from './errors';
+import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from './errors';
 import type { SessionId } from './frames';
 import type { Outcome } from './askings';
 import type { Node } from './node';
@@ -15,9 +15,11 @@ import { GREEDY, type Sampling } from './sampling';
 import { type Ask, type Heard, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
+import { called, type Waits } from './waiting';
 
 const CONNECT_WITHIN_S = 8; // to every stage of a route
 const REDIAL_S = 0.5;
+const SEAT_WAIT_S = 900; // for a session while all of them are in use; people see their place meanwhile
 const PLAN_WAIT_S = 120; // peers may still be fetching weights; the mesh state says why meanwhile
 
 /** How to answer. `maxTokens` null: as many as the context has room for. */
@@ -73,6 +75,9 @@ export class Conversation {
   private readonly core: OriginSession;
   private readonly outcomes: Outcome[] = [];
   private wake: (() => void) | null = null;
+  private line: AbortController | null = null; // while it waits for a session
+  /** Where it stands while the mesh is full; null: its turn has come. */
+  onWait: (waits: Waits | null) => void = () => undefined;
   private readonly closed: () => void;
 
   constructor(node: Node, text: Text, session: SessionId, closed: () => void) {
@@ -86,7 +91,10 @@ export class Conversation {
     });
   }
 
-  /** Answers the conversation `messages`. Raises AnswerFailed, NoPlan, ContextOverflow or ConnectFailed. */
+  /**
+   * Answers the conversation `messages`, once there is a session for it. Raises AnswerFailed (MeshFull), NoPlan,
+   * ContextOverflow or ConnectFailed.
+   */
   chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
     return this.tokens(this.text.encodeChat(messages), settings);
   }
@@ -157,11 +165,12 @@ export class Conversation {
 
   /** Whether an answer is under way. */
   answering(): boolean {
-    return !['idle', 'done', 'failed'].includes(this.core.phase);
+    return this.line !== null || !['idle', 'done', 'failed'].includes(this.core.phase);
   }
 
   /** Ends the answer under way; what came so far stays. */
   stop(): void {
+    this.line?.abort();
     this.node.askings.perform(this.core.session, this.core.cancel());
   }
 
@@ -179,6 +188,7 @@ export class Conversation {
   ): AsyncGenerator<Delta | Finished, void> {
     const words = this.text.stream();
     const cachedTokens = this.core.start;
+    const made = [...before];
     let tokens = before.length;
     let firstTokenS = 0;
     const known = before.map((token) => words.push(token)).join('');
@@ -200,6 +210,7 @@ export class Conversation {
           if (tokens === before.length) firstTokenS = nowS() - begun;
           tokens += 1;
           const { token } = outcome;
+          made.push(token);
           const said = ask.endTokens.includes(token) ? '' : words.push(token);
           const { shown: text, stopped } = stops.push(said);
           yield { kind: 'delta', text, token };
@@ -217,11 +228,60 @@ export class Conversation {
           return;
         }
         case 'broken':
-          throw new AnswerFailed(outcome.text);
+          if (outcome.reason !== 'no_slot' || this.core.full.size === 0) throw new AnswerFailed(outcome.text);
+          if (!(await this.seat(ask, made))) {
+            yield finished('cancelled');
+            return;
+          }
+          break;
         default:
           outcome satisfies never;
       }
     }
+  }
+
+  /** Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it. */
+  private async seat(ask: Ask, made: readonly number[]): Promise<boolean> {
+    const { core, node } = this;
+    const full = new Map(core.full);
+    const prompt = [...ask.prompt, ...made];
+    const wanted = {
+      session: core.session,
+      positions: prompt.length,
+      tokens: ask.maxTokens - made.length,
+    };
+    const line = (this.line = new AbortController());
+    const late = setTimeout(
+      () =>
+        line.abort(new MeshFull('all sessions of this mesh are in use for long already; try again later')),
+      SEAT_WAIT_S * 1000,
+    );
+    let who = '';
+    try {
+      const ask = node.askOne.bind(node);
+      who = await called(ask, full, wanted, (waits) => this.onWait(waits), line.signal);
+    } catch (error) {
+      if (error instanceof PeerError) throw error;
+      if (line.signal.aborted) return false;
+      throw error;
+    } finally {
+      clearTimeout(late);
+      this.line = null;
+      this.onWait(null);
+      for (const peer of full.keys()) {
+        const { session, turn } = core;
+        const reason = 'waits no more';
+        if (peer !== who) node.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
+      }
+    }
+    const avoid = new Set([...full.keys()].filter((peer) => peer !== who));
+    const route =
+      (who === '' ? null : node.askings.route({ gone: new Set(), avoid })) ??
+      (await this.findRoute(PLAN_WAIT_S));
+    await this.connect(route);
+    if (!node.askings.attached(core.session)) return false;
+    node.askings.perform(core.session, core.begin(nowS(), route, { ...ask, prompt, sampled: made.length }));
+    return true;
   }
 
   private async next(): Promise<Outcome> {

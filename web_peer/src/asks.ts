@@ -15,6 +15,8 @@ export interface Ask {
   readonly maxTokens: number;
   readonly sampling: Sampling;
   readonly endTokens: readonly number[];
+  /** Of `prompt` the last so many were sampled before, and count as such; `maxTokens` counts them. */
+  readonly sampled?: number;
 }
 
 /** Where an answer stands on its stages: what another peer needs to go on with what they hold. `spans`: of its prompt. */

@@ -20,6 +20,7 @@
  * │   ├── NoPlan               the peers that are here cannot serve the model
  * │   ├── ContextOverflow      prompt and answer exceed the promised context
  * │   ├── AnswerFailed         an answer broke off, and why
+ * │   │   └── MeshFull         ... because all sessions that the mesh promised are in use
  * │   ├── CannotServe          this peer cannot load or run what the plan gave it
  * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
  * ├── StateUnusable            what this browser keeps for this peer cannot be read or written any more
@@ -109,7 +110,10 @@ export class ContextOverflow extends MeshError {
   override readonly name = 'ContextOverflow';
 }
 export class AnswerFailed extends MeshError {
-  override readonly name = 'AnswerFailed';
+  override readonly name: string = 'AnswerFailed';
+}
+export class MeshFull extends AnswerFailed {
+  override readonly name = 'MeshFull';
 }
 export class CannotServe extends MeshError {
   override readonly name = 'CannotServe';

@@ -9,6 +9,7 @@ import type { Conversation, Message } from './mesh_conversations';
 import type { Heard } from './session';
 import { roomFor } from './session';
 import { promptOf } from './turns';
+import type { Waits } from './waiting';
 
 const LOG_MS = 2000; // the log gets what came at the latest after that,
 const LOG_TOKENS = 64; // or so many tokens
@@ -26,6 +27,7 @@ export class Making {
   text = '';
   lastTokenAt = performance.now();
   stopped = false;
+  waits: Waits | null = null; // where it stands while the mesh is full
   private readonly ends: number[]; // length of the text after each number of tokens
   private loggedAt = performance.now();
   private loggedTokens: number;
@@ -49,6 +51,10 @@ export class Making {
 
   /** Goes through `pieces`; `grown` is called after each. */
   async run(pieces: AsyncGenerator<Delta | Finished, void>, grown: () => void): Promise<End> {
+    this.session.onWait = (waits) => {
+      this.waits = waits;
+      grown();
+    };
     try {
       for await (const piece of pieces) {
         if (piece.kind === 'finished') return { kind: 'finished', finished: piece };

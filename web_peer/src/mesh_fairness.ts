@@ -90,6 +90,11 @@ export function owedMilli(ledger: Ledger, peer: string): number {
   return spent - earned;
 }
 
+/** The same where the mesh counts work, else 0: what orders those who wait. */
+export function countedMilli({ policy }: Fairness, ledger: Ledger, peer: string): number {
+  return policy === 'off' ? 0 : owedMilli(ledger, peer);
+}
+
 /** Why `peer` may not ask now, and what to do; "" when it may. */
 export function mayAsk({ policy, allowanceMilli }: Fairness, ledger: Ledger, peer: string): string {
   const owed = owedMilli(ledger, peer);

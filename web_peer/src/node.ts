@@ -30,6 +30,7 @@ import type { Serving } from './serving';
 import { PATIENCE_S } from './session';
 import { Spares } from './spares';
 import type { Journal } from './transaction_store';
+import { Queue } from './waiting';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
@@ -69,6 +70,7 @@ export class Node {
   journal: Journal | null = null; // null: nothing is computed here
   private notedTokens = 0;
   answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
+  readonly queue: Queue; // those who wait for a seat here
   readonly dialer: Dialer;
   readonly calls: Calls;
   readonly prober: Prober;
@@ -93,6 +95,7 @@ export class Node {
     this.me = hello.peer;
     this.core = new StageCore(hello.peer);
     this.core.authorOf = (session) => askerOf(this.state.conversations, session);
+    this.queue = new Queue(this.core);
     this.dialer = new Dialer(hello, engine, signal, this, newId);
     this.calls = new Calls(
       (peer, frame) => this.send(peer, frame),
@@ -369,7 +372,8 @@ export class Node {
     for (const listener of [...this.onLogLost]) listener(why);
   }
 
-  private async askOne(peer: string, method: string, body: Body): Promise<Body> {
+  /** Asks a member, which may be this tab. Raises MeshError, ConnectFailed or ConnectionLost. */
+  async askOne(peer: string, method: string, body: Body): Promise<Body> {
     if (peer === this.me) return this.answer(peer, method, body);
     await this.dialer.dial(peer);
     return this.calls.call(peer, method, body);
@@ -510,6 +514,7 @@ export class Node {
       }
     }
     this.perform(effects);
+    this.queue.look();
   }
 
   sendOrLose(peer: string, frame: Frame): void {
@@ -534,6 +539,7 @@ export class Node {
       const { rttS, bytesPerS } = await this.prober.measure(peer);
       return { rtt_us: Math.round(rttS * 1e6), bytes_per_s: Math.round(bytesPerS) };
     }
+    if (method === 'wait') return this.queue.answer(peer, body);
     if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
     return this.answerMore(peer, method, body);
   }
@@ -548,6 +554,7 @@ export class Node {
 
   private tick(): void {
     this.perform(this.core.tick(nowS()));
+    this.queue.look();
     const { replica } = this;
     if (replica === null || (this.patient && nowS() - this.sinceS < PATIENT_S)) return;
     const peers = wanted(replica.config, this.me, replica.leads);

@@ -9,6 +9,7 @@
  */
 
 import { ActivationLog } from './activation_log';
+import { Admitting } from './admitting';
 import { type Note, type NotRan, type Ran, type Reason, type StageEffect } from './effects';
 import { BadSampling } from './errors';
 import {
@@ -70,6 +71,7 @@ export class StageCore {
   private readonly late = new Map<string, Seat>();
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
+  readonly admitting = new Admitting(this.seats, () => this.loaded); // who waits for a seat
   mayAsk: (asker: string) => string = () => ''; // why it may not, for people; '': it may
   private leaving = false;
   private readonly full = new Set<string>(); // peers whose connection has no room
@@ -89,6 +91,12 @@ export class StageCore {
   serve(plans: ReadonlyMap<number, PlanStages>, loaded: readonly Loaded[]): void {
     this.plans = plans;
     this.loaded = new Map(loaded.map((each) => [runKey(each.run), each]));
+  }
+
+  /** The units of a place in a plan's routes, where they are loaded here and sessions are taken. */
+  runOf(plan: number, stage: number): Run | null {
+    const run = this.plans.get(plan)?.[stage]?.run;
+    return run !== undefined && this.loaded.has(runKey(run)) && !this.leaving ? run : null;
   }
 
   /** Refuses what comes and tells every asker, so that answers can go on elsewhere. */
@@ -193,13 +201,16 @@ export class StageCore {
     if (seat === undefined) {
       const other = this.ofRun(frame.session, run);
       if (other !== undefined) effects.push(...this.free(other)); // the place of these units in the route has changed
-      const taken = this.sorted().filter((other) => sameRun(other.run, run));
-      const evicted = taken.length < loaded.slots ? null : idlest(taken, now, serves);
-      if (evicted === undefined) {
-        const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
-        return [...effects, ...refuse('no_slot', text)];
-      }
-      if (evicted !== null) effects.push(...this.free(evicted));
+    }
+    const taken = this.sorted().filter((other) => sameRun(other.run, run));
+    const isFull = seat === undefined && taken.length >= loaded.slots;
+    const evicted = isFull ? idlest(taken, now, serves) : null;
+    if (evicted === undefined || this.admitting.mustWait(now, frame, loaded)) {
+      const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
+      return [...effects, ...refuse('no_slot', text)];
+    }
+    if (evicted !== null) effects.push(...this.free(evicted));
+    if (seat === undefined) {
       seat = new Seat(frame, run, sampling, new ActivationLog(this.logSessionBytes), now);
       seat.epoch = this.nextEpoch();
       this.seats.set(seatKey(frame.session, frame.stage), seat);
@@ -214,6 +225,7 @@ export class StageCore {
     seat.orphan = false;
     seat.unfit = 0;
     seat.asked = NEVER_ASKED;
+    this.admitting.taken(now, seat);
     if (seat.isTail) effects.push(...this.continueTail(seat));
     effects.push(...this.passOn(seat), ...this.askUpstream(now, seat));
     return [...effects, ...this.feedRuntime(seat)];
@@ -282,6 +294,7 @@ export class StageCore {
   /** The asker wants no more tokens; the cache stays for its next turn unless it says otherwise. */
   cancel(sender: string, frame: Cancel): StageEffect[] {
     this.over.note(sender, frame.session, frame.turn);
+    this.admitting.cancelled(sender, frame, this.placesOf(frame.session));
     const effects: StageEffect[] = [];
     for (const seat of this.placesOf(frame.session)) {
       if (sender !== seat.opening.origin || frame.turn < seat.opening.turn) continue;
@@ -297,6 +310,7 @@ export class StageCore {
   /** The asker is done with the session, for good. */
   release(sender: string, frame: Release): StageEffect[] {
     this.over.note(sender, frame.session, FOR_GOOD);
+    this.admitting.line.leave(sender, frame.session);
     const own = this.placesOf(frame.session).filter((seat) => seat.opening.origin === sender);
     return own.flatMap((seat) => this.free(seat));
   }
@@ -309,6 +323,7 @@ export class StageCore {
     if (seat === undefined || result.epoch !== seat.epoch) return [];
     seat.inFlight -= 1;
     seat.touched = now;
+    this.admitting.ran(now, seat, result);
     seat.unfit = 0;
     seat.computed = result.position + result.count;
     this.stepsRun += 1;
@@ -362,6 +377,7 @@ export class StageCore {
       }
     }
     this.full.delete(peer);
+    this.admitting.line.gone(peer);
     return effects;
   }
 

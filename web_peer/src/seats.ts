@@ -11,8 +11,10 @@ import { sumOf } from './spans';
 export const NEVER_ASKED = { position: -1, at: 0 } as const;
 const KEPT_BYTES = 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago
 export const FEED_AGAIN_S = 1; // a gap that was not filled is asked for again after this
-export const FOR_GOOD = Infinity; // every turn
 export const LEFT_S = 90; // an asker gives up on an answer long before: its slot may go to another
+const PAUSE_S = 1; // between two tokens of an answer that is held to a grammar: each is asked for by itself
+const MASK = 10; // of the settings of an OPEN: how long the mask of a steered answer is
+export const FOR_GOOD = Infinity; // every turn
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
 
 /** A token that this stage sampled, and whether it is the last one. */
@@ -31,6 +33,7 @@ export class Seat {
   sampling: Sampling;
   readonly log: ActivationLog;
   touched: number;
+  ranAt = 0; // when its last step was done, or its turn began
   active = true;
   orphan = false; // its asker is gone; another peer may adopt the session
   received = 0;
@@ -80,6 +83,11 @@ export class Seat {
   /** Whether it computes ahead for an answer that will move here: nobody waits for it yet. */
   get warms(): boolean {
     return this.opening.maxTokens === 0;
+  }
+
+  /** Whether its answer is held to a grammar, and asked for a token at a time. */
+  get isMasked(): boolean {
+    return (this.opening.sampling[MASK] ?? 0) > 0;
   }
 
   /** Who shadows place `stage` of this session. */
@@ -168,6 +176,11 @@ export class Seat {
   }
 }
 
+/** Whether its asker is about to ask for the next token of an answer that is held to a grammar. */
+export function pauses(seat: Seat, now: number): boolean {
+  return seat.serves && seat.isMasked && !seat.orphan && now - seat.touched < PAUSE_S;
+}
+
 /** Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a frozen peer. */
 export class Over {
   private readonly turns = new Map<string, number>(); // by asker and session: turns up to this one
@@ -192,7 +205,9 @@ export class Over {
 export function idlest(taken: readonly Seat[], now: number, serves: boolean): Seat | undefined {
   const idle = taken.filter(
     (seat) =>
-      !seat.active || (serves && !seat.serves) || (now - seat.touched > LEFT_S && seat.inFlight === 0),
+      !(seat.active || pauses(seat, now)) ||
+      (serves && !seat.serves) ||
+      (now - seat.touched > LEFT_S && seat.inFlight === 0),
   );
   const rank = (seat: Seat): number => (seat.orphan ? 0 : 2) + (seat.serves ? 1 : 0);
   return idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched)[0];

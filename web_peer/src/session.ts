@@ -17,6 +17,7 @@
  * answers: each begins with a prompt of which the stages keep the longest cached prefix.
  */
 
+import type { FullAt } from './admission';
 import { type Ask, type Heard, isDone, type Phase, type Without } from './asks';
 import { type Broken, type OriginEffect, type Reason, reasonOf, type Send, type Spare } from './effects';
 import {
@@ -63,6 +64,7 @@ export class OriginSession {
   tokens: number[] = []; // prompt and answer so far
   start = 0; // first position that this answer sent; those before were cached
   reroutes = 0; // of this answer
+  readonly full = new Map<string, FullAt>(); // who has no seat for it, and the place in its route
   readonly patienceS = new Map<string, number>(); // by peer: how long an answer to WHERE may take
   readonly lateness = new Lateness();
   private ask: Ask | null = null;
@@ -129,14 +131,18 @@ export class OriginSession {
     }
     const cached = this.tokens.slice(0, -1); // the last token of an answer was sampled but never run
     this.keep = commonPrefix(cached, ask.prompt);
-    this.spans = extended(cutSpans(this.allSpans(), this.keep), ask.prompt.length - this.keep, true);
+    const sampled = ask.sampled ?? 0;
+    const given = ask.prompt.length - sampled;
+    const kept = Math.min(this.keep, given);
+    this.spans = extended(cutSpans(this.allSpans(), kept), given - kept, true);
     if (this.spans.length > MAX_SPANS) {
       this.keep = 0;
-      this.spans = [ask.prompt.length];
+      this.spans = [given];
     }
     this.before = this.answer;
     this.ask = ask;
-    this.generated = 0;
+    this.generated = sampled;
+    this.full.clear();
     this.gone = this.avoid = this.silent = new Set();
     this.reroutes = 0;
     this.answer = this.turn + 1;
@@ -211,6 +217,9 @@ export class OriginSession {
     if (!this.answering() || frame.turn !== this.turn) return [];
     if (!this.route.includes(sender)) return [];
     const reason = reasonOf(frame.reason);
+    if (reason === 'no_slot' && this.current !== null) {
+      this.full.set(sender, { plan: this.current.plan, stage: frame.stage });
+    }
     const text = frame.message || reason.replaceAll('_', ' ');
     switch (reason) {
       case 'missing_position':

@@ -13,6 +13,7 @@ import {
 } from '../src/mesh_conversations';
 import {
   type Around,
+  type Making,
   colourFor,
   COLOURS,
   isAnswering,
@@ -71,7 +72,7 @@ const around = (more: Partial<Around> = {}): Around => ({
   typing: new Set(),
   chosen: new Map(),
   open: () => false,
-  making: ({ text, tokens }) => ({ text, tokens, stalled: false, facts: null }),
+  making: ({ text, tokens }) => ({ text, tokens, waits: '', stalled: false, facts: null }),
   readable: (text) => text,
   ...more,
 });
@@ -95,6 +96,13 @@ describe('a conversation as it is shown', () => {
       { kind: 'queued', text: 'Waits for your question and 1 more' },
     ]);
     expect(isAnswering(talk.turns)).toBe(true);
+  });
+
+  it('says where a question stands while the mesh is full', () => {
+    const waits = 'you are third in line, about 20 s';
+    const making = (): Making => ({ text: '', tokens: 0, waits, stalled: false, facts: null });
+    const [turn] = view(held(said('q1', '', 'ann'), answer('a1', 'q1', 'ann')), { making }).turns;
+    expect(turn?.state).toEqual({ kind: 'thinking', waits });
   });
 
   it('shows branches, and the one that was chosen', () => {

@@ -18,6 +18,7 @@ export const COLOURS: readonly string[] = [
 export interface Making {
   readonly text: string;
   readonly tokens: number;
+  readonly waits: string; // where its question stands while the mesh is full, else ''
   readonly stalled: boolean;
   readonly facts: AnswerFacts | null;
 }
@@ -179,6 +180,7 @@ function stateOf(answer: Message, made: Making, { readable }: Around): AnswerSta
   const facts = made.facts ?? (answer.tokens > 0 ? bare(answer.tokens) : null);
   switch (answer.state) {
     case 'running':
+      if (made.waits !== '') return { kind: 'thinking', waits: made.waits };
       return made.text === '' ? { kind: 'thinking' } : { kind: 'streaming', stalled: made.stalled };
     case 'done':
       return { kind: 'done', facts: facts ?? bare(answer.tokens) };

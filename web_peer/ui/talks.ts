@@ -7,6 +7,7 @@ import type { Mesh } from '../src/mesh';
 import { type Conversation, messageOf } from '../src/mesh_conversations';
 import { type Self, Talking } from '../src/talking';
 import { branchKey, leafOf, shown, type Shown } from '../src/turns';
+import { textOfWaits } from '../src/waiting';
 import { colourFor, isAnswering, NO_TALK, talkLines, TalkViews, titleOf } from './conversation';
 import { asJson, asMarkdown, broughtOf } from './exporting';
 import { samplingOfSettings, settingsOfSampling } from './manners';
@@ -302,6 +303,7 @@ export class Talks {
         return {
           text: isAhead ? mine.text : said.text,
           tokens: isAhead ? mine.tokens : said.tokens,
+          waits: textOfWaits(mine?.waits ?? null),
           stalled: mine !== null && now - mine.lastTokenAt > STALLED_MS,
           facts: this.factsOf(talking, answer.id),
         };

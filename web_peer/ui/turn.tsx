@@ -255,7 +255,15 @@ export const TurnView = memo(
         )}
         {state.kind !== 'none' && state.kind !== 'queued' && (
           <div class="answer" aria-busy={isOpen}>
-            {state.kind === 'thinking' && <Waiting text="The question goes through the mesh" />}
+            {state.kind === 'thinking' && (
+              <Waiting
+                text={
+                  state.waits === undefined
+                    ? 'The question goes through the mesh'
+                    : `All sessions of the mesh are in use: ${state.waits}`
+                }
+              />
+            )}
             {turn.answer !== '' && <AnswerText turn={turn} />}
             {state.kind === 'streaming' && state.stalled && (
               <Waiting text="No word for a moment; waiting for the mesh to go on" />

@@ -177,7 +177,7 @@ export interface AnswerFacts {
 export type AnswerState =
   | { readonly kind: 'none' } // a message to people
   | { readonly kind: 'queued'; readonly text: string } // "Waits for Ana’s question"
-  | { readonly kind: 'thinking' } // asked, no token yet
+  | { readonly kind: 'thinking'; readonly waits?: string } // "you are third in line, about 20 s"
   | { readonly kind: 'streaming'; readonly stalled: boolean } // stalled: no token for a while
   | { readonly kind: 'done'; readonly facts: AnswerFacts }
   | { readonly kind: 'stopped'; readonly why: 'hand' | 'length'; readonly facts: AnswerFacts | null }

@@ -1,0 +1,165 @@
+"""A full mesh of real peers: askers see where they stand, who gives more is called first, who leaves is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import ClientSession
+
+from peer.asking import Conversation, Finished, Settings
+from peer.effects import StageEffect
+from peer.errors import MeshFull
+from peer.frames import Token
+from peer.gateway import GatewayOptions, gateway
+from peer.mesh import Mesh
+from peer.waiting import Waits
+
+from .conftest import Start
+
+LONG = Settings(max_tokens=490, ignore_end=True)
+SHORT = Settings(max_tokens=6, ignore_end=True)
+QUESTION = "Rivers of Europe"
+TOKEN_S = 0.3  # of the answer that holds the only session: it lasts longer than all that is tried meanwhile
+WORKED = (0, 2000)  # positions that one peer is said to have computed for another
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits until what a mesh does of itself has come about."""
+    async with asyncio.timeout(120):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Asked:
+    """One question of a member, and what it saw of the line."""
+
+    mesh: Mesh
+    settings: Settings
+    seen: list[Waits | None] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    why: str = ""
+    called_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.conversation: Conversation = self.mesh.conversation()
+        self.conversation.on_wait = self._stands
+
+    def _stands(self, waits: Waits | None) -> None:
+        self.seen.append(waits)
+        if waits is None:
+            self.called_at = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        try:
+            async for piece in self.conversation.complete(QUESTION, self.settings):
+                if isinstance(piece, Finished):
+                    self.why = piece.why
+                elif piece.token >= 0:
+                    self.ids.append(piece.token)
+        finally:
+            self.conversation.close()
+
+    @property
+    def place(self) -> int:
+        """Where it stands now; 0 while it does not wait."""
+        last = self.seen[-1] if self.seen else None
+        return last.place if last is not None else 0
+
+
+@pytest.fixture
+async def meshes(start: Start) -> AsyncIterator[list[Mesh]]:
+    async with start((31,), 3, sessions=1) as started:
+        await started[0].until_serving(120)
+        yield started
+
+
+async def test_a_full_mesh_has_a_line(meshes: list[Mesh]) -> None:
+    first, second, third = meshes
+    alone = Asked(first, SHORT)
+    await alone.run()
+    await gives_more(third, second)
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        hurry = slowed(meshes)
+        under_way = Asked(first, LONG)
+        answering = tasks.create_task(under_way.run())
+        await until(lambda: len(under_way.ids) > 2)
+
+        came_first, came_last = Asked(second, SHORT), Asked(third, SHORT)
+        tasks.create_task(came_first.run())
+        await until(lambda: came_first.place == 1)
+        tasks.create_task(came_last.run())
+        await until(lambda: (came_first.place, came_last.place) == (2, 1))  # it gave more
+        assert all(waits is None or waits.wait_s is not None for waits in came_first.seen), "measured before"
+
+        leaves = Asked(first, SHORT)
+        leaving = tasks.create_task(leaves.run())
+        await until(lambda: leaves.place > 0)
+        leaves.conversation.stop()
+        await leaving
+        assert (leaves.why, leaves.ids) == ("cancelled", [])
+        impatient = Asked(first, Settings(max_tokens=6, seat_wait_s=0.2))
+        with pytest.raises(MeshFull, match="in use"):
+            await impatient.run()
+        await refused_by_the_gateway(first)
+        assert under_way.why == ""
+        hurry()
+        under_way.conversation.stop()
+        await answering
+    assert came_first.ids == came_last.ids == alone.ids
+    assert came_last.called_at < came_first.called_at
+    await until(lambda: not any(len(mesh.node.core.admitting.line) for mesh in meshes))
+
+
+def slowed(meshes: list[Mesh]) -> Callable[[], None]:
+    """The first stage hears of each token late, until the result is called."""
+    plan = meshes[0].node.state.plan
+    assert plan is not None
+    node = next(mesh.node for mesh in meshes if mesh.node.me == plan.stages[0].primary)
+    heard = node.core.token
+    loop = asyncio.get_running_loop()
+
+    def late(_: float, sender: str, frame: Token) -> list[StageEffect]:
+        loop.call_later(TOKEN_S, lambda: node.perform(heard(loop.time(), sender, frame)))
+        return []
+
+    node.core.token = late  # type: ignore[method-assign]
+
+    def hurry() -> None:
+        node.core.token = heard  # type: ignore[method-assign]
+
+    return hurry
+
+
+async def gives_more(giver: Mesh, asker: Mesh) -> None:
+    """The ledger says that `giver` computed for `asker`, who says so itself."""
+    entry = {
+        "session": "ab" * 16,
+        "started_ms": 1,
+        "peer": giver.node.me,
+        "positions": list(WORKED),
+        "units": [0, 62],
+        "of": "tokens",
+    }
+    await asker.node.line.ask("work", {"entries": [entry]})
+    known = [mesh.node for mesh in (giver, asker)]
+    for node in known:
+        assert await node.until(lambda state: giver.node.me in state.ledger.balances, 60)
+
+
+async def refused_by_the_gateway(mesh: Mesh) -> None:
+    body = {"model": "smollm2-135m", "prompt": QUESTION, "max_tokens": 3}
+    options = GatewayOptions(port=0, full_wait_s=0.2)
+    async with (
+        gateway(mesh, options) as url,
+        ClientSession() as client,
+        client.post(f"{url}/completions", json=body) as answer,
+    ):
+        assert answer.status == 503
+        assert (await answer.json())["error"]["code"] == "mesh_full"
+        assert int(answer.headers["Retry-After"]) > 0
