@@ -35,7 +35,7 @@ EVICT_BYTES: Final = 48 << 20
 CONTEXT: Final = 256
 FILLED: Final = 128  # positions in the cache while decoding: a question and half an answer
 ROWS: Final = 4  # of the batch that batch_s comes from
-MEETING_BYTES: Final = 20 << 20  # connections, plans and answers come to occupy 9 to 35 MiB
+MEETING_BYTES: Final = 20 << 20  # connections, plans and answers come to occupy 9 to 35 MiB more
 RUNS: Final = 15
 LIMIT_S: Final = 0.6  # for the runs of one kind
 
@@ -72,7 +72,7 @@ def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
         }
         found["head"] = _time_head(manifest, blobs, provider, threads)
         found["embed"], step_s = _time_step(manifest, blobs, provider, threads)
-    overhead = max(times.overhead_bytes for times in found.values()) + MEETING_BYTES
+    overhead = max(times.overhead_bytes for times in found.values())
     give_back_memory()
     return UnitTimes(
         decode_s={kind: times.decode_s for kind, times in found.items()},

@@ -24,7 +24,7 @@ from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.kept_log import LogKeeping
-from peer.measure import UnitTimes
+from peer.measure import MEETING_BYTES, UnitTimes
 from peer.mesh_state import AWAY, Command, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
 from peer.mesh_upkeep import CutsFixed
 from peer.meter import Meter
@@ -576,7 +576,7 @@ def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:
 
     return Profile(
         memory_bytes=options.memory_bytes,
-        overhead_bytes=times.overhead_bytes,
+        overhead_bytes=times.overhead_bytes + MEETING_BYTES,
         decode_ns=nanoseconds(times.decode_s),
         prefill_ns=nanoseconds(times.prefill_s),
         batch_ns=nanoseconds(times.batch_s),

@@ -24,7 +24,7 @@ from peer.commands.terminal import Interrupts, interrupts, out, say, write
 from peer.commands.watching import holders
 from peer.errors import CannotServe, NoPlan
 from peer.joining import Founding, found
-from peer.measure import measure_units
+from peer.measure import MEETING_BYTES, measure_units
 from peer.mesh import Mesh, text_of
 from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.tabs import TabOptions, open_tab
@@ -64,7 +64,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
             needed = needed_bytes(manifest, context)
             peers = max(args.peers, 1 + len(args.browsers))
-            share = pledge(needed, times.overhead_bytes, peers)
+            share = pledge(needed, times.overhead_bytes + MEETING_BYTES, peers)
             say(
                 f"{manifest.name} needs {bytes_text(needed)} for weights and the memory of {SESSIONS} conversations; "
                 f"{peers} peers share it"
