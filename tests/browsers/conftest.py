@@ -30,6 +30,7 @@ from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
+from ..planner.conftest import TinyModel  # noqa: TID252
 from .numerics import Cut
 
 WEB_PEER = Path(__file__).parents[2] / "web_peer"
@@ -232,6 +233,14 @@ def two_blocks(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     store = Store(tmp_path_factory.mktemp("two-blocks"))
     source = Cut(open_gguf(smollm2_gguf, "smollm2-135m"), 2)
     return Models(store, {"f32": build_model(source, "f32", store)})
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
+    """A store with a model that every browser and process loads at once, and its id; float32: the same everywhere."""
+    home = tmp_path_factory.mktemp("tiny")
+    store = Store(home / "store")
+    return store, build_model(open_gguf(TinyModel().write_gguf(home / "tiny.gguf"), "tiny"), "f32", store)
 
 
 @asynccontextmanager

@@ -18,12 +18,9 @@ from peer.mesh import Mesh
 from peer.mesh_conversations import ConversationStarted
 from peer.mesh_state import MeshState, encode_command
 from peer.options import PeerOptions
-from planner.importers.gguf import open_gguf
 from planner.store import Store
-from planner.units import build_model
 from signaling.server import ServerOptions, serve
 
-from ..planner.conftest import TinyModel  # noqa: TID252
 from .conftest import WITHIN_S, Browser, Driver, TabInBrowser, launch
 
 TOKENS = 16
@@ -68,14 +65,6 @@ async def processes(store: Path, home: Path) -> AsyncIterator[Processes]:
     finally:
         for name in list(made.running):
             await made.kill(name)
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
-    """A store with a model that every browser and process loads at once, and its id; float32: the same everywhere."""
-    home = tmp_path_factory.mktemp("tiny")
-    store = Store(home / "store")
-    return store, build_model(open_gguf(TinyModel().write_gguf(home / "tiny.gguf"), "tiny"), "f32", store)
 
 
 class Watch:
