@@ -83,8 +83,9 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     },
   });
   if (options.relayOnly === true && !client.iceServers.some(isRelay)) {
+    client.close();
     throw new ConnectFailed(
-      'this mesh has no relay: ask its founder to name one, or join without “only through the relay”',
+      'this mesh has no relay: ask its founder for one (shoal serve --turn), or join without “Only through the relay”',
     );
   }
   const hello = {

@@ -34,6 +34,7 @@ export interface TabOptions {
   readonly name: string;
   readonly memoryBytes: number;
   readonly lends: boolean; // false: only asks
+  readonly relayOnly?: boolean; // others see the address of the mesh's relay, never that of this device
   readonly cache: PieceCache;
   readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
   readonly hiddenGraceMs?: number; // how long it may be hidden before it says so
@@ -123,7 +124,7 @@ export class Tab {
   }
 
   private async comeIn(mine: boolean): Promise<void> {
-    const { name, cache, memoryBytes, measure, lends, patience } = this.options;
+    const { name, cache, memoryBytes, measure, lends, patience, relayOnly = false } = this.options;
     const identity = (mesh: string): Promise<KeptIdentity> =>
       // One key, one tab: whoever only asks has another one, or it would put the tab that lends out.
       (mine ? keptIdentity : viewerIdentity)(mesh, (text) => this.events.notice(text));
@@ -133,6 +134,7 @@ export class Tab {
       identity,
       cache,
       lends: mine ? { memoryBytes, measure } : { why },
+      relayOnly,
       ...(patience === undefined ? {} : { patience }),
     };
     try {

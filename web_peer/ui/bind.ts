@@ -12,9 +12,11 @@ import { ASKED, Tab, type TabOptions } from '../src/tab';
 import {
   keepName,
   keepPledge,
+  keepRelayOnly,
   keepSettings,
   keptName,
   keptPledge,
+  keptRelayOnly,
   keptSettings,
   type PledgeRange,
 } from './kept_choices';
@@ -24,9 +26,20 @@ import { Recovery } from './recovering';
 import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
 import { Talks } from './talks';
-import { LEFT, phaseAfter } from './trouble';
+import { LEFT, phaseAfter, STOPPED } from './trouble';
 import { Watching } from './watching';
-import type { Activity, AskSettings, JoinStep, Lending, MyPart, Notice, Phase, Stored, View } from './view';
+import type {
+  Activity,
+  AskSettings,
+  JoinStep,
+  Lending,
+  MyPart,
+  Notice,
+  Phase,
+  Stored,
+  Trouble,
+  View,
+} from './view';
 
 const LOOK_MS = 200; // how often what nobody announces is looked at: steps that ran, delays
 const BUSY_MS = 700; // after the last token, a member counts as answering
@@ -68,6 +81,7 @@ export class Bound {
   private readonly mine = signal<MyPart>(NO_PART);
   private readonly settings = signal<AskSettings>(keptSettings());
   private readonly link = signal('');
+  private readonly relayOnly = signal(keptRelayOnly());
   private readonly talks: Talks;
   private readonly recovery = new Recovery(
     () => this.look(),
@@ -122,9 +136,11 @@ export class Bound {
       talks: talks.list,
       settings: talks.settings,
       link: this.link,
+      relayOnly: this.relayOnly,
       actions: {
         open: (link) => this.goTo(link),
         retry: () => void this.retry(),
+        setRelayOnly: (only) => this.setRelayOnly(only),
         ask: (text, toPeople) => talks.ask(text, toPeople),
         stop: () => talks.stop(false),
         stopMine: () => talks.stop(true),
@@ -204,7 +220,14 @@ export class Bound {
     const { name, measure } = this.device;
     const tab = new Tab(
       link,
-      { name, memoryBytes: this.pledge, lends: true, cache: this.cache, measure },
+      {
+        name,
+        memoryBytes: this.pledge,
+        lends: true,
+        relayOnly: this.relayOnly.value,
+        cache: this.cache,
+        measure,
+      },
       { changed: () => this.changed(), notice: (text) => this.tell(text) },
     );
     this.tab = tab;
@@ -222,12 +245,26 @@ export class Bound {
     return undefined;
   }
 
+  private setRelayOnly(only: boolean): void {
+    this.relayOnly.value = only;
+    keepRelayOnly(only);
+    if (this.tab?.state.kind === 'joining') this.stopJoining(STOPPED);
+    else if (this.tab?.state.kind === 'out') {
+      this.tab.close();
+      this.tab = null; // whoever joins again joins so
+    }
+  }
+
+  private stopJoining(trouble: Trouble): void {
+    this.tab?.close();
+    this.tab = null;
+    this.phase.value = { kind: 'out', trouble };
+  }
+
   private async leave(): Promise<void> {
     const { tab } = this;
     if (tab?.state.kind === 'joining') {
-      tab.close();
-      this.tab = null;
-      this.phase.value = { kind: 'out', trouble: LEFT };
+      this.stopJoining(LEFT);
       return;
     }
     await tab?.leave();

@@ -2,6 +2,7 @@
 
 import { Icon } from './icons';
 import { Privacy } from './privacy';
+import { RelaySwitch } from './relay_switch';
 import { secondsLeft } from './steps';
 import type { JoinStep, StepName, View } from './view';
 import { bytesText, secondsText } from './words';
@@ -78,6 +79,7 @@ export function JoiningCard({ view }: { view: View }) {
         This tab becomes a peer: it lends a share of memory and compute, and everyone here can ask the model.
       </p>
       <JoiningSteps view={view} />
+      <RelaySwitch view={view} />
       <Privacy open />
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.leave()}>

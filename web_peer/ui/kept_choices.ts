@@ -6,6 +6,7 @@ import type { AskSettings } from './view';
 const SETTINGS_KEY = 'shoal.settings';
 const PLEDGE_KEY = 'shoal.pledge';
 const NAME_KEY = 'shoal.name';
+const RELAY_KEY = 'shoal.relay-only';
 const MAX_NAME = 40; // characters
 const GIGABYTE = 1e9;
 
@@ -30,6 +31,15 @@ export function keptPledge(range: PledgeRange): number {
 
 export function keepPledge(bytes: number): void {
   write(PLEDGE_KEY, String(bytes));
+}
+
+/** Whether this device's address is kept from others: of nobody who did not ask for it. */
+export function keptRelayOnly(): boolean {
+  return read(RELAY_KEY) === 'yes';
+}
+
+export function keepRelayOnly(only: boolean): void {
+  write(RELAY_KEY, only ? 'yes' : 'no');
 }
 
 /** What this person is called in conversations; null: nothing was chosen. */

@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals';
 
 import { Mark } from './icons';
 import { Privacy } from './privacy';
+import { RelaySwitch } from './relay_switch';
 import type { Trouble, View } from './view';
 
 function OpenLink({ view, label }: { view: View; label: string }) {
@@ -63,6 +64,7 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
         No link? Ask somebody whose mesh is running, or start one on a machine with Python:{' '}
         <code>shoal serve</code>.
       </p>
+      <RelaySwitch view={view} />
       <Privacy open />
     </main>
   );
@@ -93,6 +95,7 @@ export function Outside({ view, trouble }: { view: View; trouble: Trouble }) {
         </div>
       )}
       {trouble.remedy === 'link' && <OpenLink view={view} label="Another invite link" />}
+      {trouble.remedy !== 'reload' && <RelaySwitch view={view} />}
     </main>
   );
 }

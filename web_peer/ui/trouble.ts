@@ -9,6 +9,7 @@ export interface Fault {
   readonly text: string;
 }
 
+const NO_RELAY = 'this mesh has no relay'; // as src/joining.ts says it
 const NO_NAMES: ReadonlyMap<string, string> = new Map();
 
 const TITLES: Readonly<Record<string, Pick<Trouble, 'title' | 'remedy'>>> = {
@@ -39,6 +40,10 @@ export function phaseAfter(fault: Fault): Phase {
 }
 
 export function troubleOf(fault: Fault): Trouble {
+  if (fault.text.includes(NO_RELAY)) {
+    const text = readable(fault.text.replace(`${NO_RELAY}: `, ''), NO_NAMES, 0);
+    return { title: 'This mesh has no relay', text, remedy: 'retry' };
+  }
   const text = readable(fault.text, NO_NAMES, 0);
   const known = TITLES[fault.name] ?? byText(fault.text);
   return { ...known, text: text === '' ? 'Try again; if it stays so, ask whoever sent the link.' : text };
@@ -53,6 +58,12 @@ function byText(text: string): Pick<Trouble, 'title' | 'remedy'> {
   if (text.includes('did not come back')) return { title: 'The mesh is gone', remedy: 'retry' };
   return { title: 'This tab is not in the mesh', remedy: 'retry' };
 }
+
+export const STOPPED: Trouble = {
+  title: 'Joining was stopped',
+  text: 'How this tab connects was changed meanwhile. The link still works.',
+  remedy: 'retry',
+};
 
 export const LEFT: Trouble = {
   title: 'You left the mesh',

@@ -231,6 +231,7 @@ export interface AskSettings {
 export interface Actions {
   open(link: string): void;
   retry(): void; // join again with the same link
+  setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
   ask(text: string, toPeople: boolean): void;
   stop(): void; // the answer under way, anybody's
   stopMine(): void;
@@ -271,6 +272,7 @@ export interface View {
   readonly talk: ReadonlySignal<Talk>;
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // the newest first
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
+  readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
   readonly actions: Actions;
 }

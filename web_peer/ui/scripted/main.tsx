@@ -32,6 +32,7 @@ const talk = signal<Talk>({
 const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
+const relayOnly = signal(false);
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
   scene.notices.map(({ label, ...notice }) => ({
@@ -102,6 +103,7 @@ const view: View = {
   talks: signal(scene.talks),
   settings,
   link: signal(LINK),
+  relayOnly,
   actions: {
     open: () => (phase.value = { kind: 'joining' }),
     retry: () => (phase.value = { kind: 'joining' }),
@@ -145,6 +147,7 @@ const view: View = {
     setSettings: (next) => (settings.value = next),
     dismiss: (id) => (notices.value = notices.value.filter((notice) => notice.id !== id)),
     watchPlan: () => undefined,
+    setRelayOnly: (only) => (relayOnly.value = only),
   },
 };
 

@@ -20,6 +20,7 @@ const SCENES = [
     'wrong-link',
     'connecting',
     'gone',
+    'no-relay',
     'older',
     'left',
     'loading',

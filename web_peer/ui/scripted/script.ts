@@ -341,6 +341,11 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     'Its founder has not been there for 8 seconds. Ask whoever sent the link whether the mesh still runs, then try again.',
     'retry',
   ),
+  'no-relay': out(
+    'This mesh has no relay',
+    'Ask its founder for one (shoal serve --turn), or join without “Only through the relay”.',
+    'retry',
+  ),
   older: out(
     'This page is older than the mesh',
     'This tab speaks protocol version 1, the mesh speaks version 2. Reload the page to get the new version; stored weights stay.',
