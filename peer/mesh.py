@@ -187,20 +187,21 @@ class Mesh:
                 await node.idle()
         except (TimeoutError, PeerError) as error:
             log.info("leaving without waiting: %s", error)
-        if reason != CLOSED and node.replica is not None and node.me in node.state.members:
+        follows = node.replica is not None and not node.replica.leads
+        if reason != CLOSED and follows and node.me in node.state.members:
             with suppress(PeerError):
                 await node.line.ask("left", {}, TOLD_WITHIN_S)
         await self.close(reason)
 
     async def _hand_over(self) -> bool:
-        """Lets another peer lead; False where nobody is there who can keep the mesh, or nobody takes over in time."""
+        """Lets another peer lead, if it does in time; False where nobody is there who can keep the mesh."""
         node = self.node
 
         def over(_: MeshState) -> bool:
             return node.coordinator not in (None, node.me) or self._alone()
 
         await node.until(over, HAND_OVER_S)
-        return node.coordinator not in (None, node.me)
+        return not self._alone()
 
     def _alone(self) -> bool:
         coordinating = self.node.coordinating

@@ -10,8 +10,10 @@ import type { Node } from './node';
 import { type Beginning, Replica } from './replica';
 
 const HAND_OVER_MS = 3000; // for one peer to become leader
-const LOOK_AGAIN_MS = 50;
 const RECOVER_WITHIN_MS = 10_000;
+
+/** Another peer leads; nobody is here who could keep the mesh; or somebody is, who has not taken over in time. */
+export type HandedOver = 'taken' | 'alone' | 'late';
 
 export class LogPart {
   log: LogKeeping;
@@ -47,17 +49,29 @@ export class LogPart {
     return replica;
   }
 
-  /** Lets another peer lead; false where nobody is there who can keep the mesh, or nobody takes over in time. */
-  async handOver(): Promise<boolean> {
+  /** Lets another peer lead. Follows what happens: who leads, who is here; it waits HAND_OVER_MS at most. */
+  handOver(): Promise<HandedOver> {
     const { node } = this;
-    const until = performance.now() + HAND_OVER_MS;
-    const over = (): boolean => node.coordinator !== null && node.coordinator !== node.me;
-    while (!over() && performance.now() < until) {
+    const standing = (): HandedOver | null => {
+      if (node.coordinator !== null && node.coordinator !== node.me) return 'taken';
       node.leading.coordinating?.tend();
-      if (node.leading.coordinating?.alone === true) break;
-      await new Promise((resolve) => setTimeout(resolve, LOOK_AGAIN_MS));
-    }
-    return over();
+      return node.leading.coordinating?.alone === true ? 'alone' : null;
+    };
+    return new Promise((resolve) => {
+      const told = [node.onRole, node.onState, node.onGone] as const;
+      const settle = (how: HandedOver): void => {
+        clearTimeout(timer);
+        for (const listeners of told) listeners.delete(look);
+        resolve(how);
+      };
+      const look = (): void => {
+        const how = standing();
+        if (how !== null) settle(how);
+      };
+      const timer = setTimeout(() => settle('late'), HAND_OVER_MS);
+      for (const listeners of told) listeners.add(look);
+      look();
+    });
   }
 
   /** Whether this tab could go on with what it knows, if the others were gone for good. */

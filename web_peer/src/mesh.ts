@@ -252,9 +252,9 @@ export class Mesh {
       await this.node.idle();
     };
     await Promise.race([polite().catch(() => undefined), late]);
-    const alone = this.node.replica?.leads === true && !(await this.part.handOver());
-    const why = alone ? CLOSED : reason;
-    if (!alone) {
+    const handed = this.node.replica?.leads === true ? await this.part.handOver() : 'taken';
+    const why = handed === 'alone' ? CLOSED : reason;
+    if (handed === 'taken') {
       const told = this.node.line.ask('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
       await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
     }
