@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from peer.bench_planner_errors import errors
-from peer.bench_planner_losses import losses
+from peer.bench_planner_losses import losses, replans
 from peer.bench_planner_sizes import sizes
 from peer.bench_planner_timing import Figures, timed
 from peer.commands.terminal import say
@@ -163,5 +163,6 @@ PARTS: Final[dict[str, Callable[[float], Figures]]] = {
     "sizes": sizes,
     "agreement": agreement,
     "losses": losses,
+    "replans": replans,
     "errors": errors,
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 from peer.bench_planner_sizes import worst_percent
 from peer.bench_planner_timing import Figures
+from peer.commands.terminal import say
 from planner import cost, exact, instances, lattice, portfolio, robust
 from planner.lattice import Lattice
 from planner.network import INF
@@ -41,6 +42,7 @@ def errors(scale: float) -> Figures:
         lost.append(cost.evaluate(truth, chosen.stages).decode_ps / best.found.decode_ps - 1)
         if len(truth.peers) <= PROVEN_PEERS:
             sure.append(least_sure_loss(believed))
+            say(f"planner: mesh {seed}: no plan is sure to lose less than {sure[-1]:.1%}")
     return {
         "error_meshes": len(lost),
         "error_median_loss_percent": round(statistics.median(lost) * 100, 2) if lost else None,

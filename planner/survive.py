@@ -71,8 +71,19 @@ def survivable(
             break
     if best is not None:
         return best
-    need = (k + 1) * sum(sum(cost.unit_bytes(request, unit)) for unit in request.units)
-    have = sum(max(0, peer.memory_bytes - peer.overhead_bytes) for peer in steady.peers)
+    return _short(request, steady, k)
+
+
+def _short(request: PlanRequest, steady: PlanRequest, k: int) -> Infeasible:
+    """Why there is no room: what fails together takes one copy of a unit at most."""
+    once = sum(sum(cost.unit_bytes(request, unit)) for unit in request.units)
+    need = (k + 1) * once
+    room = {peer.peer: max(0, peer.memory_bytes - peer.overhead_bytes) for peer in steady.peers}
+    have, where = sum(room.values()), ""
+    if all(len(peer.facts.domains) <= 1 for peer in steady.peers):
+        apart_bytes = sum(min(once, sum(map(room.__getitem__, peers))) for peers in domains(steady).values())
+        where = " where no two fail together" if apart_bytes < have else ""
+        have = apart_bytes
     short = (
         f"{mib(need - have)} short" if have < need else "enough in all, but not where links and domains allow"
     )
@@ -82,7 +93,7 @@ def survivable(
         else ""
     )
     return Infeasible(
-        f"no placement survives the loss of any {k}: {k + 1} copies take {mib(need)}, there are {mib(have)}, "
+        f"no placement survives the loss of any {k}: {k + 1} copies take {mib(need)}, there are {mib(have)}{where}, "
         f"{short}{left}",
         max(0, need - have),
     )

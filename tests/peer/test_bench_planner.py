@@ -11,7 +11,7 @@ import pytest
 from peer.bench_planner_errors import least_sure_loss
 from peer.bench_planner_sizes import against_sat
 from peer.bench_planner_timing import stopped_after
-from planner import cpsat, instances, portfolio
+from planner import cpsat, instances, portfolio, robust
 from planner.types import PlanRequest
 
 
@@ -48,3 +48,9 @@ def test_a_plan_stands_beside_that_of_cpsat() -> None:
     assert (row.over is not None) == cpsat.available()
     if row.over is not None:
         assert (row.proven, row.over) == (True, pytest.approx(0.0, abs=1e-6))
+
+
+@pytest.mark.parametrize("seed", [0, 16])
+def test_no_plan_is_sure_to_lose_little(seed: int) -> None:
+    believed = robust.distorted(instances.mesh(seed, 5), 1.5, seed)
+    assert least_sure_loss(believed) > 0.15
