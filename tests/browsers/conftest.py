@@ -73,16 +73,20 @@ def harness() -> Path:
     return WEB_PEER / "build" / "harness"
 
 
-@pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The app, built from the sources as they are."""
+def built(folder: Path) -> Path:
+    """The app in `folder`, built from the sources as they are."""
     vite = WEB_PEER / "node_modules" / ".bin" / "vite"
     if not vite.exists():
         pytest.fail("web_peer/node_modules is not there: run `make setup`, or set SHOAL_TEST_BROWSERS=none")
-    folder = tmp_path_factory.mktemp("app")
     command = [str(vite), "build", "--outDir", str(folder), "--emptyOutDir", "--logLevel", "error"]
     subprocess.run(command, cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL)
     return folder
+
+
+@pytest.fixture(scope="session")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app, built from the sources as they are."""
+    return built(tmp_path_factory.mktemp("app"))
 
 
 class Driver:
@@ -127,8 +131,9 @@ class Driver:
                 future.set_exception(RuntimeError("the browser driver ended"))
 
 
-@pytest.fixture
-async def driver() -> AsyncIterator[Driver]:
+@asynccontextmanager
+async def driving() -> AsyncIterator[Driver]:
+    """The Node process that drives browsers, until the block ends."""
     node = shutil.which("node")
     if node is None:
         pytest.fail(
@@ -143,8 +148,16 @@ async def driver() -> AsyncIterator[Driver]:
         limit=LINE_BYTES,
     )
     made = Driver(process)
-    yield made
-    await made.close()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[Driver]:
+    async with driving() as made:
+        yield made
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,562 @@
+"""People in the conversations of one real mesh: two browsers and two terminals, three stages, and what is killed.
+
+Chromium, Firefox and two `shoal chat` behind pseudo-terminals talk in two conversations at once. Then the founder's
+process is killed while an answer is made, and the asker's as well. `python -m tests.browsers.together --messages 50`
+runs the long form and prints its figures; tests/browsers/test_together.py runs a short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from peer.asking import Delta, Settings
+from peer.commands.defaults import cache_folder
+from peer.commands.models import find_or_import
+from peer.errors import MeshError
+from peer.joining import join, plan_bytes
+from peer.making import day_of
+from peer.mesh import Mesh
+from peer.mesh_conversations import Conversation, Message, MessageAdded
+from peer.options import PeerOptions
+from peer.sampling import Sampling
+from peer.talking import new_id
+from peer.turns import prompt_of, running, waiting
+from peer.validation.children import FoundingProcess, How, JoinedProcess
+from planner.store import Store
+from signaling.server import ServerOptions, serve
+
+from .conftest import Browser, Driver, built, driving, launch
+from .page import Page
+from .typist import Typist
+
+WITHIN_S: Final = 180.0
+MEMORY: Final = 1500 << 20
+CUTS: Final = "21,42"  # of the 62 units of SmolLM2-135M: three stages
+CONTEXT: Final = 2048
+COMPUTE: Final = 4  # processes that hold stages: the founder and three that joined
+VOTERS: Final = 3  # so that the founder may go
+LONG: Final = 120  # tokens of the answer that is disturbed, at most
+STORY: Final = "Write a long story about a cat who likes tea and goes to sea."
+ASKED: Final = (
+    *("What do fish say?", "Why is the sea salty?", "Name a fruit.", "What is tea?"),
+    *("Who sleeps in trees?", "What is two and two?", "Tell me a word.", "Is it late?"),
+)
+WATCHED: Final = (  # files that the page makes are kept
+    "globalThis.kept = []; { const make = URL.createObjectURL;"
+    " URL.createObjectURL = (blob) => { kept.push(blob); return make.call(URL, blob); }; }"
+)
+GROWN: Final = (
+    "[...document.querySelectorAll('.answer[aria-busy=true] .prose')]"
+    ".reduce((most, one) => Math.max(most, one.innerText.length), 0)"
+)
+
+
+@dataclass
+class Figures:
+    """What one run showed."""
+
+    messages: int = 0  # said by people
+    conversations: int = 0
+    answers: int = 0
+    roles_obeyed: bool = False
+    transcripts: int = 0  # kept by those who were left, and by one who came late
+    transcripts_equal: bool = False
+    founder_killed_after: int = -1  # characters of the answer that another person had read
+    asker_killed_after: int = -1
+    asker: str = ""
+    answer_tokens: int = 0
+    answer_completed: bool = False
+    same_tokens: bool = False
+    others_equal: str = ""  # answers that nobody disturbed, made again from the start
+    seconds_talking: float = 0.0
+    seconds_after_kills: float = 0.0
+    failed: list[str] = field(default_factory=list)  # answers that did
+
+    @property
+    def held(self) -> bool:
+        """Roles were obeyed, the answer went on with the same tokens, and everybody has the same transcripts."""
+        return (
+            self.roles_obeyed
+            and self.answer_completed
+            and self.same_tokens
+            and self.transcripts_equal
+            and not self.failed
+            and min(self.founder_killed_after, self.asker_killed_after) >= 0
+        )
+
+
+class Person(Protocol):
+    """Somebody who takes part, however."""
+
+    name: str
+
+    async def enter(self, title: str) -> None:
+        """Has that conversation in front of them."""
+
+    async def ask(self, text: str, *, to_people: bool = False) -> None:
+        """Says something there."""
+
+    async def transcript(self, path: Path) -> bytes:
+        """The open conversation as they keep it, in Markdown."""
+
+
+class AtTerminal:
+    """A person at a terminal."""
+
+    def __init__(self, typist: Typist) -> None:
+        self.name = typist.name
+        self.typist = typist
+        self._open = ""
+
+    async def enter(self, title: str) -> None:
+        if self._open != title:
+            self.typist.shown = ""
+            self.typist.type(f"/open {title}")
+            await self.typist.until_shows(f"in {title}", WITHIN_S)
+            self._open = title
+
+    async def ask(self, text: str, *, to_people: bool = False) -> None:
+        self.typist.type(f"//{text}" if to_people else text)
+
+    async def transcript(self, path: Path) -> bytes:
+        self.typist.type(f"/export {path}")
+        await self.typist.until_shows(f"kept in {path}", WITHIN_S)
+        return await asyncio.to_thread(path.read_bytes)
+
+
+class AtPage:
+    """A person at a tab."""
+
+    def __init__(self, name: str, page: Page) -> None:
+        self.name = name
+        self.page = page
+
+    async def enter(self, title: str) -> None:
+        line = (
+            "[...document.querySelectorAll('.talk-lines button')]"
+            f".find((one) => one.querySelector('.talk-title').innerText.trim() === {json.dumps(title)})"
+        )
+        await self.page.until(line, WITHIN_S)
+        await self.page.run(f"{line}.click()")
+        named = f"document.querySelector('.talk-bar h2').innerText.trim() === {json.dumps(title)}"
+        await self.page.until(named, WITHIN_S)
+
+    async def ask(self, text: str, *, to_people: bool = False) -> None:
+        pressed = "document.querySelector('.to-whom')?.getAttribute('aria-pressed')"
+        await self.page.until(f"{pressed} !== undefined", WITHIN_S)
+        if (await self.page.run(pressed) == "true") is not to_people:
+            await self.page.run("document.querySelector('.to-whom').click()")
+            await self.page.until(f"{pressed} === '{json.dumps(to_people)}'", WITHIN_S)
+        await self.page.ask(text)
+
+    async def transcript(self, path: Path) -> bytes:
+        await self.page.run("document.querySelector('.who-is-in').click()")
+        await self.page.run("kept.length = 0")
+        await self.page.press("Markdown")
+        text: str = await self.page.run("kept[0].text()")
+        await self.page.key("Escape")
+        return text.encode()
+
+
+class Town:
+    """The mesh of one run, as somebody sees it who only watches."""
+
+    def __init__(self, watch: Mesh, peers: dict[str, JoinedProcess], link: str, home: Path) -> None:
+        self.watch = watch
+        self.peers = peers
+        self.link = link
+        self.home = home
+
+    async def until(self, holds: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+        """Waits for something that the log may bring about."""
+        news = asyncio.Event()
+        told = (self.watch.node.on_state, self.watch.node.on_role)
+        for each in told:
+            each.append(news.set)
+        try:
+            async with asyncio.timeout(within_s):
+                while not holds():
+                    news.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), 0.5)
+                    self._check()
+        except TimeoutError:
+            raise AssertionError(
+                f"{what} did not come about within {within_s:.0f} s: {self.said()}"
+            ) from None
+        finally:
+            for each in told:
+                each.remove(news.set)
+
+    def _check(self) -> None:
+        for name, child in self.peers.items():
+            assert child.running, f"{name} ended by itself: {child.complaint()}"
+
+    def said(self) -> str:
+        """What the log says, for people."""
+        state = self.watch.node.state
+        talks = [
+            f"{talk.title}: "
+            + ", ".join(f"{m.form} {m.state} {m.tokens}" for m in list(talk.messages)[-6:])
+            + f" of {len(talk.messages)}, in it {[(p.name, p.role) for p in talk.participants.values()]}"
+            for talk in state.conversations.values()
+        ]
+        here = [(member.name, member.status) for member in state.members.values()]
+        return f"{talks}; here: {here}; plan: {state.plan}; refused: {state.refused!r}"
+
+    def find(self, title: str) -> tuple[str, Conversation]:
+        """The conversation of that title, with its id."""
+        every = self.watch.node.state.conversations
+        return next((key, talk) for key, talk in every.items() if talk.title == title)
+
+    def talk(self, title: str) -> Conversation:
+        return self.find(title)[1]
+
+    def messages(self, title: str) -> list[Message]:
+        return list(self.talk(title).messages)
+
+    def peer(self, name: str, title: str) -> str:
+        people = self.talk(title).participants
+        return next(peer for peer, each in people.items() if each.name == name)
+
+    async def say(self, who: Person, title: str, text: str, *, to_people: bool = False) -> None:
+        """Somebody says something in a conversation; returns once the log has it."""
+        await self.until(lambda: len(waiting(self.talk(title))) <= 1, f"room for another question in {title}")
+        await who.enter(title)
+        await who.ask(text, to_people=to_people)
+        await self.until(
+            lambda: any(each.text == text for each in self.messages(title)), f"{who.name}: {text}"
+        )
+
+    async def quiet(self, *titles: str) -> None:
+        """Until every question has its answer."""
+
+        def over(title: str) -> bool:
+            return running(self.talk(title)) is None and not waiting(self.talk(title))
+
+        await self.until(lambda: all(map(over, titles)), "answers to all questions")
+
+    def whole(self) -> bool:
+        """Three of those who compute vote, and each stage has a standby that holds it."""
+        state, replica = self.watch.node.state, self.watch.node.replica
+        plan = state.serving()
+        here = {peer for peer, member in state.members.items() if member.compute}
+        return (
+            plan is not None
+            and replica is not None
+            and len(here) == COMPUTE
+            and len(replica.config.voters) >= VOTERS
+            and set(replica.config.voters) <= here
+            and all(
+                any((stage.first, stage.stop) in state.members[peer].held for peer in stage.standbys)
+                for stage in plan.stages
+            )
+        )
+
+    async def made_alone(self, title: str, answer: Message) -> tuple[str, int]:
+        """The same answer, made from its first token to the last by one asker whom nobody disturbs."""
+        talk = self.talk(title)
+        asked = talk.messages.get(answer.parent)
+        assert asked is not None
+        prompt = self.watch.text.encode_chat(prompt_of(talk, asked.id), day_of(asked.when_ms))
+        settings = Settings(Sampling.from_wire(list(answer.sampling)), max_tokens=answer.max_tokens)
+        session = self.watch.conversation()
+        pieces = [piece async for piece in session.tokens(prompt, settings) if isinstance(piece, Delta)]
+        session.close()
+        return "".join(piece.text for piece in pieces), sum(piece.token >= 0 for piece in pieces)
+
+
+@asynccontextmanager
+async def town(app: Path, store: Store, model: str, home: Path) -> AsyncIterator[Town]:
+    """Four processes that compute over three stages, the founder among them, and one member that watches."""
+    async with AsyncExitStack() as stack:
+        meeting = await stack.enter_async_context(serve(ServerOptions(web_app=app), store, plan_bytes))
+        how = How("", store.root, home, MEMORY, 1, "auto", "")
+        more = ["--cuts", CUTS, "--context", str(CONTEXT), "--sessions", "8"]
+        more += ["--protection", "high", "--shadow", "log"]
+        founder = FoundingProcess("founder", how, meeting.url, model, more)
+        stack.push_async_callback(founder.end)
+        await founder.start()
+        link = await founder.link()
+        how = How(link, store.root, home, MEMORY, 1, "auto", "")
+        peers: dict[str, JoinedProcess] = {founder.name: founder}
+        for number in range(2, COMPUTE + 1):
+            peers[f"peer {number}"] = JoinedProcess(f"peer {number}", how)
+            stack.push_async_callback(peers[f"peer {number}"].end)
+        await asyncio.gather(*(each.start() for each in peers.values() if each is not founder))
+        asks = PeerOptions("watcher", 0, 1, "cpu", "auto", ("127.0.0.1",))
+        watch = await stack.enter_async_context(join(link, asks, store))
+        yield Town(watch, peers, await guest_link(founder.state), home)
+
+
+async def guest_link(state: Path) -> str:
+    """A link for those who ask, from `shoal invite` beside the founder."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "peer.cli", "invite", "--role", "guest", "--state", str(state)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    told, _ = await process.communicate()
+    assert process.returncode == 0, "shoal invite"
+    return told.decode().strip()
+
+
+def settings_of(tokens: int) -> str:
+    """What a page is to find as its person's settings."""
+    chosen = json.dumps({"temperature": 0, "repetitionPenalty": 1, "maxTokens": tokens})
+    return f"localStorage.setItem('shoal.settings', {json.dumps(chosen)}); {WATCHED}"
+
+
+async def talk_in_turns(made: Town, people: Sequence[Person], count: int) -> None:
+    """`count` messages, each round one in each of two conversations by two people at the same time."""
+    for number in range(0, count, 2):
+        turn = number // 2
+        first = people[turn % len(people)]
+        second = people[(turn + 1 + turn // len(people) % (len(people) - 1)) % len(people)]
+        words = ASKED[turn % len(ASKED)]
+        await asyncio.gather(
+            made.say(first, "tea", f"{words} ({number})", to_people=turn % 4 == 3),
+            made.say(second, "fish", f"{words} ({number + 1})", to_people=turn % 4 == 2),
+        )
+
+
+async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTerminal) -> bool:
+    """Who was made a viewer cannot ask, at the page, in a terminal and by a program of their own."""
+    before = len(made.messages("tea"))
+    for each in (owner, at_page, other):
+        await each.enter("tea")
+
+    async def give(name: str, role: str) -> None:
+        owner.typist.type(f"/role {name} {role}")
+        talk = made.talk
+        who = made.peer(name, "tea")
+        await made.until(lambda: talk("tea").participants[who].role == role, f"{name} as {role}")
+
+    for name in (at_page.name, other.name):
+        await give(name, "viewer")
+    await at_page.page.until_says("You read along in this conversation", WITHIN_S)
+    silent = await at_page.page.run("document.querySelector('.composer textarea') === null")
+    other.typist.type("May I?")
+    await other.typist.until_shows("you read here", WITHIN_S)
+    conversation, _ = made.find("tea")
+    stranger = MessageAdded(
+        *(conversation, new_id(), "", made.watch.node.me, "to-model", "Let me in.", 1, "", "", (), 0)
+    )
+    try:
+        await made.watch.propose(stranger)
+        refused = False
+    except MeshError:
+        refused = True
+    for name in (at_page.name, other.name):
+        await give(name, "member")
+    await at_page.page.until("document.querySelector('.composer textarea')", WITHIN_S)
+    return bool(silent) and refused and len(made.messages("tea")) == before
+
+
+async def disturbed(
+    made: Town,
+    asker: AtTerminal | AtPage,
+    reader: AtPage,
+    kill: Callable[[], Awaitable[None]],
+    figures: Figures,
+) -> Message:
+    """The founder's process, then the asker's is killed while `asker`'s answer is made; that answer in the end."""
+    figures.asker = asker.name
+
+    async def read_on(beyond: int) -> int:
+        """Until more is read by another person; -1 when the answer was over first."""
+        while running(made.talk("story")) is not None:
+            shown: int = await reader.page.run(GROWN)
+            if shown > beyond:
+                return shown
+            await asyncio.sleep(0.05)
+        return -1
+
+    number = 0
+    while figures.asker_killed_after < 0:
+        number += 1
+        assert number <= 4, "each answer was over before its asker was killed"
+        asked = f"{STORY} ({number})"
+        await made.say(asker, "story", asked)
+        await made.until(
+            lambda: running(made.talk("story")) is not None or not waiting(made.talk("story")), "an answer"
+        )
+        read = await read_on(8)
+        if "founder" in made.peers and read >= 0:
+            founder = made.peers.pop("founder")
+            await founder.end()  # SIGKILL
+            figures.founder_killed_after = read
+            read = await read_on(read + 8)
+        if read >= 0 and running(made.talk("story")) is not None:
+            figures.asker_killed_after = read
+            await kill()
+    answer = made.messages("story")[-1]
+    begun = time.monotonic()
+    await made.until(lambda: made.messages("story")[-1].state != "running", "the end of the answer")
+    figures.seconds_after_kills = round(time.monotonic() - begun, 1)
+    ended = made.messages("story")[-1]
+    assert ended.id == answer.id
+    figures.answer_tokens = ended.tokens
+    at_length = (ended.state, ended.reason) == ("stopped", "length")
+    figures.answer_completed = (ended.state == "done" or at_length) and ended.author != answer.author
+    return ended
+
+
+async def late_comer(made: Town, title: str) -> bytes:
+    """What somebody keeps who was never here."""
+    path = made.home / f"late-{title}.md"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "peer.cli", "conversations", made.link, "--in", title, "--export", str(path)),
+        *("--bind", "127.0.0.1", "--state", str(made.home / "late"), "--store", str(made.home / "none")),
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0, "shoal conversations"
+    return await asyncio.to_thread(path.read_bytes)
+
+
+async def together(
+    driver: Driver,
+    app: Path,
+    store: Store,
+    model: str,
+    home: Path,
+    *,
+    messages: int,
+    tokens: int,
+    tab_asks: bool = False,
+    compare_others: bool = False,
+) -> Figures:
+    """One run. `tab_asks`: the asker who is killed is Chromium, not a terminal."""
+    figures = Figures()
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(town(app, store, model, home))
+        terminals = [Typist(name, home / name) for name in ("Tess", "Tom")]
+        for each, title in zip(terminals, ("tea", "fish"), strict=True):
+            stack.push_async_callback(each.close)
+            await each.start(made.link, title, "--max-tokens", str(tokens))
+        opened: list[Browser] = await asyncio.gather(
+            *(launch(driver, browser, home / browser) for browser in ("chromium", "firefox"))
+        )
+        early = settings_of(LONG)
+        tabs = await asyncio.gather(
+            *(
+                browser.tab(f"{made.link}&name={name}", early=early, width=1280, height=800)
+                for browser, name in zip(opened, ("Ann", "Bob"), strict=True)
+            )
+        )
+        ann, bob = AtPage("Ann", Page(tabs[0])), AtPage("Bob", Page(tabs[1]))
+        tess, tom = map(AtTerminal, terminals)
+        people: list[Person] = [tess, ann, tom, bob]
+        await asyncio.gather(
+            *(each.until_shows("here: ", WITHIN_S) for each in terminals)
+        )  # beneath the prompt
+        await made.until(lambda: len(made.watch.node.state.conversations) == 2, "two conversations")
+        await asyncio.gather(*(each.enter("tea") for each in people))
+        await made.until(lambda: len(made.talk("tea").participants) == 4, "four in one conversation")
+        await made.until(lambda: made.watch.node.state.serving() is not None, "a plan")
+
+        begun = time.monotonic()
+        await talk_in_turns(made, people, messages)
+        await made.quiet("tea", "fish")
+        figures.seconds_talking = round(time.monotonic() - begun, 1)
+        figures.roles_obeyed = await roles(made, tess, bob, tom)
+
+        # Begun by a tab, with its own settings: an answer that is long enough to be hit twice.
+        await ann.page.press("New conversation")
+        await ann.ask("story", to_people=True)
+        await made.until(lambda: len(made.watch.node.state.conversations) == 3, "a third conversation")
+        await asyncio.gather(*(each.enter("story") for each in people))
+        await made.until(lambda: len(made.talk("story").participants) == 4, "four in the third")
+        await made.until(made.whole, "voters and standbys")
+        asker = ann if tab_asks else tess
+
+        async def kill() -> None:
+            await (opened[0].kill() if tab_asks else terminals[0].kill())
+
+        answer = await disturbed(made, asker, bob, kill, figures)
+        left = [each for each in people if each is not asker]
+        await made.until(lambda: made.watch.node.state.serving() is not None, "a plan without the founder")
+        same = await made.made_alone("story", answer)
+        figures.same_tokens = same == (answer.text, answer.tokens)
+
+        titles = ("tea", "fish", "story")
+        equal = True
+        for title in titles:
+            kept = []
+            for each in left:
+                await each.enter(title)
+                kept.append(await each.transcript(home / f"{each.name}-{title}.md"))
+            kept.append(await late_comer(made, title))
+            figures.transcripts += len(kept)
+            equal = equal and len(set(kept)) == 1
+        figures.transcripts_equal = equal
+        every = [message for title in titles for message in made.messages(title)]
+        figures.conversations = len(titles)
+        figures.messages = sum(message.form != "answer" for message in every)
+        figures.answers = sum(message.form == "answer" for message in every)
+        figures.failed = [m.reason for m in every if m.form == "answer" and m.state == "failed"]
+        if compare_others:
+            figures.others_equal = await others_equal(made, answer)
+        for browser in opened[1:] if tab_asks else opened:
+            await browser.close()
+    return figures
+
+
+async def others_equal(made: Town, but: Message) -> str:
+    """How many of the answers that nobody disturbed come out the same when they are made again."""
+    same = count = 0
+    for title in ("tea", "fish", "story"):
+        for message in made.messages(title):
+            if message.form == "answer" and message.id != but.id:
+                count += 1
+                same += (await made.made_alone(title, message))[0] == message.text
+    return f"{same} of {count}"
+
+
+async def runs(messages: int, tokens: int, count: int, home: Path, store: Store, model: str) -> bool:
+    """So many runs, the asker who is killed by turns at a terminal and at a tab. Whether everything held."""
+    app = built(home / "app")
+    held = True
+    for number in range(count):
+        folder = home / str(number)
+        folder.mkdir()
+        async with driving() as driver:
+            figures = await together(
+                *(driver, app, store, model, folder),
+                messages=messages,
+                tokens=tokens,
+                tab_asks=number % 2 == 1,
+                compare_others=True,
+            )
+        print(json.dumps(asdict(figures)), flush=True)
+        held = held and figures.held
+    return held
+
+
+def main() -> int:
+    """The long form. Exit status 0: everything held."""
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--messages", type=int, default=50, help="said by people [%(default)s]")
+    words.add_argument("--tokens", type=int, default=16, help="of each answer, at most [%(default)s]")
+    words.add_argument("--runs", type=int, default=2, help="[%(default)s]")
+    words.add_argument("--store", type=Path, default=cache_folder(), help="folder of models [%(default)s]")
+    words.add_argument("--model", default="smollm2-135m", help="[%(default)s]")
+    args = words.parse_args()
+    store = Store(args.store)
+    model = find_or_import(store, args.model, "8bit")
+    with tempfile.TemporaryDirectory(prefix="shoal-together-", ignore_cleanup_errors=True) as home:
+        held = asyncio.run(runs(args.messages, args.tokens, args.runs, Path(home), store, model))
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
