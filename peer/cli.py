@@ -20,8 +20,10 @@ from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
 from peer.commands.pin_options import pin_argument
 from peer.commands.shares import fairness_arguments
+from peer.commands.talk_options import talk_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.commands.wishes import wish_arguments
+from peer.entry_links import split_link
 from peer.errors import Interrupted, PeerError
 from peer.names import plain_lines
 from peer.options import (
@@ -126,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
     if getattr(args, "link", None) == "-":
         args.link = sys.stdin.readline().strip()
     if hasattr(args, "link"):
+        args.link, args.entry = split_link(args.link)
         parse_link(args.link)  # what is wrong with a link is said at once
     if args.until_stdin_closes:
         from peer.commands.tether import end_with_parent
@@ -160,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.tabs import run_tabs
 
             return asyncio.run(run_tabs(args))
-        case "chat" if args.within is not None:
+        case "chat" if args.within is not None or args.entry is not None:
             from peer.commands.talking import talk
 
             return talk(args)
@@ -324,17 +327,7 @@ def parser() -> argparse.ArgumentParser:
         _state(asking)
     talks = command("conversations", "list the conversations that a mesh keeps, or keep one in a file")
     _link(talks)
-    talks.add_argument("--in", dest="within", metavar="TITLE", help="which one, by title, id or number")
-    talks.add_argument("--json", action="store_true", help="print them all as JSON")
-    talks.add_argument(
-        "--export",
-        type=Path,
-        metavar="FILE",
-        help="keep one in a file: Markdown if it ends in .md, else JSON",
-    )
-    talks.add_argument(
-        "--import", dest="bring", type=Path, metavar="FILE", help="begin one with what a file holds"
-    )
+    talk_arguments(talks)
     talks.set_defaults(system="")
     _way(talks)
     _state(talks)

@@ -40,6 +40,7 @@ from peer.frames import (
     sessions_of,
 )
 from peer.heartbeat import Heartbeat, HeartbeatTimes, Verdict
+from peer.versions import common, told
 
 _T = TypeVar("_T")
 
@@ -176,6 +177,7 @@ class Connection:
         self.state = ConnectionState.NEW
         self.peer = expected_peer or ""
         self.remote: Hello | None = None
+        self.version = 0  # of the protocol, that both sides speak; 0: until HELLO came
         self.error: PeerError | None = None
         self.reason = ""
         self.suspect = False
@@ -386,7 +388,9 @@ class Connection:
             raise WrongField("expected one HELLO, got another")
         if self.peer and hello.peer != self.peer:
             raise WrongField(f"HELLO.peer: expected {self.peer}, got {hello.peer!r}")
-        self.remote = hello
+        spoken, self.remote = told(hello)
+        own, _ = told(self._hello)
+        self.version = common(own, spoken)
         self.peer = hello.peer
         self._maybe_open()
 

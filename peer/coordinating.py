@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -19,7 +20,8 @@ from peer.consensus.types import Change, Status
 from peer.coordinator import SILENT, Coordinator, Wanted, solve
 from peer.electorate import Electorate
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
-from peer.frames import PROTOCOL_VERSION
+from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
+from peer.mesh_entries import ParticipantInvited
 from peer.mesh_ledger import WorkRecorded, tally
 from peer.mesh_state import (
     Command,
@@ -45,6 +47,7 @@ from peer.protection import Protection
 from peer.receipts import Till, claims_of, priced
 from peer.saying import may_say
 from peer.suspicion import Findings, Reach, Suspicions
+from peer.versions import needed_to_lead, too_new
 from peer.voting import PATIENCE, HandOver, Patience, Situation, next_move
 from planner.errors import PlannerError
 from planner.types import Infeasible
@@ -81,6 +84,19 @@ class Log(Protocol):
         """Of the server of that name in the group; 0: none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the log is kept from. `speaks(peer)`: the version it was heard to speak; `proven(command)`: whether who
+    comes in holds the invite.
+    """
+
+    speaks: Callable[[str], int] = lambda _: HIGHEST_VERSION
+    proven: Callable[[ParticipantInvited], bool] = lambda _: False
+
+
+OPEN_GATE: Final = Gate()
+
+
 class Coordinating:
     """`failed()` is called once when a proposal was refused: what was decided since is void, and another must begin."""
 
@@ -93,8 +109,10 @@ class Coordinating:
         failed: Callable[[], None] = lambda: None,
         connected: Callable[[str], bool] = lambda _: True,
         patience: Patience = PATIENCE,
+        gate: Gate = OPEN_GATE,
     ) -> None:
         self._core = coordinator
+        self._gate = gate
         self._log = log_
         self._may_compute = may_compute
         self._failed = failed
@@ -183,7 +201,11 @@ class Coordinating:
         now_ms, me = _now_ms(), self._core.me
         status = self._log.status()
         here = frozenset(peer for peer in self.state.members if peer == me or self._connected(peer))
-        candidates = self._electorate.candidates(now_ms, self.state, status, here)
+        every = self._electorate.candidates(now_ms, self.state, status, here)
+        needed = needed_to_lead(self.state)
+        candidates = tuple(
+            replace(each, may_vote=each.may_vote and self._gate.speaks(each.id) >= needed) for each in every
+        )
         fit = [c for c in candidates if c.id != me and c.may_vote and not c.leaving and c.sight.connected]
         self.alone = not fit
         situation = Situation(now_ms, me, status.config, candidates, True, self._handed_over_ms)
@@ -343,9 +365,9 @@ class Coordinating:
             raise BadCommand(f"join: expected a name of at most {MAX_MEMBER_NAME} characters, and compute")
         if plain(name) != name:
             raise BadCommand("join: expected a name without control characters; choose another with --name")
-        if protocol != PROTOCOL_VERSION:
+        if type(protocol) is not int or not LOWEST_VERSION <= protocol <= HIGHEST_VERSION:
             raise NotAdmitted(
-                f"this mesh speaks protocol {PROTOCOL_VERSION}, not {protocol!r:.20}; update shoal"
+                f"this mesh speaks protocol {LOWEST_VERSION} to {HIGHEST_VERSION}, not {protocol!r:.20}; update shoal"
             )
         if compute and not self._may_compute(peer):
             raise NotAdmitted(
@@ -390,6 +412,10 @@ class Coordinating:
         why = may_say(self.state, peer, command)
         if not why:
             why = refusal(self.state, command)
+        if not why:
+            why = too_new(command, self._log.status().config.voters, self._gate.speaks)
+        if not why and isinstance(command, ParticipantInvited) and not self._gate.proven(command):
+            why = "expected a signature by the key of that invite: ask for the link again"
         if why:
             raise BadCommand(f"propose: {why}")
         if isinstance(command, CutsFixed):

@@ -17,10 +17,12 @@ from peer.connection import Connection, ConnectionState, Engine, Times
 from peer.errors import BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError
 from peer.frames import Frame, Hello
 from peer.third_peer import Way, with_candidates
+from peer.versions import told
 from signaling.errors import SignalingError
 from signaling.presence import SignalKind
 
 HIGH_WATER_BYTES: Final = 1024 * 1024  # more than this waiting towards a peer counts as congestion
+MAX_SPOKEN: Final = 4096  # peers whose version of the protocol is remembered
 MAX_FAR: Final = 1024  # peers that are remembered as unreachable
 MAX_WAITING_FRAMES: Final = 4096  # towards one peer while its connection comes about
 
@@ -63,6 +65,8 @@ class Dialer:
     ) -> None:
         self.me = hello.peer
         self._hello = hello
+        self._own, _ = told(hello)
+        self._spoken: dict[str, int] = {}  # by peer that was connected, the oldest first
         self._engine = engine
         self._signal = signal
         self._events = events
@@ -77,6 +81,12 @@ class Dialer:
         self._closing = False
 
     # --- use
+
+    def speaks(self, peer: str) -> int:
+        """The version of the protocol that `peer` and this peer speak: of the last connection; else the lowest one."""
+        if peer == self.me:
+            return self._own.highest
+        return self._spoken.get(peer, self._own.lowest)
 
     def connection(self, peer: str) -> Connection | None:
         """The open connection to `peer`, if there is one."""
@@ -244,6 +254,9 @@ class Dialer:
         line.opened.clear()
         if replaced is not None:  # the other side lost it first: what was on its way there is lost
             self._events.disconnected(peer, "replaced by a newer connection", False)
+        self._spoken[peer] = connection.version
+        while len(self._spoken) > MAX_SPOKEN:
+            del self._spoken[next(iter(self._spoken))]
         self._events.connected(peer)
         while line.waiting and line.open is connection:
             self._send(peer, line, connection, line.waiting.popleft())

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from peer.consensus.errors import BadBoot
-from peer.coordinating import Coordinating
+from peer.coordinating import Coordinating, Gate
 from peer.coordinator import Coordinator
+from peer.entry_links import is_proven
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
-from peer.frames import PROTOCOL_VERSION
+from peer.frames import LOWEST_VERSION
 from peer.leader_line import PATIENCE_S
 from peer.measure import UnitTimes
 from peer.mesh import Mesh
@@ -50,6 +52,7 @@ def coordinates(mesh: Mesh) -> None:
             Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
             node.coordinate_again,
             node.is_connected,
+            gate=Gate(node.dialer.speaks, partial(is_proven, node.replica.begin.mesh)),
         )
 
     node.coordinate = coordinate
@@ -68,7 +71,7 @@ def asking_in(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, obje
     return {
         "name": options.name,
         "compute": compute,
-        "protocol": PROTOCOL_VERSION,
+        "protocol": LOWEST_VERSION,
         "incarnation": replica.begin.incarnation,
         "fresh": replica.fresh,
         "epoch": replica.begin.epoch,

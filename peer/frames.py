@@ -55,7 +55,9 @@ from peer.frame_kinds import (
 from peer.tensors import MAX_TENSOR_BYTES, Tensor, tensor_from_wire
 
 __all__ = [
+    "HIGHEST_VERSION",
     "LAYOUTS",
+    "LOWEST_VERSION",
     "MAX_BUNDLE_BYTES",
     "MAX_BUNDLE_FRAMES",
     "MAX_CONSENSUS_BYTES",
@@ -74,7 +76,6 @@ __all__ = [
     "MAX_SHADOWS",
     "MAX_SPANS",
     "MAX_TEXT_BYTES",
-    "PROTOCOL_VERSION",
     "SESSION_BYTES",
     "Bundle",
     "Bye",
@@ -112,7 +113,8 @@ __all__ = [
     "sessions_of",
 ]
 
-PROTOCOL_VERSION: Final = 3
+LOWEST_VERSION: Final = 3  # of the protocol; frames are alike in all versions from here on
+HIGHEST_VERSION: Final = 4
 
 SESSION_BYTES: Final = 16
 MAX_NAME_BYTES: Final = 128  # peer ids, display names, agent strings, method names
@@ -345,7 +347,7 @@ def decode(data: bytes, channel: Channel | None = None) -> Frame:
     kind, *values = unpacked(header)
     layout = _BY_KIND.get(kind) if type(kind) is int else None
     if layout is None:
-        raise UnknownKind(f"expected a frame kind of protocol {PROTOCOL_VERSION}, got {shown(kind)}")
+        raise UnknownKind(f"expected a frame kind of protocol {HIGHEST_VERSION}, got {shown(kind)}")
     if channel is not None and layout.channel is not channel:
         raise WrongChannel(
             f"expected {layout.kind.name} on channel {layout.channel.name}, got it on {channel.name}"
@@ -393,9 +395,11 @@ def _header_of(data: bytes) -> bytes:
 
 
 def _check_version(layout: Layout, values: list[Any]) -> None:
-    if layout.kind is Kind.HELLO and values and _UINT.fits(values[0]) and values[0] != PROTOCOL_VERSION:
+    """What a side speaks that begins above this one's highest version is not read on; peer.versions says the rest."""
+    if layout.kind is Kind.HELLO and values and _UINT.fits(values[0]) and values[0] > HIGHEST_VERSION:
         raise VersionMismatch(
-            f"expected protocol {PROTOCOL_VERSION}, the other peer speaks {values[0]}; update the older one"
+            f"expected protocol {LOWEST_VERSION} to {HIGHEST_VERSION}, the other peer speaks {values[0]} and above; "
+            "update the older one"
         )
 
 

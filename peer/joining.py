@@ -25,7 +25,6 @@ from peer.engines import EngineSettings, IceServer, choose_engine
 from peer.entering import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
 from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
-from peer.frames import PROTOCOL_VERSION, Hello
 from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
@@ -49,6 +48,7 @@ from peer.signaling_client import (
 )
 from peer.third_peer import ThirdPeer
 from peer.transaction_store import Journal
+from peer.versions import OLDER, SPOKEN, announced
 from planner.choosing import choose
 from planner.codec import decode_wished, encode_answer
 from planner.manifest import Manifest, decode_manifest
@@ -153,7 +153,8 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
         made = make(EngineSettings(options.bind, servers, options.relay_only))
         return made if disturbance is None else disturbance.engine(made)
 
-    hello = Hello(PROTOCOL_VERSION, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")
+    versions = OLDER if options.older else SPOKEN
+    hello = announced(versions, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")
     door.node = Node(hello, engine, door.signal, lambda: os.urandom(CONNECTION_ID_BYTES))
     door.node.start()
     return door.node

@@ -27,6 +27,22 @@ from peer.json_codec import (
     text,
     uint,
 )
+from peer.mesh_entries import (
+    OPEN,
+    Entry,
+    EntryChosen,
+    EntryCommand,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+    barring,
+    entry_codec,
+    entry_commands,
+    given,
+    letting,
+    offered,
+)
 from peer.mesh_people import Role, role
 
 Form = Literal["to-model", "to-people", "answer"]
@@ -39,6 +55,7 @@ MAX_MESSAGE_BYTES: Final = 65536  # of UTF-8
 MAX_CONVERSATION_BYTES: Final = 16 << 20  # texts of the messages of one conversation
 MAX_ALL_BYTES: Final = 64 << 20  # of all conversations: bounds what a snapshot brings
 MAX_SAMPLING: Final = 32  # integers of an OPEN frame
+FULL: Final = f"{MAX_PARTICIPANTS} people take part, which is the most"
 CHUNK: Final = 128  # messages copied for a change, at most
 
 
@@ -113,6 +130,7 @@ class Conversation:
     created_ms: int
     participants: Mapping[str, Participant] = field(default_factory=dict)
     messages: Messages = field(default_factory=Messages)
+    entry: Entry = OPEN
 
 
 Conversations = Mapping[str, Conversation]
@@ -253,6 +271,7 @@ ConversationCommand = (
     | MessageExtended
     | MessageEnded
     | AnswerAdopted
+    | EntryCommand
 )
 
 
@@ -295,7 +314,8 @@ def _within(
     | MessageAdded
     | MessageExtended
     | MessageEnded
-    | AnswerAdopted,
+    | AnswerAdopted
+    | EntryCommand,
     room: int,
 ) -> Conversation | str:
     """The conversation after `command`. `room`: bytes of text that all conversations may still grow by."""
@@ -305,13 +325,27 @@ def _within(
             return replace(conversation, title=title, model=model, system=system, sampling=sampling)
         case ParticipantSet(_, peer, name, colour, role):
             if peer not in people and len(people) >= MAX_PARTICIPANTS:
-                return f"{MAX_PARTICIPANTS} people take part, which is the most"
-            return replace(conversation, participants={**people, peer: Participant(name, colour, role)})
+                return FULL
+            known = {**people, peer: Participant(name, colour, role)}
+            return replace(conversation, participants=known, entry=letting(conversation.entry, peer))
         case ParticipantLeft(_, peer):
-            if peer not in people:
-                return "this peer takes no part"
-            left = {each: participant for each, participant in people.items() if each != peer}
-            return replace(conversation, participants=left)
+            return _without(conversation, peer)
+        case ParticipantPutOut(_, peer):
+            out = _without(conversation, peer)
+            return out if isinstance(out, str) else replace(out, entry=barring(out.entry, peer))
+        case ParticipantInvited(_, _, peer, name, colour, _):
+            offer = given(conversation.entry, command)
+            if peer in people:
+                return "this peer takes part already"
+            if isinstance(offer, str):
+                return offer
+            if len(people) >= MAX_PARTICIPANTS:
+                return FULL
+            come = Participant(name, colour, offer.role)
+            return replace(conversation, participants={**people, peer: come})
+        case EntryChosen() | EntryOffered() | EntryWithdrawn():
+            entry = offered(conversation.entry, command)
+            return entry if isinstance(entry, str) else replace(conversation, entry=entry)
         case MessageAdded():
             added = _added(conversation.messages, command)
         case MessageExtended() | MessageEnded() | AnswerAdopted():
@@ -328,6 +362,13 @@ def _within(
     if grown > max(0, room):
         return "the conversations are full; remove one first"
     return replace(conversation, messages=added)
+
+
+def _without(conversation: Conversation, peer: str) -> Conversation | str:
+    people = conversation.participants
+    if peer not in people:
+        return "this peer takes no part"
+    return replace(conversation, participants={each: known for each, known in people.items() if each != peer})
 
 
 def _added(messages: Messages, command: MessageAdded) -> Messages | str:
@@ -434,7 +475,9 @@ _conversation: Final = record(
         "created_ms": uint,
         "participants": table(_participant, MAX_PARTICIPANTS),
         "messages": _messages,
+        "entry": entry_codec,
     },
+    {"entry": OPEN},
 )
 _every: Final = table(_conversation, MAX_CONVERSATIONS)
 
@@ -467,4 +510,5 @@ CONVERSATION_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
         AnswerAdopted,
         {**_in, "before": text, "author": text, "session": matching("[0-9a-f]{32}", "a session in hex")},
     ),
+    **entry_commands(_id, _colour),
 }

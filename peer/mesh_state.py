@@ -58,6 +58,13 @@ from peer.mesh_conversations import (
     conversations_codec,
     converse,
 )
+from peer.mesh_entries import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
 from peer.mesh_fairness import (
     CheckFailed,
     Fairness,
@@ -250,6 +257,11 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             | MessageExtended()
             | MessageEnded()
             | AnswerAdopted()
+            | EntryChosen()
+            | EntryOffered()
+            | EntryWithdrawn()
+            | ParticipantInvited()
+            | ParticipantPutOut()
         ):
             conversations = converse(state.conversations, command)
             return (

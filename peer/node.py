@@ -62,6 +62,7 @@ from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
 from peer.transaction_store import Journal
 from peer.waiting import Queue
+from peer.versions import told
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
@@ -91,7 +92,7 @@ class Node:
         new_id: Callable[[], bytes],
     ) -> None:
         self.me = hello.peer
-        self.agent = hello.agent
+        self.agent = told(hello)[1].agent
         self.state = MeshState()
         self.core = StageCore(hello.peer)
         self.core.author_of = lambda session: asker_of(self.state.conversations, session.hex())

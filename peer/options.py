@@ -51,6 +51,7 @@ class PeerOptions:
     relay_only: bool = False  # others see the address of the mesh's relay, never one of this machine
     disturbance: Disturbance | None = None
     pin_ends: bool = False  # embedding, head and sampling of what it asks stay with it
+    older: bool = False  # speaks the older version of the protocol alone, as a peer that was not updated yet
 
 
 @dataclass(frozen=True, slots=True)

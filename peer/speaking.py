@@ -21,11 +21,19 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
+from peer.mesh_entries import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
 from peer.mesh_state import MeshState
 
 OWNERS = "expected an owner of this conversation or of the mesh"
 ASKERS = "expected somebody who takes part as owner or member"
 OWN = "expected what this peer says in its own name"
+INVITED = "expected somebody who was invited to this conversation: ask one of its owners for a link"
 
 
 def may_converse(state: MeshState, peer: str, command: ConversationCommand) -> str:
@@ -69,6 +77,12 @@ def may_converse(state: MeshState, peer: str, command: ConversationCommand) -> s
             if command.author != peer:
                 return OWN
             return (ASKERS if not asks else "") or _adopted(state, conversation, command)
+        case EntryChosen() | EntryWithdrawn() | ParticipantPutOut():
+            return "" if owns else OWNERS
+        case EntryOffered():
+            return OWNERS if not owns else "" if command.by == peer else OWN
+        case ParticipantInvited():
+            return "" if command.peer == peer else OWN
         case _:
             assert_never(command)
 
@@ -78,6 +92,8 @@ def _set(state: MeshState, conversation: Conversation, peer: str, command: Parti
     if command.peer != peer:
         return OWNERS
     participant = conversation.participants.get(peer)
+    if participant is None and (conversation.entry.by_invite or peer in conversation.entry.barred):
+        return INVITED
     reads = state.people.roles.get(peer) == "viewer"
     now = participant.role if participant is not None else "viewer" if reads else "member"
     if command.role == now or command.role == "viewer":

@@ -31,11 +31,13 @@ from peer.mesh_conversations import (
     MessageAdded,
     MessageEnded,
     MessageExtended,
+    Participant,
     ParticipantLeft,
     ParticipantSet,
 )
 from peer.mesh_conversations import Conversation as Talk
 from peer.mesh_conversations import Message as Said
+from peer.mesh_entries import ParticipantPutOut
 from peer.mesh_people import Role
 from peer.proposals import Proposals
 from peer.sampling import Sampling
@@ -49,6 +51,7 @@ SESSION_BYTES: Final = 16
 MAX_SESSIONS: Final = 4  # kept for next questions, each a slot on every stage
 MAX_KEPT: Final = 32  # answers that ended early
 MAX_REASON: Final = 400  # characters
+COLOURLESS: Final = "#888888"
 WIRE: Final = 8  # integers of a sampling; in a conversation the most tokens and whether the seed holds follow
 Ended = Literal["done", "stopped", "failed"]
 
@@ -179,13 +182,17 @@ class Talking:
         self._proposals.say(ParticipantSet(conversation, self.me, own.name, own.colour, role))
 
     def set_role(self, conversation: str, peer: str, role: Role) -> None:
-        """What a participant may do from now on. Owners only."""
-        known = self.conversations[conversation].participants[peer]
+        """What a participant, or another member of the mesh, may do from now on. Owners only."""
+        known = self.conversations[conversation].participants.get(peer)
+        if known is None:  # was put out, say
+            member = self.mesh.node.state.members[peer]
+            known = Participant(member.name, COLOURLESS, role)
         self._proposals.say(ParticipantSet(conversation, peer, known.name, known.colour, role))
 
     def put_out(self, conversation: str, peer: str) -> None:
-        """Takes a participant out, or leaves."""
-        self._proposals.say(ParticipantLeft(conversation, peer))
+        """Takes a participant out for good, or leaves."""
+        left = ParticipantLeft if peer == self.me else ParticipantPutOut
+        self._proposals.say(left(conversation, peer))
 
     def change(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +18,13 @@ TEXT              asks the model; every participant sees question and answer
 /open N           another conversation, by number, id or title
 /new TITLE        begins another one
 /people           who takes part, and who is here
-/invite           the link that lets others in
+/invite           the link that lets others into the mesh
+/invite ROLE      a link that brings somebody into this conversation, as member or viewer
+/invites          the links into this conversation, and who may come in without one
+/withdraw LINK    nobody comes in with that one of /invites any more
+/entry invited    only who is invited comes in; /entry open: everybody in the mesh
 /role NAME ROLE   makes somebody owner, member (asks) or viewer (reads)
-/kick NAME        somebody only reads from now on, and cannot come back as more
+/kick NAME        somebody takes part no more, and cannot come back unless an owner gives them a role
 /stop             ends the answer under way
 /again            another answer to the last question
 /continue         the last answer goes on, if it was stopped
@@ -37,9 +42,14 @@ TEXT              asks the model; every participant sees question and answer
 COMMANDS: Final = frozenset(
     line.split()[0].rstrip(",")[1:] for line in HELP.splitlines() if line.startswith("/") and line[1] != "/"
 ) | {"say", "help"}
-NEED: Final = frozenset({"say", "open", "new", "role", "kick", "edit", "branch", "title", "export", "import"})
+NEED: Final = frozenset(
+    {"say", "open", "new", "role", "withdraw", "entry", "kick", "edit", "branch", "title", "export", "import"}
+)
 
 _COLOURS: Final = ("#4c8bf5", "#e8710a", "#1e8e3e", "#d93025", "#9334e6", "#00838f", "#c2185b", "#7a6a00")
+
+
+NOBODY: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +91,14 @@ def names_in(conversation: Conversation) -> dict[str, str]:
     return {peer: name if often.count(name) == 1 else f"{name} ({peer[:4]})" for peer, name in called.items()}
 
 
-def peer_named(conversation: Conversation, name: str) -> str | None:
-    """Who is called that way, or has an id that begins so; None when it is nobody or more than one."""
+def peer_named(conversation: Conversation, name: str, others: Mapping[str, str] = NOBODY) -> str | None:
+    """Who is called that way, or has an id that begins so; None when it is nobody or more than one. `others`: names of
+    those who take no part; participants come first.
+    """
     called = names_in(conversation)
+    outside = [peer for peer, known in others.items() if known == name and peer not in called]
+    if not any(known.lower() == name.lower() for known in called.values()) and len(outside) == 1:
+        return outside[0]
     found = [peer for peer, known in called.items() if known == name or known.lower() == name.lower()]
     found = found or [peer for peer in called if peer.startswith(name)]
     return found[0] if len(found) == 1 else None

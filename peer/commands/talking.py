@@ -18,6 +18,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.asking import Settings
+from peer.commands import inviting
 from peer.commands.asking import PipedLines, asker, first_of, settings
 from peer.commands.members import follow_coordinator
 from peer.commands.talk_lines import (
@@ -33,6 +34,7 @@ from peer.commands.talk_lines import (
 )
 from peer.commands.terminal import interrupts, out, say
 from peer.commands.waiting_lines import WaitingLines
+from peer.entry_links import EntryLink
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.mesh import Mesh
 from peer.mesh_conversations import Conversation, Conversations, Message
@@ -154,7 +156,10 @@ class Room:
         self.screen.forget()
         talk = self.known[conversation]
         if self.talking.me not in talk.participants:
-            self.talking.enter(conversation, self.own)
+            if why := inviting.why_outside(talk, self.talking.me):
+                say(why)
+            else:
+                self.talking.enter(conversation, self.own)
         say(
             f"in {plain(talk.title) or 'a conversation without a title'}: {', '.join(names_in(talk).values())}"
         )
@@ -177,6 +182,13 @@ class Room:
             self._enter(found)
         else:
             self.begin(what)
+
+    async def enter_with(self, link: EntryLink) -> None:
+        """Comes into the conversation that a link leads to. Raises BadCommand when it is not there."""
+        if not await self.until(lambda: link.conversation in self.known, KNOWN_WITHIN_S):
+            raise BadCommand("the conversation of this link is not there any more")
+        inviting.come_in(self.talking, link, self.own)
+        self._enter(link.conversation)
 
     def listed(self) -> list[str]:
         """The conversations, a line each."""
@@ -246,7 +258,7 @@ class Room:
                 if found is None:
                     raise BadCommand("there is no such conversation; /list shows which there are")
                 self._enter(found)
-            case "invite":
+            case "invite" if not typed.text:
                 say(self.mesh.link.url() if self.mesh.link is not None else "there is no link")
             case "import":
                 await self.bring(Path(typed.text))
@@ -277,11 +289,24 @@ class Room:
                     say(
                         f"{name}: {talk.participants[peer].role}, {here}{', you' if peer == talking.me else ''}"
                     )
-            case "role" | "kick":
-                name, _, role = (
-                    typed.text.rpartition(" ") if typed.what == "role" else (typed.text, "", "viewer")
-                )
-                who = peer_named(talk, name.strip())
+            case "invite":
+                say(await inviting.invite(self.mesh, conversation, typed.text))
+            case "invites":
+                for line in inviting.listed(talk):
+                    say(line)
+            case "withdraw":
+                await inviting.withdraw(self.mesh, conversation, talk, typed.text)
+            case "entry":
+                await inviting.choose_entry(self.mesh, conversation, talk, typed.text)
+            case "kick":
+                who = peer_named(talk, typed.text)
+                if who is None or who == talking.me:
+                    raise BadCommand("expected the name of one other participant")
+                talking.put_out(conversation, who)
+            case "role":
+                name, _, role = typed.text.rpartition(" ")
+                others = {peer: member.name for peer, member in self.mesh.node.state.members.items()}
+                who = peer_named(talk, name.strip(), others)
                 if who is None or role not in ROLES:
                     raise BadCommand(f"expected the name of one participant and one of {', '.join(ROLES)}")
                 talking.set_role(conversation, who, _role(role))
@@ -399,7 +424,10 @@ async def _talk(args: argparse.Namespace, chosen: Settings) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh, room(args, mesh, chosen) as made:
             follow_coordinator(mesh, say)
-            made.enter_or_begin(args.within)
+            if args.within is not None:
+                made.enter_or_begin(args.within)
+            else:
+                await made.enter_with(args.entry)
             await _typed_lines(made, mesh, ctrl.asked)
             if mesh.ended.is_set() and not ctrl.asked.is_set():
                 raise CannotServe(mesh.why_ended)
@@ -449,6 +477,21 @@ def _prompt(made: Room) -> PromptSession[str]:
     return prompt
 
 
+async def _about_entry(args: argparse.Namespace, mesh: Mesh, made: Room, conversation: str) -> bool:
+    """Does what was asked about who comes in; False when nothing was."""
+    talk = made.known[conversation]
+    if args.entry_by is not None:
+        await inviting.choose_entry(mesh, conversation, talk, args.entry_by)
+    if args.withdraw is not None:
+        await inviting.withdraw(mesh, conversation, talk, args.withdraw)
+    if args.invite is not None:
+        out.print(await inviting.invite(mesh, conversation, args.invite), markup=False, soft_wrap=True)
+    if args.invites:
+        for line in inviting.listed(talk):
+            out.print(line, markup=False)
+    return args.entry_by is not None or args.withdraw is not None or args.invite is not None or args.invites
+
+
 async def conversations(args: argparse.Namespace) -> int:
     """Lists the conversations of a mesh, keeps one in a file, or brings one back."""
     with interrupts() as ctrl:
@@ -456,12 +499,16 @@ async def conversations(args: argparse.Namespace) -> int:
             if args.bring is not None:
                 await made.bring(args.bring)
             found = made.found(args.within) if args.within is not None else None
+            if found is None and (args.invite or args.invites or args.withdraw or args.entry_by):
+                raise BadCommand("say which conversation with --in: its number, id or title")
             if args.export is not None:
                 if found is None and len(made.known) == 1 and args.within is None:
                     found = next(iter(made.known))
                 if found is None:
                     raise BadCommand("say which one with --in: its number, id or title")
                 await asyncio.to_thread(export, made.known[found], args.export, {})
+            elif found is not None and await _about_entry(args, mesh, made, found):
+                pass
             elif args.json:
                 kept = {each: json.loads(as_json(transcript(talk))) for each, talk in made.known.items()}
                 out.print(json.dumps(kept, ensure_ascii=False), markup=False, soft_wrap=True)

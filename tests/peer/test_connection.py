@@ -8,8 +8,8 @@ from peer.connection import ENDED, TRANSITIONS, Connection, ConnectionState, Eng
 from peer.errors import BackpressureExceeded, ConnectionLost, PeerError, SignalingFault, WrongField
 from peer.flow import MAX_QUEUED_BYTES, WINDOW_BYTES
 from peer.frames import (
+    LOWEST_VERSION,
     MAX_PROBE_BYTES,
-    PROTOCOL_VERSION,
     Bye,
     ByeAck,
     Channel,
@@ -79,7 +79,7 @@ class Paper:
         self.taken: list[Frame] = []
         self.connection = Connection(
             self.engine,
-            Hello(PROTOCOL_VERSION, "a", "A", "test"),
+            Hello(LOWEST_VERSION, "a", "A", "test"),
             lambda _, frame: self.taken.append(frame),
             lambda _, state: self.states.append(state),
             times=times,
@@ -96,7 +96,7 @@ class Paper:
         if state is S.CONNECTING:
             return
         self.connection.engine_open()
-        self.come(Hello(PROTOCOL_VERSION, "b", "B", "test"))
+        self.come(Hello(LOWEST_VERSION, "b", "B", "test"))
         match state:
             case S.CLOSING | S.CLOSED:
                 self.connection._close("enough")
@@ -115,7 +115,7 @@ class Paper:
                 await self.connection.offer()
             case Event.HELLO:
                 self.connection.engine_open()
-                self.come(Hello(PROTOCOL_VERSION, "b", "B", "test"))
+                self.come(Hello(LOWEST_VERSION, "b", "B", "test"))
             case Event.CLOSE:
                 self.connection._close("enough")
             case Event.BYE:
@@ -203,7 +203,7 @@ async def test_data_that_overtakes_hello_waits_for_it() -> None:
     paper.connection.engine_open()
     paper.come(Token(SESSION, 0, 0, 5, 0), Channel.DATA)
     assert paper.taken == []
-    paper.come(Hello(PROTOCOL_VERSION, "b", "B", "test"))
+    paper.come(Hello(LOWEST_VERSION, "b", "B", "test"))
     assert paper.taken == [Token(SESSION, 0, 0, 5, 0)]
     paper.connection._close("test over")
     await clean_up(paper)

@@ -21,7 +21,7 @@ from peer.coordinator import Coordinator
 from peer.effects import Broken, Ended
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
-from peer.frames import PROTOCOL_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
+from peer.frames import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
 from peer.kept_log import LogKeeping
 from peer.mesh_state import (
     LinkFacts,
@@ -85,7 +85,7 @@ class Town:
             return self.ids.to_bytes(16, "big")
 
         answerers = self.__dict__.setdefault("answerers", {})
-        hello = Hello(PROTOCOL_VERSION, name, name, "test")
+        hello = Hello(LOWEST_VERSION, name, name, "test")
         node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, new_id)
         if not beside:
             self.nodes[name] = node
@@ -245,7 +245,7 @@ def measured(**change: Any) -> dict[str, str]:
 
 
 def joining(**change: Any) -> dict[str, Any]:
-    asked = {"name": "x", "compute": True, "protocol": PROTOCOL_VERSION, "incarnation": 9, "epoch": 1}
+    asked = {"name": "x", "compute": True, "protocol": LOWEST_VERSION, "incarnation": 9, "epoch": 1}
     return {**asked, "fresh": True, "headless": True, "durable": False, **change}
 
 
@@ -256,8 +256,8 @@ def linked(*links: LinkFacts) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("method", "body", "word"),
     [
-        ("join", {"name": "\ud800", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
-        ("join", {"name": "\x1b]0;you\x07", "compute": True, "protocol": PROTOCOL_VERSION}, "control"),
+        ("join", {"name": "\ud800", "compute": True, "protocol": LOWEST_VERSION}, "control"),
+        ("join", {"name": "\x1b]0;you\x07", "compute": True, "protocol": LOWEST_VERSION}, "control"),
         ("join", {"name": "x", "compute": True, "protocol": 2}, "update"),
         ("join", joining(incarnation=0), "incarnation"),
         ("join", joining(incarnation=True), "incarnation"),
@@ -266,9 +266,9 @@ def linked(*links: LinkFacts) -> dict[str, str]:
         ("join", joining(fresh=False), "life"),
         ("join", {**joining(), "epoch": 7}, "epoch"),
         ("propose", {"command": encode_command(MemberJoined("x", "x", True)).decode()}, "coordinator's"),
-        ("join", {"name": "x" * 65, "compute": True, "protocol": PROTOCOL_VERSION}, "64"),
-        ("join", {"name": 7, "compute": True, "protocol": PROTOCOL_VERSION}, "name"),
-        ("join", {"name": "x", "compute": 1, "protocol": PROTOCOL_VERSION}, "compute"),
+        ("join", {"name": "x" * 65, "compute": True, "protocol": LOWEST_VERSION}, "64"),
+        ("join", {"name": 7, "compute": True, "protocol": LOWEST_VERSION}, "name"),
+        ("join", {"name": "x", "compute": 1, "protocol": LOWEST_VERSION}, "compute"),
         ("measured", {"command": 7}, "text"),
         ("measured", {"command": "\ud800"}, "JSON"),
         ("measured", {"command": json.dumps({"kind": "MemberJoined"})}, "fields"),

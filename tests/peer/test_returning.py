@@ -13,7 +13,7 @@ import pytest
 
 from peer.engines import EngineSettings, choose_engine
 from peer.errors import ConnectFailed
-from peer.frames import PROTOCOL_VERSION, Hello
+from peer.frames import LOWEST_VERSION, Hello
 from peer.mesh import CLOSED, WITHDRAWN, Mesh, silent
 from peer.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
 from peer.node import Node
@@ -119,7 +119,7 @@ def member(tmp_path: Path, coordinator_serves: bool) -> Mesh:
     async def signal(kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
         raise ConnectFailed(f"{peer} is not here")
 
-    hello = Hello(PROTOCOL_VERSION, "me", "me", "test")
+    hello = Hello(LOWEST_VERSION, "me", "me", "test")
     node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, lambda: bytes(16))
     holder = "boss" if coordinator_serves else "other"
     state = apply(MeshState(), ModelChosen("a" * 64, "toy", 4, 128, 2, "latency"))

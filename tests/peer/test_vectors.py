@@ -27,6 +27,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "text",
         "transactions",
         "turns",
+        "versions",
         "voting",
     ],
 )

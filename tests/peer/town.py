@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from peer.connection import Engine
 from peer.consensus.types import Settings
-from peer.coordinating import Coordinating
+from peer.coordinating import Coordinating, Gate
 from peer.coordinator import Coordinator
 from peer.dialer import Dialer
 from peer.entering import enter
+from peer.entry_links import is_proven
 from peer.errors import ConnectFailed, ConnectionLost, PeerError
-from peer.frames import PROTOCOL_VERSION, Frame, Hello
+from peer.frames import HIGHEST_VERSION, LOWEST_VERSION, Frame, Hello
 from peer.kept_log import LogKeeping
 from peer.mesh import Mesh, silent
 from peer.mesh_state import MeshState, ModelChosen
@@ -80,12 +82,13 @@ class Town:
     def __init__(self) -> None:
         self.members: dict[str, Mesh] = {}
         self.cut: set[frozenset[str]] = set()
+        self.spoken: dict[str, int] = {}  # of those that do not speak the newest version of the protocol
         self.deaf: set[tuple[str, str]] = set()  # from the first to the second nothing comes through
         self._links: set[frozenset[str]] = set()
 
     def add(self, name: str, folder: Path | None = None) -> Mesh:
         """A peer that is in no mesh yet."""
-        hello = Hello(PROTOCOL_VERSION, name, name, "test")
+        hello = Hello(LOWEST_VERSION, name, name, "test")
 
         def engine() -> Engine:
             raise AssertionError("nothing is dialled here")
@@ -111,7 +114,9 @@ class Town:
             assert node.replica is not None
             decides = Coordinator(name, UNITS, None, state)
             return Coordinating(
-                decides, node.replica, lambda _: True, None, node.coordinate_again, node.is_connected, HASTY
+                *(decides, node.replica, lambda _: True, None),
+                *(node.coordinate_again, node.is_connected, HASTY),
+                Gate(lambda peer: self.spoken.get(peer, HIGHEST_VERSION), partial(is_proven, NAME)),
             )
 
         node.coordinate = coordinate

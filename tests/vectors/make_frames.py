@@ -10,11 +10,11 @@ from peer.errors import FrameError
 from peer.flow import GRANT_STEP_BYTES, HIGH_WATER_BYTES, PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
 from peer.frames import (
     LAYOUTS,
+    LOWEST_VERSION,
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_FRAME_BYTES,
     MAX_HEADER_BYTES,
     MAX_INT,
-    PROTOCOL_VERSION,
     Bundle,
     Bye,
     ByeAck,
@@ -144,7 +144,7 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("a kind that is text", Channel.CONTROL, framed("92a13200")),
     ("TOKEN on control", Channel.CONTROL, encode(Token(SESSION, 1, 1, 1, 0))),
     ("PING on data", Channel.DATA, encode(Ping(1))),
-    ("HELLO of protocol 4 with a field more", Channel.CONTROL, framed("960104a161a162a16305")),
+    ("HELLO from protocol 5 on with a field more", Channel.CONTROL, framed("960105a161a162a16305")),
     ("a field missing", Channel.CONTROL, framed("9102")),
     ("a field too many", Channel.CONTROL, framed("93020000")),
     ("a float for an integer", Channel.CONTROL, framed("9202cb3ff0000000000000")),
@@ -380,7 +380,7 @@ def build() -> dict[str, Any]:
         type(frame): layout.kind for frame in FRAMES for layout in LAYOUTS if layout.frame is type(frame)
     }
     return {
-        "protocol": PROTOCOL_VERSION,
+        "protocol": LOWEST_VERSION,
         "codec": [
             {
                 "kind": kinds[type(frame)].name,

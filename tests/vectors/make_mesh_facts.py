@@ -22,6 +22,13 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
+from peer.mesh_entries import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
 from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_ledger import Work, WorkRecorded
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
@@ -144,6 +151,29 @@ CONVERSATION: tuple[Command, ...] = (
     ConversationRemoved("c0"),
     ConversationRemoved("c0"),
     MessageExtended("c1", "m5", 0, 1, "x"),
+)
+ENTRIES: tuple[Command, ...] = (
+    started(),
+    EntryOffered("c2", KEY, "member", "pa", 5),
+    ParticipantInvited("c1", KEY, "pb", "Bo", "#cc6633", "p" * 86),
+    EntryOffered("c1", KEY, "member", "pa", 5),
+    EntryOffered("c1", KEY, "viewer", "pa", 6),
+    EntryOffered("c1", KEY[:-1] + "y", "viewer", "pa", 6),
+    EntryChosen("c1", True),
+    EntryChosen("c1", True),
+    ParticipantInvited("c1", KEY, "pb", "Bo", "#cc6633", "p" * 86),
+    ParticipantInvited("c1", KEY[:-1] + "y", "pb", "Bo", "#cc6633", "p" * 86),
+    ParticipantInvited("c1", KEY[:-1] + "y", "10", "größer 😀", "#cc6633", "p" * 86),
+    ParticipantInvited("c1", KEY[:-1] + "z", "9", "x", "#cc6633", "p" * 86),
+    ParticipantPutOut("c1", "9"),
+    ParticipantPutOut("c1", "pb"),
+    ParticipantInvited("c1", KEY, "pb", "Bo", "#cc6633", "p" * 86),
+    ParticipantPutOut("c1", "10"),
+    ParticipantSet("c1", "pb", "Bo", "#cc6633", "member"),
+    EntryWithdrawn("c1", KEY),
+    EntryWithdrawn("c1", KEY),
+    ParticipantInvited("c1", KEY, "ä😀", "Cy", "#cc6633", "p" * 86),
+    EntryChosen("c1", False),
 )
 PEOPLE: tuple[Command, ...] = (
     RoleGiven("pa", "owner"),
@@ -376,8 +406,13 @@ def some_command(rng: random.Random) -> Command:
             CheckFailed(session, rng.randrange(2), (0, 3), peer, other, 70),
             PeerPardoned(peer),
             SignalingListed(("https://a.example",) * rng.randrange(3)),
+            EntryChosen(conversation, is_answer),
+            EntryOffered(conversation, key, rng.choice(("member", "viewer")), peer, 4),
+            EntryWithdrawn(conversation, key),
+            ParticipantInvited(conversation, key, peer, words, "#000000", "p" * 86),
+            ParticipantPutOut(conversation, peer),
         ),
-        (3, 1, 1, 2, 1, 12, 8, 4, 4, 8, 1, 1, 1, 1, 3, 1, 2, 2, 3, 2, 6, 1, 2, 1),
+        (3, 1, 1, 2, 1, 12, 8, 4, 4, 8, 1, 1, 1, 1, 3, 1, 2, 2, 3, 2, 6, 1, 2, 1, 1, 2, 1, 2, 1),
     )[0]
 
 
@@ -385,6 +420,7 @@ def logs() -> list[dict[str, Any]]:
     made = [
         logged("a conversation", map(op, CONVERSATION)),
         logged("roles and invites", map(op, PEOPLE)),
+        logged("how one comes into a conversation", map(op, ENTRIES)),
         logged("work", map(op, WORK)),
         logged("fairness", map(op, FAIR)),
         logged("upkeep", map(op, UPKEEP)),
@@ -514,6 +550,15 @@ def commands() -> Iterator[tuple[str, str]]:
             InviteRecorded(KEY, "viewer", 0, 0, "pa", 5, ""),
             [("key", "x" * 43), ("key", "A" + "x" * 43), ("key", KEY + "="), ("role", ""), ("uses", "1")],
         ),
+        "an invite to a conversation": (
+            EntryOffered("c", KEY, "member", "pa", 5),
+            [("key", KEY + "x"), ("role", "owner"), ("when_ms", -1), ("conversation", "")],
+        ),
+        "somebody who was invited": (
+            ParticipantInvited("c", KEY, "pa", "Ada", "#3366cc", "p" * 86),
+            [("proof", "p" * 85), ("proof", "+" * 86), ("colour", "red"), ("key", GONE)],
+        ),
+        "a way into a conversation": (EntryChosen("c", True), [("by_invite", 1), ("by_invite", GONE)]),
         "work": (
             WorkRecorded((work(0, 0, 4),)),
             [
@@ -617,6 +662,14 @@ def states() -> Iterator[tuple[str, str]]:
         yield f"good, a member without {later_field}", changed(body, f"members/pa/{later_field}", GONE)
     messages = body["conversations"]["c1"]["messages"]
     at = "conversations/c1/messages"
+    entry = "conversations/c1/entry"
+    yield "good, a conversation without an entry", changed(body, entry, GONE)
+    yield "an entry without offers", changed(body, entry, {"by_invite": True, "barred": []})
+    yield "too many put out", changed(body, f"{entry}/barred", ["x"] * 257)
+    yield (
+        "an owner by invite",
+        changed(body, f"{entry}/offers", {KEY: {"role": "owner", "by": "pa", "when_ms": 1}}),
+    )
     yield "a message twice", changed(body, at, [*messages, messages[0]])
     yield "a message before the one that it follows", changed(body, at, messages[::-1])
     yield "a message that follows nothing", changed(body, at, messages[1:])

@@ -22,6 +22,13 @@ from peer.mesh_conversations import (
     ParticipantSet,
     conversations_codec,
 )
+from peer.mesh_entries import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
 from peer.mesh_people import RoleGiven
 from peer.mesh_state import Command, MemberJoined, MeshState, apply
 from peer.speaking import may_converse
@@ -30,6 +37,8 @@ PATH = beside(__file__, "speaking.json")
 PEERS = ("boss", "ann", "bob", "cho", "dee", "eve", "fay")
 NAME = "c"
 GREY = "#888888"
+KEY = "AQ" + "x" * 42
+PROOF = "p" * 86
 DONE, RUNS, GONE, FRESH = (f"{number:032x}" for number in (1, 2, 3, 4))
 
 
@@ -37,9 +46,10 @@ def added(number: str, parent: str, author: str, form: Any = "to-model", session
     return MessageAdded(NAME, number, parent, author, form, "hello", 5, session, "", (), 9)
 
 
-def state(*, owner_here: bool) -> MeshState:
+def state(*, owner_here: bool, by_invite: bool = False) -> MeshState:
     """Boss owns the mesh; Ann the conversation, with Bob (member), Cho (viewer) and Dee (viewer of the mesh) in it. Eve
-    is a member that takes no part; Fay, who asked, is gone.
+    is a member that takes no part; Fay, who asked, is gone. `by_invite`: nobody comes in by themselves, and Bob was put
+    out.
     """
     here = [peer for peer in PEERS if peer != "fay" and (owner_here or peer != "ann")]
     said: list[Command] = [MemberJoined(peer, peer, False) for peer in here]
@@ -52,6 +62,8 @@ def state(*, owner_here: bool) -> MeshState:
     said += [added("p1", "a1", "bob", "to-people")]
     said += [added("q2", "a1", "bob"), added("a2", "q2", "bob", "answer", RUNS)]
     said += [added("q3", "a1", "fay"), added("a3", "q3", "fay", "answer", GONE)]
+    if by_invite:
+        said += [EntryChosen(NAME, True), ParticipantPutOut(NAME, "bob")]
     made = MeshState()
     for command in said:
         made = apply(made, command)
@@ -64,6 +76,11 @@ def commands(peer: str) -> Iterator[ConversationCommand]:
         yield ParticipantLeft(NAME, other)
         for role in ("owner", "member", "viewer"):
             yield ParticipantSet(NAME, other, "x", GREY, role)  # type: ignore[arg-type]
+        yield EntryOffered(NAME, KEY, "member", other, 1)
+        yield ParticipantInvited(NAME, KEY, other, "x", GREY, PROOF)
+        yield ParticipantPutOut(NAME, other)
+    yield EntryChosen(NAME, True)
+    yield EntryWithdrawn(NAME, KEY)
     yield ConversationChanged(NAME, "t2", "", "", ())
     yield ConversationRemoved(NAME)
     yield ConversationRemoved("none")
@@ -99,7 +116,11 @@ def text() -> str:
             "conversations": conversations_codec.encode(known.conversations),
             "cases": cases(known),
         }
-        for known in (state(owner_here=True), state(owner_here=False))
+        for known in (
+            state(owner_here=True),
+            state(owner_here=False),
+            state(owner_here=True, by_invite=True),
+        )
     ]
     return written("commands of peer/mesh_conversations.py, and why each may not be said", {"states": rows})
 

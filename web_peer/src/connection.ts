@@ -27,6 +27,7 @@ import {
   sessionsOf,
 } from './frames';
 import { Heartbeat, HEARTBEAT_TIMES, type HeartbeatTimes } from './heartbeat';
+import { common, told } from './versions';
 
 const LINGER_MS = 1000; // how long a BYE may take to be answered once nothing else is waiting
 
@@ -83,6 +84,7 @@ export interface ConnectionEvents {
 export class Connection implements EngineEvents {
   state: ConnectionState = 'new';
   remote: Hello | null = null;
+  version = 0; // of the protocol, that both sides speak; 0: until HELLO came
   error: PeerError | null = null;
   reason = '';
   suspect = false;
@@ -303,7 +305,9 @@ export class Connection implements EngineEvents {
     if (hello.peer !== this.peer) {
       throw new WrongField(`HELLO.peer: expected ${this.peer}, got ${hello.peer.slice(0, 40)}`);
     }
-    this.remote = hello;
+    const said = told(hello);
+    this.version = common(told(this.hello).versions, said.versions);
+    this.remote = said.hello;
     this.maybeOpen();
   }
 

@@ -13,7 +13,7 @@ import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { Electorate } from './electorate';
 import { textOf } from './engine';
 import { BadCommand, BeginAnew, NotAdmitted, PeerError } from './errors';
-import { PROTOCOL_VERSION } from './frames';
+import { HIGHEST_VERSION, LOWEST_VERSION } from './frames';
 import {
   apply,
   type Command,
@@ -31,6 +31,7 @@ import { claimsOf, priced, Till } from './receipts';
 import type { Order } from './replica';
 import { maySay } from './saying';
 import { type Reach, Suspicions } from './suspicion';
+import { neededToLead, tooNew } from './versions';
 import { nextMove, PATIENCE, type Patience, type Situation } from './voting';
 
 const MAX_ENTRY_BYTES = 262144;
@@ -63,6 +64,7 @@ export interface Log {
 export interface Surroundings {
   mayCompute(peer: string): boolean; // by its invite
   connected(peer: string): boolean;
+  speaks(peer: string): number; // the version of the protocol that it was heard to speak
   readonly reach: Reach;
   /** A plan of a planner; null: none answers now. */
   plan(request: PlanRequest): Promise<Planned | null>;
@@ -193,7 +195,10 @@ export class Coordinating {
     const here = new Set(
       [...this.state.members.keys()].filter((peer) => peer === me || this.around.connected(peer)),
     );
-    const candidates = this.electorate.candidates(now, this.state, status, here);
+    const needed = neededToLead(this.state);
+    const candidates = this.electorate
+      .candidates(now, this.state, status, here)
+      .map((each) => ({ ...each, mayVote: each.mayVote && this.around.speaks(each.id) >= needed }));
     this.alone = !candidates.some(
       ({ id, mayVote, leaving, sight }) => id !== me && mayVote && !leaving && sight.connected,
     );
@@ -356,9 +361,12 @@ export class Coordinating {
     if (!isClean(name) || reasonOf(name) !== name) {
       throw new BadCommand('join: expected a name without control characters; choose another with --name');
     }
-    if (protocol !== PROTOCOL_VERSION) {
+    const isSpoken = typeof protocol === 'number' && Number.isSafeInteger(protocol);
+    if (!isSpoken || protocol < LOWEST_VERSION || protocol > HIGHEST_VERSION) {
       const got = textOf(protocol).slice(0, 20);
-      throw new NotAdmitted(`this mesh speaks protocol ${PROTOCOL_VERSION}, not ${got}; update shoal`);
+      throw new NotAdmitted(
+        `this mesh speaks protocol ${LOWEST_VERSION} to ${HIGHEST_VERSION}, not ${got}; update shoal`,
+      );
     }
     if (compute && !this.around.mayCompute(peer)) {
       throw new NotAdmitted(
@@ -405,7 +413,10 @@ export class Coordinating {
     if (!this.state.members.has(peer)) throw new NotAdmitted('join first');
     spend(this.proposals, peer, MAX_PROPOSALS);
     const command = decodeCommand(bytesOf(body['command']));
-    const why = maySay(this.state, peer, command) || refusal(this.state, command);
+    const why =
+      maySay(this.state, peer, command) ||
+      refusal(this.state, command) ||
+      tooNew(command, this.log.status.config.voters, (each) => this.around.speaks(each));
     if (why !== '') throw new BadCommand(`propose: ${why}`);
     if (command.kind !== 'CutsFixed') this.submit(command);
     else {

@@ -10,8 +10,10 @@ import type { Frame, Hello } from './frames';
 import type { Base64 } from './keys';
 import type { SignalKind } from './presence';
 import { type Way, withCandidates } from './third_peer';
+import { told } from './versions';
 
 const HIGH_WATER_BYTES = 1024 * 1024; // more than this waiting towards a peer counts as congestion
+const MAX_SPOKEN = 4096; // peers whose version of the protocol is remembered
 const MAX_FAR = 1024; // peers that are remembered as unreachable
 const MAX_WAITING_FRAMES = 4096; // towards one peer while its connection comes about
 
@@ -54,6 +56,7 @@ export class Dialer {
   private readonly ways = new Map<Base64, Way>(); // by connection id, while an answer is awaited
   private readonly byId = new Map<Base64, Connection>();
   private closing = false;
+  private readonly spoken = new Map<string, number>(); // by peer that was connected, the oldest first
 
   constructor(
     hello: Hello,
@@ -72,6 +75,12 @@ export class Dialer {
 
   /** To a peer through a third one; null: there is none. */
   way: (peer: string) => Promise<Way | null> = () => Promise.resolve(null);
+
+  /** The version of the protocol that `peer` and this tab speak: of the last connection; else the lowest one. */
+  speaks(peer: string): number {
+    const { lowest, highest } = told(this.hello).versions;
+    return peer === this.me ? highest : (this.spoken.get(peer) ?? lowest);
+  }
 
   /** The open connection to `peer`, if there is one. */
   connection(peer: string): Connection | null {
@@ -266,6 +275,8 @@ export class Dialer {
     for (const waiter of line.opened.splice(0)) waiter.resolve(connection);
     // Replaced: the other side lost it first, and what was on its way there is lost.
     if (replaced !== null) this.events.disconnected(peer, 'replaced by a newer connection', false);
+    this.spoken.set(peer, connection.version);
+    for (const old of [...this.spoken.keys()].slice(0, -MAX_SPOKEN)) this.spoken.delete(old);
     this.events.connected(peer);
     for (const frame of line.waiting.splice(0)) {
       if (line.open === connection) this.put(peer, line, connection, frame);

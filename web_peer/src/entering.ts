@@ -8,7 +8,7 @@ import { Coordinating } from './coordinating';
 import { Coordinator } from './coordinator';
 import { textOf } from './engine';
 import { BadCommand, BeginAnew, ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
-import { PROTOCOL_VERSION } from './frames';
+import { LOWEST_VERSION } from './frames';
 import type { Manifest } from './manifest';
 import type { Mesh } from './mesh';
 import type { Node } from './node';
@@ -39,6 +39,7 @@ export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience)
     const around = {
       mayCompute: (peer: string) => peer === node.me || mayCompute(client, peer),
       connected: (peer: string) => node.isConnected(peer),
+      speaks: (peer: string) => node.dialer.speaks(peer),
       reach,
       plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
       failed: () => node.leading.again(),
@@ -124,7 +125,7 @@ function asking({ name, part }: Mesh, { begin, fresh }: Replica, compute: boolea
   return {
     name,
     compute,
-    protocol: PROTOCOL_VERSION,
+    protocol: LOWEST_VERSION,
     incarnation: begin.incarnation,
     fresh,
     epoch: begin.epoch,

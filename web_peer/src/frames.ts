@@ -22,7 +22,8 @@ import { aligned, DTYPE_CODES, MAX_TENSOR_BYTES, type Tensor, tensorFromWire } f
 
 export * from './frame_kinds';
 
-export const PROTOCOL_VERSION = 3;
+export const LOWEST_VERSION = 3; // of the protocol; frames are alike in all versions from here on
+export const HIGHEST_VERSION = 4;
 
 export const SESSION_BYTES = 16;
 export const MAX_NAME_BYTES = 128; // peer ids, display names, agent strings, method names
@@ -281,7 +282,7 @@ export function decode(bytes: Uint8Array, channel?: Channel): Frame {
   const [kind, ...values] = decodeHeader(header);
   const layout = BY_NUMBER.get(kind);
   if (layout === undefined) {
-    throw new UnknownKind(`expected a frame kind of protocol ${PROTOCOL_VERSION}, got ${shown(kind)}`);
+    throw new UnknownKind(`expected a frame kind of protocol ${HIGHEST_VERSION}, got ${shown(kind)}`);
   }
   if (channel !== undefined && layout.channel !== channel) {
     throw new WrongChannel(
@@ -364,11 +365,13 @@ function wrongField(layout: Layout, name: string, field: Field, value: unknown):
   return new WrongField(`${layout.kind}.${name}: expected ${field.expected}, got ${shown(value)}`);
 }
 
+/** What a side speaks that begins above this one's highest version is not read on; versions.ts says the rest. */
 function checkVersion(layout: Layout, values: readonly Decoded[]): void {
   const version = values[0];
-  if (layout.kind === 'HELLO' && isInteger(version, 0, MAX_INT) && version !== PROTOCOL_VERSION) {
+  if (layout.kind === 'HELLO' && isInteger(version, 0, MAX_INT) && version > HIGHEST_VERSION) {
     throw new VersionMismatch(
-      `expected protocol ${PROTOCOL_VERSION}, the other peer speaks ${version}; update the older one`,
+      `expected protocol ${LOWEST_VERSION} to ${HIGHEST_VERSION}, the other peer speaks ${version} and above; ` +
+        'update the older one',
     );
   }
 }

@@ -12,7 +12,6 @@ import { RtcEngine, textOf } from './engine';
 import { coordinates, enter, TRY_S } from './entering';
 import { ConnectFailed, NotAdmitted, PeerError } from './errors';
 import { Fetcher, HttpStore, type PieceSource } from './fetch';
-import { PROTOCOL_VERSION } from './frames';
 import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
 import type { IceServer } from './messages';
@@ -25,6 +24,7 @@ import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
 import { Text } from './text';
 import { wayAsked } from './third_peer';
+import { announced, OLDER, SPOKEN } from './versions';
 import type { Patience } from './voting';
 
 const STATE_WAIT_S = 8;
@@ -46,6 +46,7 @@ export interface JoinOptions {
       }
     | { readonly why: string }; // it only asks
   readonly patience?: Patience; // before members vote, when this tab leads
+  readonly older?: boolean; // speaks the older version of the protocol alone, as a page that was not loaded anew yet
   readonly relayOnly?: boolean; // others see the address of the mesh's relay, never that of this device
 }
 
@@ -88,13 +89,8 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
       'this mesh has no relay: ask its founder for one (shoal serve --turn), or join without “Only through the relay”',
     );
   }
-  const hello = {
-    kind: 'HELLO',
-    protocol: PROTOCOL_VERSION,
-    peer: client.peer,
-    name: options.name,
-    agent: AGENT,
-  } as const;
+  const versions = options.older === true ? OLDER : SPOKEN;
+  const hello = announced(versions, client.peer, options.name, AGENT);
   node = new Node(
     hello,
     () => new RtcEngine(client.iceServers.map(iceServer), options.relayOnly),

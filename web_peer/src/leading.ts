@@ -5,8 +5,10 @@
 
 import type { Body } from './calls';
 import type { Coordinating } from './coordinating';
-import { NotLeader } from './errors';
-import type { MeshState } from './mesh_state';
+import { isProven } from './entry_links';
+import { BadCommand, NotLeader } from './errors';
+import { utf8 } from './keys';
+import { decodeCommand, type MeshState } from './mesh_state';
 import type { Replica } from './replica';
 
 export class Leading {
@@ -81,9 +83,20 @@ export class Leading {
       const why = leader === '' ? 'nobody coordinates now' : 'another peer coordinates';
       throw new NotLeader(why, leader === this.me ? '' : leader);
     }
+    if (method === 'propose') await this.proven(body, replica);
     const answer = coordinating.answer(peer, method, body);
     const [, index] = await coordinating.settled();
     // Who joins may know the log up to here, and must.
     return method === 'join' ? { ...answer, index: Math.max(index, replica?.order[1] ?? 0) } : answer;
+  }
+
+  /** Raises BadCommand where somebody comes into a conversation with an invite whose secret they do not hold. */
+  private async proven({ command: words }: Body, replica: Replica | null): Promise<void> {
+    if (typeof words !== 'string' || !words.includes('ParticipantInvited')) return;
+    const command = decodeCommand(utf8(words));
+    if (command.kind !== 'ParticipantInvited') return;
+    if (replica === null || !(await isProven(replica.begin.mesh, command))) {
+      throw new BadCommand('propose: expected a signature by the key of that invite: ask for the link again');
+    }
   }
 }

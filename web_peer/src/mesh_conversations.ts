@@ -21,6 +21,17 @@ import {
   uint,
   utf8Bytes,
 } from './json_codec';
+import {
+  barring,
+  type Entry,
+  entry,
+  type EntryCommand,
+  entryCommands,
+  given,
+  letting,
+  offered,
+  OPEN_ENTRY,
+} from './mesh_entries';
 import { role, type Role } from './mesh_people';
 
 export type Form = 'to-model' | 'to-people' | 'answer';
@@ -32,6 +43,7 @@ export const MAX_MESSAGE_BYTES = 65536; // of UTF-8
 const MAX_CONVERSATION_BYTES = 16 * 2 ** 20; // texts of the messages of one conversation
 const MAX_ALL_BYTES = 64 * 2 ** 20; // of all conversations: bounds what a snapshot brings
 const MAX_SAMPLING = 32; // integers of an OPEN frame
+const FULL = `${MAX_PARTICIPANTS} people take part, which is the most`;
 const CHUNK = 128; // messages copied for a change, at most
 
 export interface Participant {
@@ -75,6 +87,7 @@ export interface Conversation {
   readonly createdMs: number;
   readonly participants: ReadonlyMap<string, Participant>;
   readonly messages: Messages;
+  readonly entry: Entry;
 }
 
 export type Conversations = ReadonlyMap<string, Conversation>;
@@ -221,7 +234,8 @@ export type ConversationCommand =
   | ParticipantSet
   | ParticipantLeft
   | MessageAdded
-  | Change;
+  | Change
+  | EntryCommand;
 
 /** The conversations after `command`, or why it changes nothing. */
 export function converse(conversations: Conversations, command: ConversationCommand): Conversations | string {
@@ -247,6 +261,7 @@ function started(conversations: Conversations, command: ConversationStarted): Co
     ...{ title, model, system, sampling, createdMs: whenMs },
     participants: new Map([[peer, { name, colour, role: 'owner' }]]),
     messages: NO_MESSAGES,
+    entry: OPEN_ENTRY,
   });
 }
 
@@ -265,16 +280,32 @@ function within(
     case 'ParticipantSet': {
       const { peer, name, colour, role } = command;
       if (!participants.has(peer) && participants.size >= MAX_PARTICIPANTS) {
-        return `${MAX_PARTICIPANTS} people take part, which is the most`;
+        return FULL;
       }
-      return { ...conversation, participants: new Map(participants).set(peer, { name, colour, role }) };
+      const known = new Map(participants).set(peer, { name, colour, role });
+      return { ...conversation, participants: known, entry: letting(conversation.entry, peer) };
     }
     case 'ParticipantLeft':
-      if (!participants.has(command.peer)) return 'this peer takes no part';
-      return {
-        ...conversation,
-        participants: new Map([...participants].filter(([peer]) => peer !== command.peer)),
-      };
+      return without(conversation, command.peer);
+    case 'ParticipantPutOut': {
+      const out = without(conversation, command.peer);
+      return typeof out === 'string' ? out : { ...out, entry: barring(out.entry, command.peer) };
+    }
+    case 'ParticipantInvited': {
+      const { peer, name, colour } = command;
+      const offer = given(conversation.entry, command);
+      if (participants.has(peer)) return 'this peer takes part already';
+      if (typeof offer === 'string') return offer;
+      if (participants.size >= MAX_PARTICIPANTS) return FULL;
+      const { role } = offer;
+      return { ...conversation, participants: new Map(participants).set(peer, { name, colour, role }) };
+    }
+    case 'EntryChosen':
+    case 'EntryOffered':
+    case 'EntryWithdrawn': {
+      const after = offered(conversation.entry, command);
+      return typeof after === 'string' ? after : { ...conversation, entry: after };
+    }
     case 'MessageAdded':
       return fitting(conversation, added(messages, command), room);
     case 'MessageExtended':
@@ -292,6 +323,12 @@ function within(
     default:
       return command satisfies never;
   }
+}
+
+function without(conversation: Conversation, peer: string): Conversation | string {
+  const { participants } = conversation;
+  if (!participants.has(peer)) return 'this peer takes no part';
+  return { ...conversation, participants: new Map([...participants].filter(([each]) => each !== peer)) };
 }
 
 /** The conversation with other messages, unless they hold more text than there may be. */
@@ -410,12 +447,17 @@ const messages: Codec<Messages> = {
 };
 
 const every = table(
-  record<Conversation>('Conversation', {
-    ...settingsFields,
-    createdMs: uint,
-    participants: table(participant, MAX_PARTICIPANTS),
-    messages,
-  }),
+  record<Conversation>(
+    'Conversation',
+    {
+      ...settingsFields,
+      createdMs: uint,
+      participants: table(participant, MAX_PARTICIPANTS),
+      messages,
+      entry,
+    },
+    { since: { entry: OPEN_ENTRY } },
+  ),
   MAX_CONVERSATIONS,
 );
 
@@ -480,4 +522,5 @@ export const CONVERSATION_COMMANDS: {
     { ...inside, before: text, author: text, session: matching(/^[0-9a-f]{32}$/, 'a session in hex') },
     { kind: 'AnswerAdopted' },
   ),
+  ...entryCommands(id, colour),
 };

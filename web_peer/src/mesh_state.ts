@@ -201,6 +201,11 @@ function changed(state: MeshState, command: Command): MeshState | string {
     case 'MessageExtended':
     case 'MessageEnded':
     case 'AnswerAdopted':
+    case 'EntryChosen':
+    case 'EntryOffered':
+    case 'EntryWithdrawn':
+    case 'ParticipantInvited':
+    case 'ParticipantPutOut':
       return having(state, 'conversations', converse(state.conversations, command));
     case 'WorkRecorded':
       return settled(state, accountFairly(state.ledger, state.fairness, command));

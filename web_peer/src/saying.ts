@@ -30,6 +30,11 @@ const OF_PEOPLE: ReadonlySet<string> = new Set([
   'MessageExtended',
   'MessageEnded',
   'AnswerAdopted',
+  'EntryChosen',
+  'EntryOffered',
+  'EntryWithdrawn',
+  'ParticipantInvited',
+  'ParticipantPutOut',
 ]);
 
 /** Why `peer` may not propose `command`; "" when it may. */

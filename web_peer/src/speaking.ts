@@ -17,6 +17,7 @@ import type { MeshState } from './mesh_state';
 
 const OWNERS = 'expected an owner of this conversation or of the mesh';
 const ASKERS = 'expected somebody who takes part as owner or member';
+const INVITED = 'expected somebody who was invited to this conversation: ask one of its owners for a link';
 const OWN = 'expected what this peer says in its own name';
 
 /** Why `peer` may not say `command`; "" when it may. */
@@ -58,6 +59,15 @@ export function mayConverse(state: MeshState, peer: string, command: Conversatio
     case 'AnswerAdopted':
       if (command.author !== peer) return OWN;
       return asks ? adopted(state, conversation, command) : ASKERS;
+    case 'EntryChosen':
+    case 'EntryWithdrawn':
+    case 'ParticipantPutOut':
+      return owns ? '' : OWNERS;
+    case 'EntryOffered':
+      if (!owns) return OWNERS;
+      return command.by === peer ? '' : OWN;
+    case 'ParticipantInvited':
+      return command.peer === peer ? '' : OWN;
     default:
       return command satisfies never;
   }
@@ -66,7 +76,8 @@ export function mayConverse(state: MeshState, peer: string, command: Conversatio
 /** Of one who owns nothing: about itself only, and it gains nothing, unless no owner is left. */
 function set(state: MeshState, conversation: Conversation, peer: string, command: ParticipantSet): string {
   if (command.peer !== peer) return OWNERS;
-  const { participants } = conversation;
+  const { participants, entry } = conversation;
+  if (!participants.has(peer) && (entry.byInvite || entry.barred.includes(peer))) return INVITED;
   const reads = state.people.roles.get(peer) === 'viewer';
   const now = participants.get(peer)?.role ?? (reads ? 'viewer' : 'member');
   if (command.role === now || command.role === 'viewer') return '';

@@ -24,6 +24,7 @@ import {
   messageOf,
   messagesOf,
 } from './mesh_conversations';
+import type { EntryCommand } from './mesh_entries';
 import type { Role } from './mesh_people';
 import { Proposals } from './proposals';
 import { samplingFromWire, samplingOf } from './sampling';
@@ -36,6 +37,7 @@ const ID_BYTES = 9;
 const SESSION_BYTES = 16;
 const MAX_SESSIONS = 4; // kept for next questions, each a slot on every stage
 const MAX_KEPT = 32; // answers that ended
+const COLOURLESS = '#888888';
 const MAX_REASON = 400; // characters
 
 export interface TalkingEvents {
@@ -155,14 +157,22 @@ export class Talking {
   }
 
   setRole(conversation: string, peer: string, role: Role): void {
-    const known = this.conversations.get(conversation)?.participants.get(peer);
-    if (known === undefined || known.role === role) return;
+    const found = this.conversations.get(conversation);
+    const member = this.mesh.node.state.members.get(peer);
+    const known = found?.participants.get(peer) ?? (member === undefined ? undefined : stranger(member.name));
+    if (found === undefined || known === undefined || known.role === role) return;
     const { name, colour } = known;
     this.proposals.say({ kind: 'ParticipantSet', conversation, peer, name, colour, role });
   }
 
   putOut(conversation: string, peer: string): void {
-    this.proposals.say({ kind: 'ParticipantLeft', conversation, peer });
+    const kind = peer === this.me ? 'ParticipantLeft' : 'ParticipantPutOut';
+    this.proposals.say({ kind, conversation, peer });
+  }
+
+  /** What else a person decides about a conversation. */
+  say(command: EntryCommand): void {
+    this.proposals.say(command);
   }
 
   change(conversation: string, change: Partial<Manner>): void {
@@ -558,3 +568,6 @@ function newSession(): string {
 function newId(): string {
   return toHex(crypto.getRandomValues(new Uint8Array(ID_BYTES)));
 }
+
+/** Somebody who takes no part yet. */
+const stranger = (name: string) => ({ name, colour: COLOURLESS, role: null });

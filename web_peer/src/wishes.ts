@@ -1,5 +1,6 @@
 /*
- * What whoever opened the page wishes for this tab, behind the invite: `#<mesh>.<invite>&name=Den&memory=500000000`.
+ * What whoever opened the page wishes for this tab, behind the invite: `#<mesh>.<invite>&name=Den&memory=500000000`; and
+ * the conversation that the link leads into (entry_links.ts).
  *
  * `shoal tabs` writes them. Like the invite they stay in the fragment, which no server sees. Pure.
  */
@@ -10,6 +11,7 @@ export interface Wishes {
   readonly link: string; // the invite link without them
   readonly name: string | null;
   readonly memoryBytes: number | null;
+  readonly entry: string; // what stands behind `&in=`; "": nothing
 }
 
 /** Wishes that make no sense are none. */
@@ -21,6 +23,7 @@ export function wishesOf(address: string): Wishes {
   return {
     link,
     name: name !== null && name !== '' && name.length <= MAX_NAME_CHARS ? name : null,
+    entry: found.get('in') ?? '',
     memoryBytes: Number.isSafeInteger(memory) && memory > 0 ? memory : null,
   };
 }

@@ -6,7 +6,7 @@ import { Connection, type ConnectionState, type Engine, TIMES } from '../src/con
 import { Dialer } from '../src/dialer';
 import type { EngineEvents } from '../src/engine';
 import { BadCommand, ConnectFailed } from '../src/errors';
-import { type Channel, encode, type Frame, type Hello, PROTOCOL_VERSION } from '../src/frames';
+import { type Channel, encode, type Frame, type Hello, HIGHEST_VERSION, LOWEST_VERSION } from '../src/frames';
 
 const WAIT_MS = 3000;
 
@@ -87,7 +87,7 @@ class Wire implements Engine {
   }
 }
 
-function hello(peer: string, protocol = PROTOCOL_VERSION): Hello {
+function hello(peer: string, protocol = LOWEST_VERSION): Hello {
   return { kind: 'HELLO', protocol, peer, name: peer, agent: 'test' };
 }
 
@@ -155,12 +155,22 @@ describe('a connection', () => {
     expect(() => a.connection.send(TOKEN)).toThrow('it is closed');
   });
 
-  it('refuses another version, and says so to the other side', async () => {
-    const [a, b] = pair(hello('b', PROTOCOL_VERSION + 1));
+  it('speaks the highest version of both sides', async () => {
+    const [a, b] = pair({ ...hello('b'), agent: `test speaks ${HIGHEST_VERSION}` });
     await met(a, b);
-    await until(() => a.connection.state === 'failed' && b.connection.state === 'closed');
-    expect(a.connection.error?.name).toBe('VersionMismatch');
-    expect(b.connection.reason).toMatch(/^VersionMismatch: /);
+    await until(() => a.connection.state === 'open' && b.connection.state === 'open');
+    expect([a.connection.version, b.connection.version]).toEqual([LOWEST_VERSION, LOWEST_VERSION]);
+    expect(a.connection.remote?.agent).toBe('test');
+  });
+
+  it('refuses a side that speaks none of its versions', async () => {
+    const [a, b] = pair(hello('b', HIGHEST_VERSION + 1));
+    await met(a, b);
+    await until(() => a.connection.state === 'failed' && b.connection.state === 'failed');
+    expect([a.connection.error?.name, b.connection.error?.name]).toEqual([
+      'VersionMismatch',
+      'VersionMismatch',
+    ]);
   });
 
   it('refuses somebody else than signaling named', async () => {

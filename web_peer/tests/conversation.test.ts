@@ -74,6 +74,7 @@ const around = (more: Partial<Around> = {}): Around => ({
   open: () => false,
   making: ({ text, tokens }) => ({ text, tokens, waits: '', stalled: false, facts: null }),
   readable: (text) => text,
+  name: () => null,
   ...more,
 });
 

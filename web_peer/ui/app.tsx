@@ -106,7 +106,7 @@ export function App({ view }: { view: View }) {
           ))}
         </nav>
       )}
-      {sheet.value === 'share' && <ShareSheet link={view.link.value} close={() => (sheet.value = null)} />}
+      {sheet.value === 'share' && <ShareSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'settings' && <SettingsSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'plan' && <PlanSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'talk' && <TalkSheet view={view} close={() => (sheet.value = null)} />}

@@ -5,6 +5,7 @@ import { batch, computed, signal } from '@preact/signals';
 import { PieceCache } from '../src/cache';
 import { nowS } from '../src/connection';
 import { textOf } from '../src/engine';
+import type { EntryLink } from '../src/entry_links';
 import type { JoinPhase, Lending as TabLending, Mesh } from '../src/mesh';
 import { EMPTY_STATE, holdersOf, type Member as StateMember, routeOf, serving } from '../src/mesh_state';
 import { awayText } from '../src/returning';
@@ -51,6 +52,7 @@ const CACHE_LIMIT_BYTES = 4e9;
 export interface Device {
   readonly name: string;
   readonly pledge: PledgeRange;
+  readonly entry: EntryLink | null; // the conversation that the link leads into
   readonly wished: number | null; // memory to lend, by whoever opened the page
   readonly measure: TabOptions['measure'];
 }
@@ -113,6 +115,8 @@ export class Bound {
           keepSettings(settings);
         },
         myName: () => keptName() ?? device.name,
+        link: () => this.link.value,
+        entry: device.entry,
         readable: (text) => this.inWords(text),
         name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
         token: () => this.tokenCame(1, true),
@@ -156,6 +160,9 @@ export class Bound {
         remove: () => talks.remove(),
         setRole: (person, role) => talks.setRole(person, role),
         putOut: (person) => talks.putOut(person),
+        offerEntry: (role) => talks.offerEntry(role),
+        withdrawEntry: (key) => talks.withdrawEntry(key),
+        chooseEntry: (byInvite) => talks.chooseEntry(byInvite),
         callMe: (name) => {
           keepName(name);
           talks.renamed();
@@ -198,7 +205,8 @@ export class Bound {
   private goTo(link: string): void {
     const url = URL.parse(link);
     const isWeb = url?.protocol === 'https:' || url?.protocol === 'http:';
-    if (url !== null && isWeb && url.origin !== location.origin) {
+    const isMore = url?.hash.includes('&') === true; // read when the page is loaded
+    if (url !== null && isWeb && (url.origin !== location.origin || isMore)) {
       location.assign(url);
       return;
     }

@@ -2,6 +2,7 @@
 
 import type { Conversation, Message } from '../src/mesh_conversations';
 import { messagesOf } from '../src/mesh_conversations';
+import { mayComeIn } from '../src/inviting';
 import { mayAsk, type Shown, shown, waitsFor } from '../src/turns';
 import type { AnswerFacts, AnswerState, Branch, Person, Talk, TalkLine, Turn, Who } from './view';
 
@@ -33,6 +34,7 @@ export interface Around {
   readonly open: (id: string) => boolean; // not in the log yet
   readonly making: (answer: Message) => Making;
   readonly readable: (text: string) => string;
+  readonly name: (peer: string) => string | null; // of a member of the mesh
 }
 
 export const NO_TALK: Talk = {
@@ -42,6 +44,9 @@ export const NO_TALK: Talk = {
   turns: [],
   mayWrite: true,
   mayRule: false,
+  byInvite: false,
+  offers: [],
+  out: [],
   mayTake: false,
   typing: '',
   unsaid: false,
@@ -89,8 +94,18 @@ export class TalkViews {
       title: conversation.title,
       people,
       turns,
-      mayWrite: mine === undefined || mayAsk(conversation, around.me),
+      mayWrite: mine === undefined ? mayComeIn(conversation, around.me) : mayAsk(conversation, around.me),
       mayRule: mine?.role === 'owner' || around.ownsMesh,
+      byInvite: conversation.entry.byInvite,
+      offers: [...conversation.entry.offers].map(([key, { role, by }]) => ({
+        key,
+        role,
+        by: whoIs(by, known, around.me).name,
+      })),
+      out: conversation.entry.barred.flatMap((peer) => {
+        const name = around.name(peer);
+        return name === null ? [] : [{ id: peer, name }];
+      }),
       mayTake: mine?.role === 'member' && !people.some(({ role, here }) => role === 'owner' && here),
       typing: typingText(people),
       unsaid,

@@ -2,6 +2,7 @@
 
 import { render } from 'preact';
 
+import { entryOf } from '../src/entry_links';
 import { measure } from '../src/measure';
 import { wishesOf } from '../src/wishes';
 import { App } from './app';
@@ -48,6 +49,7 @@ if (page !== null) {
   const bound = new Bound({
     name: wishes.name ?? browserName(),
     pledge: range,
+    entry: entryOf(wishes.entry),
     wished: wishes.memoryBytes,
     measure,
   });

@@ -5,8 +5,10 @@ import { encode } from 'uqr';
 
 import { CopyButton } from './copying';
 import { Dialog } from './dialog';
+import { EntrySection } from './entry_section';
 import { Icon } from './icons';
 import { Privacy } from './privacy';
+import type { View } from './view';
 import { isLoopback } from './words';
 
 function QrCode({ text }: { text: string }) {
@@ -28,7 +30,9 @@ function QrCode({ text }: { text: string }) {
   );
 }
 
-export function ShareSheet({ link, close }: { link: string; close: () => void }) {
+export function ShareSheet({ view, close }: { view: View; close: () => void }) {
+  const link = view.link.value;
+  const { id, mayRule } = view.talk.value;
   const canShare = typeof navigator.share === 'function';
   return (
     <Dialog title="Invite someone" close={close}>
@@ -65,6 +69,7 @@ export function ShareSheet({ link, close }: { link: string; close: () => void })
           </button>
         )}
       </div>
+      {id !== '' && mayRule && <EntrySection view={view} />}
       <Privacy />
       <p class="hint">
         A machine without a browser joins with <code>shoal join 'LINK'</code>.

@@ -5,6 +5,7 @@ import { useRef } from 'preact/hooks';
 
 import { titleOf } from './conversation';
 import { Dialog } from './dialog';
+import { EntrySection } from './entry_section';
 import { Icon } from './icons';
 import { Disc } from './person';
 import type { Person, Role, View } from './view';
@@ -105,6 +106,7 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
           Roles say who may write. Everybody in the mesh can read: invite only people who may.
         </p>
       </section>
+      {mayRule && id !== '' && <EntrySection view={view} />}
       {mayTake && mine !== undefined && (
         <div class="buttons">
           <button type="button" class="secondary" onClick={() => view.actions.setRole(mine.id, 'owner')}>

@@ -3,8 +3,12 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 
 import { tokensPerS } from '../src/asking';
+import { textOf } from '../src/engine';
+import type { EntryLink } from '../src/entry_links';
+import { comeIn, mayComeIn, offer } from '../src/inviting';
 import type { Mesh } from '../src/mesh';
 import { type Conversation, messageOf } from '../src/mesh_conversations';
+import type { Given } from '../src/mesh_entries';
 import { type Self, Talking } from '../src/talking';
 import { branchKey, leafOf, shown, type Shown } from '../src/turns';
 import { textOfWaits } from '../src/waiting';
@@ -23,6 +27,9 @@ export interface Surroundings {
   settings(): AskSettings;
   keepSettings(settings: AskSettings): void;
   myName(): string;
+  /** The link this tab came with. */
+  link(): string;
+  readonly entry: EntryLink | null; // the conversation that it leads into
   /** In people's words. */
   readable(text: string): string;
   name(peer: string): string;
@@ -43,6 +50,7 @@ export class Talks {
   private talking: Talking | null = null;
   private of: Mesh | null = null;
   private open = ''; // "": one that begins with the next message
+  private invited: EntryLink | null; // until this tab came in with it
   private chose = false; // this person said which conversation is shown
   private readonly chosen = new Map<string, string>(); // branches
   private readonly entered = new Set<string>();
@@ -56,6 +64,7 @@ export class Talks {
 
   constructor(around: Surroundings, kept: ReadonlySignal<AskSettings>) {
     this.around = around;
+    this.invited = around.entry;
     this.settings = computed(() => this.drafted.value ?? this.held.value ?? kept.value);
   }
 
@@ -88,6 +97,7 @@ export class Talks {
     const { talking } = this;
     if (talking === null) return;
     const all = talking.conversations;
+    this.followLink(talking);
     if (!this.chose && this.open === '') this.open = talkLines(all, '', this.seen)[0]?.id ?? '';
     if (this.open !== '' && !all.has(this.open)) this.show('');
     const conversation = all.get(this.open);
@@ -254,6 +264,38 @@ export class Talks {
     this.talking?.change(this.open, manner);
   }
 
+  // --- who comes in
+
+  async offerEntry(role: Given): Promise<string> {
+    const { talking } = this;
+    return talking === null ? '' : offer(talking, this.around.link(), this.open, role);
+  }
+
+  withdrawEntry(key: string): void {
+    this.talking?.say({ kind: 'EntryWithdrawn', conversation: this.open, key });
+  }
+
+  chooseEntry(byInvite: boolean): void {
+    this.talking?.say({ kind: 'EntryChosen', conversation: this.open, byInvite });
+  }
+
+  /** Into the conversation that this tab's link leads to, once it is known. */
+  private followLink(talking: Talking): void {
+    const { invited, of } = this;
+    const conversation = invited === null ? undefined : talking.conversations.get(invited.conversation);
+    if (invited === null || conversation === undefined || of?.node.state.members.has(talking.me) !== true)
+      return;
+    this.invited = null;
+    this.entered.add(invited.conversation); // with what the link gives, not by itself
+    if (!conversation.participants.has(talking.me)) {
+      const self = this.self(talking, conversation);
+      comeIn(talking, of.link.mesh, invited, self).catch((error: unknown) => this.around.tell(textOf(error)));
+    }
+    this.open = invited.conversation;
+    this.chose = true;
+    this.views = new TalkViews();
+  }
+
   // --- inner moves
 
   /** Whoever looks at a conversation takes part in it; once, so that who was put out stays out. */
@@ -261,9 +303,10 @@ export class Talks {
     const { of, open } = this;
     if (this.entered.has(open) || of?.node.state.members.has(talking.me) !== true) return;
     this.entered.add(open);
-    if (participants.has(talking.me)) return;
     const conversation = talking.conversations.get(open);
-    talking.enter(open, this.self(talking, conversation ?? null));
+    if (participants.has(talking.me) || conversation === undefined || !mayComeIn(conversation, talking.me))
+      return;
+    talking.enter(open, this.self(talking, conversation));
   }
 
   private self({ me }: Talking, conversation: Conversation | null): Self {
@@ -296,6 +339,7 @@ export class Talks {
       chosen: this.chosen,
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
+      name: (peer: string) => node?.state.members.get(peer)?.name ?? null,
       making: (answer: Parameters<typeof talking.heard.text>[0]) => {
         const mine = talking.making(answer.id);
         const said = talking.heard.text(answer);

@@ -211,6 +211,13 @@ export interface Talk {
   readonly turns: readonly Turn[];
   readonly mayWrite: boolean;
   readonly mayRule: boolean;
+  readonly byInvite: boolean; // only who is invited takes part
+  readonly offers: readonly {
+    readonly key: string;
+    readonly role: 'member' | 'viewer';
+    readonly by: string;
+  }[];
+  readonly out: readonly { readonly id: string; readonly name: string }[]; // who was put out, and is in the mesh
   readonly mayTake: boolean; // none of its owners is here
   readonly typing: string; // "Ana writes…"
   readonly unsaid: boolean; // what is said here reaches others when somebody coordinates again
@@ -248,6 +255,9 @@ export interface Actions {
   remove(): void; // the conversation, for everybody
   setRole(person: string, role: Role): void;
   putOut(person: string): void;
+  offerEntry(role: 'member' | 'viewer'): Promise<string>; // a link into the open conversation
+  withdrawEntry(key: string): void;
+  chooseEntry(byInvite: boolean): void;
   callMe(name: string): void;
   exported(form: 'markdown' | 'json'): string;
   imported(text: string): void;

@@ -9,7 +9,7 @@ import pytest
 
 from peer.connection import Connection, ConnectionState, Times
 from peer.engines import EngineSettings, choose_engine
-from peer.frames import PROTOCOL_VERSION, Frame, Hello
+from peer.frames import LOWEST_VERSION, Frame, Hello
 
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))
 
@@ -59,7 +59,7 @@ class Mesh:
         name: str,
         engine: str = "aiortc",
         *,
-        protocol: int = PROTOCOL_VERSION,
+        protocol: int = LOWEST_VERSION,
         expects: str | None = None,
         times: Times | None = None,
         settings: EngineSettings = LOOPBACK,

@@ -26,7 +26,7 @@ from peer.errors import (
     WrongField,
 )
 from peer.flow import MAX_BUFFERED_BYTES, WINDOW_BYTES
-from peer.frames import MAX_PROBE_BYTES, PROTOCOL_VERSION, Channel, Hello, Probe, Request, Token
+from peer.frames import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
 from peer.heartbeat import HeartbeatTimes
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ QUICK = Times(HeartbeatTimes(interval_s=0.05, suspect_s=0.15, lost_s=0.5), conne
 async def test_frames_arrive_both_ways(mesh: Mesh, engines: tuple[str, str]) -> None:
     a, b = await mesh.pair(engines)
     assert (a.connection.peer, b.connection.peer) == ("b", "a")
-    assert a.connection.remote == Hello(PROTOCOL_VERSION, "b", "B", "test")
+    assert a.connection.remote == Hello(LOWEST_VERSION, "b", "B", "test")
     for n in range(50):
         a.connection.send(Token(SESSION, 0, n, n, 0))
         b.connection.send(Request(n, "m", b"{}"))
@@ -134,12 +134,12 @@ CHILD = """
 import asyncio, json, sys
 from peer.connection import Connection, ConnectionState
 from peer.engines import EngineSettings, choose_engine
-from peer.frames import PROTOCOL_VERSION, Hello
+from peer.frames import LOWEST_VERSION, Hello
 
 async def main(engine):
     done = asyncio.Event()
     connection = Connection(choose_engine(engine)(EngineSettings(("127.0.0.1",))),
-                            Hello(PROTOCOL_VERSION, "child", "", ""),
+                            Hello(LOWEST_VERSION, "child", "", ""),
                             lambda c, f: None, lambda c, s: None)
     print(json.dumps(await connection.accept(json.loads(sys.stdin.readline()))), flush=True)
     await connection.opened()
@@ -190,7 +190,7 @@ async def test_a_stopped_peer_that_comes_back_is_not_lost(mesh: Mesh, engine: st
 
 
 async def test_other_versions_are_told_apart(mesh: Mesh, engines: tuple[str, str]) -> None:
-    a = mesh.side("a", engines[0], protocol=PROTOCOL_VERSION + 1)
+    a = mesh.side("a", engines[0], protocol=LOWEST_VERSION + 1)
     b = mesh.side("b", engines[1])
     await mesh.join(a, b)
     await b.connection.wait_closed()

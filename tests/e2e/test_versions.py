@@ -1,0 +1,87 @@
+"""A peer that was not updated yet: it joins, computes and asks beside current ones, and what is new waits for it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from peer.asking import Conversation, Delta, Settings
+from peer.errors import PeerError
+from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
+from peer.joining import Founding, found, join
+from peer.mesh import Mesh
+from peer.mesh_conversations import ConversationStarted, MessageAdded, ParticipantSet
+from peer.mesh_entries import EntryChosen
+from peer.options import MeshOptions
+from planner.importers.gguf import open_gguf
+from planner.store import Store
+from planner.units import build_model
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+from ..planner.conftest import TinyModel  # noqa: TID252
+from .conftest import options
+
+WITHIN_S = 120.0
+MEMORY = 1 << 30
+CUTS = (3,)  # of the tiny model's six units: two stages
+GREY = "#888888"
+
+
+async def answer(mesh: Mesh) -> list[int]:
+    """Tokens of a greedy answer."""
+    session = Conversation(mesh.node, mesh.text, os.urandom(16))
+    pieces = session.tokens([1, 2, 3, 4], Settings(max_tokens=12, ignore_end=True))
+    got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+    session.close()
+    return got
+
+
+async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    model = build_model(open_gguf(TinyModel().write_gguf(tmp_path / "tiny.gguf"), "tiny"), "f32", store)
+    promise = Founding(model, MeshOptions(256, 4, "latency", CUTS), ServerOptions())
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        founder = await enter(
+            found(promise, options("founder", MEMORY), store, identity_from_seed(os.urandom(32)))
+        )
+        assert founder.link is not None
+        link = founder.link.url()
+        older = await enter(
+            join(link, replace(options("older", MEMORY), older=True), Store(tmp_path / "older"), compute=True)
+        )
+        newer = await enter(join(link, options("newer", MEMORY), Store(tmp_path / "newer"), compute=True))
+        await newer.until_serving(WITHIN_S)
+        me = older.node.me
+        stages = newer.node.state.serving()
+        assert stages is not None
+        assert me in {stage.primary for stage in stages.stages}
+
+        asked = [await answer(mesh) for mesh in (older, newer, founder)]
+        assert asked[0] == asked[1] == asked[2]
+        assert founder.node.dialer.speaks(me) == LOWEST_VERSION
+        assert older.node.dialer.speaks(founder.node.me) == LOWEST_VERSION
+        assert founder.node.dialer.speaks(newer.node.me) == HIGHEST_VERSION
+
+        await founder.propose(ConversationStarted("tea", "Tea", "", "", (), 1, founder.node.me, "Ann", GREY))
+        await older.propose(ParticipantSet("tea", me, "Old", GREY, "member"))
+        await older.propose(MessageAdded("tea", "m", "", me, "to-people", "hello", 2, "", "", (), 0))
+        assert founder.node.replica is not None
+        replica = founder.node.replica
+        assert await founder.node.until(lambda _: me in replica.config.voters, WITHIN_S), "it votes"
+        with pytest.raises(PeerError, match="speaks protocol 3, and this needs 4"):
+            await founder.propose(EntryChosen("tea", True))
+        assert await newer.node.until(lambda state: len(state.conversations["tea"].messages) == 1, WITHIN_S)
+
+        await older.close("it is updated")
+        await founder.node.until(lambda state: me not in state.members, WITHIN_S)
+        assert await founder.node.until(lambda _: me not in replica.config.voters, WITHIN_S), (
+            "its place is free"
+        )
+        await founder.propose(EntryChosen("tea", True))
+        assert newer.node.dialer.speaks(founder.node.me) == HIGHEST_VERSION
