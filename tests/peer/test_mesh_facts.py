@@ -30,6 +30,13 @@ from peer.mesh_conversations import (
     branches,
     thread,
 )
+from peer.mesh_entries import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
 from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
 from peer.mesh_ledger import Ledger, Work, WorkRecorded, tally
 from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
@@ -72,6 +79,11 @@ EXAMPLES: tuple[Command, ...] = (
     MessageExtended("c", "m2", 0, 1, "be"),
     AnswerAdopted("c", "m2", "a", "b", SESSION),
     MessageEnded("c", "m2", "done", 2, "because", ""),
+    EntryChosen("c", True),
+    EntryOffered("c", "AQ" + "x" * 42, "viewer", "pa", 7),
+    EntryWithdrawn("c", "AQ" + "x" * 42),
+    ParticipantInvited("c", "AQ" + "x" * 42, "pb", "Bo", "#cc6633", "p" * 86),
+    ParticipantPutOut("c", "pb"),
     ParticipantLeft("c", "b"),
     RoleGiven("a", "owner"),
     InviteRecorded(KEY, "viewer", 0, 3, "a", 4, "{}"),

@@ -195,8 +195,10 @@ async def test_other_versions_are_told_apart(mesh: Mesh, engines: tuple[str, str
     await mesh.join(a, b)
     await b.connection.wait_closed()
     await a.connection.wait_closed()
-    assert isinstance(b.connection.error, VersionMismatch)
-    assert "VersionMismatch" in f"{a.connection.reason} {a.connection.error}"
+    for side in (a, b):  # each finds out by itself, or is told first
+        assert (
+            isinstance(side.connection.error, VersionMismatch) or "VersionMismatch" in side.connection.reason
+        )
 
 
 async def test_another_peer_than_expected_is_refused(mesh: Mesh) -> None:
