@@ -61,8 +61,8 @@ from peer.serving import Serving
 from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
 from peer.transaction_store import Journal
-from peer.waiting import Queue
 from peer.versions import told
+from peer.waiting import Queue
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
