@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from peer.canaries import Canaries, Times
 from peer.checks import checks_work
 from peer.errors import PeerError
 from peer.fetch import Fetcher
@@ -19,6 +20,7 @@ from peer.frames import Open
 from peer.mesh import Mesh
 from peer.mesh_fairness import counted_milli, may_ask
 from peer.mesh_state import PlanRecord
+from peer.oddities import Oddities
 from peer.receipts import Claim, Receipts, claims_codec
 from planner.store import BlobRef
 
@@ -36,6 +38,7 @@ class Accounts:
         self._node = mesh.node
         self.receipts = Receipts()
         self.checks = checks_work(mesh)
+        self.canaries = Canaries(mesh, self.checks, Times())
         self._plans: dict[int, PlanRecord] = {}
 
     def opened(self, frame: Open) -> None:
@@ -110,6 +113,8 @@ def keeps_accounts(mesh: Mesh, fetcher: Fetcher | None = None) -> Accounts:
     if fetcher is not None:
         fetcher.given = accounts.given
     mesh.start(accounts.run())
+    mesh.start(accounts.canaries.run())
+    mesh.start(Oddities(mesh, fetcher).run())
     return accounts
 
 

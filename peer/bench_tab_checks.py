@@ -21,7 +21,6 @@ from peer.bench_wrongs import wrongs
 from peer.commands.demo import needed_bytes
 from peer.commands.models import find_or_import
 from peer.commands.terminal import interrupts, say
-from peer.errors import CannotServe
 from peer.evidence import Floats, distance
 from peer.judging import PAGE_BYTES, testimony_of
 from peer.mesh import SESSION_BYTES, Mesh
@@ -93,6 +92,8 @@ class _Series:
         self._gaps: list[float] = []
         self._most = 0.0
         self._given = 0
+        self._disputed = 0
+        self._unable = 0
 
     @property
     def made(self) -> int:
@@ -112,6 +113,8 @@ class _Series:
             "checks": self.made,
             "of_given_positions": self._given,
             "false_alarms": self.alarms,
+            "disputed": self._disputed,
+            "unable": self._unable,
             "worst_honest": self.worst,
             "median_honest": float(np.median(gaps)) if len(gaps) else None,
             "limit": self._most,
@@ -156,21 +159,27 @@ class _Series:
         if stage:
             inputs = await self._rows(session, route[stage - 1], stage - 1, "out", count)
         seen = await self._rows(session, route[stage + 1], stage + 1, "in", count)
+        told = await self._rows(session, route[stage], stage, "out", count)
+        if seen is None or told is None or inputs is None:
+            self._unable += count
+            return
         means = await again.means((plan.first, plan.stop), route[stage])
         rows = await again.rows(means, inputs, (PROMPT, count - PROMPT))
         self._most = max(self._most, means.most)
-        self._gaps += [distance(a, b) for a, b in zip(seen, rows, strict=True)]
-        self._given += PROMPT
+        own = [a.tobytes() == b.tobytes() for a, b in zip(seen, told, strict=True)]
+        self._gaps += [distance(a, b) for a, b, mine in zip(seen, rows, own, strict=True) if mine]
+        self._disputed += own.count(False)  # handed on by another peer before the answer went over this one
+        self._given += sum(own[:PROMPT])
         wrongs(self._least, self._rng, inputs if stage else None, seen, rows)
 
-    async def _rows(self, session: bytes, peer: str, stage: int, side: str, count: int) -> Floats:
+    async def _rows(self, session: bytes, peer: str, stage: int, side: str, count: int) -> Floats | None:
         page = PAGE_BYTES // (4 * self._manifest.architecture.hidden)
         ask: Callable[[int], Any] = lambda first: testimony_of(  # noqa: E731
             self._mesh.node, peer, session, stage, side, first, min(first + page, count)
         )
         parts = [await ask(first) for first in range(0, count, page)]
         if any(part is None for part in parts):
-            raise CannotServe(f"{self._rig.name(peer)} kept too little of a session to check it")
+            return None  # of an answer that began on another route
         whole: Floats = np.concatenate(parts)
         return whole
 

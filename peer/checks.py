@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +36,9 @@ SOON: Final = (
 MOST_DOUBLED: Final = 8
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
 CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
+ODD_AGAIN_S: Final = 10.0  # between two checks that one peer brings about
+ODD_LOOKS: Final = 20  # for the token of an odd row,
+ODD_LOOK_S: Final = 0.1  # and how long after each other
 AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
 
 log = logging.getLogger(__name__)
@@ -55,8 +59,8 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer of this peer: the route that computes it."""
+class Answer:
+    """An answer of this peer: the route that computes it, and the plan of that."""
 
     opening: Open
     plan: PlanRecord
@@ -80,13 +84,14 @@ class Checks:
         self._mesh = mesh
         self._node = mesh.node
         self._rng = random.Random()
-        self._answers: dict[bytes, _Answer] = {}
+        self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._left: int | None = None  # tokens until the next check
         self._hurried = False  # checks come sooner
         self._unable = 0  # checks in a row of which some stage could not be checked
         self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
+        self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
         self.judge = Judge(mesh, self._witness)
         self.made = Counts()  # here, for others and for this peer
         self.got = Counts()  # for answers of this peer
@@ -95,7 +100,7 @@ class Checks:
 
     def opened(self, frame: Open, plan: PlanRecord) -> None:
         """A turn of an answer begins."""
-        self._answers[frame.session] = _Answer(frame, plan)
+        self._answers[frame.session] = Answer(frame, plan)
 
     def emitted(self, session: bytes, position: int) -> None:
         """The token for `position` came: the position before it was computed by all stages."""
@@ -113,6 +118,54 @@ class Checks:
         self._running += 1
         self._mesh.start(self._check(answer, position - 1))
 
+    def answer_of(self, session: bytes) -> Answer | None:
+        """The running answer of this peer in `session`."""
+        return self._answers.get(session)
+
+    async def check_known(
+        self, answer: Answer, tokens: tuple[int, ...], stage: int, position: int
+    ) -> Verdict:
+        """Has one stage of an answer of this peer checked now; where nobody else can, by this peer itself."""
+        session = answer.opening.session
+        if session in self._asked:
+            return "unable"
+        self._asked[session] = _Asked(() if is_pinned(answer.opening) else tokens, len(tokens))
+        try:
+            return await self._check_stage(answer, stage, position, alone=True)
+        finally:
+            self._asked.pop(session, None)
+
+    def _odd(self, peer: str, session: bytes, position: int) -> None:
+        """A peer of a route finds what came to it odd: the stage before it is checked at once. Raises BadCommand."""
+        answer = self._answers.get(session)
+        route = answer.opening.route if answer is not None else ()
+        now_s = time.monotonic()
+        if answer is None or peer not in route[1:]:
+            raise BadCommand("odd: expected a stage of a running answer of this peer, and not the first")
+        if self._running >= AT_ONCE or now_s < self._odd_s.get(peer, 0.0) or not self._checks_ppm:
+            return  # whoever says it again and again has no more checked
+        self._odd_s[peer] = now_s + ODD_AGAIN_S
+        self._running += 1
+        self._mesh.start(self._check_odd(answer, route.index(peer) - 1, position))
+
+    async def _check_odd(self, answer: Answer, stage: int, position: int) -> None:
+        try:
+            tokens: Sequence[int] = ()
+            for _ in range(ODD_LOOKS):
+                tokens = self._node.askings.tokens(answer.opening.session)
+                if len(tokens) >= position + 2:
+                    await self.check_known(answer, tuple(tokens), stage, position)
+                    return
+                await asyncio.sleep(ODD_LOOK_S)  # the token of an odd row is not drawn yet
+        except Exception:  # a defect in a check must not end this membership
+            log.exception("a check failed")
+        finally:
+            self._running -= 1
+
+    @property
+    def _checks_ppm(self) -> int:
+        return self._node.state.fairness.checks_ppm
+
     def ended(self, session: bytes) -> None:
         """An answer is over, and so are the sessions that it moved from or was to move to."""
         for key in [key for key in self._answers if key[:-ID_BYTES] == session[:-ID_BYTES]]:
@@ -129,7 +182,7 @@ class Checks:
         usual = max(1, round(1 / share))
         return max(1, usual // 2 + self._rng.randrange(usual))
 
-    async def _check(self, answer: _Answer, position: int) -> None:
+    async def _check(self, answer: Answer, position: int) -> None:
         session = answer.opening.session
         tokens = () if is_pinned(answer.opening) else self._node.askings.tokens(session)
         self._asked[session] = _Asked(tuple(tokens), len(self._node.askings.tokens(session)))
@@ -144,13 +197,15 @@ class Checks:
             self._running -= 1
             self._asked.pop(session, None)
 
-    def _order(self, answer: _Answer) -> list[int]:
+    def _order(self, answer: Answer) -> list[int]:
         suspects = self._suspects()
         stages = list(range(len(answer.opening.route)))
         self._rng.shuffle(stages)
         return sorted(stages, key=lambda stage: answer.opening.route[stage] not in suspects)
 
-    async def _check_stage(self, answer: _Answer, stage: int, position: int) -> Verdict:
+    async def _check_stage(
+        self, answer: Answer, stage: int, position: int, *, alone: bool = False
+    ) -> Verdict:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
         asked = self._asked[opening.session]
@@ -176,6 +231,8 @@ class Checks:
             also=-1 if tail or not position else self._rng.randrange(position),
         )
         judges = self._judges(place)
+        if not judges and alone:
+            judges = [self._node.me]
         if not judges:
             return "same"  # as far as anybody can say
         found, last = 0, _UNABLE
@@ -222,7 +279,10 @@ class Checks:
     # --- for others
 
     async def answer(self, peer: str, method: str, body: Body) -> Body:
-        """`check` and `witness` of other members. Raises BadCommand."""
+        """`check`, `witness` and `odd` of other members. Raises BadCommand."""
+        if method == "odd":
+            self._odd(peer, session_of(body), whole(body, "position"))
+            return {}
         if method == "check":
             place = place_of(body)
             if not {place.peer, place.before, place.after} - {""} <= self._node.state.members.keys():
@@ -305,7 +365,7 @@ def checks_work(mesh: Mesh) -> Checks:
     inner = mesh.node.answer_more
 
     async def answer(peer: str, method: str, body: Body) -> Body:
-        if method in ("check", "witness"):
+        if method in ("check", "witness", "odd"):
             if peer not in mesh.node.state.members:
                 raise BadCommand(f"{method}: expected a member")
             return await checks.answer(peer, method, body)

@@ -98,6 +98,15 @@ class Fetcher:
             await asyncio.to_thread(self._store.put_manifest, data)
         return decode_manifest(data)
 
+    async def beside(self, model_id: str, name: str, most_bytes: int) -> bytes | None:
+        """A file that the store has beside that manifest; None where it has none, or does not answer."""
+        url = f"{self._base_url}/models/{model_id}/{name}"
+        try:
+            async with self._client() as client:
+                return await self._read(client, name, url, None, most_bytes)
+        except CannotServe:
+            return None
+
     async def blobs(self, refs: Sequence[BlobRef], progress: Progress | None = None) -> None:
         """Brings every blob of `refs` into the store. Raises CannotServe when no source has a piece."""
         missing = [ref for ref in refs if not await asyncio.to_thread(self._is_whole, ref)]

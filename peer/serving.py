@@ -69,6 +69,7 @@ class Serving:
         self.pacing: Pacing | None = None  # None: nobody looks at how long steps take
         self.step_times = StepTimes()
         self.asker_of: Callable[[bytes], str | None] = lambda _: None
+        self.look: Callable[[RunStep], None] = lambda _: None  # at what is about to be computed
         self.private: dict[
             bytes, Callable[[Done | Refused], None]
         ] = {}  # sessions of checks: who gets their results
@@ -114,6 +115,7 @@ class Serving:
             return
         if not self.private:
             self._begun(step)
+        self.look(step)
         runtime.submit(
             Step(
                 session=step.session,

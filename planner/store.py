@@ -196,6 +196,10 @@ class Store:
             )
         return data
 
+    def beside_manifest(self, model_id: str, name: str) -> Path:
+        """Where a file about a model lies that is no part of it, whether it is there or not."""
+        return self._models / _hash_name(model_id, "model") / name
+
     def models(self) -> list[str]:
         """Ids of the stored models, sorted."""
         return sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from pathlib import Path
 from typing import IO
 
 from aiohttp import web
@@ -14,12 +15,14 @@ from planner.store import Store
 from signaling.guard import BadRange, parse_range
 from signaling.metrics import Metrics
 
+ENVELOPES = "envelopes.json"  # how long rows of a model are, in the store beside its manifest
+MOST_BYTES = 1 << 20  # of that
 CHUNK_BYTES = 256 * 1024  # read in a thread, one at a time per request
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def add_store_routes(app: web.Application, store: Store | None, metrics: Metrics) -> None:
-    """GET and HEAD of /models/<id>/manifest.json and /blobs/<sha256>. Without a store both are 404."""
+    """GET and HEAD of /models/<id>/manifest.json and envelopes.json, and of /blobs/<sha256>; 404 what is not here."""
 
     async def manifest(request: web.Request) -> web.StreamResponse:
         model = _name(request, "model")
@@ -34,6 +37,15 @@ def add_store_routes(app: web.Application, store: Store | None, metrics: Metrics
             return web.Response(status=304, headers=headers)
         metrics.served.inc(len(data))
         return web.Response(body=data, content_type="application/json", headers=headers)
+
+    async def envelopes(request: web.Request) -> web.StreamResponse:
+        model = _name(request, "model")
+        path = store.beside_manifest(model, ENVELOPES) if store is not None else None
+        data = await asyncio.to_thread(_small_file, path) if path is not None else None
+        if data is None:
+            raise _absent(f"nothing was recorded of model {model} here")
+        metrics.served.inc(len(data))
+        return web.Response(body=data, content_type="application/json")
 
     async def blob(request: web.Request) -> web.StreamResponse:
         sha256 = _name(request, "sha256")
@@ -50,7 +62,16 @@ def add_store_routes(app: web.Application, store: Store | None, metrics: Metrics
             await asyncio.to_thread(file.close)
 
     app.router.add_get("/models/{model}/manifest.json", manifest)
+    app.router.add_get(f"/models/{{model}}/{ENVELOPES}", envelopes)
     app.router.add_get("/blobs/{sha256}", blob)
+
+
+def _small_file(path: Path) -> bytes | None:
+    """What the file holds; None where there is none, or one that is too long to be right."""
+    try:
+        return path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
+    except OSError:
+        return None
 
 
 async def _send(request: web.Request, file: IO[bytes], sha256: str, metrics: Metrics) -> web.StreamResponse:

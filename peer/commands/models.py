@@ -57,15 +57,22 @@ def stored(store: Store) -> list[tuple[str, Manifest]]:
 
 def bring(store: Store, name: str, weights: WeightFormat) -> str:
     """Imports `name` into the store; returns the model id. Raises ModelError or StoreError; nothing is half-written."""
+    from peer.recording import record  # an engine, which other commands need not wait for
+
     source = resolve(name, store.root, say)
     if not err.is_terminal:
-        return build_model(source, weights, store)
+        model_id = build_model(source, weights, store)
+        record(store, model_id)
+        return model_id
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task(f"import {source.name} as {weights}", total=None)
-        return build_model(
+        model_id = build_model(
             source, weights, store, lambda done, total: progress.update(task, completed=done, total=total)
         )
+        task = progress.add_task("record how long its rows are", total=None)
+        record(store, model_id, lambda done, total: progress.update(task, completed=done, total=total))
+        return model_id
 
 
 def _source_name(name: str) -> str:

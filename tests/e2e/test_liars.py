@@ -1,8 +1,9 @@
-"""A peer of a real mesh that gives slightly wrong results is found, loses what it earned, and the mesh goes on."""
+"""Peers of a real mesh that give wrong results are found, by checks of answers or by a known one; the mesh goes on."""
 
 from __future__ import annotations
 
 import os
+import random
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from peer import serving
 from peer.asking import Delta, Settings
+from peer.canaries import Due, Times
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
 from peer.mesh_fairness import FairnessChosen
@@ -99,3 +101,55 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
         assert sum(b.earned for b in ledger.balances.values()) + lost == sum(
             b.spent for b in ledger.balances.values()
         )
+
+
+class OneIsNoisy(OneLies):
+    lie = Lie.NOISE
+
+
+AT_ONCE = Times((0.0, 0.0), (3600.0, 3600.0))
+MOST_LOOKS = 6  # an answer may be over before anything of it can be checked
+
+
+async def test_a_standby_that_lies_is_found_by_a_known_answer_before_anybody_needs_it(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "StageRuntime", OneIsNoisy)
+    protection = replace(STANDARD, redundancy_milli=2000)
+    wishes = MeshOptions(CONTEXT, 2, "latency", (30,), protection)
+    async with AsyncExitStack() as stack:
+        key = identity_from_seed(os.urandom(32))
+        promise = Founding(models.ids["8bit"], wishes, ServerOptions())
+        founder = await stack.enter_async_context(found(promise, options("founder", 0), models.store, key))
+        assert founder.link is not None
+        meshes = []
+        for number in range(3):
+            mine = options(f"peer{number}", PLEDGE)
+            if number == 2:
+                mine = replace(mine, disturbance=Disturbance(liars_mark, lambda engine: engine))
+            joining = join(founder.link.url(), mine, models.store, compute=True)
+            meshes.append(await stack.enter_async_context(joining))
+        liar, node = meshes[2].node.me, founder.node
+        assert await node.until(
+            lambda s: (
+                s.plan is not None
+                and s.proposed is None
+                and all(x.standbys for x in s.plan.stages)
+                and all((x.first, x.stop) in s.members[p].held for x in s.plan.stages for p in x.standbys)
+                and any(liar in (x.primary, *x.standbys) for x in s.plan.stages)
+            ),
+            WITHIN_S,
+        )
+        assert founder.accounts is not None
+        canaries = founder.accounts.canaries
+        honest = {mesh.node.me for mesh in meshes[:2]}
+        for seed in range(MOST_LOOKS):
+            canaries.due = Due(AT_ONCE, random.Random(seed))
+            canaries.due.look(0.0, True, ())  # it leads already, and everybody comes now
+            await canaries.look()
+            if liar in node.state.fairness.quarantined and honest <= canaries.tried.keys():
+                break
+        assert await node.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
+        assert {*node.state.fairness.quarantined} == {liar}
+        assert len(set(node.state.fairness.quarantined[liar].by)) == 2
+        assert not {canaries.tried.get(peer) for peer in honest} & {"differs", "disputed"}

@@ -93,9 +93,29 @@ async def test_manifests(store: Store) -> None:
             assert known.status == 304
 
 
+async def test_what_was_recorded_of_a_model_is_served_beside_its_manifest(store: Store) -> None:
+    model = store.put_manifest(b'{"name":"tiny"}')
+    path = f"/models/{model}/envelopes.json"
+    async with site(store=store) as http:
+        async with http.get(path) as missing:
+            assert missing.status == 404
+        store.beside_manifest(model, "envelopes.json").write_bytes(b'{"format":"x"}')
+        async with http.get(path) as got:
+            assert (got.status, await got.read(), got.content_type) == (
+                200,
+                b'{"format":"x"}',
+                "application/json",
+            )
+        store.beside_manifest(model, "envelopes.json").write_bytes(b" " * ((1 << 20) + 1))
+        async with http.get(path) as long:
+            assert long.status == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        "/models/" + "0" * 64 + "/envelopes.json",
+        "/models/..%2f../envelopes.json",
         "/blobs/" + "0" * 64,
         "/blobs/" + "A" * 64,
         "/blobs/..%2f..%2fetc%2fpasswd",

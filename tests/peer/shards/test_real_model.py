@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import peer.execution
 from peer.chat_template import Message
 from peer.execution import Execution, Floats, Row
 from peer.kv_slots import KvSlots
+from peer.recording import record, recorded
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.text import Text
 from planner.architecture import TokenizerSource
@@ -66,6 +68,22 @@ def test_greedy_text_opens_like_llama_cpps(real_model: Callable[..., Any], weigh
     runtime.close()
     said = text.decode([token for token in found if token not in manifest.end_tokens])
     assert said == OPENING
+
+
+def test_what_is_recorded_at_import_holds_for_other_texts(real_model: Callable[..., Any]) -> None:
+    manifest, store = real_model("8bit")
+    model_id = hashlib.sha256(encode_manifest(manifest)).hexdigest()
+    assert recorded(store, model_id) is None
+    record(store, model_id)
+    envelopes = recorded(store, model_id)
+    assert envelopes is not None
+    assert len(envelopes.borders) == len(manifest.units) - 1
+    tokens = np.array(text_of(manifest, store).encode(OPENING))
+    middle = 31
+    rows = Stage(manifest, store, 0, middle).run(tokens, 0)
+    assert envelopes.odd(middle, rows) is None
+    assert envelopes.odd(middle, rows * np.float32(1e-3)) == 0
+    assert envelopes.odd(middle, np.concatenate([rows, rows[-1:] * np.float32(1e3)])) == len(rows)
 
 
 class Stage:
