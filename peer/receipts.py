@@ -43,8 +43,12 @@ class Claim:
 @dataclass(slots=True)
 class _Answer:
     started_ms: int
+    session: bytes = b""  # in which its tokens come; it moves to another one with the first token there
     peers: tuple[str, ...] = ()
     runs: tuple[Run_, ...] = ()
+    beside: dict[bytes, tuple[tuple[str, ...], tuple[Run_, ...]]] = field(
+        default_factory=dict
+    )  # routes it may move to
     said: int = 0  # positions before are acknowledged, or were cached
     upto: int = 0  # positions before have been computed
 
@@ -60,29 +64,42 @@ class Receipts:
 
     def opened(self, now_ms: int, turn: Open, runs: Sequence[Run_]) -> None:
         """An answer goes over the route of `turn` from now on, whose stages have `runs` of units; positions below the
-        `start` of its first turn were there before.
+        `start` of its first turn were there before. A second session, to which the answer may move, counts from its
+        first token on: until then the first one computes.
         """
         session, start = turn.session, turn.start
         key = ledger_session(session, turn.origin, turn.answer)
         self._of_session[session] = key
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = _Answer(now_ms, said=start, upto=start)
-        self._take(key, found)
-        found.peers, found.runs = turn.route, tuple(runs)
+            found = self._answers[key] = _Answer(now_ms, session, said=start, upto=start)
+        if session != found.session:
+            found.beside[session] = turn.route, tuple(runs)
+        else:
+            self._take(key, found)
+            found.peers, found.runs = turn.route, tuple(runs)
         while len(self._answers) > MAX_SESSIONS:
             oldest = next(iter(self._answers))
             self._take(oldest, self._answers.pop(oldest))
 
     def token(self, session: bytes, position: int) -> None:
         """The token for `position` came: every stage has computed the positions before it."""
-        found = self._answers.get(self._of_session.get(session, ""))
-        if found is not None:
-            found.upto = max(found.upto, position)
+        key = self._of_session.get(session, "")
+        found = self._answers.get(key)
+        if found is None:
+            return
+        if session in found.beside:
+            self._take(key, found)
+            found.session = session
+            found.peers, found.runs = found.beside[session]
+            found.beside.clear()
+        found.upto = max(found.upto, position)
 
     def ended(self, session: bytes) -> None:
         """Nothing more comes of the answer under way."""
-        key = self._of_session.pop(session, "")
+        key = self._of_session.get(session, "")
+        for each in [each for each, of in self._of_session.items() if of == key]:
+            del self._of_session[each]
         found = self._answers.pop(key, None)
         if found is not None:
             self._take(key, found)

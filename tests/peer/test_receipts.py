@@ -111,6 +111,23 @@ def test_who_owes_more_than_is_allowed_may_not_ask_where_shares_are_fair() -> No
     assert may_ask(fairness, ledger, "new") == ""
 
 
+def test_an_answer_that_may_move_pays_the_new_route_from_its_first_token_there_on() -> None:
+    first, second = b"s" * 16, b"s" * 15 + b"t"
+    receipts = Receipts()
+    receipts.opened(1, turn(first, "me", 1, 1, 0, ("pa", "pa", "pa")), RUNS)
+    receipts.token(first, 4)
+    receipts.opened(2, turn(second, "me", 2, 1, 0, ("pb", "pb", "pb")), RUNS)  # it warms
+    receipts.token(first, 5)
+    receipts.opened(
+        3, turn(first, "me", 3, 1, 0, ("pc", "pc", "pc")), RUNS
+    )  # the first one goes on elsewhere
+    receipts.token(first, 6)
+    receipts.token(second, 7)  # and the answer has moved
+    receipts.ended(second)
+    paid = [(claim.peer, claim.positions) for claim in receipts.due(Ledger(), Fairness())[::3]]
+    assert paid == [("pa", (0, 5)), ("pc", (5, 6)), ("pb", (6, 7))]
+
+
 def test_units_that_the_model_lacks_have_no_price() -> None:
     with pytest.raises(BadCommand, match="6"):
         priced(Claim("0" * 32, 1, "pa", (0, 4), (5, 7), "tokens"), "me", COSTS)

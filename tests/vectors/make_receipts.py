@@ -15,7 +15,7 @@ from peer.receipts import Receipts, priced, unit_costs
 PATH = beside(__file__, "receipts.json")
 SEED = 20261128
 TRACES = 8
-OPS = 40
+OPS = 60
 RUNS = ((0, 2), (2, 5), (5, 6))
 KINDS = ("embed", "attn", "ffn", "attn", "ffn", "head")
 TABLES = ({"embed": 3, "attn": 700, "ffn": 1300}, {"attn": 500, "ffn": 9000, "head": 4100}, {"ffn": 1200})
@@ -35,7 +35,10 @@ def trace(number: int) -> dict[str, Any]:
     for now in range(OPS):
         session = rng.choice(list(at))
         place = at[session]
-        match rng.choice(("opened", "opened again", "token", "token", "token", "ended", "due")):
+        beside = session[:15] + b"\x07"  # to which its answer may move
+        match rng.choice(
+            ("opened", "opened again", "opened beside", *["token"] * 4, "token beside", "ended", "due")
+        ):
             case "opened":
                 place[0] += 1
                 place[1], place[2] = place[0], rng.randrange(9)
@@ -49,6 +52,14 @@ def trace(number: int) -> dict[str, Any]:
                 )
                 receipts.opened(1000 + now, frame, RUNS)
                 op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+            case "opened beside":
+                frame = turn(beside, place[0] + 1, place[1], 0, tuple(rng.choices(("pa", "pb", "pc"), k=3)))
+                receipts.opened(1000 + now, frame, RUNS)
+                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+            case "token beside":
+                place[2] += 1
+                receipts.token(beside, place[2])
+                op = {"do": "token", "session": beside.hex(), "position": place[2]}
             case "token":
                 place[2] += rng.randint(1, 3)
                 receipts.token(session, place[2])

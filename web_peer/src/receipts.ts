@@ -43,10 +43,16 @@ export interface Claim {
   readonly of: 'tokens' | 'weights';
 }
 
+interface Way {
+  readonly route: readonly string[];
+  readonly runs: readonly Span[];
+}
+
 interface Answer {
   readonly startedMs: number;
-  route: readonly string[];
-  runs: readonly Span[];
+  session: string; // in which its tokens come; it moves to another one with the first token there
+  way: Way;
+  readonly beside: Map<string, Way>; // by session, to which it may move
   said: number; // positions before are acknowledged, or were cached
   upto: number; // positions before have been computed
 }
@@ -64,18 +70,24 @@ export class Receipts {
     return this.pending.size;
   }
 
-  /** An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was there. */
+  /**
+   * An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was there.
+   * A second session, to which the answer may move, counts from its first token on: until then the first one computes.
+   */
   opened(nowMs: number, turn: Turn, runs: readonly Span[]): void {
     const key = ledgerSession(turn.session, turn.origin, turn.answer);
     this.ofSession.set(turn.session, key);
     let found = this.answers.get(key);
     if (found === undefined) {
-      found = { startedMs: nowMs, route: [], runs: [], said: turn.start, upto: turn.start };
+      const way = { route: turn.route, runs };
+      const { session, start } = turn;
+      found = { startedMs: nowMs, session, way, beside: new Map(), said: start, upto: start };
       this.answers.set(key, found);
     }
-    this.take(key, found);
-    found.route = turn.route;
-    found.runs = runs;
+    if (turn.session === found.session) {
+      this.take(key, found);
+      found.way = { route: turn.route, runs };
+    } else found.beside.set(turn.session, { route: turn.route, runs });
     for (const [oldest, answer] of this.answers) {
       if (this.answers.size <= MAX_SESSIONS) break;
       this.take(oldest, answer);
@@ -85,15 +97,24 @@ export class Receipts {
 
   /** The token for `position` came: every stage has computed the positions before it. */
   token(session: string, position: number): void {
-    const found = this.answers.get(this.ofSession.get(session) ?? '');
-    if (found !== undefined) found.upto = Math.max(found.upto, position);
+    const key = this.ofSession.get(session) ?? '';
+    const found = this.answers.get(key);
+    if (found === undefined) return;
+    const way = found.beside.get(session);
+    if (way !== undefined) {
+      this.take(key, found);
+      found.session = session;
+      found.way = way;
+      found.beside.clear();
+    }
+    found.upto = Math.max(found.upto, position);
   }
 
   /** Nothing more comes of the answer under way. */
   ended(session: string): void {
     const key = this.ofSession.get(session) ?? '';
     const found = this.answers.get(key);
-    this.ofSession.delete(session);
+    for (const [each, of] of this.ofSession) if (of === key) this.ofSession.delete(each);
     this.answers.delete(key);
     if (found !== undefined) this.take(key, found);
   }
@@ -112,10 +133,10 @@ export class Receipts {
   }
 
   private take(key: string, found: Answer): void {
-    const { said, upto, startedMs, route, runs } = found;
+    const { said, upto, startedMs, way } = found;
     if (upto <= said) return;
-    for (const [place, peer] of route.entries()) {
-      const units = runs[place];
+    for (const [place, peer] of way.route.entries()) {
+      const units = way.runs[place];
       if (units === undefined) continue;
       const positions = { first: said, stop: upto };
       this.keep({ session: key, startedMs, peer, positions, units, of: 'tokens' });
