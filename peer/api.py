@@ -219,7 +219,7 @@ class Mesh:
             self._grammars = await asyncio.to_thread(
                 lambda: Grammars(path.read_bytes(), text.vocab_size, text.end_tokens)
             )
-        return self._grammars.json(schema)
+        return await asyncio.to_thread(self._grammars.json, schema)
 
     def _likely(self, piece: Delta) -> Likely | None:
         return shown_likely(piece.likely, self._member.text) if piece.likely else None

@@ -42,7 +42,7 @@ from peer.gateway_requests import (
     chat_request,
     completion_request,
 )
-from peer.gateway_shapes import Choice, Heading, Shape, Usage
+from peer.gateway_shapes import Choice, Heading, Shape, Usage, Used
 from peer.gateway_tools import style_of
 from peer.guiding import Grammars, Guided
 from peer.mesh import Mesh
@@ -229,23 +229,23 @@ class Gateway:
         self._check_model(asked.wanted.model)
         calling = self._calling(asked)
         prompt = await self._chat_prompt(asked)
-        tasks = self._tasks(asked.wanted, [prompt], calling, await self._guides(asked, calling))
+        tasks = await self._tasks(asked.wanted, [prompt], calling, await self._guides(asked, calling))
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
-        choices, used, waited = await self._whole(tasks)
+        choices, used, waited = await self._whole(tasks, asked.wanted)
         return web.json_response(shapes.chat(heading, choices, used), headers=waited)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = completion_request(await _body(request))
         self._check_model(asked.wanted.model)
         prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
-        tasks = self._tasks(asked.wanted, prompts)
+        tasks = await self._tasks(asked.wanted, prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = self._echoed(asked, prompts)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _CompletionStream(heading, asked.wanted, before))
-        choices, used, waited = await self._whole(tasks)
+        choices, used, waited = await self._whole(tasks, asked.wanted)
         for choice in choices:
             choice.text = before[choice.index] + choice.text
         return web.json_response(shapes.completion(heading, choices, used), headers=waited)
@@ -312,7 +312,7 @@ class Gateway:
             )
         return self._known_grammars
 
-    def _tasks(
+    async def _tasks(
         self,
         wanted: Wanted,
         prompts: Sequence[tuple[int, ...]],
@@ -321,6 +321,7 @@ class Gateway:
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
+        self._line.check(len(prompts) * wanted.choices)
         tasks: list[Task] = []
         for prompt in prompts:
             room_for(len(prompt), wanted.max_tokens, model.context)
@@ -332,7 +333,7 @@ class Gateway:
                     wanted.stop,
                     PLAN_WAIT_S,
                     steering=Steering(wanted.alternatives, wanted.bias),
-                    guide=guide() if guide is not None else None,
+                    guide=await asyncio.to_thread(guide) if guide is not None else None,
                     seat_wait_s=self._options.full_wait_s,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling))
@@ -349,12 +350,14 @@ class Gateway:
             wanted.alternatives is not None,
         )
 
-    async def _whole(self, tasks: Sequence[Task]) -> tuple[list[Choice], Usage, dict[str, str]]:
+    async def _whole(
+        self, tasks: Sequence[Task], wanted: Wanted
+    ) -> tuple[list[Choice], Usage, dict[str, str]]:
         since = time.monotonic()
         ahead = self._line.waiting
         waited_s = 0.0
         choices = [Choice(task.index) for task in tasks]
-        used = Usage(0, 0, 0)
+        used = Used(wanted.choices)
         async with aclosing(self._answers.together(tasks)) as events:
             async for event in events:
                 choice = choices[event.index]
@@ -369,8 +372,8 @@ class Gateway:
                         choice.call_ids = _call_ids(len(event.calls))
                     case Done():
                         choice.why = event.why
-                        used += _usage(event)
-        return choices, used, _waited(ahead, waited_s)
+                        used.add(event.index, _usage(event))
+        return choices, used.all, _waited(ahead, waited_s)
 
     async def _stream(
         self, request: web.Request, tasks: Sequence[Task], form: _ChatStream | _CompletionStream
@@ -381,7 +384,7 @@ class Gateway:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         )
-        used = Usage(0, 0, 0)
+        used = Used(form.wanted.choices)
 
         async def send(part: Shape) -> None:
             await response.write(b"data: " + json.dumps(part, ensure_ascii=False).encode() + b"\n\n")
@@ -400,7 +403,7 @@ class Gateway:
                     for part in form.parts(event):
                         await send(part)
                     if isinstance(event, Done):
-                        used += _usage(event)
+                        used.add(event.index, _usage(event))
             except ConnectionResetError:
                 raise
             except PeerError as problem:
@@ -409,7 +412,7 @@ class Gateway:
                 await send(shapes.error(problem if isinstance(problem, ApiError) else _problem(problem)))
                 return response
         if form.wanted.usage_at_end:
-            await send(form.used(used))
+            await send(form.used(used.all))
         await response.write(b"data: [DONE]\n\n")
         return response
 

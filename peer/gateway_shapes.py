@@ -33,10 +33,32 @@ class Usage:
     answer: int
 
     def __add__(self, other: Usage) -> Usage:
+        """Of answers to two prompts."""
+        return Usage(self.prompt + other.prompt, self.cached + other.cached, self.answer + other.answer)
+
+    def beside(self, other: Usage) -> Usage:
         """Of several answers to one prompt: the prompt counts once, as in OpenAI's API."""
         return Usage(
             max(self.prompt, other.prompt), max(self.cached, other.cached), self.answer + other.answer
         )
+
+
+class Used:
+    """What a request took: `choices` answers to each prompt, numbered one prompt after the other."""
+
+    def __init__(self, choices: int) -> None:
+        self._choices = choices
+        self._of_prompt: dict[int, Usage] = {}
+
+    def add(self, index: int, usage: Usage) -> None:
+        """Answer number `index` is at its end."""
+        prompt = index // self._choices
+        known = self._of_prompt.get(prompt)
+        self._of_prompt[prompt] = usage if known is None else known.beside(usage)
+
+    @property
+    def all(self) -> Usage:
+        return sum(self._of_prompt.values(), Usage(0, 0, 0))
 
 
 @dataclass(slots=True)

@@ -12,10 +12,11 @@ from aiohttp import ClientSession
 
 from peer.asking import Conversation, Finished, Settings
 from peer.effects import StageEffect
-from peer.errors import MeshFull
+from peer.errors import MeshFull, MustContribute
 from peer.frames import Token
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
+from peer.mesh_fairness import FairnessChosen
 from peer.waiting import Waits
 
 from .conftest import Start
@@ -23,6 +24,7 @@ from .conftest import Start
 LONG = Settings(max_tokens=490, ignore_end=True)
 SHORT = Settings(max_tokens=6, ignore_end=True)
 QUESTION = "Rivers of Europe"
+BODY = {"model": "smollm2-135m", "prompt": QUESTION, "max_tokens": 3}
 TOKEN_S = 0.3  # of the answer that holds the only session: it lasts longer than all that is tried meanwhile
 WORKED = (0, 2000)  # positions that one peer is said to have computed for another
 
@@ -114,6 +116,7 @@ async def test_a_full_mesh_has_a_line(meshes: list[Mesh]) -> None:
     assert came_first.ids == came_last.ids == alone.ids
     assert came_last.called_at < came_first.called_at
     await until(lambda: not any(len(mesh.node.core.admitting.line) for mesh in meshes))
+    await shares_fairly(first, second)
 
 
 def slowed(meshes: list[Mesh]) -> Callable[[], None]:
@@ -136,6 +139,22 @@ def slowed(meshes: list[Mesh]) -> Callable[[], None]:
     return hurry
 
 
+async def shares_fairly(owner: Mesh, debtor: Mesh) -> None:
+    """From here on who owes more than half of what `debtor` does is refused, and reads why, a program as well."""
+    await owner.propose(FairnessChosen("fair", WORKED[1] * 500, 0))
+    assert await debtor.node.until(lambda state: state.fairness.policy == "fair", 60)
+    with pytest.raises(MustContribute, match="shoal join"):
+        await Asked(debtor, SHORT).run()
+    async with (
+        gateway(debtor, GatewayOptions(port=0)) as url,
+        ClientSession() as client,
+        client.post(f"{url}/completions", json=BODY) as answer,
+    ):
+        error = (await answer.json())["error"]
+        assert (answer.status, error["type"], error["code"]) == (503, "server_error", "must_contribute")
+        assert "shoal join" in error["message"]
+
+
 async def gives_more(giver: Mesh, asker: Mesh) -> None:
     """The ledger says that `giver` computed for `asker`, who says so itself."""
     entry = {
@@ -153,12 +172,11 @@ async def gives_more(giver: Mesh, asker: Mesh) -> None:
 
 
 async def refused_by_the_gateway(mesh: Mesh) -> None:
-    body = {"model": "smollm2-135m", "prompt": QUESTION, "max_tokens": 3}
     options = GatewayOptions(port=0, full_wait_s=0.2)
     async with (
         gateway(mesh, options) as url,
         ClientSession() as client,
-        client.post(f"{url}/completions", json=body) as answer,
+        client.post(f"{url}/completions", json=BODY) as answer,
     ):
         assert answer.status == 503
         assert (await answer.json())["error"]["code"] == "mesh_full"

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from peer import gateway_shapes as shapes
-from peer.errors import ApiError
+from peer.errors import ApiError, MustContribute
+from peer.gateway import _problem
 from peer.gateway_queue import Line
 from peer.gateway_requests import chat_request, completion_request
-from peer.gateway_shapes import Choice, Heading, Likely, Usage
+from peer.gateway_shapes import Choice, Heading, Likely, Usage, Used
 from peer.gateway_tools import Style, ToolCall, held_from, parsed, style_of
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -244,8 +245,19 @@ def test_a_whole_answer() -> None:
     assert shape["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
 
 
-def test_usage_of_several_answers_counts_the_prompt_once() -> None:
-    assert Usage(9, 0, 4) + Usage(9, 8, 5) == Usage(9, 8, 9)
+def test_usage_counts_each_prompt_once_and_every_answer() -> None:
+    used = Used(choices=2)
+    for index, one in enumerate((Usage(9, 0, 4), Usage(9, 8, 5), Usage(7, 0, 1), Usage(7, 2, 2))):
+        used.add(index, one)
+    assert used.all == Usage(9 + 7, 8 + 2, 4 + 5 + 1 + 2)
+    assert Used(choices=1).all == Usage(0, 0, 0)
+
+
+def test_who_must_contribute_hears_so_and_is_not_told_to_wait() -> None:
+    problem = _problem(MustContribute("you have asked for 7 credits more than you contributed"))
+    assert (problem.status, problem.kind, problem.code) == (503, "server_error", "must_contribute")
+    assert problem.retry_after_s is None
+    assert "7 credits" in shapes.error(problem)["error"]["message"]
 
 
 def test_the_error_object_is_openais() -> None:
