@@ -21,12 +21,15 @@ from peer.commands.members import protection
 from peer.commands.models import find_or_import
 from peer.commands.terminal import Interrupts, interrupts, out, say
 from peer.commands.validate_leaders import LeaderFound, run_leaders, tell_leaders
+from peer.commands.validate_ledger import run_ledger, tell_ledger
 from peer.commands.validate_liars import LiarsFound, run_liars, tell_liars
 from peer.commands.validate_slowed import run_slowed, tell_slowed
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
 from peer.validation.leading import Leading
+from peer.validation.ledger_runs import SCENARIO as LEDGER
+from peer.validation.ledger_runs import Kills
 from peer.validation.lies import SCENARIO as LIARS
 from peer.validation.measures import Figures, Ran, figures
 from peer.validation.results import Results, Start, open_results
@@ -137,7 +140,9 @@ def level_words(args: argparse.Namespace) -> str:
 
 async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: int, keeping: Keeping) -> int:
     about_leaders = {each.value for each in Leading}
-    wanted = [Name(name) for name in args.scenario if name not in {*about_leaders, LIARS, PEER_SLOWED}]
+    wanted = [
+        Name(name) for name in args.scenario if name not in {*about_leaders, LIARS, PEER_SLOWED, LEDGER}
+    ]
     leading = [Leading(name) for name in args.scenario if name in about_leaders]
     if not args.scenario:
         wanted, leading = list(Name), list(Leading)
@@ -145,6 +150,7 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
     led: dict[Leading, LeaderFound] = {}
     liars = LiarsFound(args.count) if LIARS in args.scenario or not args.scenario else None
     slowed: list[Slowed] | None = [] if PEER_SLOWED in args.scenario or not args.scenario else None
+    kills = Kills(args.count) if LEDGER in args.scenario or not args.scenario else None
     with interrupts() as ctrl:
         try:
             with ctrl.cancelling():
@@ -166,11 +172,13 @@ async def _validate(args: argparse.Namespace, store: Store, shape: Shape, seed: 
                     await run_leaders(args, store, shape, load, each, led[each], until_s, ctrl, level)
                 if liars is not None:
                     await run_liars(shape, store, load, args.first, liars, until_s, ctrl)
+                if kills is not None:
+                    await run_ledger(args, store, shape, load, kills, until_s, ctrl, level_words(args))
         except Interrupted:
-            if found or led or liars is not None or slowed is not None:
-                _tell(args, wanted, found, led, liars, slowed, seed)
+            if found or led or liars is not None or slowed is not None or kills is not None:
+                _tell(args, wanted, found, led, liars, slowed, kills, seed)
             return INTERRUPTED
-    return _tell(args, wanted, found, led, liars, slowed, seed)
+    return _tell(args, wanted, found, led, liars, slowed, kills, seed)
 
 
 async def _cost(
@@ -244,6 +252,7 @@ def _tell(
     led: dict[Leading, LeaderFound],
     liars: LiarsFound | None,
     slowed: list[Slowed] | None,
+    kills: Kills | None,
     seed: int,
 ) -> int:
     shown: dict[str, Any] = {}
@@ -273,6 +282,12 @@ def _tell(
         shown[PEER_SLOWED] = {**figured, "seed": seed}
         if not args.json:
             tell_slowed(figured)
+    if kills is not None:
+        figured = kills.figures()
+        held = held and figured["held"]
+        shown[LEDGER] = {**figured, "seed": seed}
+        if not args.json:
+            tell_ledger(figured)
     if args.json:
         _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:

@@ -13,7 +13,7 @@ SCENARIOS: Final = (
     *("connection_lost", "peer_crash", "peer_frozen", "component_timeout", "component_error"),
     *("multi_peer", "cascade", "network_instability", "rolling_restart", "migration", "peer_slowed"),
     *("leader_killed", "leader_frozen", "link_one_way", "leader_bridge"),
-    "liars",
+    *("liars", "ledger"),
 )
 DEFAULT_MINUTES: Final = 30.0
 
@@ -34,7 +34,7 @@ def validate_arguments(made: argparse.ArgumentParser, model: str) -> None:
         "--count",
         type=positive,
         default=3,
-        help="runs of each scenario; of liars with each kind [%(default)s]",
+        help="runs of each scenario; of liars with each kind; kills of ledger [%(default)s]",
     )
     made.add_argument(
         "--first",
