@@ -21,6 +21,7 @@ from peer.bench_wrongs import wrongs
 from peer.commands.demo import needed_bytes
 from peer.commands.models import find_or_import
 from peer.commands.terminal import interrupts, say
+from peer.errors import PeerError
 from peer.evidence import Floats, distance
 from peer.judging import PAGE_BYTES, testimony_of
 from peer.mesh import SESSION_BYTES, Mesh
@@ -62,11 +63,13 @@ async def _measure(
         async with rig(shape, store, relayed=False, seed=1, last_words=ctrl.last_words) as made:
             await made.need_a_tab()
             series = _Series(made, manifest)
-            begun = time.perf_counter()
+            begun, trouble = time.perf_counter(), ""
             try:
                 while series.made < checks and not ctrl.asked.is_set():  # after Ctrl-C the figures so far
                     await series.round()
                     say(f"{series.made} checks, {series.alarms} false alarms, at most {series.worst:.2g}")
+            except PeerError as error:  # a busy machine may lose a tab: what was compared until then counts
+                trouble = str(error)
             finally:
                 await series.close()
             return {
@@ -74,6 +77,7 @@ async def _measure(
                 "weights": manifest.weights,
                 "browsers": browsers,
                 **series.figures(),
+                "trouble": trouble,
                 "seconds": round(time.perf_counter() - begun, 1),
             }
 

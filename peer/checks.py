@@ -303,7 +303,12 @@ class Checks:
             name: {"same": c.same, "differs": c.differs, "disputed": c.disputed, "unable": c.unable}
             for name, c in parts.items()
         }
-        return {**counts, "positions": self.judge.again.positions, "worst_ppm": round(self.judge.worst * 1e6)}
+        return {
+            **counts,
+            "kept": self.judge.kept,
+            "positions": self.judge.again.positions,
+            "worst_ppm": round(self.judge.worst * 1e6),
+        }
 
     def _witness(self, peer: str, body: Body) -> Body:
         session, side = session_of(body), str(body.get("side"))

@@ -18,6 +18,7 @@ from peer.calls import Body
 from peer.errors import BadCommand
 from peer.evidence import (
     MARK_BYTES,
+    SAME,
     Floats,
     Verdict,
     distance,
@@ -170,6 +171,7 @@ class Judge:
         self._own = own
         self._turn = asyncio.Lock()
         self.again = Recomputing(mesh)
+        self.kept = 0  # checks of what this peer had computed already, as a shadow
         self.worst = 0.0  # the largest distance that counted as the same
 
     async def compare(self, asker: str, place: Place) -> Verdict:
@@ -185,6 +187,8 @@ class Judge:
         theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
         if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
             return "disputed"  # about what was to be computed at all
+        if (kept := self._kept(place, marks)) is not None:
+            return await self._compare_rows(asker, place, kept, SAME)
         inputs = await self._inputs(asker, place, stop)
         if inputs is None or len(inputs) != stop:
             return "unable"
@@ -194,19 +198,41 @@ class Judge:
         if not place.after:
             return await self._compare_tokens(asker, place, inputs, means)
         rows = await self.again.rows(means, inputs, place.spans)
-        return await self._compare_rows(asker, place, rows, means.most)
+        return await self._compare_rows(asker, place, lambda at: rows[at], means.most)
 
-    async def _compare_rows(self, asker: str, place: Place, rows: Floats, most: float) -> Verdict:
+    def _kept(self, place: Place, marks: list[bytes]) -> Callable[[int], Floats | None] | None:
+        """Where this peer shadows the stage, as the peer in question computes, it has the rows already, from the same
+        inputs: nothing is computed again.
+        """
+        seat, stop = self._node.core.seat_at(place.session, place.stage), place.position + 1
+        if seat is None or seat.serves or seat.computed < stop or not place.after:
+            return None
+        own = testimony(seat, "place", 0, stop)["spans"]
+        if seat.run != place.units or own != list(place.spans) or not self.again.repeats(place.peer):
+            return None
+        if seat.evidence.marked(0, stop) != marks or span_of(seat.log, place.position, stop) is None:
+            return None
+
+        def row(at: int) -> Floats | None:
+            found = span_of(seat.log, at, at + 1)
+            return found[0] if found is not None else None
+
+        self.kept += 1
+        return row
+
+    async def _compare_rows(
+        self, asker: str, place: Place, row_at: Callable[[int], Floats | None], most: float
+    ) -> Verdict:
         """The row of the position, and that of another one before it where both neighbours still tell the same."""
         for at in (place.position, *([place.also] if place.also >= 0 else [])):
             seen = await self._of(place.after, asker, place, place.stage + 1, "in", at, at + 1)
             told = await self._of(place.peer, asker, place, place.stage, "out", at, at + 1)
-            known = seen is not None and (told is not None or at == place.position)
-            if not known:
+            row = row_at(at)
+            if row is None or seen is None or (told is None and at != place.position):
                 if at == place.position:
                     return "unable"
                 continue
-            gap = distance(seen[0], rows[at])
+            gap = distance(seen[0], row)
             if gap <= most:
                 self.worst = max(self.worst, gap)
             elif told is not None and told[0].tobytes() == seen[0].tobytes():

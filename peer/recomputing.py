@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from peer.errors import CannotServe
-from peer.evidence import TABS, Floats, alone_from, limit, rounding, steps_of_spans
+from peer.evidence import SAME, TABS, Floats, Rounding, alone_from, limit, rounding, steps_of_spans
 from peer.mesh import Mesh
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.seats import Run_
@@ -61,14 +61,23 @@ class Recomputing:
         self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
         self.positions = 0
 
-    async def means(self, run: Run_, peer: str) -> Means:
-        """What computes units `run` as `peer` does. Raises CannotServe."""
+    def repeats(self, peer: str) -> bool:
+        """Whether what this peer serves gives the bits that `peer` gives."""
+        _, provider, theirs, mine = self._kinds(peer)
+        return provider not in TABS and limit(mine, theirs) == SAME
+
+    def _kinds(self, peer: str) -> tuple[str, str, Rounding, Rounding]:
+        """The model's weights, the provider of `peer`, and how it and this peer multiply."""
         member, manifest = self._node.state.members.get(peer), self._mesh.manifest
         weights = manifest.weights if manifest is not None else "4bit"
         profile = member.profile if member is not None else None
         provider = profile.provider if profile is not None else "cpu"
-        theirs = rounding(weights, provider)
         mine = rounding(weights, self._mesh.options.provider if self._mesh.options is not None else "cpu")
+        return weights, provider, rounding(weights, provider), mine
+
+    async def means(self, run: Run_, peer: str) -> Means:
+        """What computes units `run` as `peer` does. Raises CannotServe."""
+        weights, provider, theirs, mine = self._kinds(peer)
         repeated = provider not in TABS
         serving = self._node.serving
         runtime = serving.runtime(run) if serving is not None else None

@@ -64,7 +64,9 @@ def honest(_: str, __: Body, said: Body) -> Body:
     return said
 
 
-async def verdict(place: Place, by_seat: dict[str, Seat], twist: Twist = honest) -> str:
+async def verdict(
+    place: Place, by_seat: dict[str, Seat], twist: Twist = honest, mine: Seat | None = None
+) -> str:
     async def dial(_: str) -> None:
         return None
 
@@ -79,6 +81,7 @@ async def verdict(place: Place, by_seat: dict[str, Seat], twist: Twist = honest)
 
     node = SimpleNamespace(
         me="v",
+        core=SimpleNamespace(seat_at=lambda *_: mine),
         state=SimpleNamespace(members={}),
         dialer=SimpleNamespace(dial=dial),
         calls=SimpleNamespace(call=call),
@@ -86,14 +89,21 @@ async def verdict(place: Place, by_seat: dict[str, Seat], twist: Twist = honest)
     manifest = SimpleNamespace(weights="4bit", architecture=SimpleNamespace(hidden=100_000))
     judge = Judge(cast(Mesh, SimpleNamespace(node=node, manifest=manifest, options=None)), lambda _, __: {})
 
-    judge.again = cast(Recomputing, Again())
+    judge.again = cast(Recomputing, Again(computes=mine is None))
     return await judge.compare("q", place)
 
 
 class Again:
     """Computes what RUNS stand for, instead of a model; logits favour the token that follows from the row."""
 
+    def __init__(self, *, computes: bool) -> None:
+        self._computes = computes
+
+    def repeats(self, _: str) -> bool:
+        return True
+
     async def means(self, run: tuple[int, int], _: str) -> Any:
+        assert self._computes, "a shadow has the rows already"
         return SimpleNamespace(stage=RUNS.index(run), most=SAME, repeated=True)
 
     async def rows(self, means: Any, inputs: Any, _: object) -> Floats:
@@ -227,3 +237,40 @@ def test_a_request_names_another_position_only_before_its_own() -> None:
     for also in (AT, AT + 1, -2, "1"):
         with pytest.raises(BadCommand, match="also"):
             place_of(PLACE.to_body() | {"also": also})
+
+
+def shadow(inputs: Floats | None = None) -> Seat:
+    """Of the stage of PLACE, which computed what came to it."""
+    seat = Seat(replace(opening(1), role=1), RUNS[1], Sampling(), ActivationLog(1 << 20), 0.0)
+    came = made_of(0, np.asarray(TOKENS[: AT + 1], np.float32)[:, None]) if inputs is None else inputs
+    for at in range(AT + 1):
+        seat.take(Step(SESSION, 1, 1, at, 1, 0, tensor_of(came[at : at + 1])))
+        seat.next_step()
+    seat.log.append(0, tensor_of(made_of(1, came)))
+    seat.computed = AT + 1
+    return seat
+
+
+async def test_a_shadow_compares_with_what_it_computed_itself() -> None:
+    assert await verdict(PLACE, seats(), mine=shadow()) == "same"
+    by_seat = seats()
+    wrong = tensor_of(made_of(1, made_of(0, np.asarray([[TOKENS[AT]]], np.float32))) * np.float32(1.01))
+    by_seat["p"].log.append(AT, wrong)
+    by_seat["d"].evidence.newest.append(AT, wrong)
+    assert await verdict(PLACE, by_seat, mine=shadow()) == "differs"
+
+
+@pytest.mark.parametrize("why", ["behind", "serves", "other inputs", "other units", "forgot"])
+async def test_a_shadow_that_knows_otherwise_computes_like_others(why: str) -> None:
+    seat = shadow(np.ones((AT + 1, 1), np.float32) if why == "other inputs" else None)
+    match why:
+        case "behind":
+            seat.computed = AT
+        case "serves":
+            seat.opening = opening(1)
+        case "other units":
+            seat.run = (2, 5)
+        case "forgot":
+            seat.log.clear(AT + 1)
+    with pytest.raises(AssertionError, match="a shadow has the rows"):
+        await verdict(PLACE, seats(), mine=seat)
