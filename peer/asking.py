@@ -317,6 +317,8 @@ class Conversation:
             self._line = None
             self.on_wait(None)
             for peer in full.keys() - {who}:
+                if not node.is_connected(peer):
+                    continue  # nobody dials a peer to tell it that
                 node.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
         route = node.askings.route(avoid=frozenset(full) - {who}) if who else None
         await self._go_on(asked, route or await self._route(PLAN_WAIT_S))

@@ -46,6 +46,7 @@ from peer.signaling_client import SignalingClient
 from peer.text import Text
 from peer.third_peer import ThirdPeer, way_asked
 from peer.transaction_store import Journal
+from peer.versions import too_new
 from planner.architecture import TokenizerSource
 from planner.manifest import Manifest
 from planner.store import BlobRef, Store
@@ -257,6 +258,9 @@ class Mesh:
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
+        leader = self.node.coordinator
+        if leader is not None and (why := too_new(command, [leader], self.node.dialer.speaks)):
+            raise BadCommand(why)
         await self.node.line.ask("propose", body_of(command))
 
     # --- inner moves

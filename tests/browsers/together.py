@@ -330,7 +330,7 @@ async def talk_in_turns(made: Town, people: Sequence[Person], count: int) -> Non
 
 
 async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTerminal) -> bool:
-    """Who was made a viewer cannot ask, at the page, in a terminal and by a program of their own."""
+    """Who was made a viewer, or was taken out, cannot ask: at the page, in a terminal, by a program of their own."""
     before = len(made.messages("tea"))
     for each in (owner, at_page, other):
         await each.enter("tea")
@@ -341,8 +341,10 @@ async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTermina
         who = made.peer(name, "tea")
         await made.until(lambda: talk("tea").participants[who].role == role, f"{name} as {role}")
 
-    for name in (at_page.name, other.name):
-        await give(name, "viewer")
+    await give(at_page.name, "viewer")
+    out = made.peer(other.name, "tea")
+    owner.typist.type(f"/kick {other.name}")
+    await made.until(lambda: out in made.talk("tea").entry.barred, f"{other.name} out")
     await at_page.page.until_says("You read along in this conversation", WITHIN_S)
     silent = await at_page.page.run("document.querySelector('.composer textarea') === null")
     other.typist.type("May I?")
@@ -356,8 +358,9 @@ async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTermina
         refused = False
     except MeshError:
         refused = True
-    for name in (at_page.name, other.name):
-        await give(name, "member")
+    await give(at_page.name, "member")
+    owner.typist.type(f"/role {other.name} member")
+    await made.until(lambda: out in made.talk("tea").participants, f"{other.name} in again")
     await at_page.page.until("document.querySelector('.composer textarea')", WITHIN_S)
     return bool(silent) and refused and len(made.messages("tea")) == before
 
@@ -446,21 +449,22 @@ async def together(
         opened: list[Browser] = await asyncio.gather(
             *(launch(driver, browser, home / browser) for browser in ("chromium", "firefox"))
         )
-        early = settings_of(LONG)
-        tabs = await asyncio.gather(
-            *(
-                browser.tab(f"{made.link}&name={name}", early=early, width=1280, height=800)
-                for browser, name in zip(opened, ("Ann", "Bob"), strict=True)
-            )
-        )
-        ann, bob = AtPage("Ann", Page(tabs[0])), AtPage("Bob", Page(tabs[1]))
+        how = {"early": settings_of(LONG), "width": 1280, "height": 800}
+        ann = AtPage("Ann", Page(await opened[0].tab(f"{made.link}&name=Ann", **how)))
         tess, tom = map(AtTerminal, terminals)
-        people: list[Person] = [tess, ann, tom, bob]
         await asyncio.gather(
             *(each.until_shows("here: ", WITHIN_S) for each in terminals)
         )  # beneath the prompt
         await made.until(lambda: len(made.watch.node.state.conversations) == 2, "two conversations")
-        await asyncio.gather(*(each.enter("tea") for each in people))
+        await asyncio.gather(*(each.enter("tea") for each in (ann, tess, tom)))
+        await made.until(lambda: len(made.talk("tea").participants) == 3, "three in one conversation")
+        # Nobody else comes in from here on, but who has a link into this conversation.
+        terminals[0].type("/entry invited")
+        await made.until(lambda: made.talk("tea").entry.by_invite, "a conversation of those who are invited")
+        terminals[0].type("/invite member")
+        invite = await terminals[0].until_matches(r"http\S+&in=[0-9a-f]+\.[0-9A-Za-z_-]{43}", WITHIN_S)
+        bob = AtPage("Bob", Page(await opened[1].tab(f"{invite}&name=Bob", **how)))
+        people: list[Person] = [tess, ann, tom, bob]
         await made.until(lambda: len(made.talk("tea").participants) == 4, "four in one conversation")
         await made.until(lambda: made.watch.node.state.serving() is not None, "a plan")
 

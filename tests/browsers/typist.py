@@ -55,15 +55,20 @@ class Typist:
 
     async def until_shows(self, words: str, within_s: float) -> None:
         """Waits until it has shown these words."""
+        await self.until_matches(re.escape(words), within_s)
+
+    async def until_matches(self, pattern: str, within_s: float) -> str:
+        """What it has shown that the pattern fits, as soon as there is something."""
         try:
             async with asyncio.timeout(within_s):
-                while words not in self.shown:
+                while (found := re.search(pattern, self.shown)) is None:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
             raise AssertionError(
-                f"{self.name} was not shown {words!r} in {within_s:.0f} s: {self.shown[-1500:]}"
+                f"{self.name} was not shown {pattern!r} in {within_s:.0f} s: {self.shown[-1500:]}"
             ) from None
+        return found[0]
 
     def type(self, line: str) -> None:
         """Types a line and the Enter key."""

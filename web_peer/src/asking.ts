@@ -271,7 +271,8 @@ export class Conversation {
       for (const peer of full.keys()) {
         const { session, turn } = core;
         const reason = 'waits no more';
-        if (peer !== who) node.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
+        if (peer === who || !node.isConnected(peer)) continue; // nobody dials a peer to tell it that
+        node.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
       }
     }
     const avoid = new Set([...full.keys()].filter((peer) => peer !== who));

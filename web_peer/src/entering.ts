@@ -7,8 +7,17 @@ import { BadBoot } from './consensus/errors';
 import { Coordinating } from './coordinating';
 import { Coordinator } from './coordinator';
 import { textOf } from './engine';
-import { BadCommand, BeginAnew, ConnectFailed, NotAdmitted, PeerError, VersionMismatch } from './errors';
+import {
+  BadCommand,
+  BeginAnew,
+  ConnectFailed,
+  NotAdmitted,
+  NotLeader,
+  PeerError,
+  VersionMismatch,
+} from './errors';
 import { LOWEST_VERSION } from './frames';
+import { PATIENCE_MS } from './leader_line';
 import type { Manifest } from './manifest';
 import type { Mesh } from './mesh';
 import type { Node } from './node';
@@ -20,6 +29,7 @@ import type { Patience } from './voting';
 
 export const TRY_S = 5; // to find the mesh again, before a person reads of the next try
 const STATE_WAIT_S = 8;
+const LED_MS = 5000; // whoever is said to lead answers within this, or the others are asked again
 const STAGGER_MS = 500; // between members that are asked who leads: the first may be frozen
 const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coordinator
 const MOST_PATIENCE_S = 1;
@@ -79,24 +89,27 @@ export async function enter(
     const newest = (await mesh.part.log.epochs()).at(-1);
     if (newest !== undefined) await withEpoch(mesh, newest);
   }
-  const { leader, epoch } = await whoLeads(mesh, waitS);
-  if (leader === node.me && node.leading.coordinate === null) await learn?.();
-  let index: number | null = null;
-  for (let tries = 0; index === null && tries < 2; tries += 1) {
+  const until = performance.now() + (learn === null ? waitS * 1000 : PATIENCE_MS);
+  let from: number | null = null;
+  for (let anew = 0; from === null;) {
+    const { leader, epoch } = await whoLeads(mesh, waitS);
+    if (leader === node.me && node.leading.coordinate === null) await learn?.();
     const replica = await withEpoch(mesh, epoch);
     replica.trusted = leader;
     try {
-      index = wholeOf(await node.line.ask('join', asking(mesh, replica, compute), waitS * 1000, leader));
+      from = wholeOf(await node.line.ask('join', asking(mesh, replica, compute), LED_MS, leader));
     } catch (error) {
+      if (error instanceof NotLeader && performance.now() < until) continue; // the others know soon who leads
       if (!(error instanceof BeginAnew)) throw versionNamed(error);
+      anew += 1;
+      if (anew > 1) throw new NotAdmitted('this peer was told twice to begin anew; try again');
       node.leaveLog();
       mesh.part.take(await mesh.part.log.anew(epoch));
     }
   }
-  if (index === null) throw new NotAdmitted('this peer was told twice to begin anew; try again');
-  const from = index;
+  const index = from;
   const whole = await node.until((state) => {
-    const known = node.replica !== null && node.replica.order[1] >= from;
+    const known = node.replica !== null && node.replica.order[1] >= index;
     return known && state.model !== null && state.members.has(node.me);
   }, STATE_WAIT_S);
   if (!whole) throw new NotAdmitted('this peer was let in but got no state of the mesh; try again');

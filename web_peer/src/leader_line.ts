@@ -9,7 +9,7 @@ import type { Body } from './calls';
 import { ConnectFailed, ConnectionLost, NotLeader } from './errors';
 import { textOf } from './engine';
 
-const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
+export const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
 const AGAIN_MS = 250; // after a refusal that names nobody, unless somebody leads before that
 
 type Ask = (peer: string, method: string, body: Body) => Promise<Body>;

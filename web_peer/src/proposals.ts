@@ -5,9 +5,10 @@
  */
 
 import { textOf } from './engine';
-import { ConnectFailed, ConnectionLost, MeshError, NotLeader, PeerError } from './errors';
+import { BadCommand, ConnectFailed, ConnectionLost, MeshError, NotLeader, PeerError } from './errors';
 import { type ConversationCommand, type Conversations, converse } from './mesh_conversations';
 import type { Node } from './node';
+import { tooNew } from './versions';
 
 const AGAIN_MS = 500; // after nobody could take it
 const MAX_WAITING = 4096; // commands; beyond that the oldest would be forgotten, so nothing more is taken
@@ -88,6 +89,9 @@ export class Proposals {
   private async propose(next: Waiting): Promise<void> {
     const { command } = next;
     try {
+      const { coordinator, dialer } = this.node;
+      const why = coordinator === null ? '' : tooNew(command, [coordinator], (peer) => dialer.speaks(peer));
+      if (why !== '') throw new BadCommand(why);
       await this.node.tellCoordinator('propose', command);
       next.said = true;
       if (repeats(command)) this.drop(next);
