@@ -54,6 +54,9 @@ class Links:
     def connected_peers(self) -> tuple[str, ...]:
         return tuple(sorted(peer for peer in self._town.members if self._town.linked(self.me, peer)))
 
+    def speaks(self, peer: str) -> int:
+        return self._town.spoken.get(peer, HIGHEST_VERSION)
+
     def send(self, peer: str, frame: Frame) -> None:
         if not self._town.linked(self.me, peer):
             raise ConnectionLost(f"there is no connection to {peer}")

@@ -6,6 +6,7 @@ import type { AskSettings, Begun, Conversation as Session, Delta, Finished } fro
 import type { Body } from '../src/calls';
 import { Hints } from '../src/hints';
 import { begunOf, Making } from '../src/making';
+import { HIGHEST_VERSION } from '../src/frames';
 import type { Mesh } from '../src/mesh';
 import { type Conversation, type ConversationCommand, converse, messageOf } from '../src/mesh_conversations';
 import { EMPTY_STATE, type Member, type MeshState, type ModelChosen } from '../src/mesh_state';
@@ -57,7 +58,7 @@ class Stage {
       onState: this.looks,
       onRole: new Set(),
       isConnected: () => false,
-      dialer: { prepare: () => undefined },
+      dialer: { prepare: () => undefined, speaks: () => HIGHEST_VERSION },
       tellCoordinator: (_: string, command: ConversationCommand) =>
         new Promise<void>((resolve) => {
           this.said.push(command);
