@@ -20,6 +20,7 @@ from peer.frames import Cancel
 from peer.names import named
 from peer.node import Node
 from peer.pinned import Ends
+from peer.prefixes import shared_front
 from peer.routes import Route
 from peer.sampling import Sampling
 from peer.session import Ask, Heard, OriginSession, Phase, room_for
@@ -51,6 +52,7 @@ class Settings:
     steering: Steering = STRAIGHT
     guide: Guide | None = None
     seat_wait_s: float = SEAT_WAIT_S
+    front: int = 0  # tokens of the prompt before the first question: other sessions may begin with the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,12 @@ class Begun:
 
     ids: tuple[int, ...]
     heard: Heard | int = 1
+
+
+def asking_else(messages: Sequence[Message], words: str) -> list[Message]:
+    """The same instructions, and another first question."""
+    first = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
+    return [*messages[:first], Message("user", words)]
 
 
 class _Asked:
@@ -144,7 +152,9 @@ class Conversation:
 
         Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
         """
-        async for piece in self.tokens(self._text.encode_chat(messages), settings):
+        prompt = self._text.encode_chat(messages)
+        front = shared_front(prompt, lambda words: self._text.encode_chat(asking_else(messages, words)))
+        async for piece in self.tokens(prompt, replace(settings, front=front)):
             yield piece
 
     @property
@@ -187,6 +197,8 @@ class Conversation:
             settings.sampling,
             () if settings.ignore_end else self._text.end_tokens,
             settings.steering,
+            front=settings.front,
+            front_kept=(kept := (route, tuple(prompt[: settings.front]))) in self._node.askings.fronts,
         )
         if why := self._node.core.may_ask(self._node.me):
             raise MustContribute(why)
@@ -210,6 +222,8 @@ class Conversation:
             words.push(token)
         try:
             async for piece in self._stream(begun, asked, core.start, words, StopStrings(settings.stop)):
+                if isinstance(piece, Finished) and settings.front:
+                    self._node.askings.fronts.add(kept)
                 yield piece
         finally:
             self.stop()

@@ -16,6 +16,7 @@ from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, S
 from peer.frames import Feed, Frame, Here, Open, Refuse, Step, Token
 from peer.mesh_state import AWAY, MeshState, PlanRecord
 from peer.pinned import not_usable, state_in
+from peer.prefixes import KnownFronts, split
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
 
@@ -62,6 +63,7 @@ class Askings:
         self._all: dict[bytes, Asking] = {}
         self._plans: dict[int, PlanRecord] = {}
         self._known: frozenset[str] = frozenset()  # members when the state was looked at last
+        self.fronts = KnownFronts()
         self.standbys = True
         self.shadows = True
         self.opened: Callable[[Open], None] = lambda _: None  # a turn of an answer begins
@@ -119,7 +121,7 @@ class Askings:
             match effect:
                 case Send(peer, frame):
                     if isinstance(frame, Open):
-                        self.opened(frame)
+                        self.opened(split(frame)[0])
                     self._around.send_or_lose(peer, frame)
                 case Spare(peer, frame):
                     self._around.spare(peer, frame)
@@ -149,6 +151,8 @@ class Askings:
             case Here():
                 effects = core.here(now, peer, frame)
             case Feed():
+                if frame.position < core.start:
+                    self.fronts.clear()  # a stage lacks one
                 effects = core.feed(now, peer, frame)
         self.perform(frame.session, effects)
 

@@ -44,6 +44,8 @@ class Ask:
     end_tokens: tuple[int, ...]
     steering: Steering = STRAIGHT
     sampled: int = 0
+    front: int = 0  # tokens that prompts of other sessions share with it (peer.prefixes)
+    front_kept: bool = False  # and the stages of its route have, as far as is known
 
     def spans_after(self, before: tuple[int, ...], keep: int) -> tuple[int, ...]:
         """Spans of what was given, when the first `keep` positions stay of a session with spans `before`."""

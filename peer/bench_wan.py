@@ -36,6 +36,7 @@ CONTEXT: Final = 1024
 PLEDGE_BYTES: Final = 2 << 30
 FIRST_TOKENS: Final = 800  # of the first question of a conversation
 NEXT_TOKENS: Final = 24  # of the second
+SHARED_TOKENS: Final = 400  # of a system prompt that two conversations begin with
 ANSWER_TOKENS: Final = 8
 
 
@@ -78,12 +79,15 @@ async def _measure(
             one = await mesh_task(mesh, prompt, args.tokens, 1)
             many = await mesh_task(mesh, prompt, args.tokens, CONVERSATIONS)
             first_s, second_s = await _two_questions(mesh, long, prompt)
+            own_s, shared_s = await _shared_front(mesh, long, prompt, number)
             for name, value in (
                 ("unsplit_tok_s", alone["tok_s"]),
                 ("one_tok_s", one["tok_s"]),
                 (f"{CONVERSATIONS}_tok_s", many["tok_s"]),
                 ("first_question_s", first_s),
                 ("second_question_s", second_s),
+                ("own_front_s", own_s),
+                ("shared_front_s", shared_s),
             ):
                 seen.setdefault(name, []).append(value)
             same.append(one["answer"] == alone["answer"] == many["answer"] and many["same"])
@@ -93,16 +97,35 @@ async def _measure(
         "single_vs_bound": round(medians["one_tok_s"] / bound, 3),
         "ratio_8_conversations": round(medians[f"{CONVERSATIONS}_tok_s"] / medians["one_tok_s"], 2),
         "ttft_second_vs_first": round(medians["second_question_s"] / medians["first_question_s"], 3),
+        "ttft_shared_vs_own": round(medians["shared_front_s"] / medians["own_front_s"], 3),
         "same_tokens": all(same),
         "bound_tok_s": round(bound, 2),
         "stages": STAGES,
         "delay_ms": args.delay_ms,
         "loss": args.loss,
         "first_question_tokens": FIRST_TOKENS,
+        "shared_tokens": SHARED_TOKENS,
         "rounds": args.rounds,
         "medians": {name: round(value, 4) for name, value in medians.items()},
         "versions": {"python": platform.python_version(), "onnxruntime": onnxruntime.__version__},
     }
+
+
+async def _shared_front(mesh: Mesh, long: list[int], prompt: list[int], number: int) -> tuple[float, float]:
+    """Seconds to the first token of two conversations that begin with the same tokens, which no other round has."""
+    front = [*long[number + 1 : SHARED_TOKENS], *long[: number + 1]]
+    found = []
+    for at in range(2):
+        conversation = mesh.conversation()
+        asked = [*front, *prompt[at : at + NEXT_TOKENS]]
+        try:
+            settings = Settings(max_tokens=ANSWER_TOKENS, ignore_end=True, front=len(front))
+            async for piece in conversation.tokens(asked, settings):
+                if isinstance(piece, Finished):
+                    found.append(piece.first_token_s)
+        finally:
+            conversation.close()
+    return found[0], found[1]
 
 
 async def _two_questions(mesh: Mesh, long: list[int], prompt: list[int]) -> tuple[float, float]:

@@ -124,6 +124,19 @@ class FreeSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixWork:
+    """The runtime of `run` keeps the cache of the first `count` positions of `session` as the front `digest`, or begins
+    a session with it, or drops it (peer.prefixes).
+    """
+
+    what: Literal["keep", "share", "drop"]
+    run: Run_
+    session: bytes
+    digest: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """For the transaction log: a session "opened" at `stage` here, was "taken over", or "closed"."""
 
@@ -132,7 +145,7 @@ class Note:
     stage: int
 
 
-StageEffect = Send | Spare | RunStep | FreeSlot
+StageEffect = Send | Spare | RunStep | FreeSlot | PrefixWork
 
 
 @dataclass(frozen=True, slots=True)

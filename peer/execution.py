@@ -98,8 +98,10 @@ class Execution:
         """By key and value array, the hash of what `row` caches at positions [first, stop)."""
         return self._kv.digest(row, first, stop)
 
-    def copied(self, row: int, stop: int, names: Collection[str]) -> dict[str, Floats]:
-        """What `row` caches at positions [0, stop) in these key and value arrays, each (kv_heads, stop, head_size)."""
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
+        """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (kv_heads, stop,
+        head_size).
+        """
         return self._kv.copied(row, stop, names)
 
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
@@ -263,8 +265,9 @@ class _KvArrays:
             for name in self._names
         }
 
-    def copied(self, row: int, stop: int, names: Collection[str]) -> dict[str, Floats]:
-        return {name: self._read(name)[row, :, :stop].copy() for name in self._names if name in names}
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
+        wanted = [name for name in self._names if names is None or name in names]
+        return {name: self._read(name)[row, :, :stop].copy() for name in wanted}
 
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
         if arrays.keys() != set(self._names):

@@ -47,6 +47,7 @@ from peer.gateway_tools import style_of
 from peer.guiding import Grammars, Guided
 from peer.mesh import Mesh
 from peer.mesh_commands import ModelChosen
+from peer.prefixes import shared_front
 from peer.sampling import MAX_SEED
 from peer.session import room_for
 from peer.steering import Steering
@@ -228,8 +229,9 @@ class Gateway:
         asked = chat_request(await _body(request))
         self._check_model(asked.wanted.model)
         calling = self._calling(asked)
-        prompt = await self._chat_prompt(asked)
-        tasks = await self._tasks(asked.wanted, [prompt], calling, await self._guides(asked, calling))
+        prompt, front = await self._chat_prompt(asked)
+        guides = await self._guides(asked, calling)
+        tasks = await self._tasks(asked.wanted, [prompt], calling, guides, front)
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
@@ -261,11 +263,23 @@ class Gateway:
         ]
         return [text for text in shown for _ in range(asked.wanted.choices)]
 
-    async def _chat_prompt(self, asked: ChatRequest) -> tuple[int, ...]:
+    async def _chat_prompt(self, asked: ChatRequest) -> tuple[tuple[int, ...], int]:
+        """Its tokens, and how many of them stand before the first question."""
         text = self._mesh.text
+        tools = [tool.whole for tool in asked.tools] or None
+        first = next((at for at, turn in enumerate(asked.turns) if turn["role"] == "user"), len(asked.turns))
+
+        def encoded() -> tuple[tuple[int, ...], int]:
+            prompt = tuple(text.encode_turns(asked.turns, tools))
+            head = asked.turns[:first]
+
+            def other(words: str) -> list[int]:
+                return text.encode_turns([*head, {"role": "user", "content": words}], tools)
+
+            return prompt, shared_front(prompt, other)
+
         async with self._encoding:
-            tools = [tool.whole for tool in asked.tools] or None
-            return tuple(await asyncio.to_thread(text.encode_turns, asked.turns, tools))
+            return await asyncio.to_thread(encoded)
 
     async def _plain_prompt(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         text = self._mesh.text
@@ -318,6 +332,7 @@ class Gateway:
         prompts: Sequence[tuple[int, ...]],
         calling: Calling | None = None,
         guide: Callable[[], Guided] | None = None,
+        front: int = 0,
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
@@ -335,6 +350,7 @@ class Gateway:
                     steering=Steering(wanted.alternatives, wanted.bias),
                     guide=await asyncio.to_thread(guide) if guide is not None else None,
                     seat_wait_s=self._options.full_wait_s,
+                    front=front,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling))
         self._line.check(len(tasks))

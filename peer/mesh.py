@@ -35,6 +35,7 @@ from peer.own_ends import OwnEnds
 from peer.own_report import kv_digest, report_of
 from peer.pacing import Pacing
 from peer.pieces import Pieces
+from peer.prefixes import LENT_SHARE, MOST_BYTES
 from peer.recovering import answered, requested
 from peer.repair_order import load_order
 from peer.replica import Beginning, Replica
@@ -302,6 +303,9 @@ class Mesh:
         self.serving = Serving(self.store, fetcher, manifest, room, self.node.results)
         self.node.serving = self.serving
         self.serving.asker_of = self.node.core.asker
+        fronts = self.node.core.prefixes
+        fronts.position_bytes = self.serving.position_bytes
+        fronts.most_bytes = min(MOST_BYTES, options.memory_bytes // LENT_SHARE)
         self.caches = Caches(self.node, self.serving, manifest)
         self.node.on_state.append(self.caches.state_changed)
         self.node.journal = self.journal

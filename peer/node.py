@@ -21,7 +21,7 @@ from peer.consensus.records import Entry
 from peer.consensus.wire import encode as encode_message
 from peer.coordinating import Coordinating, body_of
 from peer.dialer import Dialer
-from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.errors import BadCommand, ConnectionLost, FrameError, NotLeader, PeerError, WrongChannel
 from peer.frames import (
     Bundle,
@@ -181,11 +181,9 @@ class Node:
             match effect:
                 case Send() | Spare():
                     continue
-                case RunStep() if self.serving is not None:
-                    self.serving.submit(effect)
-                case FreeSlot() if self.serving is not None:
-                    self.serving.free(effect)
-                case RunStep() | FreeSlot():
+                case RunStep() | FreeSlot() | PrefixWork() if self.serving is not None:
+                    self.serving.do(effect)
+                case RunStep() | FreeSlot() | PrefixWork():
                     raise BadCommand("this peer runs no units")
                 case _:
                     assert_never(effect)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from peer.effects import Reason, Send, Spare
-from peer.frame_kinds import Open, Refuse, Role, Step, Token
+from peer.frame_kinds import Finish, Open, Refuse, Role, Step, Token
+from peer.prefixes import named
 from peer.sampling import Sampling, sample
 from peer.seats import Run_, Seat
 from peer.steering import STRAIGHT, Pick
@@ -74,7 +75,17 @@ def passed_on(seat: Seat) -> list[Send | Spare]:
         return []
     stage = opening.stage + 1
     serve, shadow = (replace(opening, stage=stage, role=int(role)) for role in (Role.SERVE, Role.SHADOW))
-    return [Send(seat.downstream, serve), *(Spare(peer, shadow) for peer in seat.shadows(stage))]
+    shadows = [Spare(peer, named(shadow, seat.prefix)) for peer in seat.shadows(stage)]
+    return [Send(seat.downstream, named(serve, seat.prefix)), *shadows]
+
+
+def finish_of(seat: Seat, token: int) -> Finish:
+    """Whether `token` ends the answer of `seat`, which counted it already."""
+    if token in seat.opening.end_tokens:
+        return Finish.END_TOKEN
+    return (
+        Finish.LENGTH if seat.generated - seat.opening.generated >= seat.opening.max_tokens else Finish.MORE
+    )
 
 
 def told(seat: Seat, frame: Token) -> list[Send]:

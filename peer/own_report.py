@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def report_of(mesh: Mesh) -> dict[str, Any]:
     """The body of `status`."""
     core, options, serving = mesh.node.core, mesh.options, mesh.serving
-    memory = serving.memory_bytes() if serving is not None else {"weights": 0, "kv": 0}
+    memory = serving.memory_bytes() if serving is not None else {"weights": 0, "kv": 0, "fronts": 0}
     return {
         "name": options.name if options is not None else "",
         "agent": f"shoal/{VERSION}",
         "runs": [list(run) for run in serving.runs] if serving is not None else [],
         "rss_bytes": psutil.Process().memory_info().rss,
         "weight_bytes": memory["weights"],
-        "kv_bytes": memory["kv"],
+        "kv_bytes": memory["kv"] + memory["fronts"],
         "step_us": [list(each) for each in serving.step_times.medians_us()] if serving is not None else [],
         "pledge_bytes": options.memory_bytes if options is not None else 0,
         "sessions": core.sessions(),
@@ -41,7 +41,7 @@ def report_of(mesh: Mesh) -> dict[str, Any]:
         "tasks": len(asyncio.all_tasks()),
         "replayed_bytes": core.replayed_bytes,
         **_log_counts(mesh),
-        "log_bytes": core.log_bytes,
+        "log_bytes": core.log_bytes + core.prefixes.log_bytes,
         "taken_over": core.taken_over,
         "breakers": _breakers(mesh),
         "rtt_us": {

@@ -19,6 +19,7 @@ from peer.effects import Ran, Reason, Send
 from peer.frame_kinds import Finish, Open, Refuse, Step, Token
 from peer.frames import MAX_ROUTE
 from peer.openings import pick
+from peer.prefixes import split
 from peer.sampling import Sampling, needs_history
 from peer.seats import Seat
 from peer.steering import STRAIGHT, Pick, Steering, from_wire
@@ -29,7 +30,7 @@ Floats = npt.NDArray[np.float32]
 
 def is_pinned(frame: Open) -> bool:
     """Whether its asker keeps embedding, head and sampling."""
-    return not frame.sampling
+    return not split(frame)[0].sampling
 
 
 def pinned(frame: Open) -> Open:
@@ -63,7 +64,8 @@ def tells_ids(frame: Open) -> bool:
 def handed_back(seat: Seat, result: Ran) -> list[Send]:
     """The state that the next token is drawn from, for the asker; nothing for positions before it."""
     opening, stop = seat.opening, result.position + result.count
-    if result.hidden is None or not is_pinned(opening) or stop < opening.prompt_tokens:
+    draws = seat.is_tail and seat.serves and seat.active and is_pinned(opening)
+    if result.hidden is None or not draws or stop < opening.prompt_tokens:
         return []
     last = tensor_of(result.hidden[-1:])
     place = len(opening.route)

@@ -29,6 +29,7 @@ from peer.frame_kinds import (
 )
 from peer.openings import (
     PlanStages,
+    finish_of,
     misplaced,
     not_adopted,
     passed_on,
@@ -40,6 +41,7 @@ from peer.openings import (
     unserved,
 )
 from peer.pinned import handed_back, is_pinned, settings_of, takes_ids, wrong_ends
+from peer.prefixes import Prefix, Prefixes, split
 from peer.sampling import BadSampling, needs_history
 from peer.seats import (
     FEED_AGAIN_S,
@@ -89,6 +91,7 @@ class StageCore:
         self.bring: Callable[[Seat], bool] = lambda _: False
         self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
+        self.prefixes = Prefixes()
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
         self._over, self._late = Over(), Late()
@@ -177,6 +180,7 @@ class StageCore:
     def drop(self, run: Run_) -> list[StageEffect]:
         """Forgets every session of units `run`, which are about to be unloaded."""
         self._slots.pop(run, None)
+        self.prefixes.forget(run)
         effects: list[StageEffect] = []
         for _, seat in sorted(self._seats.items()):
             if seat.run != run:
@@ -196,6 +200,7 @@ class StageCore:
 
     def open(self, now: float, sender: str, frame: Open) -> list[StageEffect]:
         """Takes a seat for the session and passes the OPEN on, or refuses to the asker."""
+        frame, prefix = split(frame)
         serves = frame.role == Role.SERVE
         if self._over.has(frame):
             return []  # what ended it took a shorter way
@@ -229,9 +234,10 @@ class StageCore:
         if seat is None:
             seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
             self._take_seat(seat)
+            effects += self.prefixes.begin(seat, prefix)
             seat.held_back = seat.warms and self.bring(seat)
         else:
-            self._turn(seat, frame)
+            self._turn(seat, frame, prefix)
         seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
         self.admitting.taken(now, seat)
@@ -288,9 +294,8 @@ class StageCore:
         """Says how far a session has come, to whoever asks: a silent peer is a lost one."""
         seat = self._seat(frame.session, frame.stage, frame.turn)
         received, computed = (seat.received, seat.computed) if seat is not None else (0, 0)
-        return [
-            Send(sender, Here(frame.session, frame.turn, frame.stage, received, computed, self.steps_run))
-        ]
+        here = Here(frame.session, frame.turn, frame.stage, received, computed, self.steps_run)
+        return [Send(sender, here)]
 
     def cancel(self, sender: str, frame: Cancel) -> list[StageEffect]:
         """The asker wants no more tokens; the cache stays for its next turn unless it says otherwise."""
@@ -339,11 +344,9 @@ class StageCore:
                 step = step_of(seat, result.position, result.count, tensor)
                 effects.append(Send(seat.downstream, step))
                 effects += [Spare(peer, step) for peer in seat.shadows(seat.opening.stage + 1)]
-        elif seat.serves and seat.active:
-            effects += handed_back(seat, result)
-            if result.token is not None:
-                effects += self._sampled(seat, result.token, seat.computed)
-        return effects + self._feed(seat)
+        elif result.token is not None and seat.serves and seat.active:
+            effects += self._sampled(seat, result.token, seat.computed)
+        return [*effects, *handed_back(seat, result), *self.prefixes.computed(seat), *self._feed(seat)]
 
     def not_ran(self, now: float, result: NotRan) -> list[StageEffect]:
         """Asks for what the runtime lacks, or tells the asker why a step was refused."""
@@ -373,8 +376,8 @@ class StageCore:
                 seat.active = False
                 seat.stop_waiting()
                 place = seat.opening.route.index(peer)
-                text = f"the connection to peer {peer} is gone"
-                effects.append(refusal(seat, Reason.LOST_NEIGHBOUR, text, place))
+                why = f"the connection to peer {peer} is gone"
+                effects.append(refusal(seat, Reason.LOST_NEIGHBOUR, why, place))
         self._full.discard(peer)
         self.admitting.line.gone(peer)
         return effects
@@ -414,7 +417,7 @@ class StageCore:
             return Reason.BAD_STEP, why
         return unserved(self._plans.get(frame.plan), self._slots.keys(), frame)
 
-    def _turn(self, seat: Seat, frame: Open) -> None:
+    def _turn(self, seat: Seat, frame: Open, prefix: Prefix | None) -> None:
         """Another turn on a seat: what is cached stays as far as it belongs to the same tokens."""
         before = seat.opening
         if frame.answer != before.answer:
@@ -422,6 +425,7 @@ class StageCore:
             seat.stop_waiting()
             seat.sampled.clear()
             seat.picks.clear()
+            self.prefixes.again(seat, prefix)
             seat.rewind(kept, self._next_epoch())
         elif seat.serves is False and frame.role == Role.SERVE:
             self.taken_over += 1
@@ -548,11 +552,7 @@ class StageCore:
         if needs_history(seat.sampling):
             seat.history.append(token)
         self.tokens_sampled += 1
-        finish = Finish.MORE
-        if token in opening.end_tokens:
-            finish = Finish.END_TOKEN
-        elif seat.generated - opening.generated >= opening.max_tokens:
-            finish = Finish.LENGTH
+        finish = finish_of(seat, token)
         seat.sampled[position] = (token, finish)
         return self._tell(seat, position, token, finish)
 

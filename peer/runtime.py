@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from peer.effects import PrefixWork
 from peer.execution import Execution, Row
 from peer.fair_queue import FairQueue
+from peer.kept_fronts import KeptFronts
 from peer.kv_slots import KvSlots, spans
 from planner.architecture import Architecture
 from planner.shards import Shard
@@ -108,6 +110,7 @@ class MemoryBytes:
     weights: int
     kv: int
     overhead: int
+    fronts: int = 0  # of prompts, kept beside the sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +197,12 @@ class StageRuntime:
         self._shard = shard
         self._slots = KvSlots(slots, context)
         self._execution = Execution(shard, threads=threads, context=context)
+        self._fronts = KeptFronts(self._execution, self._slots)
         resident = psutil.Process().memory_info().rss
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
         self._deliver_to = deliver
         self._before_call = before_call or (lambda: None)
-        self._inbox: deque[Step | _Release | _Truncate | _Digest | _Copy | _Put] = deque()
+        self._inbox: deque[Step | _Release | _Truncate | _Digest | _Copy | _Put | PrefixWork] = deque()
         self._waiting: dict[bytes, deque[Step | _Truncate | _Prompt]] = {}
         self._wake = threading.Condition()
         self._closing = False
@@ -239,12 +243,18 @@ class StageRuntime:
         """Makes `arrays` the cache of a session's first `count` positions; `answer` hears whether it could be."""
         self._post(_Put(session, count, arrays, answer))
 
+    def front(self, work: PrefixWork) -> None:
+        """Keeps the front of a prompt, begins a session with one, or drops it, before any step submitted later."""
+        self._post(work)
+
     def lengths(self) -> dict[bytes, int]:
         """Cached positions per session, as of the last finished step."""
         return self._lengths
 
     def memory_bytes(self) -> MemoryBytes:
-        return MemoryBytes(self._shard.weight_bytes, self._execution.kv_bytes, self._overhead)
+        return MemoryBytes(
+            self._shard.weight_bytes, self._execution.kv_bytes, self._overhead, self._fronts.bytes
+        )
 
     def close(self) -> None:
         """Ends the worker after the call it is in; waiting steps are dropped."""
@@ -254,7 +264,7 @@ class StageRuntime:
         if threading.current_thread() is not self._worker:
             self._worker.join()
 
-    def _post(self, item: Step | _Release | _Truncate | _Digest | _Copy | _Put) -> None:
+    def _post(self, item: Step | _Release | _Truncate | _Digest | _Copy | _Put | PrefixWork) -> None:
         with self._wake:
             self._inbox.append(item)
             self._wake.notify()
@@ -292,6 +302,9 @@ class StageRuntime:
                     self._copy(item)
                 case _Put():
                     self._put(item)
+                case PrefixWork():
+                    self._fronts.do(item)
+                    self._publish()
                 case _Truncate(session) | Step(session):
                     self._waiting.setdefault(session, deque()).append(item)
         self._truncate_due()

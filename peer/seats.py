@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from peer.activation_log import ActivationLog, rows
 from peer.evidence import Evidence
 from peer.frame_kinds import Finish, Open, Role, Step
 from peer.sampling import Sampling
 from peer.steering import STRAIGHT, Pick, Steering
+
+if TYPE_CHECKING:  # which has effects on seats
+    from peer.prefixes import Prefix
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this
@@ -54,6 +58,8 @@ class Seat:
     steering: Steering = STRAIGHT
     picks: dict[int, Pick] = field(default_factory=dict)  # by position, of an answer that is steered
     evidence: Evidence = field(default_factory=Evidence)  # of its inputs, for those who check
+    prefix: Prefix | None = None  # the front of its prompt, as the next stage hears of it (peer.prefixes)
+    front_kept: bool = False  # or given up
     unfit: int = 0  # steps that the runtime could not place, in a row
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep
+from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
 from peer.pacing import Pacing
@@ -103,6 +103,16 @@ class Serving:
         if runtime is not None:
             await asyncio.to_thread(runtime.close)
 
+    def do(self, effect: RunStep | FreeSlot | PrefixWork) -> None:
+        """Hands it to the worker of its units."""
+        match effect:
+            case RunStep():
+                self.submit(effect)
+            case FreeSlot():
+                self.free(effect)
+            case PrefixWork() if effect.run in self._runtimes:
+                self._runtimes[effect.run].front(effect)
+
     def submit(self, step: RunStep) -> None:
         """Queues a step; a run that is not loaded refuses it at once."""
         runtime = self._runtimes.get(step.run)
@@ -131,6 +141,10 @@ class Serving:
                 asker=self.asker_of(step.session) or "",
             )
         )
+
+    def position_bytes(self, run: Run_) -> int:
+        """What units `run` cache for one position."""
+        return sum(unit.kv_bytes_per_token for unit in self._manifest.units[slice(*run)])
 
     def free(self, effect: FreeSlot) -> None:
         """Frees the session's slot; what still waits of it is dropped."""
@@ -184,9 +198,10 @@ class Serving:
         return answer
 
     def memory_bytes(self) -> dict[str, int]:
-        """Bytes of weights and KV cache over all loaded runs."""
+        """Bytes of weights and KV cache, and of the fronts of prompts kept beside, over all loaded runs."""
         parts = [runtime.memory_bytes() for runtime in self._runtimes.values()]
-        return {"weights": sum(part.weights for part in parts), "kv": sum(part.kv for part in parts)}
+        sums = {name: sum(getattr(part, name) for part in parts) for name in ("weights", "kv", "fronts")}
+        return {name: int(value) for name, value in sums.items()}
 
     async def close(self) -> None:
         """Unloads everything."""

@@ -29,6 +29,7 @@ from peer.frames import MAX_SPANS
 from peer.lateness import Lateness
 from peer.moving import LEAST_TOKENS, MAX_TRIES, NO_TOKENS, TRY_AGAIN_S, Move, MovePhase, Verdict, next_id
 from peer.pinned import Drawing, Ends, drawing_of, pinned
+from peer.prefixes import named, prefix_of
 from peer.routes import Route
 from peer.spans import common_prefix, extended, steps_of
 from peer.tensors import tensor_of
@@ -41,6 +42,7 @@ STALL_S: Final = 60.0  # no token for this long ends the session with an error
 SLOW_TOKENS_PER_S: Final = 10  # of a prompt: the slowest mesh that is waited for beyond that
 MAX_REROUTES: Final = 16  # per answer; bounds the work a flapping mesh can cause
 PATIENCE_S: Final = 0.25  # for an answer to WHERE, unless the edge knows the link better
+ANSWERING: Final = (Phase.PREFILL, Phase.DECODE)
 ADOPTED_TURNS: Final = 64  # above the last turn that was heard of: an answer has no more routes than that
 
 
@@ -71,14 +73,13 @@ class OriginSession:
         self._silent: frozenset[str] = frozenset()
         self._deadline = 0.0
         self._patience_all_s = STALL_S
-        self._rerouting_since = 0.0
+        self._rerouting_since = self._moved_at = 0.0
         self._trouble = ""
         self._token_at, self._token_turn = 0.0, 0  # when the last one came, and in which turn
         self._asked_at: float | None = None  # when the stages were asked where they are
         self._ask_at = 0.0  # when they are to be asked next
         self._here: dict[int, Here] = {}
         self._progress: Progress = ()
-        self._moved_at = 0.0
         self._move: Move | None = None
         self._target: Route | None = None  # where the answer moves with its next token after `_target_at`
         self._target_at, self._tries = 0.0, 0
@@ -125,13 +126,12 @@ class OriginSession:
         self._before, self._keep = self._answer, keep
         self._ask, self._generated = ask, ask.sampled
         self._gone = self._avoid = self._silent = frozenset()
-        self.reroutes = 0
-        self.full = {}
+        self.reroutes, self.full = 0, {}
         self._answer = self.turn + 1
         self._tails.clear()
         self._target, self._tries = None, 0
         self.tokens = list(ask.prompt)
-        self.start = min(keep, len(ask.prompt) - 1)
+        self.start = min(max(keep, ask.front if ask.front_kept else 0), len(ask.prompt) - 1)
         return self._open(now, route, self.start)
 
     def adopt(
@@ -197,8 +197,7 @@ class OriginSession:
 
     def refused(self, now: float, sender: str, frame: Refuse) -> list[OriginEffect]:
         """A stage could not go on. Goes on elsewhere where another route can help."""
-        runs = self.phase in (Phase.PREFILL, Phase.DECODE) and frame.turn == self.turn
-        if not runs or sender not in self.route:
+        if self.phase not in ANSWERING or frame.turn != self.turn or sender not in self.route:
             return []
         reason = reason_of(frame.reason)
         if reason is Reason.NO_SLOT and self.current is not None:
@@ -233,7 +232,7 @@ class OriginSession:
 
     def feed(self, now: float, sender: str, frame: Feed) -> list[OriginEffect]:
         """The first stage, or one of its shadows, asks for tokens again."""
-        if frame.turn != self.turn or frame.stage or self.phase not in (Phase.PREFILL, Phase.DECODE):
+        if frame.turn != self.turn or frame.stage or self.phase not in ANSWERING:
             return []
         steps = self._steps(frame.position, len(self.tokens))
         if sender == self.route[0]:
@@ -253,7 +252,7 @@ class OriginSession:
 
     def hint(self, now: float, peer: str) -> list[OriginEffect]:
         """Somebody thinks that `peer` is lost: the stages are asked at once."""
-        runs = self.phase in (Phase.PREFILL, Phase.DECODE) and peer in self.route
+        runs = self.phase in ANSWERING and peer in self.route
         return self._where(now) if runs and self._asked_at is None else []
 
     def peer_gone(self, now: float, peer: str, why: str) -> list[OriginEffect]:
@@ -478,7 +477,8 @@ class OriginSession:
             shadows=tuple(peer for _, peer in route.shadows),
             history=history,
         )
-        return pinned(opening) if self.ends is not None else opening
+        front = prefix_of(self._step(0, self._ask.front).tensor) if self._ask.front else None
+        return named(pinned(opening) if self.ends is not None else opening, front)
 
     def _sent(self, opening: Open, steps: list[Step]) -> list[OriginEffect]:
         first, shadow = opening.route[0], replace(opening, role=int(Role.SHADOW))

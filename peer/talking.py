@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from peer.asking import Begun, Conversation, Finished, Settings
+from peer.asking import Begun, Conversation, Finished, Settings, asking_else
 from peer.calls import Body
 from peer.errors import ContextOverflow, PeerError
 from peer.heard import Listening
@@ -39,6 +39,7 @@ from peer.mesh_conversations import Conversation as Talk
 from peer.mesh_conversations import Message as Said
 from peer.mesh_entries import ParticipantPutOut
 from peer.mesh_people import Role
+from peer.prefixes import shared_front
 from peer.proposals import Proposals
 from peer.sampling import Sampling
 from peer.session import Heard, room_for
@@ -362,9 +363,9 @@ class Talking:
         sampling = _seeded(talk.sampling)
         most = talk.sampling[WIRE] if len(talk.sampling) > WIRE else 0
         try:
-            prompt, room = self._prompt(talk, question, most)
+            prompt, front, room = self._prompt(talk, question, most)
         except PeerError as error:
-            prompt, room, why = [], 0, str(error)
+            prompt, front, room, why = [], 0, 0, str(error)
         answer = self._added(
             identifier, question.id, "answer", "", session=asking.session.hex(), sampling=sampling, most=room
         )
@@ -374,7 +375,7 @@ class Talking:
             self._proposals.say(ended)
             return
         making = Making(identifier, asking, self.mesh.text, ())
-        pieces = asking.tokens(prompt, _settings(sampling, room))
+        pieces = asking.tokens(prompt, _settings(sampling, room, front))
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=False))
 
@@ -395,7 +396,7 @@ class Talking:
         try:
             if question is None:
                 raise ContextOverflow("its question is gone")
-            prompt, room = self._prompt(talk, question, most)
+            prompt, front, room = self._prompt(talk, question, most)
         except PeerError as error:
             self._end(identifier, answer, "failed", str(error))
             return
@@ -408,16 +409,21 @@ class Talking:
             ids, standing if standing is not None and fits else 1 if standing is None else _now_ms()
         )
         log.info("an answer goes on here, with %d tokens that were heard", len(ids))
-        pieces = asking.tokens(prompt, _settings(answer.sampling, room), begun)
+        pieces = asking.tokens(prompt, _settings(answer.sampling, room, front), begun)
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=True))
 
-    def _prompt(self, talk: Talk, question: Said, most: int) -> tuple[list[int], int]:
-        """A question as tokens, and how many the answer may have; `most` 0: as many as fit. Raises PeerError."""
-        prompt = self.mesh.text.encode_chat(prompt_of(talk, question.id), day_of(question.when_ms))
+    def _prompt(self, talk: Talk, question: Said, most: int) -> tuple[list[int], int, int]:
+        """A question as tokens, how many stand before the first one of the conversation, and how many the answer may
+        have; `most` 0: as many as fit. Raises PeerError.
+        """
+        messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
+        encode = self.mesh.text.encode_chat
+        prompt = encode(messages, day)
+        front = shared_front(prompt, lambda words: encode(asking_else(messages, words), day))
         model = self.mesh.node.state.model
         room = room_for(len(prompt), None, model.context if model is not None else 0)
-        return prompt, min(most, room) if most else room
+        return prompt, front, min(most, room) if most else room
 
     async def _make(self, message: str, making: Making, pieces: Any, *, adopted: bool) -> None:
         why = await making.run(pieces, lambda: self._grown(message, making))
@@ -563,9 +569,9 @@ def _seeded(sampling: tuple[int, ...]) -> tuple[int, ...]:
     return eight if holds else (*eight[:-1], int.from_bytes(os.urandom(4)))
 
 
-def _settings(sampling: tuple[int, ...], room: int) -> Settings:
+def _settings(sampling: tuple[int, ...], room: int, front: int) -> Settings:
     chosen = Sampling.from_wire(list(sampling)) if len(sampling) == WIRE else Sampling()
-    return Settings(chosen, room, plan_wait_s=PLAN_WAIT_S)
+    return Settings(chosen, room, plan_wait_s=PLAN_WAIT_S, front=front)
 
 
 def new_id() -> str:

@@ -19,6 +19,7 @@ from peer.effects import (
     FreeSlot,
     NotRan,
     OriginEffect,
+    PrefixWork,
     Ran,
     Reason,
     RunStep,
@@ -57,6 +58,8 @@ class ToyRuntime:
     def __init__(self, run: tuple[int, int]) -> None:
         self.run = run
         self.cache: dict[bytes, list[int]] = {}
+        self.fronts: dict[bytes, list[int]] = {}
+        self.positions = 0  # computed
 
     def step(self, step: RunStep) -> Ran | NotRan:
         have = self.cache.setdefault(step.session, [])
@@ -73,6 +76,7 @@ class ToyRuntime:
         assert (hidden[:, 1] == self.run[0]).all(), "a stage was skipped or run twice"
         del have[step.position :]
         have += [int(token) for token in hidden[:, 0]]
+        self.positions += len(hidden)
         hidden = hidden + np.array([0, self.run[1] - self.run[0]], dtype=np.float32)
         token = None
         if step.finish is not None:
@@ -80,6 +84,15 @@ class ToyRuntime:
             logits[favourite(have)] = 5.0
             token = step.finish(logits)
         return Ran(step.run, step.session, step.epoch, step.position, len(hidden), hidden, token)
+
+    def front(self, work: PrefixWork) -> None:
+        match work.what:
+            case "keep":
+                self.fronts[work.digest] = self.cache[work.session][: work.count]
+            case "share":
+                self.cache[work.session] = list(self.fronts[work.digest])
+            case "drop":
+                del self.fronts[work.digest]
 
 
 def favourite(tokens: Iterable[int]) -> int:
@@ -197,6 +210,8 @@ class World:
                     self.send_result(peer, effect)
                 case FreeSlot(run, session):
                     self.runtimes[peer, run].cache.pop(session, None)
+                case PrefixWork(run=run):
+                    self.runtimes[peer, run].front(effect)
 
     def send_result(self, peer: str, step: RunStep) -> None:
         result = self.runtimes[peer, step.run].step(step)  # in submission order, as the worker does

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tracing import beside, shown, shown_frame, written
 
-from peer.effects import FreeSlot, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.frames import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
 from peer.pipeline import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
 from peer.sampling import Sampling
@@ -66,6 +66,8 @@ def effect(item: StageEffect) -> dict[str, Any]:
             return {"spare": peer, "frame": shown_frame(frame)}
         case FreeSlot(run, session):
             return {"free_slot": list(run), "session": session.hex()}
+        case PrefixWork():
+            raise AssertionError("fronts of prompts are for processes alone")
         case RunStep():
             pick = None
             if item.finish is not None:

@@ -43,7 +43,11 @@ SAMPLINGS = (
 
 def asked(ask: Ask) -> dict[str, Any]:
     """Of one that is not steered: others are for Python alone."""
-    return {name: value for name, value in shown(ask).items() if name not in ("steering", "sampled")}
+    return {
+        name: value
+        for name, value in shown(ask).items()
+        if name not in ("steering", "sampled", "front", "front_kept")
+    }
 
 
 def effect(item: OriginEffect) -> dict[str, Any]:

@@ -64,6 +64,7 @@ export function unserved(
 }
 
 const SETTINGS = 8; // integers of sampling; those behind them steer
+const STEERING = 3;
 
 /** Why an OPEN is not taken for a session that another peer asked. `author`: who asks it now, by the log. */
 export function notAdopted(author: string | null, frame: Open): Fault | null {
@@ -107,6 +108,15 @@ export function refusedOpen(frame: Open, reason: Reason, message: string, positi
     peer: origin,
     frame: { kind: 'REFUSE', session, turn, stage, position, have, reason: REASONS[reason], message },
   };
+}
+
+const FRONT_WORDS = 4; // behind the settings, where OPEN names the front of a prompt (docs/protocol.md, Shared fronts)
+
+/** An OPEN without the front that it may name: tabs keep none, and ask for what they lack. */
+export function withoutFront(frame: Open): Open {
+  const rest = frame.sampling.length - FRONT_WORDS;
+  const names = rest === 0 || rest === SETTINGS || rest === SETTINGS + STEERING;
+  return names ? { ...frame, sampling: frame.sampling.slice(0, rest) } : frame;
 }
 
 /** `samples`: whether this peer draws the tokens. Steered answers (docs/protocol.md) it only passes on. */

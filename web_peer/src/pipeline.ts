@@ -38,6 +38,7 @@ import {
   samplingOrFault,
   stepFor,
   unserved,
+  withoutFront,
 } from './openings';
 import { handedBack, isPinned, takesIds, wrongEnds } from './pinned';
 import { sumOf } from './spans';
@@ -173,7 +174,8 @@ export class StageCore {
   // --- frames
 
   /** Takes a seat for the session and passes the OPEN on, or refuses to the asker. */
-  open(now: number, sender: string, frame: Open): StageEffect[] {
+  open(now: number, sender: string, opening: Open): StageEffect[] {
+    const frame = withoutFront(opening);
     if (this.over.has(frame)) return []; // what ended it took a shorter way
     const serves = frame.role === ROLE.serve;
     const refuse = (reason: Reason, text: string): StageEffect[] =>

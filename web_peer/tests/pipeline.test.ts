@@ -55,6 +55,29 @@ describe('traces', () => {
   });
 });
 
+describe('the front of a prompt that OPEN names', () => {
+  it.each([
+    ['after settings', samplingToWire(samplingOf({}))],
+    ['after settings that steer', [...samplingToWire(samplingOf({})), 0, 0, 0]],
+    ['of an asker that keeps its ends', []],
+  ])('is kept by no tab, %s: it asks for what it lacks and tells nobody', (_, sampling) => {
+    const core = new StageCore('p1', ...VECTORS.log_bytes);
+    core.serve(PLANS, LOADED);
+    const opening: Open = {
+      ...{ kind: 'OPEN', session: '01'.repeat(16), turn: 1, plan: 1, route: ['p0', 'p1', 'p2'], stage: 1 },
+      ...{ origin: 'asker', start: 80, promptTokens: 90, maxTokens: 9, sampling: [...sampling, 80, 1, 2, 3] },
+      ...{ endTokens: [], generated: 0, role: 0, answer: 1, before: 0, keep: 0, spans: [90] },
+      ...{ shadowStages: [], shadows: [], history: new Int32Array() },
+    };
+    const effects = core.open(0, 'p0', opening);
+    const frames = effects.map((each) => (each.kind === 'send' ? each.frame : null));
+    expect(frames).toEqual([
+      { ...opening, stage: 2, sampling },
+      { kind: 'FEED', session: opening.session, turn: 1, stage: 1, position: 0 },
+    ]);
+  });
+});
+
 function perform(core: StageCore, op: Op): StageEffect[] {
   const { now } = op;
   const sender = op['sender'] as string;

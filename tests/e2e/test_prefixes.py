@@ -1,0 +1,65 @@
+"""A system prompt that several conversations share is computed once on each stage, and changes no token."""
+
+from __future__ import annotations
+
+from peer.asking import Delta, Finished, Settings
+from peer.chat_template import Message
+from peer.mesh import Mesh
+from peer.sampling import Sampling
+
+from .conftest import Start
+
+SYSTEM = (
+    "You are a guide in a museum of maps. "
+    + "Say where each map was drawn, by whom, and what it shows. " * 12
+)
+COUNT = 12
+DRAWN = Sampling(temperature=0.8, seed=5, repetition_penalty=1.1)
+
+
+async def asked(mesh: Mesh, question: str, *, alone: bool = False) -> tuple[list[int], Finished]:
+    """The tokens of an answer in a conversation of its own; `alone`: it shares nothing with others."""
+    conversation = mesh.conversation()
+    messages = [Message("system", SYSTEM), Message("user", question)]
+    settings = Settings(DRAWN, COUNT, ignore_end=True)
+    prompt = mesh.text.encode_chat(messages)
+    pieces = conversation.tokens(prompt, settings) if alone else conversation.chat(messages, settings)
+    ids, end = [], None
+    async for piece in pieces:
+        match piece:
+            case Delta():
+                ids += [piece.token] * (piece.token >= 0)
+            case Finished():
+                end = piece
+    conversation.close()
+    assert end is not None
+    return ids, end
+
+
+async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_same(start: Start) -> None:
+    async with start((31,), 2) as meshes:
+        founder, other = meshes
+        await founder.until_serving(60)
+        cores = [mesh.node.core for mesh in meshes]
+        alone, _ = await asked(founder, "Who drew the oldest one?", alone=True)
+        assert all(len(core.prefixes) == 0 for core in cores)
+        _, first = await asked(founder, "What is the oldest map here?")
+        assert first.cached_tokens == 0
+        assert [len(core.prefixes) for core in cores] == [1, 1]
+        assert [core.prefixes.reused for core in cores] == [0, 0]
+        ids, second = await asked(founder, "Who drew the oldest one?")
+        assert ids == alone
+        front = second.cached_tokens
+        assert second.prompt_tokens - front < 30
+        assert [core.prefixes.reused for core in cores] == [front, front]
+        ids, _ = await asked(other, "Who drew the oldest one?")
+        assert ids == alone, "somebody else begins with the same"
+        assert [core.prefixes.reused for core in cores] == [2 * front, 2 * front]
+        cores[1].prefixes.forget((31, 62))
+        ids, _ = await asked(founder, "Who drew the oldest one?")
+        assert ids == alone, "a stage that lacks it computes it again"
+        assert [core.prefixes.reused for core in cores] == [3 * front, 2 * front]
+        for mesh in meshes:
+            assert mesh.serving is not None
+            kept = mesh.serving.memory_bytes()["fronts"]
+            assert kept == mesh.serving.position_bytes(mesh.serving.runs[0]) * front
