@@ -202,7 +202,7 @@ function recordOf(
 ): Unnumbered {
   const facts = profilesOf(request);
   let tokenNs = 0;
-  let slowestNs = 1;
+  const busyNs = new Map<string, number>(); // of each peer in a round, with all its places
   const stages = places.map((place, at) => {
     const { first, stop, primary } = place;
     const profile = facts.get(primary);
@@ -210,7 +210,7 @@ function recordOf(
     const busy = computeNs(request, profile, first, stop);
     const next = places[(at + 1) % places.length]?.primary ?? primary;
     tokenNs += busy + (hopNs(request, primary, next, stop) ?? 0);
-    slowestNs = Math.max(slowestNs, busy);
+    busyNs.set(primary, (busyNs.get(primary) ?? 0) + busy);
     return {
       first,
       stop,
@@ -219,6 +219,7 @@ function recordOf(
       ...stageBytes(request, profile, first, stop),
     };
   });
+  const slowestNs = Math.max(1, ...busyNs.values());
   return {
     stages,
     predictedTokenUs: Math.round(tokenNs / 1000),

@@ -166,6 +166,33 @@ describe('the plan', () => {
     expect(lossesOf(shown(shared))[ME]).toContain('wait until the others have shared 320 B');
   });
 
+  it('stands among other plans, and says which of them nothing beats', () => {
+    const slow = new Map([...profile().decodeNs].map(([kind, ns]) => [kind, 3 * ns]));
+    const small = { profile: profile({ memoryBytes: 500 }) };
+    const members = [
+      member(ME, [run(0, 3)], small), // no room for all units
+      member(ADA, [run(3, 6)], { profile: profile({ decodeNs: slow }) }),
+      member(BOB, [run(3, 6)], small),
+    ];
+    const { choices } = shown(meshOf(members));
+    expect(choices.map(({ words, onFront, chosen }) => [words, onFront, chosen])).toEqual([
+      ['layer 2, head on bob’s', true, false],
+      ['ada’s alone', false, false],
+      ['embedding, layer 1 on bob’s', false, false],
+      ['this plan', false, true],
+    ]);
+    expect(choices.map(({ tokenMs }) => tokenMs)).toEqual([13.2, 18.5, 19.2, 19.2]);
+    expect(choices[0]).toMatchObject({ route: 'this tab → bob’s', perS: 151.515 });
+    const both = member(ADA, [run(0, 3), run(3, 6)]);
+    const less = shown(meshOf([MEMBERS[0] ?? both, both])).choices.find(
+      ({ words }) => words === 'without this tab',
+    );
+    expect(less).toMatchObject({ route: 'ada’s → ada’s', tokenMs: 7, perS: 142.857 }); // one peer does it all
+    expect(shown(meshOf(members), { units: [] }).choices).toEqual([]);
+    const lonely = meshOf([member(ME, [run(0, 6)])], { plan: proposedOf(ME) });
+    expect(shown(lonely).choices).toEqual([]); // nothing to compare it with
+  });
+
   it('says what is missing, and what the next plan waits for', () => {
     const late = MEMBERS.map((one) => (one.peer === ME ? { ...one, held: [] } : one));
     const proposed = {

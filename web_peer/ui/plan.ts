@@ -8,6 +8,7 @@ import type { MeshState, PlanRecord, Profile, Run as StateRun } from '../src/mes
 import { isAway, serving } from '../src/mesh_state';
 import { planRequest, type PlannerUnit, type PlanRequest, stageBytes } from '../src/plan_request';
 import { namesOf, readable } from './members';
+import { choicesOf, type ChoiceView } from './plan_choices';
 import type { Report } from './reports';
 import type { Run } from './view';
 import { bytesText, runText } from './words';
@@ -83,13 +84,15 @@ export interface PlanView {
   readonly goal: string;
   readonly sessions: number;
   readonly context: number;
-  readonly tokenMs: number; // predicted for one answer
+  readonly tokenMs: number; // predicted for one answer, when it was planned
+  readonly nowMs: number; // the same by what peers measured of themselves since; where they did not, as planned
   readonly allPerS: number; // tokens of all promised conversations together
   readonly measuredMs: number | null; // of the last answer to this tab over these stages
   readonly stages: readonly StageView[];
   readonly hops: readonly HopView[]; // as many as stages; none when there is one stage
   readonly memory: readonly MemoryView[];
   readonly losses: readonly LossView[];
+  readonly choices: readonly ChoiceView[]; // this plan among others, fastest first
   readonly why: readonly string[];
   readonly next: string; // what the plan after this one waits for; "" none is on its way
 }
@@ -109,6 +112,7 @@ export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
   const known: Known = { state, seen, names, request: planRequest(state, seen.units) };
   const stages = plan.stages.map((stage) => stageView(known, stage));
   const hops = plan.stages.length < 2 ? [] : plan.stages.map((_, at) => hopView(known, plan, at));
+  const nowMs = reckoned(stages, hops) ?? plan.predictedTokenUs / 1000;
   return {
     version: plan.version,
     serves: serving(state) !== null,
@@ -117,15 +121,23 @@ export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
     sessions: model.sessions,
     context: model.context,
     tokenMs: plan.predictedTokenUs / 1000,
+    nowMs,
     allPerS: plan.predictedRateMilli / 1000,
     measuredMs: answeredMs(plan, seen),
     stages,
     hops,
     memory: memoryViews(known, plan),
-    losses: lossViews(known, plan),
+    losses: lossViews(known, plan, nowMs),
+    choices: choicesOf(state, seen.units, plan, (peer) => called(known, peer)),
     why: plan.why.map((sentence) => readable(sentence, names, model.units)),
     next: nextText(known),
   };
+}
+
+/** All stages and hops together; null where one of them is not known. */
+function reckoned(stages: readonly StageView[], hops: readonly HopView[]): number | null {
+  const times = [...stages, ...hops].map(({ predictedMs }) => predictedMs);
+  return times.reduce((all, ms) => (all === null || ms === null ? null : all + ms), 0);
 }
 
 /** What a token of the last answer took, if it went over the stages of `plan`. */
@@ -251,7 +263,7 @@ const freeBytes = ({ pledge, weights, kv, standby, scratch }: MemoryView): numbe
 
 // --- losses
 
-function lossViews(known: Known, plan: PlanRecord): readonly LossView[] {
+function lossViews(known: Known, plan: PlanRecord, nowMs: number): readonly LossView[] {
   if (known.request.units.length === 0) return [];
   const peers = new Set([
     ...plan.stages.map(({ primary }) => primary),
@@ -261,11 +273,11 @@ function lossViews(known: Known, plan: PlanRecord): readonly LossView[] {
   return [...peers]
     .filter((peer) => known.state.members.has(peer))
     .slice(0, MOST_LOSSES)
-    .map((peer) => lossOf(known, plan, peer));
+    .map((peer) => lossOf(known, plan, peer, nowMs));
 }
 
-function lossOf(known: Known, plan: PlanRecord, peer: string): LossView {
-  const { outcome, tokenMs, text } = answersWithout(known, plan, peer);
+function lossOf(known: Known, plan: PlanRecord, peer: string, nowMs: number): LossView {
+  const { outcome, tokenMs, text } = answersWithout(known, plan, peer, nowMs);
   const name = known.names.get(peer) ?? '';
   const whole = [text, coordinationWithout(known, peer)].filter((each) => each !== '').join('; ');
   return { peer, name, you: peer === known.seen.me, outcome, tokenMs, text: `${sentence(whole)}.` };
@@ -275,10 +287,9 @@ const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.s
 
 type Without = Pick<LossView, 'outcome' | 'tokenMs' | 'text'>;
 
-function answersWithout(known: Known, plan: PlanRecord, peer: string): Without {
+function answersWithout(known: Known, plan: PlanRecord, peer: string, nowMs: number): Without {
   const { state, seen } = known;
   const { serves, spare } = runsOf(plan, peer);
-  const nowMs = plan.predictedTokenUs / 1000;
   if (serves.length === 0) {
     const text =
       spare.length > 0 ? 'only stands by: answers do not notice' : 'holds no part: answers do not notice';

@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 
 import { Dialog } from './dialog';
 import type { HopView, LossView, MemoryView, PlanView, StageView } from './plan';
+import { Front } from './plan_front';
 import type { View } from './view';
 import { bytesText, countText, delayText, rateText } from './words';
 
@@ -283,13 +284,13 @@ const OUTCOMES: Readonly<Record<LossView['outcome'], string>> = {
 };
 
 function Losses({ plan }: { plan: PlanView }) {
-  const most = Math.max(1e-6, plan.tokenMs, ...plan.losses.map(({ tokenMs }) => tokenMs ?? 0));
+  const most = Math.max(1e-6, plan.nowMs, ...plan.losses.map(({ tokenMs }) => tokenMs ?? 0));
   if (plan.losses.length === 0) return null;
   return (
     <section>
       <h3>
         If a peer left{' '}
-        <span class="hint">time a token afterwards; the line is now, {msText(plan.tokenMs)}</span>
+        <span class="hint">time a token afterwards; the line is now, {msText(plan.nowMs)}</span>
       </h3>
       <ul class="losses">
         {plan.losses.map((loss) => (
@@ -302,7 +303,7 @@ function Losses({ plan }: { plan: PlanView }) {
               <Bar
                 parts={[{ look: loss.outcome, what: loss.text, size: loss.tokenMs ?? most }]}
                 whole={most * 1.04}
-                mark={plan.tokenMs}
+                mark={plan.nowMs}
               />
               <span>{loss.tokenMs === null ? OUTCOMES[loss.outcome] : msText(loss.tokenMs)}</span>
             </span>
@@ -340,6 +341,7 @@ export function PlanSheet({ view, close }: { view: View; close: () => void }) {
           <OneToken plan={plan} />
           <Memory of={plan.memory} />
           <Losses plan={plan} />
+          <Front choices={plan.choices} />
           {plan.why.length > 0 && (
             <section>
               <h3>Why this plan</h3>
