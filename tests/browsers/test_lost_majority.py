@@ -31,7 +31,7 @@ async def test_the_page_goes_on_without_a_lost_majority(
             watch = Watch(mesh)
             await watch.until(lambda: watch.whole(3), "three voters")
             await watch.say(SAID)
-        await page.until_says(SAID)
+        await page.until_says(SAID, WITHIN_S)
         for name in list(others.running):
             await others.kill(name)
 
@@ -43,11 +43,11 @@ async def test_the_page_goes_on_without_a_lost_majority(
         await page.press("Yes, go on without them")
         await page.until_says(RECOVERED, WITHIN_S)
         await page.until("document.querySelector('.coordination:not(.is-without)')")
-        await page.until_says(SAID)  # what this tab knew is kept
+        await page.until_says(SAID, WITHIN_S)  # what this tab knew is kept
         assert "voters are here" not in await page.text()
 
         await others.start("other", "join", link, "other")  # who comes back takes over what is here
         await page.until("document.querySelector('.pill.is-ready')")
         await page.until_says("2 here", WITHIN_S)
-        await page.until_says(SAID)
+        await page.until_says(SAID, WITHIN_S)
     await made.close()

@@ -20,7 +20,7 @@ from signaling.keys import identity_from_seed
 from signaling.room import Policy
 from signaling.server import ServerOptions
 
-from .conftest import PLEDGE, Driver, Models, founded, launch
+from .conftest import PLEDGE, WITHIN_S, Driver, Models, founded, launch
 from .page import Page
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -70,12 +70,12 @@ async def test_a_mesh_without_a_relay_is_not_joined(
         await page.until(SWITCH)
         await page.run(f"{SWITCH}.click()")
         page = Page(await made.tab(mesh.link.url(), early=WATCH))  # the choice is kept
-        await page.until_says("This mesh has no relay")
+        await page.until_says("This mesh has no relay", WITHIN_S)
         await page.until_says("Ask its founder for one (shoal serve --turn)")
         assert await page.run(f"{SWITCH}.checked && made.length === 0")
         await page.run(f"{SWITCH}.click()")
         await page.press("Join again")
-        await page.until_says("2 here")
+        await page.until_says("2 here", WITHIN_S)
     await made.close()
 
 
@@ -95,7 +95,7 @@ async def test_with_a_relay_no_other_address_is_told(
             await page.until(SWITCH)
             await page.run(f"{SWITCH}.click()")
             page = Page(await made.tab(mesh.link.url(), early=WATCH))
-            await page.until_says("2 here", 60)
+            await page.until_says("2 here", WITHIN_S)
             assert await page.run(CONNECTED)
             assert set(await page.run(TOLD)) == {"relay"}
             await page.ask("Hello")
