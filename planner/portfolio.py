@@ -36,6 +36,10 @@ from planner.wording import chain, ms
 
 EXACT_PEERS = 14
 SAT_PEERS = 50
+SAT_FEW_PEERS = (
+    24  # of these it proves the least order in a second, so that it is worth its time in a short effort
+)
+SAT_SHORT = 1.0  # deterministic seconds under which it is given only few peers
 REGION_PEERS = 120
 RUNS = 3  # descents from other draws, where each has RUN_LEAST numbers to value
 RUN_LEAST = 1_000_000
@@ -66,7 +70,7 @@ class Effort:
         return cls(
             int(limit_s * 0.6 * chain_search.NUMBERS_PER_S),
             int(min(limit_s, 20) * chain_exact.WORK / 4),
-            0.0 if limit_s < 5 else limit_s / 4,
+            0.0 if limit_s < 1 else 0.5 * limit_s if limit_s < 5 else limit_s / 4,
         )
 
 
@@ -183,8 +187,12 @@ def least_paths(
         ran.append(
             f"{len(spaces)} regions of at most {max(map(len, spaces))} of {peers} peers, by round trip"
         )
+    few = SAT_PEERS if effort.sat >= SAT_SHORT else SAT_FEW_PEERS
+    by_sat = parts is not None and parts.exact and peers <= few and effort.sat > 0 and cpsat.available()
     if parts is not None and peers > 1:
         share = min(effort.search, PROVEN_SEARCH) if peers <= EXACT_PEERS else effort.search
+        if by_sat and peers <= SAT_FEW_PEERS:
+            share //= 4  # a start for what proves it
         found = _descents(view, spaces, share, most_stages)
         paths += found
         ran.append("descent with kicks")
@@ -200,7 +208,7 @@ def least_paths(
         bound = least.bound
         if not least.proven:
             paths = _core(view, paths, effort)
-            if parts is not None and parts.exact and peers <= SAT_PEERS and effort.sat and cpsat.available():
+            if parts is not None and by_sat:
                 hint = [peer for peer, _ in paths[0]] if paths and len(paths[0]) > 1 else None
                 proof = cpsat.least_order(parts, effort.sat, hint)
                 ran.append("CP-SAT, proven" if proof.optimal else "CP-SAT, a bound")

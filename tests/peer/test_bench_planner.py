@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from peer.bench_planner_errors import least_sure_loss
-from peer.bench_planner_sizes import against_sat
+from peer.bench_planner_sizes import TIGHT, against_sat
 from peer.bench_planner_timing import stopped_after
 from planner import cpsat, instances, portfolio, robust
 from planner.types import PlanRequest
@@ -54,3 +54,13 @@ def test_a_plan_stands_beside_that_of_cpsat() -> None:
 def test_no_plan_is_sure_to_lose_little(seed: int) -> None:
     believed = robust.distorted(instances.mesh(seed, 5), 1.5, seed)
     assert least_sure_loss(believed) > 0.15
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_twenty_peers_are_within_a_hundredth_of_the_optimum(seed: int) -> None:
+    if not cpsat.available():
+        pytest.skip("needs OR-tools, the extra planner")
+    row = against_sat(instances.mesh(seed, 20, tight=TIGHT[seed]), portfolio.Effort.seconds(1.0))
+    assert row.proven
+    assert row.over is not None
+    assert row.over <= 0.01
