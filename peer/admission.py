@@ -146,6 +146,12 @@ class Line:
         """Has a seat, or wants none any more."""
         self._waiters.pop((asker, session), None)
 
+    def put_back(self, asker: str, session: str) -> None:
+        """Was called in vain, since the seat went to an answer that had to go on: stands where it stood before."""
+        waiter = self._waiters.get((asker, session))
+        if waiter is not None:
+            waiter.called_ms = None
+
     def gone(self, asker: str) -> None:
         """Everything of an asker that is not connected any more."""
         for key in [key for key in self._waiters if key[0] == asker]:

@@ -117,6 +117,12 @@ def refused_open(frame: Open, reason: Reason, text: str) -> Send:
     return Send(frame.origin, Refuse(frame.session, frame.turn, frame.stage, 0, 0, int(reason), text))
 
 
+def refused_full(frame: Open, slots: int) -> Send:
+    """The same where no slot is free."""
+    text = f"all {slots} sessions of this mesh are in use; try again when one has finished"
+    return refused_open(frame, Reason.NO_SLOT, text)
+
+
 def pick(
     sampling: Sampling,
     position: int,

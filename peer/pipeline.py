@@ -35,6 +35,7 @@ from peer.openings import (
     passed_on,
     pick_of,
     refusal,
+    refused_full,
     refused_open,
     step_of,
     told,
@@ -228,8 +229,8 @@ class StageCore:
         waits = self.admitting.must_wait(now, frame, run)
         evicted = None if waits else self._make_room(now, run, frame) if seat is None else []
         if evicted is None:
-            text = f"all {self._slots[run]} sessions of this mesh are in use; try again when one has finished"
-            return [*effects, refused_open(frame, Reason.NO_SLOT, text)] if serves else effects
+            self.admitting.line.put_back(frame.origin, frame.session.hex())
+            return [*effects, refused_full(frame, self._slots[run])] if serves else effects
         effects += evicted
         if seat is None:
             seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
@@ -241,8 +242,7 @@ class StageCore:
         seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
         self.admitting.taken(now, seat)
-        if seat.is_tail:
-            effects += self._continue_tail(seat, history)
+        effects += self._continue_tail(seat, history) if seat.is_tail else []
         effects += [*passed_on(seat), *self._ask_upstream(now, seat)]
         return effects + self._feed(seat)
 

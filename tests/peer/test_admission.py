@@ -90,6 +90,14 @@ def test_a_seat_is_kept_for_who_is_called_and_no_longer_than_that() -> None:
     assert order(line, ("a", "1"), ("b", "2")) == [-1, 0]
 
 
+def test_who_was_called_in_vain_stands_where_it_stood() -> None:
+    line = entered(("a", "1"), ("b", "2"))
+    line.look(2000, room(1), lambda _: 0)
+    line.put_back("a", "1")  # an answer that had to go on has the seat
+    line.look(2100, full("x"), lambda _: 0)
+    assert order(line, ("a", "1"), ("b", "2")) == [1, 2]
+
+
 def test_who_is_silent_or_gone_is_forgotten() -> None:
     line = entered(("a", "1"), ("b", "2"), ("b", "3"), ("c", "4"), every_ms=0)
     line.enter(LEASE_MS - 1, "c", "4", RUN, ASKS)

@@ -40,7 +40,9 @@ def trace(number: int) -> dict[str, Any]:
     for _ in range(OPS):
         now += rng.choice((0, 50, 1000, 1000, 4000))
         asker, session, run = rng.choice(ASKERS), rng.choice("xyz"), rng.choice(RUNS)
-        match rng.choice(("enter", "enter", "enter", "leave", "gone", "ran", "ran", "ended", "look", "look")):
+        match rng.choice(
+            ("enter", "enter", "enter", "leave", "put back", "gone", "ran", "ran", "ended", "look", "look")
+        ):
             case "enter":
                 wants = busy(rng)
                 line.enter(now, asker, session, run, wants)
@@ -53,6 +55,9 @@ def trace(number: int) -> dict[str, Any]:
             case "leave":
                 line.leave(asker, session)
                 op = {"do": "leave", "who": [asker, session]}
+            case "put back":
+                line.put_back(asker, session)
+                op = {"do": "put_back", "who": [asker, session]}
             case "gone":
                 line.gone(asker)
                 op = {"do": "gone", "who": [asker, ""]}

@@ -157,6 +157,12 @@ export class Line {
     this.waiters.delete(keyOf(asker, session));
   }
 
+  /** Was called in vain, since the seat went to an answer that had to go on: stands where it stood before. */
+  putBack(asker: string, session: SessionId): void {
+    const waiter = this.waiters.get(keyOf(asker, session));
+    if (waiter !== undefined) waiter.calledMs = null;
+  }
+
   /** Everything of an asker that is not connected any more. */
   gone(asker: string): void {
     for (const [key, waiter] of this.waiters) if (waiter.asker === asker) this.waiters.delete(key);

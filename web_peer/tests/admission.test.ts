@@ -17,6 +17,7 @@ type Op = {
 } & (
   | { readonly do: 'enter'; readonly who: Who; readonly run: Pair; readonly wants: Parts }
   | { readonly do: 'leave'; readonly who: Who }
+  | { readonly do: 'put_back'; readonly who: Who }
   | { readonly do: 'gone'; readonly who: Who }
   | { readonly do: 'ran'; readonly gap_us: number; readonly count: number; readonly given: boolean }
   | { readonly do: 'ended'; readonly tokens: number }
@@ -56,6 +57,7 @@ describe('traces', () => {
     for (const op of ops) {
       if (op.do === 'enter') line.enter(op.now_ms, ...op.who, runOf(op.run), busyOf(op.wants));
       else if (op.do === 'leave') line.leave(...op.who);
+      else if (op.do === 'put_back') line.putBack(...op.who);
       else if (op.do === 'gone') line.gone(op.who[0]);
       else if (op.do === 'ran') line.pace.ran(op.gap_us, op.count, op.given);
       else if (op.do === 'ended') line.pace.ended(op.tokens);
