@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from peer.bench_planner import PARTS
 from peer.bench_planner_errors import least_sure_loss
 from peer.bench_planner_sizes import TIGHT, against_sat
 from peer.bench_planner_timing import stopped_after
+from peer.cli import parser
 from planner import cpsat, instances, portfolio, robust
 from planner.types import PlanRequest
 
@@ -64,3 +66,8 @@ def test_twenty_peers_are_within_a_hundredth_of_the_optimum(seed: int) -> None:
     assert row.proven
     assert row.over is not None
     assert row.over <= 0.01
+
+
+def test_every_part_can_be_asked_for() -> None:
+    for part in PARTS:
+        assert parser().parse_args(["bench", "planner", "--part", part]).part == [part]
