@@ -259,6 +259,7 @@ def parser() -> argparse.ArgumentParser:
     meeting.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     meeting.add_argument("--port", type=port, default=8765, help="[%(default)s] 0: any free one")
     meeting.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
+    _proxy(meeting)
     meeting.add_argument("--cert", type=Path, metavar="FILE", help="certificate in PEM, for HTTPS")
     meeting.add_argument("--key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     meeting.add_argument("--keep", action="store_true", help="remember invites over restarts")
@@ -429,6 +430,12 @@ def _peer(made: argparse.ArgumentParser) -> None:
     )
 
 
+def _proxy(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--behind-proxy", action="store_true", help="limits are by the last address in X-Forwarded-For"
+    )
+
+
 def _founder(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--host", default="127.0.0.1", help="address to listen on [%(default)s: this machine only]"
@@ -441,9 +448,7 @@ def _founder(made: argparse.ArgumentParser) -> None:
         "--signaling", metavar="URL", help="meet at this signaling server instead of running one"
     )
     made.add_argument("--allow-host", action="append", default=[], help="another host name of this server")
-    made.add_argument(
-        "--behind-proxy", action="store_true", help="limits are by the last address in X-Forwarded-For"
-    )
+    _proxy(made)
     made.add_argument(
         "--cert",
         type=Path,

@@ -37,6 +37,10 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
         assert await founder.node.until(
             lambda state: len([m for m in state.members.values() if m.profile]) == PEERS, 60
         )
+        why: set[str] = set()
+        founder.node.on_state.append(
+            lambda: why.update(plan.why[:1] if (plan := founder.node.state.plan) else ())
+        )
         by_peer = {mesh.node.me: mesh for mesh in meshes}
         prompt = founder.text.encode_chat([Message("user", "Tell me about the history of bridges.")])
         talk, got, left = founder.conversation(), [], MORE
@@ -58,7 +62,7 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
         plan = founder.node.state.plan
         assert plan is not None
         assert victim not in plan.route
-        assert plan.why[0].startswith("Relief:")
+        assert any(reason.startswith("Relief:") for reason in why), why
         again = founder.conversation()
         calm = [
             piece.token
