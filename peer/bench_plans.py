@@ -43,7 +43,14 @@ from planner.cost import evaluate, make_stage, profiles
 from planner.errors import RequestError
 from planner.manifest import decode_manifest
 from planner.placement import plan as choose_plan
-from planner.plan_residuals import Compared, coverage, interval, median_abs_error
+from planner.plan_residuals import (
+    Compared,
+    against_best,
+    coverage,
+    interval,
+    learned,
+    median_abs_error,
+)
 from planner.store import Store
 from planner.types import Plan, PlanRequest, Stage, Unit
 from signaling.keys import SEED_BYTES, identity_from_seed
@@ -69,10 +76,12 @@ class Tried:
     names: tuple[str, ...]
     classes: str
     gaps_s: list[float] = field(default_factory=list)
+    rounds_s: list[float] = field(default_factory=list)  # medians of the rounds among the fastest
 
     @property
     def compared(self) -> Compared:
-        return Compared(self.classes, self.plan.decode_s, statistics.median(self.gaps_s))
+        measured_s = statistics.median(self.gaps_s)
+        return Compared(self.classes, self.plan.decode_s, measured_s, len(self.plan.stages))
 
 
 def placements(units: int, peers: Sequence[str], grain: int) -> list[tuple[tuple[int, int, str], ...]]:
@@ -132,9 +141,12 @@ async def _bench(args: argparse.Namespace, store: Store, model_id: str) -> dict[
         ranked = sorted(tried, key=lambda one: one.compared.measured_s)
         finalists = list(dict.fromkeys([id(chosen), *(id(one) for one in ranked[:AGAIN])]))
         by_id = {id(one): one for one in tried}
-        for _ in range(0 if args.quick else args.rounds):
-            for key in finalists:
-                by_id[key].gaps_s += await _measured(mesh, by_id[key].plan, prompt, tokens)
+        for number in range(args.rounds):
+            for key in finalists if number % 2 == 0 else reversed(finalists):
+                gaps_s = await _measured(mesh, by_id[key].plan, prompt, tokens)
+                by_id[key].gaps_s += gaps_s
+                by_id[key].rounds_s.append(statistics.median(gaps_s))
+            say(f"round {number + 1} of {args.rounds} among the {len(finalists)} fastest")
     return _figures(tried, chosen, [by_id[key] for key in finalists], time.perf_counter() - begun)
 
 
@@ -185,7 +197,7 @@ def _plans(
         Tried(
             plan,
             tuple(names[stage.peer] for stage in plan.stages),
-            "+".join(sorted({f"{threads[stage.peer]} threads" for stage in plan.stages})),
+            "+".join(sorted(str(threads[stage.peer]) for stage in plan.stages)),
         )
         for plan in plans
     ]
@@ -244,8 +256,9 @@ def _figures(
     tried: Sequence[Tried], chosen: Tried, finalists: Sequence[Tried], seconds: float
 ) -> dict[str, Any]:
     compared = [one.compared for one in tried]
-    best = min(finalists, key=lambda one: one.compared.measured_s)
+    others = [one.rounds_s for one in finalists if one is not chosen]
     bias = statistics.median(one.measured_s / one.predicted_s for one in compared)
+    corrected = dict(zip(map(id, tried), learned(compared), strict=True))
     table = []
     for one in sorted(tried, key=lambda each: each.compared.measured_s):
         mine = one.compared
@@ -256,6 +269,7 @@ def _figures(
                 "units": _runs(one.plan),
                 "classes": one.classes,
                 "predicted_ms": round(mine.predicted_s * 1000, 2),
+                "learned_ms": round(corrected[id(one)].predicted_s * 1000, 2),
                 "measured_ms": round(mine.measured_s * 1000, 2),
                 "interval_ms": [round(end * 1000, 2) for end in around] if around is not None else None,
                 "chosen": one is chosen,
@@ -263,8 +277,9 @@ def _figures(
         )
     return {
         "plans": len(tried),
-        "chosen_vs_best": round(chosen.compared.measured_s / best.compared.measured_s, 3),
-        "median_abs_error": _rounded(median_abs_error(compared)),
+        "chosen_vs_best": round(against_best(chosen.rounds_s, others), 3),
+        "median_abs_error": _rounded(median_abs_error(learned(compared))),
+        "unlearned_error": _rounded(median_abs_error(compared)),
         "coverage_90": _rounded(coverage(compared)),
         "measured_over_predicted": round(bias, 3),
         "seconds": round(seconds, 1),

@@ -149,7 +149,8 @@ class Coordinator:
         if sender not in (link.src, link.dst):
             raise BadCommand("links: expected links of the peer that measured them")
         others = {link.src, link.dst} - {sender}
-        fast = link.rtt_us <= SLOWEST_RTT_US and link.bytes_per_s >= SLOWEST_BYTES_PER_S
+        quick = max(link.rtt_us, link.overhead_us) <= SLOWEST_RTT_US
+        fast = quick and link.bytes_per_s >= SLOWEST_BYTES_PER_S
         return bool(others) and others <= self.state.members.keys() and fast
 
     def submit(self, command: Command) -> list[Command]:

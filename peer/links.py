@@ -10,21 +10,41 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from peer.calls import Body
 from peer.errors import PeerError
 from peer.frames import Frame, Probe, ProbeAck
+from peer.mesh_commands import LinkFacts
+from peer.reports import whole
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
 SMALL_BYTES = 64
+FRAME_BYTES = 2048  # an activation of a small model, in several datagrams; what larger ones take is the rate
 BURST_BYTES = 256 * 1024  # several congestion windows, under 0.2 s on any link worth using
 PROBE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Round trip of a small message and one-way rate of a burst."""
+    """Round trip of a small message, one-way rate of a burst, and what a frame of an activation takes beyond both."""
 
     rtt_s: float
     bytes_per_s: float
+    overhead_s: float
+
+
+def link_words(measured: Measured) -> dict[str, int]:
+    """As it goes over the wire."""
+    return {
+        "rtt_us": round(measured.rtt_s * 1e6),
+        "bytes_per_s": round(measured.bytes_per_s),
+        "overhead_us": round(measured.overhead_s * 1e6),
+    }
+
+
+def link_facts(src: str, dst: str, words: Body) -> LinkFacts:
+    """One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead."""
+    overhead_us = whole(words, "overhead_us") if "overhead_us" in words else 0
+    return LinkFacts(src, dst, whole(words, "rtt_us"), whole(words, "bytes_per_s"), overhead_us)
 
 
 class Prober:
@@ -39,9 +59,14 @@ class Prober:
     async def measure(self, peer: str) -> Measured:
         """Raises ConnectionLost or TimeoutError."""
         await self._echo(peer, SMALL_BYTES)
-        rtt = statistics.median([await self._echo(peer, SMALL_BYTES) for _ in range(ROUNDS)])
-        burst = await self._echo(peer, BURST_BYTES)
-        return Measured(rtt, BURST_BYTES / max(burst - rtt, 1e-6))
+        small, frames = [], []
+        for _ in range(ROUNDS):  # by turns, so that a busy moment meets both
+            small.append(await self._echo(peer, SMALL_BYTES))
+            frames.append(await self._echo(peer, FRAME_BYTES))
+        rtt = statistics.median(small)
+        rate = BURST_BYTES / max(await self._echo(peer, BURST_BYTES) - rtt, 1e-6)
+        beyond = statistics.median(frame - one for frame, one in zip(frames, small, strict=True))
+        return Measured(rtt, rate, max(0.0, beyond - FRAME_BYTES / rate))
 
     async def answers(self, peer: str, within_s: float) -> bool:
         """Whether `peer` answers one small probe in time."""

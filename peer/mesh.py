@@ -24,6 +24,7 @@ from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.kept_log import LogKeeping
+from peer.links import link_facts, link_words
 from peer.measure import MEETING_BYTES, UnitTimes
 from peer.mesh_state import AWAY, Command, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
 from peer.mesh_upkeep import CutsFixed
@@ -39,7 +40,7 @@ from peer.prefixes import LENT_SHARE, MOST_BYTES
 from peer.recovering import answered, requested
 from peer.repair_order import load_order
 from peer.replica import Beginning, Replica
-from peer.reports import checked_report, whole
+from peer.reports import checked_report
 from peer.returning import Away, Returning
 from peer.seats import Run_
 from peer.serving import Room, Serving
@@ -383,12 +384,11 @@ class Mesh:
                 await self.node.dialer.dial(peer)
                 there = await self.node.prober.measure(peer)
                 back = await self.node.calls.call(peer, "measure_link", {})
-                rtt_us, bytes_per_s = whole(back, "rtt_us"), whole(back, "bytes_per_s")
+                ways = ((self.node.me, peer, link_words(there)), (peer, self.node.me, back))
+                links += [link_facts(*way) for way in ways]
             except (PeerError, TimeoutError) as error:
                 log.info("no link to %s: %s", peer[:8], error)
                 continue
-            links.append(LinkFacts(self.node.me, peer, round(there.rtt_s * 1e6), round(there.bytes_per_s), 0))
-            links.append(LinkFacts(peer, self.node.me, rtt_us, bytes_per_s, 0))
         return MemberMeasured(self.node.me, profile_of(options, times), tuple(links))
 
     @property

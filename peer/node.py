@@ -51,7 +51,7 @@ from peer.frames import (
 )
 from peer.keeping import Redial, wanted
 from peer.leader_line import LeaderLine
-from peer.links import Prober
+from peer.links import Prober, link_words
 from peer.mesh_conversations import asker_of
 from peer.mesh_state import Command, MeshState
 from peer.pieces import ABSENT, Pieces
@@ -557,7 +557,7 @@ class Node:
             measured = await self.prober.measure(peer)
         finally:
             self._measuring.discard(peer)
-        return {"rtt_us": round(measured.rtt_s * 1e6), "bytes_per_s": round(measured.bytes_per_s)}
+        return link_words(measured)
 
     async def _tick(self) -> None:
         while True:

@@ -109,12 +109,12 @@ export class Coordinator {
   }
 
   /** Raises BadCommand for a link between others. One to a peer that left meanwhile is not worth an error. */
-  private usable(sender: string, { src, dst, rttUs, bytesPerS }: LinkFacts): boolean {
+  private usable(sender: string, { src, dst, rttUs, bytesPerS, overheadUs }: LinkFacts): boolean {
     if (sender !== src && sender !== dst) {
       throw new BadCommand('links: expected links of the peer that measured them');
     }
     const other = sender === src ? dst : src;
-    const fast = rttUs <= SLOWEST_RTT_US && bytesPerS >= SLOWEST_BYTES_PER_S;
+    const fast = Math.max(rttUs, overheadUs) <= SLOWEST_RTT_US && bytesPerS >= SLOWEST_BYTES_PER_S;
     return other !== sender && this.state.members.has(other) && fast;
   }
 

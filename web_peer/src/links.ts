@@ -10,13 +10,28 @@ import type { Frame, Probe, ProbeAck } from './frames';
 
 const ROUNDS = 9; // odd, for a median; a first exchange on a fresh connection is slower and is not counted
 const SMALL_BYTES = 64;
+const FRAME_BYTES = 2048; // an activation of a small model, in several datagrams; what larger ones take is the rate
 const BURST_BYTES = 256 * 1024; // several congestion windows, under 0.2 s on any link worth using
 const PROBE_TIMEOUT_S = 9;
 
-/** Round trip of a small message and one-way rate of a burst. */
+/** Round trip of a small message, one-way rate of a burst, and what a frame of an activation takes beyond both. */
 export interface Measured {
   readonly rttS: number;
   readonly bytesPerS: number;
+  readonly overheadS: number;
+}
+
+/** As it goes over the wire. */
+export function linkWords({ rttS, bytesPerS, overheadS }: Measured): Record<string, number> {
+  return {
+    rtt_us: Math.round(rttS * 1e6),
+    bytes_per_s: Math.round(bytesPerS),
+    overhead_us: Math.round(overheadS * 1e6),
+  };
+}
+
+function median(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[(values.length - 1) / 2] ?? 0;
 }
 
 interface Open {
@@ -37,11 +52,17 @@ export class Prober {
   /** Raises ConnectionLost, also when an answer comes too late. */
   async measure(peer: string): Promise<Measured> {
     await this.echo(peer, SMALL_BYTES);
-    const rounds: number[] = [];
-    for (let round = 0; round < ROUNDS; round++) rounds.push(await this.echo(peer, SMALL_BYTES));
-    const rttS = rounds.sort((a, b) => a - b)[(ROUNDS - 1) / 2] ?? 0;
-    const burstS = await this.echo(peer, BURST_BYTES);
-    return { rttS, bytesPerS: BURST_BYTES / Math.max(burstS - rttS, 1e-6) };
+    const small: number[] = [];
+    const beyond: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      // By turns, so that a busy moment meets both.
+      const shortS = await this.echo(peer, SMALL_BYTES);
+      small.push(shortS);
+      beyond.push((await this.echo(peer, FRAME_BYTES)) - shortS);
+    }
+    const rttS = median(small);
+    const bytesPerS = BURST_BYTES / Math.max((await this.echo(peer, BURST_BYTES)) - rttS, 1e-6);
+    return { rttS, bytesPerS, overheadS: Math.max(0, median(beyond) - FRAME_BYTES / bytesPerS) };
   }
 
   /** Whether `peer` answers one small probe in time. */

@@ -13,6 +13,7 @@ import type { Fetcher } from './fetch';
 import { toHex } from './hex';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
+import { linkWords } from './links';
 import { LogPart } from './log_part';
 import { blobsOf, type Manifest } from './manifest';
 import { abilities, candidate } from './measure';
@@ -377,22 +378,7 @@ export class Mesh {
         await node.dialer.dial(peer);
         const there = await node.prober.measure(peer);
         const back = await node.calls.call(peer, 'measure_link', {});
-        links.push(
-          {
-            src: node.me,
-            dst: peer,
-            rttUs: Math.round(there.rttS * 1e6),
-            bytesPerS: Math.round(there.bytesPerS),
-            overheadUs: 0,
-          },
-          {
-            src: peer,
-            dst: node.me,
-            rttUs: whole(back, 'rtt_us'),
-            bytesPerS: whole(back, 'bytes_per_s'),
-            overheadUs: 0,
-          },
-        );
+        links.push(linkFacts(node.me, peer, linkWords(there)), linkFacts(peer, node.me, back));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
       }
@@ -597,4 +583,15 @@ function whole(body: Body, name: string): number {
     throw new BadCommand(`${name}: expected a whole number, got ${textOf(value)}`);
   }
   return value;
+}
+
+/** One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead. */
+function linkFacts(src: string, dst: string, words: Body): LinkFacts {
+  return {
+    src,
+    dst,
+    rttUs: whole(words, 'rtt_us'),
+    bytesPerS: whole(words, 'bytes_per_s'),
+    overheadUs: 'overhead_us' in words ? whole(words, 'overhead_us') : 0,
+  };
 }

@@ -20,7 +20,7 @@ import type { Base64 } from './keys';
 import { Redial, wanted } from './keeping';
 import { LeaderLine } from './leader_line';
 import { Leading } from './leading';
-import { Prober } from './links';
+import { linkWords, Prober } from './links';
 import { askerOf } from './mesh_conversations';
 import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from './mesh_state';
 import type { Pieces } from './pieces';
@@ -535,10 +535,7 @@ export class Node {
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
     if (ASKED_OF_LEADER.includes(method)) return this.leading.answer(peer, method, body);
     if (method === 'leader') return this.whoLeads();
-    if (method === 'measure_link') {
-      const { rttS, bytesPerS } = await this.prober.measure(peer);
-      return { rtt_us: Math.round(rttS * 1e6), bytes_per_s: Math.round(bytesPerS) };
-    }
+    if (method === 'measure_link') return linkWords(await this.prober.measure(peer));
     if (method === 'wait') return this.queue.answer(peer, body);
     if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
     return this.answerMore(peer, method, body);
