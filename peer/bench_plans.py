@@ -230,22 +230,33 @@ async def _measured(mesh: Mesh, plan: Plan, prompt: list[int], tokens: int) -> l
         )
         return serves == places and held == wanted and state.proposed is None
 
-    for _ in range(ATTEMPTS):  # a plan of the coordinator's own may come between
+    for _ in range(
+        ATTEMPTS
+    ):  # a plan of the coordinator's own may come between, or in the middle of the answer
         version = coordinating.state.last_version + 1
         coordinating.submit(PlanProposed(plan_record(replace(plan, stages=stages), version)))
-        if await mesh.node.until(settled, WITHIN_S / ATTEMPTS):
-            break
-    else:
-        raise CannotServe(f"the plan {places} does not serve within {WITHIN_S:.0f} s")
+        if not await mesh.node.until(settled, WITHIN_S / ATTEMPTS):
+            continue
+        at, way = await _answered(mesh, prompt, WARM_TOKENS + tokens)
+        if way == tuple(stage.peer for stage in stages) and settled(mesh.node.state):
+            return [
+                later - earlier
+                for earlier, later in zip(at[WARM_TOKENS:], at[WARM_TOKENS + 1 :], strict=False)
+            ]
+    raise CannotServe(f"the plan {places} does not serve within {WITHIN_S:.0f} s")
+
+
+async def _answered(mesh: Mesh, prompt: list[int], tokens: int) -> tuple[list[float], tuple[str, ...]]:
+    """When each token came, and over which peers the last one did."""
     talk = mesh.conversation()
     at: list[float] = []
     try:
-        async for piece in talk.tokens(prompt, Settings(max_tokens=WARM_TOKENS + tokens, ignore_end=True)):
+        async for piece in talk.tokens(prompt, Settings(max_tokens=tokens, ignore_end=True)):
             if isinstance(piece, Delta) and piece.token >= 0:
                 at.append(time.perf_counter())
+        return at, talk.route
     finally:
         talk.close()
-    return [later - earlier for earlier, later in zip(at[WARM_TOKENS:], at[WARM_TOKENS + 1 :], strict=False)]
 
 
 def _runs(plan: Plan) -> str:
