@@ -18,7 +18,7 @@ from planner.store import Store
 from .conftest import Start
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
-COUNT = 20
+COUNT = 12
 CHOOSY = Sampling(temperature=0.8, seed=3, repetition_penalty=1.1, frequency_penalty=0.3, min_p=0.02)
 PINNED = PeerOptions("pinned", 0, 1, "cpu", "aiortc", ("127.0.0.1",), pin_ends=True)
 

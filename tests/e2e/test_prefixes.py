@@ -10,10 +10,9 @@ from peer.sampling import Sampling
 from .conftest import Start
 
 SYSTEM = (
-    "You are a guide in a museum of maps. "
-    + "Say where each map was drawn, by whom, and what it shows. " * 12
+    "You are a guide in a museum of maps. " + "Say where each map was drawn, by whom, and what it shows. " * 9
 )
-COUNT = 12
+COUNT = 6
 DRAWN = Sampling(temperature=0.8, seed=5, repetition_penalty=1.1)
 
 
@@ -55,10 +54,13 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
         ids, _ = await asked(other, "Who drew the oldest one?")
         assert ids == alone, "somebody else begins with the same"
         assert [core.prefixes.reused for core in cores] == [2 * front, 2 * front]
-        cores[1].prefixes.forget((31, 62))
+        last = next(mesh.node.core for mesh in meshes if mesh.serving and mesh.serving.runs == ((31, 62),))
+        last.prefixes.forget((31, 62))
         ids, _ = await asked(founder, "Who drew the oldest one?")
         assert ids == alone, "a stage that lacks it computes it again"
-        assert [core.prefixes.reused for core in cores] == [3 * front, 2 * front]
+        assert [core.prefixes.reused for core in cores] == [
+            (2 + (core is not last)) * front for core in cores
+        ]
         for mesh in meshes:
             assert mesh.serving is not None
             kept = mesh.serving.memory_bytes()["fronts"]
