@@ -198,7 +198,7 @@ class Conversation:
             () if settings.ignore_end else self._text.end_tokens,
             settings.steering,
             front=settings.front,
-            front_kept=(kept := (route, tuple(prompt[: settings.front]))) in self._node.askings.fronts,
+            front_kept=(kept := (route.peers, tuple(prompt[: settings.front]))) in self._node.askings.fronts,
         )
         if why := self._node.core.may_ask(self._node.me):
             raise MustContribute(why)

@@ -17,7 +17,6 @@ from peer.effects import PrefixWork
 from peer.errors import PeerError
 from peer.evidence import marks_of
 from peer.frame_kinds import Open
-from peer.routes import Route
 from peer.seats import Run_, Seat
 from peer.spans import common_prefix
 from peer.tensors import Tensor
@@ -89,16 +88,16 @@ def shared_front(prompt: Sequence[int], encode: Callable[[str], Sequence[int]]) 
 
 
 class KnownFronts:
-    """Which fronts the stages of which routes have, as far as an asker knows: it need not send those."""
+    """Which fronts the peers of which routes have, as far as an asker knows: it need not send those."""
 
     def __init__(self) -> None:
-        self._all: dict[tuple[Route, tuple[int, ...]], None] = {}
+        self._all: dict[tuple[tuple[str, ...], tuple[int, ...]], None] = {}
 
-    def __contains__(self, front: tuple[Route, tuple[int, ...]]) -> bool:
+    def __contains__(self, front: tuple[tuple[str, ...], tuple[int, ...]]) -> bool:
         return front in self._all
 
-    def add(self, front: tuple[Route, tuple[int, ...]]) -> None:
-        """An answer over this route had this front."""
+    def add(self, front: tuple[tuple[str, ...], tuple[int, ...]]) -> None:
+        """An answer over these peers had this front."""
         self._all[front] = None
         if len(self._all) > MOST_KNOWN:
             del self._all[next(iter(self._all))]

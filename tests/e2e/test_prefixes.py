@@ -44,24 +44,17 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
         assert all(len(core.prefixes) == 0 for core in cores)
         _, first = await asked(founder, "What is the oldest map here?")
         assert first.cached_tokens == 0
-        assert [len(core.prefixes) for core in cores] == [1, 1]
-        assert [core.prefixes.reused for core in cores] == [0, 0]
-        ids, second = await asked(founder, "Who drew the oldest one?")
-        assert ids == alone
-        front = second.cached_tokens
-        assert second.prompt_tokens - front < 30
-        assert [core.prefixes.reused for core in cores] == [front, front]
-        ids, _ = await asked(other, "Who drew the oldest one?")
-        assert ids == alone, "somebody else begins with the same"
-        assert [core.prefixes.reused for core in cores] == [2 * front, 2 * front]
-        last = next(mesh.node.core for mesh in meshes if mesh.serving and mesh.serving.runs == ((31, 62),))
-        last.prefixes.forget((31, 62))
-        ids, _ = await asked(founder, "Who drew the oldest one?")
-        assert ids == alone, "a stage that lacks it computes it again"
-        assert [core.prefixes.reused for core in cores] == [
-            (2 + (core is not last)) * front for core in cores
-        ]
+        assert all(len(core.prefixes) for core in cores)
+        for mesh in (founder, other):  # a front is anybody's
+            before = [core.prefixes.reused for core in cores]
+            ids, _ = await asked(mesh, "Who drew the oldest one?")
+            assert ids == alone
+            gained = [core.prefixes.reused - had for core, had in zip(cores, before, strict=True)]
+            assert sum(gained) > first.prompt_tokens - 30, "by each stage, and maybe by standbys"
         for mesh in meshes:
             assert mesh.serving is not None
-            kept = mesh.serving.memory_bytes()["fronts"]
-            assert kept == mesh.serving.position_bytes(mesh.serving.runs[0]) * front
+            assert mesh.serving.memory_bytes()["fronts"] > 0
+            for run in mesh.serving.runs:
+                mesh.node.core.prefixes.forget(run)
+            ids, _ = await asked(founder, "Who drew the oldest one?")
+            assert ids == alone, "a stage that lacks it computes it again"

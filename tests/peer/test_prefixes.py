@@ -174,7 +174,7 @@ def test_the_front_ends_where_questions_begin_to_differ() -> None:
 
 
 def test_an_asker_remembers_some_fronts() -> None:
-    known, route = KnownFronts(), route_of(plan_of(1, [], ["p0"]))
+    known, route = KnownFronts(), ("p0",)
     for at in range(100):
         known.add((route, (at,)))
     assert (route, (99,)) in known
