@@ -228,7 +228,7 @@ def _logs_without_bound() -> Replacements:
         self._limit = 1 << 40
         original(self, position, tensor)
 
-    return [(ActivationLog, "append", append), (StageCore, "_bound_logs", lambda self: None)]
+    return [(ActivationLog, "append", append), (pipeline, "bound_logs", lambda seats, over: None)]
 
 
 def _takes_results_of_another_epoch() -> Replacements:
