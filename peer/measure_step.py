@@ -18,8 +18,8 @@ from peer.frame_kinds import Finish, Open, Role, Step, Token
 from peer.frames import decode, encode
 from peer.pipeline import StageCore
 from peer.runtime import Done, Refused, StageRuntime
-from peer.runtime import Step as RuntimeStep
 from peer.sampling import Sampling
+from peer.serving import runtime_step
 from peer.tensors import tensor_of
 from planner.shards import Shard
 
@@ -43,18 +43,7 @@ async def steps_s(shard: Shard, threads: int, context: int, runs: int, limit_s: 
     async def through(effects: list[StageEffect]) -> bytes:
         """Runs what the stage wants run; the frame that goes to the next stage."""
         step = next(effect for effect in effects if isinstance(effect, RunStep))
-        runtime.submit(
-            RuntimeStep(
-                session=step.session,
-                turn=step.epoch,
-                position=step.position,
-                tokens=step.tokens,
-                hidden=step.hidden,
-                last=step.last,
-                finish=step.finish,
-                prompt=step.prompt,
-            )
-        )
+        runtime.submit(runtime_step(step, ASKER))
         result = await results.get()
         if isinstance(result, Refused):
             raise CannotServe(f"a step of the measurement was refused: {result.text}")

@@ -126,21 +126,7 @@ class Serving:
         if not self.private:
             self._begun(step)
         self.look(step)
-        runtime.submit(
-            Step(
-                session=step.session,
-                turn=step.epoch,
-                position=step.position,
-                tokens=step.tokens,
-                hidden=step.hidden,
-                last=step.last,
-                finish=step.finish,
-                prompt=step.prompt,
-                most_rows=step.most_rows,
-                behind=step.behind,
-                asker=self.asker_of(step.session) or "",
-            )
-        )
+        runtime.submit(runtime_step(step, self.asker_of(step.session) or ""))
 
     def position_bytes(self, run: Run_) -> int:
         """What units `run` cache for one position."""
@@ -274,3 +260,20 @@ class Serving:
             self._ended(results[-1])
         if results:
             self._on_results(results)
+
+
+def runtime_step(step: RunStep, asker: str) -> Step:
+    """What a stage wants run, for its runtime."""
+    return Step(
+        session=step.session,
+        turn=step.epoch,
+        position=step.position,
+        tokens=step.tokens,
+        hidden=step.hidden,
+        last=step.last,
+        finish=step.finish,
+        prompt=step.prompt,
+        most_rows=step.most_rows,
+        behind=step.behind,
+        asker=asker,
+    )

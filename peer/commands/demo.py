@@ -114,10 +114,10 @@ def even_cuts(units: int, peers: int) -> tuple[int, ...]:
     return tuple(units * place // peers for place in range(1, peers))
 
 
-def needed_bytes(manifest: Manifest, context: int) -> int:
+def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
     """What all peers together need beside their own overhead."""
     units = manifest.planner_units()
-    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * SESSIONS for unit in units)
+    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * sessions for unit in units)
 
 
 def pledge(needed: int, overhead: int, peers: int) -> int:

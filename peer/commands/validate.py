@@ -8,7 +8,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -264,35 +264,40 @@ def _tell(
         shown[name.value] = _figures(got, seed)
         if not args.json:
             out.print(f"{name.value:20} {_words(got)}   {MEANING[name]}", markup=False)
-    for each, seen in led.items():
-        figured = seen.figures(args.within)
-        held = held and figured["held"] and len(seen.runs) == args.count
-        shown[each.value] = {**figured, "seed": seed}
+    for title, figured, whole, tell in _apart(args, led, liars, slowed, kills):
+        held = held and whole and figured["held"]
+        shown[title] = {**figured, "seed": seed}
         if not args.json:
-            tell_leaders(each, figured)
-    if liars is not None:
-        figured = liars.figures()
-        held = held and figured["held"]
-        shown[LIARS] = {**figured, "seed": seed}
-        if not args.json:
-            tell_liars(figured)
-    if slowed is not None:
-        figured = slow_figures(slowed)
-        held = held and figured["held"] and len(slowed) == args.count
-        shown[PEER_SLOWED] = {**figured, "seed": seed}
-        if not args.json:
-            tell_slowed(figured)
-    if kills is not None:
-        figured = kills.figures()
-        held = held and figured["held"]
-        shown[LEDGER] = {**figured, "seed": seed}
-        if not args.json:
-            tell_ledger(figured)
+            tell()
     if args.json:
         _print(args, {"held": held, "seed": seed, "level": level_words(args), "scenarios": shown})
     elif not held:
         say(f"not everything held; `shoal validate --seed {seed}` with the same options repeats it")
     return 0 if held else NOT_HELD
+
+
+def _apart(
+    args: argparse.Namespace,
+    led: dict[Leading, LeaderFound],
+    liars: LiarsFound | None,
+    slowed: list[Slowed] | None,
+    kills: Kills | None,
+) -> Iterator[tuple[str, dict[str, Any], bool, Callable[[], None]]]:
+    """Of each scenario with meshes of its own: its name, its figures, whether all of its runs were made, and how people
+    are told.
+    """
+    for each, seen in led.items():
+        figured = seen.figures(args.within)
+        yield each.value, figured, len(seen.runs) == args.count, partial(tell_leaders, each, figured)
+    if liars is not None:
+        figured = liars.figures()
+        yield LIARS, figured, True, partial(tell_liars, figured)
+    if slowed is not None:
+        figured = slow_figures(slowed)
+        yield PEER_SLOWED, figured, len(slowed) == args.count, partial(tell_slowed, figured)
+    if kills is not None:
+        figured = kills.figures()
+        yield LEDGER, figured, True, partial(tell_ledger, figured)
 
 
 def _figures(got: Figures, seed: int) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from peer.commands.demo import needed_bytes
 from peer.commands.terminal import Interrupts, out, say
 from peer.errors import CannotServe, PeerError
-from peer.measure import measure_units
+from peer.measure import MEETING_BYTES, measure_units
 from peer.validation.rig import Shape, rig
 from peer.validation.runner import Load
 from peer.validation.slow_runs import SlowRunner
 from peer.validation.slowing import MEANING, PEER_SLOWED, WITHIN_S, Slowed
-from planner.manifest import Manifest, decode_manifest
+from planner.manifest import decode_manifest
 from planner.store import Store
 
 CONTEXT: Final = 2048  # answers are to last
@@ -38,11 +39,12 @@ async def run_slowed(
     manifest = decode_manifest(store.manifest_bytes(shape.model_id))
     context = min(CONTEXT, manifest.architecture.context)
     times = await asyncio.to_thread(measure_units, manifest, "cpu", shape.threads)
+    overhead = times.overhead_bytes + MEETING_BYTES
     needed = needed_bytes(manifest, context, shape.mesh.sessions)
     shape = replace(
         shape,
         mesh=replace(shape.mesh, context=context, cuts=None),
-        memory_bytes=args.memory or times.overhead_bytes + needed * ROOM[0] // (ROOM[1] * args.stages),
+        memory_bytes=args.memory or overhead + needed * ROOM[0] // (ROOM[1] * args.stages),
         browsers=(),
     )
     for number in range(args.first, args.first + args.count):
@@ -58,12 +60,6 @@ async def run_slowed(
         ctrl.last_words.clear()
         found.append(slowed)
         say(f"{PEER_SLOWED} {number}: {_line(slowed)}")
-
-
-def needed_bytes(manifest: Manifest, context: int, sessions: int) -> int:
-    """What all peers together need beside their own overhead."""
-    units = manifest.planner_units()
-    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * sessions for unit in units)
 
 
 def tell_slowed(shown: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from peer.asking import Delta, Settings
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
 from peer.options import Disturbance, MeshOptions, PeerOptions
@@ -95,3 +96,13 @@ def start(models: Models) -> Start:
             yield meshes
 
     return started
+
+
+async def tokens_of(mesh: Mesh, prompt: list[int], settings: Settings) -> list[int]:
+    """An answer in a session of its own."""
+    conversation = mesh.conversation()
+    try:
+        pieces = conversation.tokens(prompt, settings)
+        return [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+    finally:
+        conversation.close()

@@ -8,7 +8,7 @@ from peer.asking import Delta, Settings
 from peer.chat_template import Message
 from peer.sampling import Sampling
 
-from .conftest import CONTEXT, Start
+from .conftest import CONTEXT, Start, tokens_of
 
 QUESTION = "Tell me about the history of bridges."
 DRAWN = Sampling(temperature=0.8, seed=11)
@@ -43,15 +43,8 @@ async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
                 break
         talk.stop()
         assert moves > 1 or (moves, left) == (1, 0), "the answer came to its end before it had moved"
-        again = founder.conversation()
-        calm = [
-            piece.token
-            async for piece in again.tokens(prompt, Settings(DRAWN, len(got), ignore_end=True))
-            if isinstance(piece, Delta) and piece.token >= 0
-        ]
-        assert got == calm
-        for conversation in (talk, again):
-            conversation.close()
+        assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
+        talk.close()
         for mesh in meshes:
             while mesh.node.core.sessions():
                 mesh.node.touched.clear()

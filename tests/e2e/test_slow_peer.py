@@ -12,7 +12,7 @@ from peer.chat_template import Message
 from peer.options import Disturbance
 from peer.sampling import Sampling
 
-from .conftest import CONTEXT, Start
+from .conftest import CONTEXT, Start, tokens_of
 
 PEERS = 3
 SLOW_S = 1.0  # of every call of a slow peer's model: many times what it takes on a busy machine, too
@@ -63,12 +63,5 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
         assert plan is not None
         assert victim not in plan.route
         assert any(reason.startswith("Relief:") for reason in why), why
-        again = founder.conversation()
-        calm = [
-            piece.token
-            async for piece in again.tokens(prompt, Settings(DRAWN, len(got), ignore_end=True))
-            if isinstance(piece, Delta) and piece.token >= 0
-        ]
-        assert got == calm
-        for conversation in (talk, again):
-            conversation.close()
+        assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
+        talk.close()
