@@ -251,9 +251,6 @@ export class Coordinating {
       case 'left':
         this.putOut(peer);
         return {};
-      case 'propose':
-        this.proposed(peer, body);
-        return {};
       case 'work':
         this.work(peer, body);
         return {};
@@ -408,11 +405,15 @@ export class Coordinating {
     this.tend();
   }
 
-  /** What a member says in its own name. Raises BadCommand. */
-  private proposed(peer: string, body: Body): void {
+  /** What a member wants to say in its own name. Raises BadCommand. */
+  proposal(peer: string, body: Body): Command {
     if (!this.state.members.has(peer)) throw new NotAdmitted('join first');
     spend(this.proposals, peer, MAX_PROPOSALS);
-    const command = decodeCommand(bytesOf(body['command']));
+    return decodeCommand(bytesOf(body['command']));
+  }
+
+  /** Takes such a command, whose signature was checked if it has one. Raises BadCommand. */
+  propose(peer: string, command: Command): void {
     const why =
       maySay(this.state, peer, command) ||
       refusal(this.state, command) ||

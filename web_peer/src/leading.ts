@@ -7,8 +7,8 @@ import type { Body } from './calls';
 import type { Coordinating } from './coordinating';
 import { isProven } from './entry_links';
 import { BadCommand, NotLeader } from './errors';
-import { utf8 } from './keys';
-import { decodeCommand, type MeshState } from './mesh_state';
+import type { ParticipantInvited } from './mesh_entries';
+import type { MeshState } from './mesh_state';
 import type { Replica } from './replica';
 
 export class Leading {
@@ -83,20 +83,26 @@ export class Leading {
       const why = leader === '' ? 'nobody coordinates now' : 'another peer coordinates';
       throw new NotLeader(why, leader === this.me ? '' : leader);
     }
-    if (method === 'propose') await this.proven(body, replica);
-    const answer = coordinating.answer(peer, method, body);
+    let answer: Body = {};
+    if (method === 'propose') {
+      const command = coordinating.proposal(peer, body);
+      if (command.kind === 'ParticipantInvited') await this.prove(command, coordinating, replica);
+      coordinating.propose(peer, command);
+    } else answer = coordinating.answer(peer, method, body);
     const [, index] = await coordinating.settled();
     // Who joins may know the log up to here, and must.
     return method === 'join' ? { ...answer, index: Math.max(index, replica?.order[1] ?? 0) } : answer;
   }
 
   /** Raises BadCommand where somebody comes into a conversation with an invite whose secret they do not hold. */
-  private async proven({ command: words }: Body, replica: Replica | null): Promise<void> {
-    if (typeof words !== 'string' || !words.includes('ParticipantInvited')) return;
-    const command = decodeCommand(utf8(words));
-    if (command.kind !== 'ParticipantInvited') return;
+  private async prove(
+    command: ParticipantInvited,
+    coordinating: Coordinating,
+    replica: Replica | null,
+  ): Promise<void> {
     if (replica === null || !(await isProven(replica.begin.mesh, command))) {
       throw new BadCommand('propose: expected a signature by the key of that invite: ask for the link again');
     }
+    if (this.coordinating !== coordinating) throw new NotLeader('another peer coordinates', '');
   }
 }
