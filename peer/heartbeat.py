@@ -57,9 +57,9 @@ class Heartbeat:
         slept; that time does not count as the other side's silence.
         """
         late_s = now_s - self._beat_s - self._times.interval_s
-        if late_s > self._times.interval_s:
-            self._heard_s += late_s
         heard = self._heard_s > self._beat_s
+        if late_s > self._times.interval_s:
+            self._heard_s = min(self._heard_s + late_s, now_s)
         self._beat_s = now_s
         silent_s = now_s - self._heard_s
         if silent_s >= self._times.lost_s:

@@ -91,3 +91,14 @@ def test_as_long_as_the_round_trip_is_unknown_every_beat_asks() -> None:
     for second in range(1, 5):
         beats.heard(second - 0.5)
         assert beats.beat(float(second))[1] is not None
+
+
+def test_who_slept_asks_at_once_and_is_owed_no_silence() -> None:
+    beats = Heartbeat(TIMES, now_s=0.0)
+    beats.answered(asked(beats, 0.0), 0.1)
+    beats.heard(0.5)
+    assert beats.beat(1.0)[1] is None
+    assert beats.beat(61.0)[1] is not None, "this side slept, and heard nothing since"
+    beats.heard(119.9)  # what waited is handled before the late beat
+    verdicts = [beats.beat(120.0 + second)[0] for second in range(11)]
+    assert verdicts[-1] is Verdict.LOST, "what comes after the sleep is silence"

@@ -53,8 +53,8 @@ export class Heartbeat {
    */
   beat(nowS: number): { readonly verdict: Verdict; readonly nonce: number | null } {
     const lateS = nowS - this.beatS - this.times.intervalS;
-    if (lateS > this.times.intervalS) this.heardS += lateS;
     const isHeard = this.heardS > this.beatS;
+    if (lateS > this.times.intervalS) this.heardS = Math.min(this.heardS + lateS, nowS);
     this.beatS = nowS;
     const silentS = nowS - this.heardS;
     if (silentS >= this.times.lostS) return { verdict: 'lost', nonce: null };

@@ -96,3 +96,11 @@ it('as long as the round trip is unknown every beat asks', () => {
     expect(beats.beat(second).nonce).not.toBeNull();
   }
 });
+
+it('who slept asks at once', () => {
+  const beats = new Heartbeat(HEARTBEAT_TIMES, 0);
+  beats.answered(asked(beats, 0), 0.1);
+  beats.heard(0.5);
+  expect(beats.beat(1).nonce).toBeNull();
+  expect(beats.beat(61).nonce).not.toBeNull(); // it heard nothing since
+});
