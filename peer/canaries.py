@@ -117,11 +117,12 @@ class Canaries:
 
     async def look(self) -> None:
         """Tries whoever is due, one after the other."""
-        node, state = self._node, self._node.state
+        node = self._node
         leads = node.coordinator == node.me and self._mesh.manifest is not None
-        for peer in self.due.look(time.monotonic(), leads, computing(state, node.me)):
-            if not state.fairness.checks_ppm or state.proposed is not None:
-                return  # nobody wants checks, or stages are about to change
+        for peer in self.due.look(time.monotonic(), leads, computing(node.state, node.me)):
+            state = node.state  # each try takes a while
+            if node.coordinator != node.me or not state.fairness.checks_ppm or state.proposed is not None:
+                return  # another peer leads, nobody wants checks, or stages are about to change
             found = await self._try(peer)
             if found == "busy":
                 self.due.busy(time.monotonic(), peer)
