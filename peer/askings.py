@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from peer.breakers import Breakers
 from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
-from peer.frames import Feed, Frame, Here, Open, Refuse, Step, Token
+from peer.frames import HIGHEST_VERSION, Feed, Frame, Here, Open, Refuse, Step, Token
 from peer.mesh_state import AWAY, MeshState, PlanRecord
 from peer.pinned import not_usable, state_in
 from peer.prefixes import KnownFronts, split
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
+from peer.versions import OPENS
 
 APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
 SOONEST_S: Final = 0.005  # between two looks at one session
@@ -52,12 +53,14 @@ class Asking:
     listener: Callable[[Outcome], None]
     timer: asyncio.TimerHandle | None = None
     followed: int = 0  # the newest plan that was looked at: whether the answer moves to it
+    drawn: tuple[int, int] = (-1, -1)  # turn and position from whose state a token was drawn here last
 
 
 class Askings:
     """All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings."""
 
     def __init__(self, surroundings: Surroundings, breakers: Breakers) -> None:
+        self.speaks: Callable[[str], int] = lambda _: HIGHEST_VERSION
         self._around = surroundings
         self._breakers = breakers
         self._all: dict[bytes, Asking] = {}
@@ -122,9 +125,9 @@ class Askings:
                 case Send(peer, frame):
                     if isinstance(frame, Open):
                         self.opened(split(frame)[0])
-                    self._around.send_or_lose(peer, frame)
+                    self._around.send_or_lose(peer, self._understood(frame))
                 case Spare(peer, frame):
-                    self._around.spare(peer, frame)
+                    self._around.spare(peer, self._understood(frame))
                 case Emit() | Ended() | Broken():
                     if asking is not None:
                         self._told(asking, effect)
@@ -156,6 +159,16 @@ class Askings:
                 effects = core.feed(now, peer, frame)
         self.perform(frame.session, effects)
 
+    def older(self, peers: Iterable[str]) -> list[str]:
+        """Those of `peers` that do not know OPENs which name a front or have no settings."""
+        return [peer for peer in peers if self.speaks(peer) < OPENS]
+
+    def _understood(self, frame: Frame) -> Frame:
+        """An OPEN as everybody on its way understands it: where somebody is older it names no front."""
+        if isinstance(frame, Open) and self.older(frame.route):
+            return split(frame)[0]
+        return frame
+
     def handed_back(self, now: float, peer: str, frame: Step) -> None:
         """A last stage hands back the state from which an asker that keeps its ends draws the next token."""
         asking = self._all.get(frame.session) or self._moving_to(frame.session)
@@ -167,6 +180,9 @@ class Askings:
                 self.frame(now, peer, drawing)
             return
         unusable = not_usable(frame)
+        if (at := (frame.turn, frame.position)) == asking.drawn:
+            return  # a stage that says it again gains nothing by that
+        asking.drawn = at
         state = state_in(frame, ends.width)
         if state is None:
             self.frame(now, peer, unusable)

@@ -115,6 +115,7 @@ class Node:
         self.on_ran: list[Callable[[Ran], None]] = []  # a step was computed here
         self.breakers = Breakers()
         self.askings = Askings(self, self.breakers)
+        self.askings.speaks = lambda other: self.dialer.speaks(other)
         self.spares = Spares(self.send_or_lose, self._has_room)
         self._reports: set[asyncio.Task[None]] = set()
         self.journal: Journal | None = None  # None: nothing is computed here

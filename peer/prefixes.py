@@ -25,6 +25,8 @@ LEAST_TOKENS: Final = 64  # fewer are computed about as fast as a cache is copie
 MOST_BYTES: Final = 64 * 1024 * 1024  # of all fronts that a peer keeps
 LENT_SHARE: Final = 16  # and no more than this part of what it lends
 MOST_KNOWN: Final = 64
+ENTRY_BYTES: Final = 1024  # what a front takes besides, and
+MARK_BYTES: Final = 64  # each of its marks
 WORDS: Final = 4  # of `sampling`, behind the settings: how many positions, and the hash
 WORD_BYTES: Final = 6
 HASH_BYTES: Final = (WORDS - 1) * WORD_BYTES
@@ -180,7 +182,7 @@ class Prefixes:
             seat.prefix = Prefix(count, self._all[key].onward)
             return []
         kept = sum(len(tensor.data) for _, tensor in outputs)
-        size = kept + count * self.position_bytes(seat.run)
+        size = kept + count * (self.position_bytes(seat.run) + MARK_BYTES) + ENTRY_BYTES
         if size > self.most_bytes:
             return []
         onward = (

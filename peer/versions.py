@@ -17,6 +17,7 @@ from peer.mesh_entries import OPEN, EntryCommand
 from peer.mesh_state import Command, MeshState
 
 ENTRIES: Final = 4  # conversations that one is invited to, and is put out of, came with it
+OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
 _SPEAKS: Final = re.compile(r"(.*) speaks ([0-9]{1,4})", re.DOTALL)
 
 

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from peer.asking import Conversation, Delta, Settings
+from peer.effects import StageEffect
 from peer.errors import PeerError
+from peer.frame_kinds import Open
 from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
 from peer.mesh_conversations import ConversationStarted, MessageAdded, ParticipantSet
 from peer.mesh_entries import EntryChosen
 from peer.options import MeshOptions
+from peer.pipeline import StageCore
+from peer.prefixes import split
 from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.units import build_model
@@ -35,13 +39,21 @@ GREY = "#888888"
 async def answer(mesh: Mesh) -> list[int]:
     """Tokens of a greedy answer."""
     session = Conversation(mesh.node, mesh.text, os.urandom(16))
-    pieces = session.tokens([1, 2, 3, 4], Settings(max_tokens=12, ignore_end=True))
+    pieces = session.tokens([1, 2, 3, 4], Settings(max_tokens=12, ignore_end=True, front=3))
     got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
     session.close()
     return got
 
 
-async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path) -> None:
+async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opens: list[Open] = []
+    original = StageCore.open
+
+    def opened(self: StageCore, now: float, sender: str, frame: Open) -> list[StageEffect]:
+        opens.append(frame)
+        return original(self, now, sender, frame)
+
+    monkeypatch.setattr(StageCore, "open", opened)
     store = Store(tmp_path / "store")
     model = build_model(open_gguf(TinyModel().write_gguf(tmp_path / "tiny.gguf"), "tiny"), "f32", store)
     promise = Founding(model, MeshOptions(256, 4, "latency", CUTS), ServerOptions())
@@ -64,6 +76,9 @@ async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path) -> None:
 
         asked = [await answer(mesh) for mesh in (older, newer, founder)]
         assert asked[0] == asked[1] == asked[2]
+        over = [split(frame)[1] for frame in opens if me in frame.route]
+        assert over, "it computed"
+        assert set(over) == {None}, "it knows of no fronts"
         assert founder.node.dialer.speaks(me) == LOWEST_VERSION
         assert older.node.dialer.speaks(founder.node.me) == LOWEST_VERSION
         assert founder.node.dialer.speaks(newer.node.me) == HIGHEST_VERSION

@@ -12,8 +12,10 @@ from peer.effects import PrefixWork, Ran, RunStep, Send
 from peer.frames import Open, Step
 from peer.pinned import is_pinned, pinned
 from peer.prefixes import (
+    ENTRY_BYTES,
     HASH_BYTES,
     LEAST_TOKENS,
+    MARK_BYTES,
     KnownFronts,
     Prefix,
     Prefixes,
@@ -87,16 +89,17 @@ def test_a_runtime_that_lost_it_has_it_computed_again() -> None:
 def test_what_was_used_least_goes_first_and_no_more_than_the_bound_is_kept() -> None:
     world = World(5, [plan_of(1, [], ["p0"])])
     core = world.cores["p0"]
-    core.prefixes = Prefixes(most_bytes=2 * len(FRONT))
+    each = len(FRONT) * (1 + MARK_BYTES) + ENTRY_BYTES
+    core.prefixes = Prefixes(most_bytes=2 * each)
     core.prefixes.position_bytes = lambda _: 1
     fronts = [tuple((token + by) % VOCAB for token in FRONT) for by in range(3)]
     for at, front in enumerate([fronts[0], fronts[1], fronts[0], fronts[2]]):
         run(world, bytes([at]) * 16, "asker", asking(1, front=front))
-    assert core.prefixes.kept_bytes == 2 * len(FRONT)
+    assert core.prefixes.kept_bytes == 2 * each
     assert len(world.runtimes["p0", (0, UNITS)].fronts) == 2
     assert run(world, b"x" * 16, "asker", asking(2, front=fronts[0])) == 1 + 5
     assert run(world, b"y" * 16, "asker", asking(2, front=fronts[1])) == len(FRONT) + 1 + 5
-    big = tuple(at % VOCAB for at in range(2 * len(FRONT) + 1))
+    big = tuple(at % VOCAB for at in range(3 * len(FRONT)))
     run(world, b"z" * 16, "asker", asking(2, front=big))
     assert len(core.prefixes) == 2, "too large to be kept: nothing goes for it"
     core.drop((0, UNITS))
