@@ -121,6 +121,11 @@ class Line:
         """For which runs somebody waits."""
         return {waiter.run for waiter in self._waiters.values()}
 
+    @property
+    def places(self) -> dict[tuple[str, str], int]:
+        """By asker and session: 1 is next, 0 is called."""
+        return {key: waiter.place for key, waiter in self._waiters.items()}
+
     def find(self, asker: str, session: str) -> Waiter | None:
         return self._waiters.get((asker, session))
 

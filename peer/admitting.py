@@ -48,6 +48,11 @@ class Admitting:
         used = sum(seat.opening.session != frame.session for seat in self._busy(now, run))
         return self._slots()[run] - used - self.line.kept(run, (frame.origin, frame.session.hex())) < 1
 
+    def called_in_vain(self, frame: Open) -> None:
+        """There is no seat for `frame`: who was called stands in line again. A shadow's OPEN says nothing of that."""
+        if frame.role == Role.SERVE:
+            self.line.put_back(frame.origin, frame.session.hex())
+
     def taken(self, now: float, seat: Seat) -> None:
         """A turn begins on `seat`."""
         seat.ran_at = now

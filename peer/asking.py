@@ -26,7 +26,7 @@ from peer.sampling import Sampling
 from peer.session import Ask, Heard, OriginSession, Phase, room_for
 from peer.steering import STRAIGHT, Steering, likely_pairs
 from peer.text import StopStrings, StreamingDetokenizer, Text
-from peer.waiting import Waits, Wanted, called
+from peer.waiting import AGAIN_S, Waits, Wanted, called
 
 SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
@@ -107,13 +107,26 @@ class _Asked:
     def __init__(self, ask: Ask, settings: Settings, made: tuple[int, ...]) -> None:
         self.ask = ask
         self.guide = settings.guide
-        self.seat_wait_s = settings.seat_wait_s
+        self._seat_wait_s = settings.seat_wait_s
+        self._seat_until: float | None = None
         self._made = list(made)
 
     @property
     def goes_on(self) -> bool:
         """Whether a guided answer has another token to come."""
         return self.guide is not None and len(self._made) < self.ask.max_tokens
+
+    @property
+    def was_in_line(self) -> bool:
+        """Whether it waited for a seat before."""
+        return self._seat_until is not None
+
+    def seat_wait_left_s(self) -> float:
+        """How long it may still stand in lines: all of them together count, from the first one on."""
+        now = time.monotonic()
+        if self._seat_until is None:
+            self._seat_until = now + self._seat_wait_s
+        return max(0.0, self._seat_until - now)
 
     def take(self, token: int) -> None:
         self._made.append(token)
@@ -142,6 +155,7 @@ class Conversation:
         self._core = OriginSession(session, node.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self._line: asyncio.Task[str] | None = None  # while it waits for a session
+        self._stopped = False
         self.on_wait: Callable[[Waits | None], None] = lambda _: (
             None
         )  # where it stands; None: its turn has come
@@ -187,6 +201,7 @@ class Conversation:
         `begun_before`: the answer goes on that somebody asked for in this session; only what follows is yielded.
         """
         begun = time.perf_counter()
+        self._stopped = False
         route = await self._route(settings.plan_wait_s)
         model = self._node.state.model
         if model is None or not prompt:
@@ -204,6 +219,11 @@ class Conversation:
             raise MustContribute(why)
         asked = _Asked(ask, settings, begun_before.ids if begun_before is not None else ())
         await self._connect(route)
+        if self._core.ends is not None and (older := self._node.askings.older(route.peers)):
+            who = named(", ".join(older), self._node.state.members)
+            raise AnswerFailed(
+                f"{who} cannot answer without token ids yet: update it, or ask without --pin-ends"
+            )
         if not self._node.askings.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
         if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
@@ -223,7 +243,7 @@ class Conversation:
         try:
             async for piece in self._stream(begun, asked, core.start, words, StopStrings(settings.stop)):
                 if isinstance(piece, Finished) and settings.front:
-                    self._node.askings.fronts.add(kept)
+                    self._node.askings.fronts.add((self._core.route, kept[1]))
                 yield piece
         finally:
             self.stop()
@@ -240,13 +260,18 @@ class Conversation:
 
     def stop(self) -> None:
         """Ends the answer under way; what came so far stays."""
-        if self._line is not None:
-            self._line.cancel()
+        self._leave_line()
         self._node.askings.perform(self._core.session, self._core.cancel())
 
     def close(self) -> None:
         """Frees the session's slots on every stage."""
+        self._leave_line()
         self._node.detach(self._core.session)
+
+    def _leave_line(self) -> None:
+        self._stopped = True
+        if self._line is not None:
+            self._line.cancel()
 
     async def _stream(
         self,
@@ -299,7 +324,8 @@ class Conversation:
                         return Ended("end")
                     route = self._node.askings.route() or self._core.current
                     assert route is not None
-                    await self._go_on(asked, route)
+                    if not await self._go_on(asked, route):
+                        return Ended("cancelled")
                     continue
                 case Broken(_, Reason.NO_SLOT) if self._core.full:
                     if not await self._seat(asked):
@@ -307,19 +333,24 @@ class Conversation:
                     continue
             return outcome
 
-    async def _go_on(self, asked: _Asked, route: Route) -> None:
-        """Asks for what is to come, in another answer of the session."""
+    async def _go_on(self, asked: _Asked, route: Route) -> bool:
+        """Asks for what is to come, in another answer of the session. False: somebody stopped it."""
         if route.peers != self._core.route:
             await self._connect(route)
+        if self._stopped or not self._node.askings.attached(self._core.session):
+            return False
         effects = self._core.begin(time.monotonic(), route, asked.next())
         self._node.askings.perform(self._core.session, effects)
+        return True
 
     async def _seat(self, asked: _Asked) -> bool:
         """Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it."""
         core, node = self._core, self._node
+        if asked.was_in_line:
+            await asyncio.sleep(AGAIN_S)  # called in vain: no loop at the speed of the link
         full, ask = dict(core.full), asked.next()
         wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)
-        line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_s)
+        line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_left_s())
         who, self._line = "", asyncio.ensure_future(line)
         try:
             await asyncio.wait((self._line,))
@@ -335,8 +366,7 @@ class Conversation:
                     continue  # nobody dials a peer to tell it that
                 node.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
         route = node.askings.route(avoid=frozenset(full) - {who}) if who else None
-        await self._go_on(asked, route or await self._route(PLAN_WAIT_S))
-        return True
+        return await self._go_on(asked, route or await self._route(PLAN_WAIT_S))
 
     async def _route(self, wait_s: float) -> Route:
         node = self._node

@@ -229,7 +229,7 @@ class StageCore:
         waits = self.admitting.must_wait(now, frame, run)
         evicted = None if waits else self._make_room(now, run, frame) if seat is None else []
         if evicted is None:
-            self.admitting.line.put_back(frame.origin, frame.session.hex())
+            self.admitting.called_in_vain(frame)
             return [*effects, refused_full(frame, self._slots[run])] if serves else effects
         effects += evicted
         if seat is None:

@@ -51,16 +51,19 @@ class Queue:
 
     def look(self) -> None:
         """Seats may have become free."""
-        if len(self._core.admitting.line):
+        line = self._core.admitting.line
+        if len(line):
+            before = line.places
             self._core.admitting.look(time.monotonic())
-            self._moved.set()
+            if line.places != before:
+                self._moved.set()
 
     async def answer(self, asker: str, body: Body) -> Body:
         """Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more."""
         session, run, wants = self._read(body)
         admitting = self._core.admitting
         now = time.monotonic()
-        why = admitting.line.enter(int(now * MILLI), asker, session, run, wants)
+        why = self._core.may_ask(asker) or admitting.line.enter(int(now * MILLI), asker, session, run, wants)
         if why:
             return {"place": -1, "wait_ms": -1, "why": why}
         admitting.look(now)
@@ -125,7 +128,7 @@ async def called(
     within_s: float,
 ) -> str:
     """Stands in line at each peer of `full`, which are those that refused, with the version of the plan and the place
-    in its route. Returns who calls; "" when a line is over, and a new try is due. Raises MeshFull.
+    in its route. Returns who calls; "" when no line is left, and a new try is due. Raises MeshFull.
     """
     places: dict[str, Waits] = {}
 
@@ -139,14 +142,17 @@ async def called(
             told(best())
 
     tries = {asyncio.ensure_future(_in_line(ask, peer, at, wanted, stands)) for peer, at in full.items()}
+    refused: list[MeshFull] = []
+    lost = False
     try:
         async with asyncio.timeout(within_s):
             while tries:
                 done, tries = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
-                found = [end for each in done if not isinstance(end := each.result(), MeshFull)]
-                if found:
-                    return max(found)
-                refused = [end for each in done if isinstance(end := each.result(), MeshFull)]
+                ends = [each.result() for each in done]
+                if found := [end for end in ends if isinstance(end, str) and end]:
+                    return found[0]
+                lost = lost or "" in ends  # the places in the other lines stay
+                refused += [end for end in ends if isinstance(end, MeshFull)]
     except TimeoutError:
         text = f"{FULL}, for {within_s:.0f} s already; try again later"
         raise MeshFull(text, best().wait_s) from None
@@ -154,6 +160,8 @@ async def called(
         for each in tries:
             each.cancel()
         await asyncio.gather(*tries, return_exceptions=True)
+    if lost:
+        return ""
     raise refused[0]
 
 

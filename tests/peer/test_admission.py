@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from peer import waiting
 from peer.admission import (
     HOLD_MS,
     LEASE_MS,
@@ -16,8 +19,10 @@ from peer.admission import (
     head_start_ms,
     waiting_text,
 )
+from peer.calls import Body
 from peer.commands.waiting_lines import AGAIN_S, WaitingLines
-from peer.waiting import Waits
+from peer.errors import MeshError
+from peer.waiting import Waits, Wanted, called
 
 RUN = (0, 2)
 ASKS = Busy(10, 0, 100)
@@ -193,3 +198,23 @@ def test_a_terminal_says_places_at_once_and_estimates_now_and_then() -> None:
         "you are second in line, about 40 s",
         "all sessions of the mesh are in use: you are next in line for a free session",
     ]
+
+
+async def test_a_line_that_is_over_takes_no_place_in_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "AGAIN_S", 0.0)
+    asked: list[str] = []
+
+    async def ask(peer: str, method: str, body: Body) -> Body:
+        asked.append(peer)
+        if peer == "lost":
+            raise MeshError("this line is over: ask for another seat")
+        if asked.count("stays") < 3 or "lost" not in asked:
+            await asyncio.sleep(0)
+            return {"place": 3 - asked.count("stays"), "wait_ms": 5}
+        for _ in range(20):
+            await asyncio.sleep(0)  # the other line is given up meanwhile
+        return {"place": 0, "wait_ms": 0}
+
+    full = {"lost": (1, 0), "stays": (1, 1)}
+    assert await called(ask, full, Wanted(bytes(16), 4, 4), lambda _: None, 30.0) == "stays"
+    assert await called(ask, {"lost": (1, 0)}, Wanted(bytes(16), 4, 4), lambda _: None, 30.0) == ""

@@ -117,6 +117,11 @@ export class Line {
     return [...new Map([...this.waiters.values()].map(({ run }) => [runKey(run), run])).values()];
   }
 
+  /** By asker and session: 1 is next, 0 is called. */
+  get places(): ReadonlyMap<string, number> {
+    return new Map([...this.waiters].map(([key, { place }]) => [key, place]));
+  }
+
   find(asker: string, session: SessionId): Waiter | undefined {
     return this.waiters.get(keyOf(asker, session));
   }

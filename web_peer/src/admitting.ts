@@ -46,6 +46,11 @@ export class Admitting {
     return slots - used - this.line.kept(run, origin, session) < 1;
   }
 
+  /** There is no seat for an OPEN: who was called stands in line again. A shadow's says nothing of that. */
+  calledInVain({ origin, session, role }: Open): void {
+    if (role === ROLE.serve) this.line.putBack(origin, session);
+  }
+
   /** A turn begins on `seat`. */
   taken(now: number, seat: Seat): void {
     seat.ranAt = now;

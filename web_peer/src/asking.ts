@@ -15,7 +15,7 @@ import { GREEDY, type Sampling } from './sampling';
 import { type Ask, type Heard, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
-import { called, type Waits } from './waiting';
+import { AGAIN_MS, called, type Waits } from './waiting';
 
 const CONNECT_WITHIN_S = 8; // to every stage of a route
 const REDIAL_S = 0.5;
@@ -76,6 +76,9 @@ export class Conversation {
   private readonly outcomes: Outcome[] = [];
   private wake: (() => void) | null = null;
   private line: AbortController | null = null; // while it waits for a session
+  private seating = false; // from the refusal until the answer goes on
+  private isStopped = false;
+  private seatUntilS: number | null = null;
   /** Where it stands while the mesh is full; null: its turn has come. */
   onWait: (waits: Waits | null) => void = () => undefined;
   private readonly closed: () => void;
@@ -139,6 +142,8 @@ export class Conversation {
       throw new AnswerFailed('this conversation is being answered; stop that answer, or wait for its end');
     }
     const begun = nowS();
+    this.isStopped = false;
+    this.seatUntilS = null;
     const route = await this.findRoute(settings.planWaitS);
     const { model } = this.node.state;
     if (model === null || prompt.length === 0)
@@ -150,6 +155,9 @@ export class Conversation {
       endTokens: settings.ignoreEnd ? [] : this.text.endTokens,
     };
     await this.connect(route);
+    if (!this.node.askings.attached(this.core.session)) {
+      throw new AnswerFailed('this conversation was closed; begin another one');
+    }
     this.outcomes.length = 0;
     const effects =
       goesOn === null
@@ -165,19 +173,25 @@ export class Conversation {
 
   /** Whether an answer is under way. */
   answering(): boolean {
-    return this.line !== null || !['idle', 'done', 'failed'].includes(this.core.phase);
+    return this.seating || !['idle', 'done', 'failed'].includes(this.core.phase);
   }
 
   /** Ends the answer under way; what came so far stays. */
   stop(): void {
-    this.line?.abort();
+    this.leaveLine();
     this.node.askings.perform(this.core.session, this.core.cancel());
   }
 
   /** Frees the session's slots on every stage. */
   close(): void {
+    this.leaveLine();
     this.node.askings.detach(this.core.session);
     this.closed();
+  }
+
+  private leaveLine(): void {
+    this.isStopped = true;
+    this.line?.abort();
   }
 
   private async *stream(
@@ -229,9 +243,14 @@ export class Conversation {
         }
         case 'broken':
           if (outcome.reason !== 'no_slot' || this.core.full.size === 0) throw new AnswerFailed(outcome.text);
-          if (!(await this.seat(ask, made))) {
-            yield finished('cancelled');
-            return;
+          this.seating = true;
+          try {
+            if (!(await this.seat(ask, made))) {
+              yield finished('cancelled');
+              return;
+            }
+          } finally {
+            this.seating = false;
           }
           break;
         default:
@@ -250,11 +269,14 @@ export class Conversation {
       positions: prompt.length,
       tokens: ask.maxTokens - made.length,
     };
+    // Called in vain: no loop at the speed of the link.
+    if (this.seatUntilS !== null) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    this.seatUntilS ??= nowS() + SEAT_WAIT_S; // all lines of this answer together
     const line = (this.line = new AbortController());
     const late = setTimeout(
       () =>
         line.abort(new MeshFull('all sessions of this mesh are in use for long already; try again later')),
-      SEAT_WAIT_S * 1000,
+      (this.seatUntilS - nowS()) * 1000,
     );
     let who = '';
     try {
@@ -280,7 +302,7 @@ export class Conversation {
       (who === '' ? null : node.askings.route({ gone: new Set(), avoid })) ??
       (await this.findRoute(PLAN_WAIT_S));
     await this.connect(route);
-    if (!node.askings.attached(core.session)) return false;
+    if (this.isStopped || !node.askings.attached(core.session)) return false;
     node.askings.perform(core.session, core.begin(nowS(), route, { ...ask, prompt, sampled: made.length }));
     return true;
   }

@@ -49,11 +49,15 @@ export class Making {
     return this.session.underWay;
   }
 
-  /** Goes through `pieces`; `grown` is called after each. */
-  async run(pieces: AsyncGenerator<Delta | Finished, void>, grown: () => void): Promise<End> {
+  /** Goes through `pieces`; `grown` is called after each, `moved` when its place in line is another. */
+  async run(
+    pieces: AsyncGenerator<Delta | Finished, void>,
+    grown: () => void,
+    moved: () => void,
+  ): Promise<End> {
     this.session.onWait = (waits) => {
       this.waits = waits;
-      grown();
+      moved();
     };
     try {
       for await (const piece of pieces) {

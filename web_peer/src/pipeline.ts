@@ -208,7 +208,7 @@ export class StageCore {
     const isFull = seat === undefined && taken.length >= loaded.slots;
     const evicted = isFull ? idlest(taken, now, serves) : null;
     if (evicted === undefined || this.admitting.mustWait(now, frame, loaded)) {
-      this.admitting.line.putBack(frame.origin, frame.session);
+      this.admitting.calledInVain(frame);
       const text = `all ${loaded.slots} sessions of this mesh are in use; try again when one has finished`;
       return [...effects, ...refuse('no_slot', text)];
     }

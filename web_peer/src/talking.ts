@@ -358,7 +358,9 @@ export class Talking {
     this.make(
       answer.id,
       making,
-      making.run(session.tokens(made.prompt, settings), this.grown(answer.id, making)),
+      making.run(session.tokens(made.prompt, settings), this.grown(answer.id, making), () =>
+        this.events.changed(),
+      ),
     );
   }
 
@@ -390,7 +392,12 @@ export class Talking {
     const making = new Making(id, session, ids);
     const settings = settingsOf(answer.sampling, made.room);
     const pieces = session.adopt(made.prompt, settings, begunOf(ids, adoption.standing, made.prompt.length));
-    this.make(answer.id, making, making.run(pieces, this.grown(answer.id, making)), true);
+    this.make(
+      answer.id,
+      making,
+      making.run(pieces, this.grown(answer.id, making), () => this.events.changed()),
+      true,
+    );
   }
 
   private keep(id: string, ids: readonly number[]): void {

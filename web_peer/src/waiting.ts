@@ -15,7 +15,7 @@ import type { Run } from './mesh_state';
 import type { StageCore } from './pipeline';
 
 const ANSWER_WITHIN_MS = 3000; // a place that does not change is said again after this
-const AGAIN_MS = 500; // after a peer that was asked could not answer
+export const AGAIN_MS = 500; // after a peer that was asked could not answer
 const MAX_POSITIONS = 2 ** 20; // no context is longer
 const MAX_WHY = 400; // characters
 const SESSION = /^[0-9a-f]{32}$/;
@@ -44,9 +44,14 @@ export class Queue {
 
   /** Seats may have become free. */
   look(): void {
-    if (this.core.admitting.line.size === 0 && this.moved.size === 0) return;
+    if (this.core.admitting.line.size === 0) return;
+    const { line } = this.core.admitting;
+    const before = line.places;
     this.core.admitting.look(nowS());
-    for (const wake of [...this.moved]) wake();
+    const after = line.places;
+    const isMoved =
+      before.size !== after.size || [...after].some(([key, place]) => before.get(key) !== place);
+    if (isMoved) for (const wake of [...this.moved]) wake();
   }
 
   /** Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more. */
@@ -54,7 +59,7 @@ export class Queue {
     const { session, run, wants } = this.read(body);
     const { admitting } = this.core;
     const nowMs = Math.floor(nowS() * 1000);
-    const why = admitting.line.enter(nowMs, asker, session, run, wants);
+    const why = this.core.mayAsk(asker) || admitting.line.enter(nowMs, asker, session, run, wants);
     if (why !== '') return { place: -1, wait_ms: UNKNOWN, why };
     admitting.look(nowS());
     const untilMs = nowMs + ANSWER_WITHIN_MS;
@@ -110,8 +115,8 @@ export interface Wanted {
 }
 
 /**
- * Stands in line at each peer of `full`, which are those that refused; resolves with who calls, or '' when a line is
- * over and a new try is due. Raises MeshFull, and what `signal` aborts with.
+ * Stands in line at each peer of `full`, which are those that refused; resolves with who calls, or '' when no line is
+ * left and a new try is due. Raises MeshFull, and what `signal` aborts with.
  */
 export async function called(
   ask: (peer: string, method: string, body: Body) => Promise<Body>,
@@ -128,7 +133,13 @@ export async function called(
     const [best] = [...places.values()].sort((a, b) => a.place - b.place);
     if (best !== undefined && !ends.aborted) told(best);
   };
-  const lines = [...full].map(([peer, at]) => inLine(ask, peer, at, wanted, stands, ends));
+  const lost: string[] = []; // a line that is over takes no place in another one
+  const lines = [...full].map(async ([peer, at]) => {
+    const who = await inLine(ask, peer, at, wanted, stands, ends);
+    if (who !== '') return who;
+    lost.push(peer);
+    throw new MeshError('this line is over');
+  });
   const aborted = new Promise<never>((_, reject) => {
     const stop = (): void => reject(signal.reason as Error);
     if (signal.aborted) stop();
@@ -137,6 +148,7 @@ export async function called(
   try {
     return await Promise.race([Promise.any(lines), aborted]);
   } catch (error) {
+    if (lost.length > 0 && error instanceof AggregateError) return '';
     if (error instanceof AggregateError) throw error.errors[0];
     throw error;
   } finally {

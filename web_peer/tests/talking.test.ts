@@ -199,6 +199,7 @@ it('others hear of a long answer piece by piece, tokens and text alike', async (
       for (let token = 0; token < 5000; token += 1) yield { kind: 'delta', text: 'x', token };
     })(),
     () => undefined,
+    () => undefined,
   );
   for (let round = 0; round < 3; round += 1) {
     hints.live('c', 'a', ['bob'], making);
