@@ -84,7 +84,7 @@ check: setup  ## format, lint, types, import contracts
 	echo "tsc, eslint, prettier"; ($(NODE) npm run --silent check) || failed="$$failed  tsc, eslint or prettier\n"; \
 	if [ -n "$$failed" ]; then printf "not clean:\n$$failed" >&2; exit 1; fi
 
-bench: setup  ## the figures of docs/benchmarks.md
+bench: setup  ## the first two tables of docs/benchmarks.md
 	$(RUN)/shoal bench single
 	$(RUN)/shoal bench pipeline
 

@@ -326,7 +326,10 @@ def parser() -> argparse.ArgumentParser:
         _sampling(asking)
         _way(asking)
         _state(asking)
-    talks = command("conversations", "list the conversations that a mesh keeps, or keep one in a file")
+    talks = command(
+        "conversations",
+        "conversations that a mesh keeps: list them, keep one in a file, say who comes in",
+    )
     _link(talks)
     talk_arguments(talks)
     talks.set_defaults(system="")

@@ -10,5 +10,5 @@ def pin_argument(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--pin-ends",
         action="store_true",
-        help="keep embedding, head and sampling here, so that no other peer handles token ids",
+        help="keep embedding, head and sampling here: no other peer handles token ids; not with --in",
     )

@@ -56,7 +56,10 @@ def validate_arguments(made: argparse.ArgumentParser, model: str) -> None:
         "--soak", type=positive, metavar="N", help="open, cancel and kill N sessions, and see what is left"
     )
     made.add_argument(
-        "--peers", type=positive, default=6, help="that compute; of leader_* and link_* 5 or 3 [%(default)s]"
+        "--peers",
+        type=positive,
+        default=6,
+        help="that compute; leader_*, ledger: 5, link_*: 5 or 3 [%(default)s]",
     )
     made.add_argument("--stages", type=positive, default=3, help="[%(default)s]")
     made.add_argument("--sessions", type=positive, default=4, help="answers at the same time [%(default)s]")
