@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ from .page import Page
 from .typist import Typist
 
 WITHIN_S: Final = 180.0
+TRY_S: Final = 0.5  # between tries of a person at a terminal
 MEMORY: Final = 1500 << 20
 CUTS: Final = "21,42"  # of the 62 units of SmolLM2-135M: three stages
 CONTEXT: Final = 2048
@@ -119,11 +121,18 @@ class AtTerminal:
         self._open = ""
 
     async def enter(self, title: str) -> None:
-        if self._open != title:
-            self.typist.shown = ""
-            self.typist.type(f"/open {title}")
-            await self.typist.until_shows(f"in {title}", WITHIN_S)
-            self._open = title
+        if self._open == title:
+            return
+        inside, unknown = f"in {title}", "there is no such conversation"
+        found = unknown  # as long as the log here does not have it yet, somebody tries again
+        async with asyncio.timeout(WITHIN_S):
+            while found == unknown:
+                self.typist.shown = ""
+                self.typist.type(f"/open {title}")
+                found = await self.typist.until_matches(f"{re.escape(inside)}|{unknown}", WITHIN_S)
+                if found == unknown:
+                    await asyncio.sleep(TRY_S)
+        self._open = title
 
     async def ask(self, text: str, *, to_people: bool = False) -> None:
         self.typist.type(f"//{text}" if to_people else text)
