@@ -61,10 +61,15 @@ class Page:
         await self.tab.driver.call("sized", page=self.tab.page, width=width, height=height)
 
     async def press(self, label: str) -> None:
-        """Presses the button with that label, as soon as there is one."""
-        button = (
+        """Presses the button with that label, as soon as there is one that may be pressed."""
+        await self.click(
             "[...document.querySelectorAll('button')]"
-            f".find((button) => button.innerText.trim() === {json.dumps(label)})"
+            f".find((button) => !button.disabled && button.innerText.trim() === {json.dumps(label)})"
         )
-        await self.until(button)
-        await self.run(f"{button}.click()")
+
+    async def click(self, what: str, within_s: float = WITHIN_S) -> None:
+        """Clicks on the element `what`, as soon as there is one.
+
+        Found and clicked in one step: the page may draw itself anew between two.
+        """
+        await self.until(f"((element) => {{ element?.click(); return element; }})({what})", within_s)

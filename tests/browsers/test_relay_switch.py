@@ -68,12 +68,12 @@ async def test_a_mesh_without_a_relay_is_not_joined(
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.server, early=WATCH))
         await page.until(SWITCH)
-        await page.run(f"{SWITCH}.click()")
+        await page.click(SWITCH)
         page = Page(await made.tab(mesh.link.url(), early=WATCH))  # the choice is kept
         await page.until_says("This mesh has no relay", WITHIN_S)
         await page.until_says("Ask its founder for one (shoal serve --turn)")
         assert await page.run(f"{SWITCH}.checked && made.length === 0")
-        await page.run(f"{SWITCH}.click()")
+        await page.click(SWITCH)
         await page.press("Join again")
         await page.until_says("2 here", WITHIN_S)
     await made.close()
@@ -93,7 +93,7 @@ async def test_with_a_relay_no_other_address_is_told(
             assert mesh.link is not None
             page = Page(await made.tab(mesh.link.server, early=WATCH))
             await page.until(SWITCH)
-            await page.run(f"{SWITCH}.click()")
+            await page.click(SWITCH)
             page = Page(await made.tab(mesh.link.url(), early=WATCH))
             await page.until_says("2 here", WITHIN_S)
             assert await page.run(CONNECTED)

@@ -155,8 +155,7 @@ class AtPage:
             "[...document.querySelectorAll('.talk-lines button')]"
             f".find((one) => one.querySelector('.talk-title').innerText.trim() === {json.dumps(title)})"
         )
-        await self.page.until(line, WITHIN_S)
-        await self.page.run(f"{line}.click()")
+        await self.page.click(line, WITHIN_S)
         named = f"document.querySelector('.talk-bar h2').innerText.trim() === {json.dumps(title)}"
         await self.page.until(named, WITHIN_S)
 
@@ -164,12 +163,12 @@ class AtPage:
         pressed = "document.querySelector('.to-whom')?.getAttribute('aria-pressed')"
         await self.page.until(f"{pressed} !== undefined", WITHIN_S)
         if (await self.page.run(pressed) == "true") is not to_people:
-            await self.page.run("document.querySelector('.to-whom').click()")
+            await self.page.click("document.querySelector('.to-whom')")
             await self.page.until(f"{pressed} === '{json.dumps(to_people)}'", WITHIN_S)
         await self.page.ask(text)
 
     async def transcript(self, path: Path) -> bytes:
-        await self.page.run("document.querySelector('.who-is-in').click()")
+        await self.page.click("document.querySelector('.who-is-in')")
         await self.page.run("kept.length = 0")
         await self.page.press("Markdown")
         text: str = await self.page.run("kept[0].text()")
