@@ -292,6 +292,7 @@ class Talking:
             self._look_at(identifier, talk, answer, state.members)
         for gone in self._looked.keys() - self.conversations.keys():
             del self._looked[gone]
+            self._typists.pop(gone, None)
         for message, making in self._makings.items():
             found = self._message(making.conversation, message)
             if (found is None or found.state != "running" or found.author != self.me) and not making.stopped:
@@ -529,8 +530,11 @@ class Talking:
             conversation, typing = typing_of(body)
             talk = self.conversations.get(conversation)
             if talk is not None and peer in talk.participants:
-                until = time.monotonic() + TYPING_S if typing else 0.0
-                self._typists.setdefault(conversation, {})[peer] = until
+                typists = self._typists.setdefault(conversation, {})
+                if typing:
+                    typists[peer] = time.monotonic() + TYPING_S
+                else:
+                    typists.pop(peer, None)
                 self.changed()
             return {}
         assert self._more is not None

@@ -6,17 +6,17 @@ import type { Conversation } from './mesh_conversations';
 import type { Given } from './mesh_entries';
 import type { Self, Talking } from './talking';
 
-/** A new link into the conversation: `meshLink`, and what leads there. The log has it soon. */
+/** A new link into the conversation: `meshLink`, and what leads there; and the key by which the log knows it soon. */
 export async function offer(
   talking: Talking,
   meshLink: string,
   conversation: string,
   role: Given,
-): Promise<string> {
+): Promise<{ readonly key: string; readonly link: string }> {
   const link = { conversation, seed: crypto.getRandomValues(new Uint8Array(SEED_BYTES)) };
   const key = await keyOf(link);
   talking.say({ kind: 'EntryOffered', conversation, key, role, by: talking.me, whenMs: Date.now() });
-  return entryLink(meshLink, link);
+  return { key, link: entryLink(meshLink, link) };
 }
 
 /** Takes part with what the link gives. */

@@ -268,6 +268,11 @@ export class Talking {
       this.looked.set(id, { conversation, members: state.members });
       this.lookAt(id, conversation, answer);
     }
+    for (const gone of this.looked.keys()) {
+      if (this.conversations.has(gone)) continue;
+      this.looked.delete(gone);
+      this.typists.delete(gone);
+    }
     for (const [id, making] of this.makings) {
       const message = this.messageIn(making.conversation, id);
       if (message?.state !== 'running' || message.author !== this.me) making.stop();
@@ -522,7 +527,8 @@ export class Talking {
       const { conversation, typing } = typingOf(body);
       if (this.conversations.get(conversation)?.participants.has(peer) !== true) return {};
       const typists = this.typists.get(conversation) ?? new Map<string, number>();
-      typists.set(peer, typing ? performance.now() + TYPING_MS : 0);
+      if (typing) typists.set(peer, performance.now() + TYPING_MS);
+      else typists.delete(peer);
       this.typists.set(conversation, typists);
     }
     this.events.changed();

@@ -1,17 +1,30 @@
 /* Who comes into the open conversation: links for members and viewers, which of them hold, whether others may come, too. */
 
 import { useSignal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
 
 import { CopyButton } from './copying';
-import type { View } from './view';
+import type { Offered, View } from './view';
 
 const GIVES = { member: 'who asks', viewer: 'who reads' } as const;
 
 export function EntrySection({ view }: { view: View }) {
-  const made = useSignal('');
+  const made = useSignal<Offered | null>(null);
+  const said = useSignal('');
+  const known = useRef(''); // the key of a link that stood in the log
   const { byInvite, offers, out } = view.talk.value;
+  const link = made.value;
+  const isOffered = offers.some(({ key }) => key === link?.key);
+  if (link !== null && isOffered) known.current = link.key;
+  const isGone = link !== null && !isOffered && known.current === link.key;
   const make = (role: 'member' | 'viewer'): void => {
-    void view.actions.offerEntry(role).then((link) => (made.value = link));
+    view.actions.offerEntry(role).then(
+      (offered) => {
+        made.value = offered;
+        said.value = offered === null ? '' : `The link for ${GIVES[role]} is ready.`;
+      },
+      () => (said.value = 'This browser could not make a link: try again.'),
+    );
   };
   return (
     <section class="entry" aria-label="Links into this conversation">
@@ -24,14 +37,17 @@ export function EntrySection({ view }: { view: View }) {
           </button>
         ))}
       </div>
-      {made.value !== '' && (
+      <p class="hint" role="status">
+        {isGone ? 'That link was withdrawn.' : said.value}
+      </p>
+      {link !== null && !isGone && (
         <>
           <label class="field">
             <span>Link into this conversation</span>
-            <input readOnly value={made.value} onFocus={(event) => event.currentTarget.select()} />
+            <input readOnly value={link.link} onFocus={(event) => event.currentTarget.select()} />
           </label>
           <div class="buttons">
-            <CopyButton text={() => made.value} label="Copy link" />
+            <CopyButton text={() => link.link} label="Copy link" />
           </div>
         </>
       )}

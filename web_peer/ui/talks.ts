@@ -16,7 +16,7 @@ import { colourFor, isAnswering, NO_TALK, talkLines, TalkViews, titleOf } from '
 import { asJson, asMarkdown, broughtOf } from './exporting';
 import { samplingOfSettings, settingsOfSampling } from './manners';
 import { PerFrame } from './per_frame';
-import type { AnswerFacts, AskSettings, Role, Talk, TalkLine } from './view';
+import type { AnswerFacts, AskSettings, Offered, Role, Talk, TalkLine } from './view';
 
 const STALLED_MS = 2500; // without a token; the person then reads that the mesh is being waited for
 const SETTLE_MS = 600; // of a slider, before the conversation has what it says
@@ -266,9 +266,9 @@ export class Talks {
 
   // --- who comes in
 
-  async offerEntry(role: Given): Promise<string> {
+  async offerEntry(role: Given): Promise<Offered | null> {
     const { talking } = this;
-    return talking === null ? '' : offer(talking, this.around.link(), this.open, role);
+    return talking === null ? null : offer(talking, this.around.link(), this.open, role);
   }
 
   withdrawEntry(key: string): void {

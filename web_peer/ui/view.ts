@@ -203,6 +203,12 @@ export interface Turn {
   readonly open: boolean; // not in the log yet: nobody coordinates
 }
 
+/** A link into the open conversation, and the key by which the log knows it. The link is a secret. */
+export interface Offered {
+  readonly key: string;
+  readonly link: string;
+}
+
 /** The conversation that is shown. `id` "": it begins with the first message. */
 export interface Talk {
   readonly id: string;
@@ -255,7 +261,7 @@ export interface Actions {
   remove(): void; // the conversation, for everybody
   setRole(person: string, role: Role): void;
   putOut(person: string): void;
-  offerEntry(role: 'member' | 'viewer'): Promise<string>; // a link into the open conversation
+  offerEntry(role: 'member' | 'viewer'): Promise<Offered | null>; // a link into the open conversation
   withdrawEntry(key: string): void;
   chooseEntry(byInvite: boolean): void;
   callMe(name: string): void;

@@ -136,7 +136,7 @@ const view: View = {
     remove: () => (talk.value = NO_TALK),
     setRole: () => undefined,
     putOut: () => undefined,
-    offerEntry: () => Promise.resolve(`${LINK}&in=c1.${'A'.repeat(43)}`),
+    offerEntry: () => Promise.resolve({ key: '', link: `${LINK}&in=c1.${'A'.repeat(43)}` }),
     withdrawEntry: () => undefined,
     chooseEntry: (byInvite) => (talk.value = { ...talk.value, byInvite }),
     callMe: () => undefined,
