@@ -26,6 +26,7 @@ const PURE = [
   'frame_kinds',
   'frames',
   'header',
+  'handing_back',
   'heard',
   'heartbeat',
   'held_plan',

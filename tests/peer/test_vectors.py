@@ -20,6 +20,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "mesh_facts",
         "mesh_state",
         "pipeline",
+        "pinned",
         "receipts",
         "session",
         "speaking",

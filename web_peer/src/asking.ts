@@ -10,11 +10,13 @@ import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerErr
 import type { SessionId } from './frames';
 import type { Outcome } from './askings';
 import type { Node } from './node';
+import type { KeptEnds } from './own_ends';
 import type { Route } from './routes';
 import { GREEDY, type Sampling } from './sampling';
 import { type Ask, type Heard, OriginSession, roomFor } from './session';
 import { StopStrings } from './stop_strings';
 import type { Text } from './text';
+import { OPENS } from './versions';
 import { AGAIN_MS, called, type Waits } from './waiting';
 
 const CONNECT_WITHIN_S = 8; // to every stage of a route
@@ -73,6 +75,7 @@ export class Conversation {
   private readonly node: Node;
   private readonly text: Text;
   private readonly core: OriginSession;
+  private readonly ends: KeptEnds | null;
   private readonly outcomes: Outcome[] = [];
   private wake: (() => void) | null = null;
   private line: AbortController | null = null; // while it waits for a session
@@ -83,8 +86,10 @@ export class Conversation {
   onWait: (waits: Waits | null) => void = () => undefined;
   private readonly closed: () => void;
 
-  constructor(node: Node, text: Text, session: SessionId, closed: () => void) {
+  /** `ends`: embedding and head, where no other peer is to handle token ids. */
+  constructor(node: Node, text: Text, session: SessionId, closed: () => void, ends: KeptEnds | null = null) {
     this.node = node;
+    this.ends = ends;
     this.text = text;
     this.closed = closed;
     this.core = new OriginSession(session, node.me);
@@ -135,6 +140,24 @@ export class Conversation {
     settings: AskSettings,
     goesOn: Begun | null,
   ): AsyncGenerator<Delta | Finished, void> {
+    const { ends } = this;
+    if (ends === null) {
+      yield* this.answered(prompt, settings, goesOn);
+      return;
+    }
+    this.core.ends = await ends.take();
+    try {
+      yield* this.answered(prompt, settings, goesOn);
+    } finally {
+      ends.giveBack();
+    }
+  }
+
+  private async *answered(
+    prompt: readonly number[],
+    settings: AskSettings,
+    goesOn: Begun | null,
+  ): AsyncGenerator<Delta | Finished, void> {
     if (!this.node.askings.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
@@ -155,6 +178,7 @@ export class Conversation {
       endTokens: settings.ignoreEnd ? [] : this.text.endTokens,
     };
     await this.connect(route);
+    this.refuseOlder(route);
     if (!this.node.askings.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
@@ -169,6 +193,17 @@ export class Conversation {
     } finally {
       this.stop();
     }
+  }
+
+  /** Raises AnswerFailed where a peer of the route cannot do without token ids. */
+  private refuseOlder({ peers }: Route): void {
+    const { dialer, me } = this.node;
+    const older = peers.filter((peer) => peer !== me && dialer.speaks(peer) < OPENS);
+    if (this.ends === null || older.length === 0) return;
+    const who = older.map((peer) => this.node.nameOf(peer)).join(', ');
+    throw new AnswerFailed(
+      `${who} cannot answer without token ids yet: update it, or ask in a conversation of the mesh`,
+    );
   }
 
   /** Whether an answer is under way. */

@@ -6,7 +6,8 @@
 import type { Breakers } from './breakers';
 import { nowS } from './connection';
 import type { Broken, Emit, Ended, OriginEffect } from './effects';
-import type { Feed, Frame, Here, Open, Refuse, SessionId, Token } from './frames';
+import type { Feed, Frame, Here, Open, Refuse, SessionId, Step, Token } from './frames';
+import { HandedBack } from './handing_back';
 import { isAway, type MeshState, type PlanRecord } from './mesh_state';
 import { choose, type Route } from './routes';
 import type { OriginSession, Without } from './session';
@@ -52,6 +53,7 @@ export class Askings {
   private readonly breakers: Breakers;
   private readonly all = new Map<SessionId, Asking>();
   private readonly plans = new Map<number, PlanRecord>();
+  private readonly states = new HandedBack();
   private known: ReadonlySet<string> = new Set(); // members when the state was looked at last
 
   constructor(around: Surroundings, breakers: Breakers) {
@@ -142,6 +144,14 @@ export class Askings {
         break;
       default:
         frame satisfies never;
+    }
+  }
+
+  /** A last stage hands back the state from which an asker that keeps its ends draws the next token. */
+  handedBack(peer: string, frame: Step): void {
+    const core = this.all.get(frame.session)?.core;
+    if (core !== undefined) {
+      this.states.take(core, peer, frame, (answer) => this.frame(nowS(), peer, answer));
     }
   }
 

@@ -9,7 +9,7 @@ import type { Body } from './calls';
 import { BadCommand, PeerError } from './errors';
 import type { Piece } from './heard';
 import type { Making } from './making';
-import type { Node } from './node';
+import type { TalkNode } from './talk_mesh';
 
 export const TYPING_MS = 6000; // a mark lasts so long
 const TYPING_AGAIN_MS = 2500;
@@ -28,11 +28,11 @@ interface Telling {
 }
 
 export class Hints {
-  private readonly node: Node;
+  private readonly node: TalkNode;
   private readonly tellings = new Map<string, Telling>(); // by message
   private readonly wrote = new Map<string, number>(); // by conversation: when this was said last
 
-  constructor(node: Node) {
+  constructor(node: TalkNode) {
     this.node = node;
   }
 

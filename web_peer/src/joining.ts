@@ -19,6 +19,7 @@ import { type BlobRef, blobsOf, type Manifest } from './manifest';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
 import type { Profile } from './mesh_state';
 import { Node } from './node';
+import { KeptEnds } from './own_ends';
 import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
@@ -143,6 +144,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   const files = await fetcher.blobs([manifest.tokenizer], mesh.signal);
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
+  mesh.ends = new KeptEnds(manifest, fetcher, mesh.signal, () => events.changed());
   mesh.know(manifest, new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }));
   mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
   if (asks !== null || 'why' in lends) {

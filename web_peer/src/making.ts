@@ -4,10 +4,11 @@ import type { Begun, Conversation as Session, Delta, Finished } from './asking';
 import type { CalendarDate } from './chat_template';
 import { textOf } from './engine';
 import { PeerError } from './errors';
-import type { Mesh } from './mesh';
 import type { Conversation, Message } from './mesh_conversations';
+import type { ModelChosen } from './mesh_state';
 import type { Heard } from './session';
 import { roomFor } from './session';
+import type { Text } from './text';
 import { promptOf } from './turns';
 import type { Waits } from './waiting';
 
@@ -105,15 +106,21 @@ export class Making {
   }
 }
 
+/** What is read of a mesh. */
+interface Reads {
+  readonly text: Text | null;
+  readonly node: { readonly state: { readonly model: ModelChosen | null } };
+}
+
 /** A question as tokens, the same for whoever asks it: the day is that of the question. Raises TextError. */
-export function promptFor(mesh: Mesh, conversation: Conversation, question: Message): number[] {
+export function promptFor(mesh: Reads, conversation: Conversation, question: Message): number[] {
   const { text } = mesh;
   if (text === null) return [];
   return text.encodeChat(promptOf(conversation, question.id), dayOf(question.whenMs));
 }
 
 /** Tokens that the answer may have; `most` 0: as many as fit. Raises ContextOverflow. */
-export function roomOf(mesh: Mesh, prompt: readonly number[], most: number): number {
+export function roomOf(mesh: Reads, prompt: readonly number[], most: number): number {
   const { model } = mesh.node.state;
   const room = roomFor(prompt.length, null, model?.context ?? 0);
   return most === 0 ? room : Math.min(most, room);

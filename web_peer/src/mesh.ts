@@ -28,6 +28,7 @@ import {
 } from './mesh_state';
 import { Meter } from './meter';
 import type { Node } from './node';
+import type { KeptEnds } from './own_ends';
 import { type Away, Returning } from './returning';
 import type { Room } from './runtime_messages';
 import { Serving } from './serving';
@@ -64,7 +65,7 @@ export function phaseOf(step: JoinStep, detail = ''): JoinPhase {
   return { step, detail, done: 0, total: 0, perSecond: 0, leftS: null };
 }
 
-/** What this tab does for the mesh. */
+/** For the mesh. */
 export type Lending =
   | { readonly kind: 'starting' }
   | { readonly kind: 'lending' }
@@ -78,7 +79,6 @@ export interface MeshEvents {
   notice(text: string): void;
 }
 
-/** This tab's part in figures. */
 export interface MyFacts {
   readonly pledgeBytes: number;
   readonly weightBytes: number;
@@ -97,6 +97,7 @@ export class Mesh {
   readonly name: string;
   readonly part: LogPart; // in the log
   manifest: Manifest | null = null;
+  ends: KeptEnds | null = null; // of the model, once that is known
   lending: Lending;
   phase: JoinPhase = phaseOf('connect');
   ended: string | null = null; // why this membership is over
@@ -153,11 +154,13 @@ export class Mesh {
   }
 
   /** A session with the model. Close it when it is over. Raises NoPlan before the model is known. */
-  conversation(session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES)))): Conversation {
+  conversation(
+    session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
+    ends: KeptEnds | null = null,
+  ): Conversation {
     if (this.model === null) throw new NoPlan('the model’s tokenizer is not here yet');
-    const made: Conversation = new Conversation(this.node, this.model, session, () => {
-      this.open.delete(made);
-    });
+    const closed = (): unknown => this.open.delete(made);
+    const made = new Conversation(this.node, this.model, session, closed, ends);
     this.open.add(made);
     return made;
   }

@@ -478,6 +478,7 @@ export class Node {
       switch (frame.kind) {
         case 'STEP':
           effects.push(...this.core.step(now, peer, frame));
+          this.askings.handedBack(peer, frame);
           break;
         case 'TOKEN':
           effects.push(...this.core.token(now, peer, frame));

@@ -6,11 +6,13 @@
  * tokens.
  */
 
-import type { Ran, Send } from './effects';
-import { MAX_ROUTE, type Open } from './frames';
+import type { Ask } from './asks';
+import { type Pick, type Ran, REASONS, type Send } from './effects';
+import { FINISH, MAX_ROUTE, type Open, type Refuse, type Step, type Token } from './frames';
 import type { Fault } from './openings';
+import { needsHistory } from './sampling';
 import type { Seat } from './seats';
-import { tensorOf } from './tensors';
+import { floats, type Tensor, tensorOf } from './tensors';
 
 /** Whether its asker keeps embedding, head and sampling. */
 export function isPinned({ sampling }: Open): boolean {
@@ -44,4 +46,70 @@ export function handedBack({ opening }: Seat, result: Ran): Send[] {
   const { session, turn, origin, route } = opening;
   const place = { stage: route.length, position: stop - 1, count: 1, last: 1 } as const;
   return [{ kind: 'send', peer: origin, frame: { kind: 'STEP', session, turn, ...place, tensor } }];
+}
+
+// --- the asker
+
+/** What an asker holds of the model itself (own_ends.ts). */
+export interface Ends {
+  readonly width: number; // of a state
+  /** float32 (tokens, width) */
+  embed(tokens: Int32Array): Tensor;
+  /** Tells, later, the token that follows from `state` (width,); null where none could be drawn. */
+  draw(drawing: Drawing, state: Float32Array, tell: (token: Token | null) => void): void;
+}
+
+/** The same, with nothing in it that says which tokens there are. */
+export function pinned(frame: Open): Open {
+  return { ...frame, sampling: [], endTokens: [], history: new Int32Array() };
+}
+
+/** How the asker draws the token for `pick.position` from the head's logits. */
+export interface Drawing {
+  readonly kind: 'drawing';
+  readonly frame: Step;
+  readonly pick: Pick;
+  readonly endTokens: readonly number[];
+  readonly isLast: boolean; // the answer may have no token more
+}
+
+/** What follows from the state in `frame`, when `tokens` are known and the last `generated` were sampled. */
+export function drawingOf(
+  ask: Ask,
+  tokens: readonly number[],
+  generated: number,
+  frame: Step,
+): Token | Drawing | null {
+  const position = frame.position + 1;
+  const known = tokens[position];
+  if (known !== undefined) return tokenFor(frame, position, known, FINISH.more);
+  if (position > tokens.length) return null;
+  const history = Int32Array.from(needsHistory(ask.sampling) ? tokens : []);
+  const pick = { sampling: ask.sampling, position, history, generated };
+  return { kind: 'drawing', frame, pick, endTokens: ask.endTokens, isLast: generated + 1 >= ask.maxTokens };
+}
+
+/** A token that was drawn, as a last stage would tell it. */
+export function drawnToken({ frame, pick, endTokens, isLast }: Drawing, token: number): Token {
+  const finish = endTokens.includes(token) ? FINISH.endToken : isLast ? FINISH.length : FINISH.more;
+  return tokenFor(frame, pick.position, token, finish);
+}
+
+function tokenFor({ session, turn }: Step, position: number, token: number, finish: number): Token {
+  return { kind: 'TOKEN', session, turn, position, token, finish };
+}
+
+/** The one row of float32 that a last stage hands back; null where it is something else. */
+export function stateIn({ tensor }: Step, width: number): Float32Array | null {
+  const [rows, columns] = tensor.shape;
+  if (tensor.dtype !== 'float32' || tensor.shape.length !== 2 || rows !== 1 || columns !== width) return null;
+  const row = floats(tensor);
+  return row.every(Number.isFinite) ? row : null;
+}
+
+/** What a last stage would have said of a state that is no state. */
+export function notUsable({ session, turn, stage, position }: Step): Refuse {
+  const message = 'the last stage handed back what is no state';
+  const place = { stage: stage - 1, position, have: 0, reason: REASONS.not_finite_output } as const;
+  return { kind: 'REFUSE', session, turn, ...place, message };
 }

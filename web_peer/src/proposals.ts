@@ -7,7 +7,7 @@
 import { textOf } from './engine';
 import { BadCommand, ConnectFailed, ConnectionLost, MeshError, NotLeader, PeerError } from './errors';
 import { type ConversationCommand, type Conversations, converse } from './mesh_conversations';
-import type { Node } from './node';
+import type { TalkNode } from './talk_mesh';
 import { tooNew } from './versions';
 
 const AGAIN_MS = 500; // after nobody could take it
@@ -25,14 +25,14 @@ interface Waiting {
 }
 
 export class Proposals {
-  private readonly node: Node;
+  private readonly node: TalkNode;
   private readonly events: ProposalEvents;
   private readonly signal: AbortSignal;
   private waiting: readonly Waiting[] = [];
   private running = false;
 
   /** `signal` aborts when this membership is over. */
-  constructor(node: Node, signal: AbortSignal, events: ProposalEvents) {
+  constructor(node: TalkNode, signal: AbortSignal, events: ProposalEvents) {
     this.node = node;
     this.events = events;
     this.signal = signal;

@@ -34,6 +34,7 @@ import {
   type Token,
 } from './frames';
 import { Lateness } from './lateness';
+import { type Drawing, drawingOf, type Ends, pinned } from './pinned';
 import type { Route } from './routes';
 import { needsHistory, samplingToWire } from './sampling';
 import { commonPrefix, cutSpans, extended, stepsOf } from './spans';
@@ -64,6 +65,7 @@ export class OriginSession {
   tokens: number[] = []; // prompt and answer so far
   start = 0; // first position that this answer sent; those before were cached
   reroutes = 0; // of this answer
+  ends: Ends | null = null; // embedding and head, where they and sampling stay here (pinned.ts)
   readonly full = new Map<string, FullAt>(); // who has no seat for it, and the place in its route
   readonly patienceS = new Map<string, number>(); // by peer: how long an answer to WHERE may take
   readonly lateness = new Lateness();
@@ -207,9 +209,17 @@ export class OriginSession {
         if (this.ask !== null && this.generated >= this.ask.maxTokens)
           return [emit, ...this.cancel('length')];
         const step = this.stepOf(frame.position, frame.position + 1);
-        return [emit, ...this.shadowsOfFirst().map((peer) => spare(peer, step))];
+        const own = this.ends !== null && this.phase === 'decode' ? [send(this.route[0] ?? '', step)] : [];
+        return [emit, ...own, ...this.shadowsOfFirst().map((peer) => spare(peer, step))];
       }
     }
+  }
+
+  /** What follows from a state that the last stage of a turn handed back; null where that is nobody's business. */
+  drawing(sender: string, frame: Step): Token | Drawing | null {
+    if (this.ask === null || frame.session !== this.session) return null;
+    if (sender !== this.tails.get(frame.turn) || frame.stage !== this.route.length) return null;
+    return drawingOf(this.ask, this.tokens, this.generated, frame);
   }
 
   /** A stage could not go on. Goes on elsewhere where another route can help. */
@@ -385,7 +395,7 @@ export class OriginSession {
     this.progress = [];
     this.movedAt = now;
     this.wait(now);
-    const opening: Open = {
+    const told: Open = {
       kind: 'OPEN',
       session: this.session,
       turn: this.turn,
@@ -408,6 +418,7 @@ export class OriginSession {
       shadows: route.shadows.map(({ peer }) => peer),
       history: Int32Array.from(needsHistory(ask.sampling) ? this.tokens : []),
     };
+    const opening = this.ends === null ? told : pinned(told);
     const steps = this.stepsFrom(start, count);
     effects.push(send(first, opening), ...steps.map((step) => send(first, step)));
     for (const peer of this.shadowsOfFirst()) {
@@ -427,7 +438,8 @@ export class OriginSession {
   private stepOf(position: number, stop: number): Step {
     const { session, turn } = this;
     const count = stop - position;
-    const tensor = tensorOf(Int32Array.from(this.tokens.slice(position, stop)), [count]);
+    const ids = Int32Array.from(this.tokens.slice(position, stop));
+    const tensor = this.ends === null ? tensorOf(ids, [count]) : this.ends.embed(ids);
     const last = stop === this.tokens.length ? 1 : 0;
     return { kind: 'STEP', session, turn, stage: 0, position, count, last, tensor };
   }

@@ -13,7 +13,6 @@ import { Heard, type Stream } from './heard';
 import { toHex } from './hex';
 import { Hints, liveOf, TYPING_MS, typingOf } from './hints';
 import { begunOf, type End, Making, promptFor, roomOf } from './making';
-import type { Mesh } from './mesh';
 import {
   type Conversation,
   type ConversationCommand,
@@ -29,6 +28,7 @@ import type { Role } from './mesh_people';
 import { Proposals } from './proposals';
 import { samplingFromWire, samplingOf } from './sampling';
 import type { Heard as Standing } from './session';
+import type { TalkMesh } from './talk_mesh';
 import { adopters, nextTurn, running } from './turns';
 
 const ADOPT_STEP_MS = 300; // between those who may make an answer go on
@@ -75,7 +75,7 @@ export class Talking {
   conversations: Conversations = new Map(); // as said here, committed or not
   readonly heard = new Heard();
   readonly ends = new Map<string, Finished>(); // of answers that this tab made, by message
-  private readonly mesh: Mesh;
+  private readonly mesh: TalkMesh;
   private readonly events: TalkingEvents;
   private readonly proposals: Proposals;
   private readonly hints: Hints;
@@ -90,7 +90,7 @@ export class Talking {
     { readonly conversation: Conversation; readonly members: unknown }
   >();
 
-  constructor(mesh: Mesh, events: TalkingEvents) {
+  constructor(mesh: TalkMesh, events: TalkingEvents) {
     this.mesh = mesh;
     this.events = events;
     const { node } = mesh;

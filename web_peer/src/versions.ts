@@ -11,6 +11,7 @@ import { type Hello, HIGHEST_VERSION, LOWEST_VERSION } from './frames';
 import type { Command, MeshState } from './mesh_state';
 
 const ENTRIES = 4; // conversations that one is invited to, and is put out of, came with it
+export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
 const OF_ENTRIES: ReadonlySet<string> = new Set([
   ...['EntryChosen', 'EntryOffered', 'EntryWithdrawn', 'ParticipantInvited', 'ParticipantPutOut'],
