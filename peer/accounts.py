@@ -108,6 +108,7 @@ def keeps_accounts(mesh: Mesh, fetcher: Fetcher | None = None) -> Accounts:
     node.askings.opened = accounts.opened
     node.askings.emitted = accounts.emitted
     node.askings.over = accounts.ended
+    node.askings.returned = accounts.checks.returned.note
     node.core.may_ask = lambda peer: may_ask(node.state.fairness, node.state.ledger, peer)
     node.core.admitting.owed_milli = lambda peer: counted_milli(node.state.fairness, node.state.ledger, peer)
     if fetcher is not None:

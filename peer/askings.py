@@ -19,6 +19,7 @@ from peer.pinned import not_usable, state_in
 from peer.prefixes import KnownFronts, split
 from peer.routes import Route, choose, placed
 from peer.session import OriginSession, Phase
+from peer.tensors import Tensor
 from peer.versions import OPENS
 
 APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
@@ -72,6 +73,9 @@ class Askings:
         self.opened: Callable[[Open], None] = lambda _: None  # a turn of an answer begins
         self.emitted: Callable[[bytes, int], None] = lambda _, __: None  # a token came, for that position
         self.over: Callable[[bytes], None] = lambda _: None  # an answer ended
+        self.returned: Callable[[bytes, int, Tensor], None] = lambda *_: (
+            None
+        )  # a state from which it goes on here
 
     def __len__(self) -> int:
         return len(self._all)
@@ -187,6 +191,7 @@ class Askings:
         if state is None:
             self.frame(now, peer, unusable)
             return
+        self.returned(frame.session, frame.position, frame.tensor)
         ends.draw(drawing, state, lambda token: self.frame(time.monotonic(), peer, token or unusable))
 
     def gone(self, peer: str, why: str) -> bool:

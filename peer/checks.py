@@ -20,6 +20,7 @@ from peer.errors import BadCommand, PeerError
 from peer.evidence import TABS, Verdict
 from peer.frames import Open
 from peer.judging import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
+from peer.kept_ends import KeptEnds, Returned
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
 from peer.mesh_state import AWAY, PlanRecord
@@ -68,12 +69,12 @@ class Answer:
 
 @dataclass(slots=True)
 class _Asked:
-    """Who was asked to check a session of this peer, and its tokens then: how many, and which; of an answer whose ends
-    stay here nobody hears which.
+    """Who was asked to check a session of this peer, and its tokens then; of an answer whose ends stay here (`kept`)
+    nobody hears them.
     """
 
     tokens: tuple[int, ...]
-    count: int
+    kept: KeptEnds | None = None
     peers: set[str] = field(default_factory=set)
 
 
@@ -92,6 +93,7 @@ class Checks:
         self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
+        self.returned = Returned()  # of answers whose ends stay here
         self.judge = Judge(mesh, self._witness)
         self.made = Counts()  # here, for others and for this peer
         self.got = Counts()  # for answers of this peer
@@ -129,7 +131,7 @@ class Checks:
         session = answer.opening.session
         if session in self._asked:
             return "unable"
-        self._asked[session] = _Asked(() if is_pinned(answer.opening) else tokens, len(tokens))
+        self._asked[session] = self._asked_for(answer, tokens)
         try:
             return await self._check_stage(answer, stage, position, alone=True)
         finally:
@@ -184,8 +186,7 @@ class Checks:
 
     async def _check(self, answer: Answer, position: int) -> None:
         session = answer.opening.session
-        tokens = () if is_pinned(answer.opening) else self._node.askings.tokens(session)
-        self._asked[session] = _Asked(tuple(tokens), len(self._node.askings.tokens(session)))
+        self._asked[session] = self._asked_for(answer, tuple(self._node.askings.tokens(session)))
         try:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
             self._unable = self._unable + 1 if "unable" in verdicts else 0
@@ -196,6 +197,12 @@ class Checks:
         finally:
             self._running -= 1
             self._asked.pop(session, None)
+
+    def _asked_for(self, answer: Answer, tokens: tuple[int, ...]) -> _Asked:
+        session, route = answer.opening.session, answer.opening.route
+        ends = self._mesh.own_ends if is_pinned(answer.opening) else None
+        kept = KeptEnds(ends, tokens, self.returned.of(session), len(route)) if ends is not None else None
+        return _Asked(tokens, kept)
 
     def _order(self, answer: Answer) -> list[int]:
         suspects = self._suspects()
@@ -209,12 +216,13 @@ class Checks:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
         asked = self._asked[opening.session]
-        if route[stage] == self._node.me or position >= MOST_POSITIONS or asked.count < position + 2:
+        if route[stage] == self._node.me or position >= MOST_POSITIONS or len(asked.tokens) < position + 2:
             return "same"  # nobody need check what it computed itself
-        if is_pinned(opening) and (tail or not stage):
-            return "same"  # what goes in there and comes out is known to its asker alone
-        if tail and len(opening.sampling) != SETTINGS:
+        pinned = is_pinned(opening)
+        if tail and not pinned and len(opening.sampling) != SETTINGS:
             return "same"  # an answer that is held to a form: what was allowed is known to its asker alone
+        before = asked.kept.before(position) if asked.kept is not None and tail else range(position)
+        draws = tail and not pinned
         drawn = max(0, position + 1 - opening.prompt_tokens)
         place = Place(
             session=opening.session,
@@ -225,10 +233,11 @@ class Checks:
             before=route[stage - 1] if stage else "",
             after="" if tail else route[stage + 1],
             spans=spans_up_to(opening.spans, opening.prompt_tokens, position + 1),
-            token=asked.tokens[position + 1] if tail else -1,
-            sampling=opening.sampling if tail else (),
+            token=asked.tokens[position + 1] if draws else -1,
+            sampling=opening.sampling if draws else (),
             sampled=drawn + opening.generated,
-            also=-1 if tail or not position else self._rng.randrange(position),
+            also=-1 if draws or not before else self._rng.choice(before),
+            pinned=pinned,
         )
         judges = self._judges(place)
         if not judges and alone:
@@ -264,7 +273,10 @@ class Checks:
         return sorted(able, key=lambda peer: (peer == me, peer in (place.before, place.after)))
 
     async def _ask(self, peer: str, place: Place) -> Verdict:
-        self._asked[place.session].peers.add(peer)
+        asked = self._asked[place.session]
+        asked.peers.add(peer)
+        if asked.kept is not None:
+            asked.kept.judges.setdefault(peer, set()).add(place.stage)
         try:
             if peer == self._node.me:
                 return await self._judge(peer, place)
@@ -315,13 +327,13 @@ class Checks:
         stage, first, stop = whole(body, "stage"), whole(body, "first"), whole(body, "stop")
         if not first < stop <= first + MOST_POSITIONS:
             raise BadCommand(f"witness: expected at most {MOST_POSITIONS} positions")
-        if side == "tokens":
+        if side in ("tokens", "sent", "back"):
             asked = self._asked.get(session)
             if asked is None or peer not in asked.peers:
                 raise BadCommand("witness: expected a peer that was asked to check this session")
-            if not asked.tokens:
-                raise BadCommand("witness: expected no question for the tokens of an answer that keeps them")
-            return {"tokens": list(asked.tokens[first:stop])}
+            if asked.kept is not None:
+                return asked.kept.shown(peer, side, first, stop)
+            return {"tokens": list(asked.tokens[first:stop]) if side == "tokens" else None}
         seat = self._node.core.seat_at(session, stage)
         if seat is None:
             raise BadCommand("witness: expected a session that is computed here")
@@ -333,7 +345,7 @@ class Checks:
             raise BadCommand("witness: expected the asker, who alone has the tokens")
         if peer != self._node.me:
             self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
-        return testimony(seat, side, first, stop)
+        return testimony(seat, side, first, stop, str(body.get("seen")))
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
         """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""

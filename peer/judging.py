@@ -26,6 +26,7 @@ from peer.evidence import (
     marks_of,
     span_of,
 )
+from peer.kept_ends import digest_of
 from peer.mesh import Mesh
 from peer.node import Node
 from peer.recomputing import MOST_POSITIONS, Means, Recomputing
@@ -64,6 +65,12 @@ class Place:
     sampling: tuple[int, ...] = ()
     sampled: int = 0
     also: int = -1
+    pinned: bool = False  # its asker keeps embedding, head and sampling (peer.kept_ends)
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether its inputs tell which tokens an asker has that keeps them."""
+        return self.pinned and not self.before
 
     def to_body(self) -> Body:
         """The body of a `check` request."""
@@ -80,6 +87,7 @@ class Place:
             "sampling": list(self.sampling),
             "sampled": self.sampled,
             "also": self.also,
+            "pinned": self.pinned,
         }
 
 
@@ -88,6 +96,7 @@ def place_of(body: Body) -> Place:
     units, spans, sampling = (_integers(body, key) for key in ("units", "spans", "sampling"))
     peer, before, after = (body.get(key) for key in ("peer", "before", "after"))
     token, position, also = body.get("token"), whole(body, "position"), body.get("also", -1)
+    pinned = body.get("pinned", False)
     if len(units) != 2 or not 0 <= units[0] < units[1] or position >= MOST_POSITIONS:
         raise BadCommand(f"check: expected a run of units and a position below {MOST_POSITIONS}")
     if len(spans) > MOST_SPANS or len(sampling) > SETTINGS or type(token) is not int:
@@ -96,6 +105,8 @@ def place_of(body: Body) -> Place:
         raise BadCommand("check: expected as `also` a position before the one that is checked, or -1")
     if not (isinstance(peer, str) and isinstance(before, str) and isinstance(after, str)):
         raise BadCommand("check: expected peer, before and after")
+    if type(pinned) is not bool:
+        raise BadCommand("check: expected as `pinned` true or false")
     return Place(
         session=session_of(body),
         stage=whole(body, "stage"),
@@ -109,6 +120,7 @@ def place_of(body: Body) -> Place:
         sampling=sampling,
         sampled=whole(body, "sampled"),
         also=also,
+        pinned=pinned,
     )
 
 
@@ -133,10 +145,11 @@ def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
     return extended(cut, max(0, stop - known), given=False)
 
 
-def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
-    """What a seat can show of positions [first, stop): "marks" of its inputs, the newest inputs themselves ("in"), what
-    it handed on ("out"), the "token" that it drew for `first`, or its "place": units, neighbours ("": the asker), and
-    in which spans positions up to `stop` were given and sampled. Nulls for what is there no more.
+def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
+    """What a seat can show of positions [first, stop): "marks" of its inputs, whether they "match" those of which
+    `seen` is the digest, the newest inputs themselves ("in"), what it handed on ("out"), the "token" that it drew for
+    `first`, or its "place": units, neighbours ("": the asker), and in which spans positions up to `stop` were given
+    and sampled. Nulls for what is there no more.
     """
     match side:
         case "place":
@@ -153,13 +166,16 @@ def testimony(seat: Seat, side: str, first: int, stop: int) -> Body:
         case "marks":
             marks = seat.evidence.marked(first, stop)
             return {"marks": b"".join(marks).hex() if marks is not None else None}
+        case "match":
+            marks = seat.evidence.marked(0, stop) if not first else None
+            return {"same": digest_of(marks) == seen if marks is not None else None}
         case "in" | "out":
             found = span_of(seat.log if side == "out" else seat.evidence.newest, first, stop)
             if found is None or found.nbytes > MOST_BYTES:
                 return {"rows": None}
             return {"rows": base64.b64encode(found.tobytes()).decode()}
         case _:
-            raise BadCommand("witness: expected place, marks, in, out, token or tokens")
+            raise BadCommand("witness: expected place, marks, match, in, out, token or tokens")
 
 
 class Judge:
@@ -181,36 +197,58 @@ class Judge:
 
     async def _compare(self, asker: str, place: Place) -> Verdict:
         stop = place.position + 1
-        marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
-        if marks is None:
-            return "unable"
+        marks = None
+        if not place.keeps_ids:
+            marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
+            if marks is None:
+                return "unable"
         theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
         if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
             return "disputed"  # about what was to be computed at all
-        if (kept := self._kept(place, marks)) is not None:
+        if (kept := await self._kept(asker, place, marks)) is not None:
             return await self._compare_rows(asker, place, kept, SAME)
         inputs = await self._inputs(asker, place, stop)
         if inputs is None or len(inputs) != stop:
             return "unable"
-        if first_other(marks, await asyncio.to_thread(marks_of, tensor_of(inputs))) is not None:
-            return "disputed"  # about what went from the peer before to this one
+        agreed = await self._agreed(asker, place, marks, await asyncio.to_thread(marks_of, tensor_of(inputs)))
+        if not agreed:  # about what went from the peer before to this one
+            return "unable" if agreed is None else "disputed"
         means = await self.again.means(place.units, place.peer)
-        if not place.after:
+        if not (place.after or place.pinned):
             return await self._compare_tokens(asker, place, inputs, means)
         rows = await self.again.rows(means, inputs, place.spans)
         return await self._compare_rows(asker, place, lambda at: rows[at], means.most)
 
-    def _kept(self, place: Place, marks: list[bytes]) -> Callable[[int], Floats | None] | None:
+    async def _agreed(
+        self, asker: str, place: Place, marks: list[bytes] | None, mine: list[bytes] | None
+    ) -> bool | None:
+        """Whether the peer in question, which said `marks`, got the inputs with the marks `mine`; None: nobody knows
+        any more. Of inputs that tell tokens it says no marks, but whether all are the same.
+        """
+        if mine is None:
+            return None
+        if not place.keeps_ids:
+            return None if marks is None else first_other(marks, mine) is None
+        asks = _asking(place.session, place.stage, "match", 0, place.position + 1)
+        said = await self._said(place.peer, asker, asks | {"seen": digest_of(mine)})
+        same = said.get("same")
+        return same if type(same) is bool else None
+
+    async def _kept(
+        self, asker: str, place: Place, marks: list[bytes] | None
+    ) -> Callable[[int], Floats | None] | None:
         """Where this peer shadows the stage, as the peer in question computes, it has the rows already, from the same
         inputs: nothing is computed again.
         """
         seat, stop = self._node.core.seat_at(place.session, place.stage), place.position + 1
-        if seat is None or seat.serves or seat.computed < stop or not place.after:
+        if seat is None or seat.serves or seat.computed < stop or not (place.after or place.pinned):
             return None
-        own = testimony(seat, "place", 0, stop)["spans"]
+        own = testimony(seat, "place", 0, stop, "")["spans"]
         if seat.run != place.units or own != list(place.spans) or not self.again.repeats(place.peer):
             return None
-        if seat.evidence.marked(0, stop) != marks or span_of(seat.log, place.position, stop) is None:
+        if span_of(seat.log, place.position, stop) is None:
+            return None
+        if not await self._agreed(asker, place, marks, seat.evidence.marked(0, stop)):
             return None
 
         def row(at: int) -> Floats | None:
@@ -225,7 +263,8 @@ class Judge:
     ) -> Verdict:
         """The row of the position, and that of another one before it where both neighbours still tell the same."""
         for at in (place.position, *([place.also] if place.also >= 0 else [])):
-            seen = await self._of(place.after, asker, place, place.stage + 1, "in", at, at + 1)
+            after, side = (place.after, "in") if place.after else (asker, "back")
+            seen = await self._of(after, asker, place, place.stage + 1, side, at, at + 1)
             told = await self._of(place.peer, asker, place, place.stage, "out", at, at + 1)
             row = row_at(at)
             if row is None or seen is None or (told is None and at != place.position):
@@ -286,8 +325,10 @@ class Judge:
     # --- what others say
 
     async def _inputs(self, asker: str, place: Place, stop: int) -> Any:
-        """What the peer before handed on for positions [0, stop), in pages; of a first stage the tokens."""
-        if not place.before:
+        """What the peer before handed on for positions [0, stop), in pages; of a first stage the tokens, or what the
+        asker sent in their place.
+        """
+        if not place.before and not place.pinned:
             tokens = await self._of(asker, asker, place, 0, "tokens", 0, stop)
             return None if tokens is None else np.asarray(tokens, dtype=np.int32)
         manifest = self._mesh.manifest
@@ -295,7 +336,10 @@ class Judge:
         parts = []
         for first in range(0, stop, page):
             last = min(first + page, stop)
-            part = await self._of(place.before, asker, place, place.stage - 1, "out", first, last)
+            before, stage, side = (
+                (place.before, place.stage - 1, "out") if place.before else (asker, 0, "sent")
+            )
+            part = await self._of(before, asker, place, stage, side, first, last)
             if part is None:
                 return None
             parts.append(part)
@@ -305,9 +349,11 @@ class Judge:
         self, peer: str, asker: str, place: Place, stage: int, side: str, first: int, stop: int
     ) -> Any:
         """A peer's testimony: rows (float32), marks, tokens or a token; None where it has them no more."""
-        if peer != self._node.me:
-            return await testimony_of(self._node, peer, place.session, stage, side, first, stop)
-        return _checked(self._own(peer, _asking(place.session, stage, side, first, stop)), side, stop - first)
+        said = await self._said(peer, asker, _asking(place.session, stage, side, first, stop))
+        return _checked(said, side, stop - first)
+
+    async def _said(self, peer: str, asker: str, asks: Body) -> Body:
+        return self._own(peer, asks) if peer == self._node.me else await _witnessed(self._node, peer, asks)
 
     async def close(self) -> None:
         """Gives back what was loaded."""
@@ -318,9 +364,13 @@ async def testimony_of(
     node: Node, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
 ) -> Any:
     """What another peer says of positions [first, stop), as Judge wants it. Raises PeerError or TimeoutError."""
-    await node.dialer.dial(peer)
-    said = await node.calls.call(peer, "witness", _asking(session, stage, side, first, stop), CALL_S)
+    said = await _witnessed(node, peer, _asking(session, stage, side, first, stop))
     return _checked(said, side, stop - first)
+
+
+async def _witnessed(node: Node, peer: str, asks: Body) -> Body:
+    await node.dialer.dial(peer)
+    return await node.calls.call(peer, "witness", asks, CALL_S)
 
 
 def _asking(session: bytes, stage: int, side: str, first: int, stop: int) -> Body:

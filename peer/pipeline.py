@@ -336,7 +336,7 @@ class StageCore:
         seat.computed = result.position + result.count
         self.steps_run += 1
         effects: list[StageEffect] = []
-        if not seat.is_tail and result.hidden is not None:
+        if result.hidden is not None and (not seat.is_tail or is_pinned(seat.opening)):
             tensor = tensor_of(result.hidden)
             seat.log.append(result.position, tensor)
             bound_logs(self._seats.values(), self.log_bytes - self.log_total_bytes)

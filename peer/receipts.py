@@ -17,6 +17,7 @@ from peer.frame_kinds import Open
 from peer.json_codec import listed, matching, one_of, record, span, text, uint
 from peer.mesh_fairness import Fairness
 from peer.mesh_ledger import MAX_ENTRIES, Ledger, Work
+from peer.pinned import is_pinned
 from peer.seats import Run_
 
 MAX_PENDING: Final = 2048  # claims that wait for a ledger; the oldest make room
@@ -68,16 +69,17 @@ class Receipts:
         first token on: until then the first one computes.
         """
         session, start = turn.session, turn.start
+        runs = computed_runs(turn, runs)
         key = ledger_session(session, turn.origin, turn.answer)
         self._of_session[session] = key
         found = self._answers.get(key)
         if found is None:
             found = self._answers[key] = _Answer(now_ms, session, said=start, upto=start)
         if session != found.session:
-            found.beside[session] = turn.route, tuple(runs)
+            found.beside[session] = turn.route, runs
         else:
             self._take(key, found)
-            found.peers, found.runs = turn.route, tuple(runs)
+            found.peers, found.runs = turn.route, runs
         while len(self._answers) > MAX_SESSIONS:
             oldest = next(iter(self._answers))
             self._take(oldest, self._answers.pop(oldest))
@@ -129,6 +131,8 @@ class Receipts:
     def _take(self, key: str, found: _Answer) -> None:
         if found.upto > found.said:
             for peer, run in zip(found.peers, found.runs, strict=True):
+                if run[0] == run[1]:
+                    continue
                 self._keep(Claim(key, found.started_ms, peer, (found.said, found.upto), run, "tokens"))
             found.said = found.upto
 
@@ -136,6 +140,17 @@ class Receipts:
         self._pending.setdefault(claim, 0)
         while len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
+
+
+def computed_runs(turn: Open, runs: Sequence[Run_]) -> tuple[Run_, ...]:
+    """The units that each stage of `turn` computes, of those in its plan: where the asker keeps its ends it computes
+    the first and the last one of the model itself, and owes nobody for them. Empty runs for a stage without others.
+    """
+    if not is_pinned(turn):
+        return tuple(runs)
+    last = len(runs) - 1
+    begun = [(first + (not at), stop) for at, (first, stop) in enumerate(runs)]
+    return tuple((first, max(first, stop - (at == last))) for at, (first, stop) in enumerate(begun))
 
 
 def ledger_session(session: bytes, asker: str, answer: int) -> str:

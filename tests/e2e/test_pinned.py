@@ -11,11 +11,12 @@ from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
 from peer.own_ends import ends_of
+from peer.receipts import ledger_session
 from peer.sampling import Sampling
 from peer.tensors import Dtype
 from planner.store import Store
 
-from .conftest import Start
+from .conftest import UNITS, Models, Start
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 COUNT = 12
@@ -47,8 +48,34 @@ async def asked(mesh: Mesh, prompt: list[int], sampling: Sampling) -> tuple[list
     return ids, text
 
 
+async def checked(link: str, prompt: list[int], models: Models, others: list[Mesh]) -> None:
+    """Both stages of an answer are computed again, and who asked pays for no unit that it computed itself."""
+    async with join(link, PINNED, models.store) as asker:
+        await _checked(asker, prompt, [*others, asker])
+
+
+async def _checked(asker: Mesh, prompt: list[int], meshes: list[Mesh]) -> None:
+    assert asker.accounts is not None
+    checks, node, sent = asker.accounts.checks, asker.node, watched(asker)
+    judges = [mesh.accounts.checks.judge for mesh in meshes if mesh.accounts is not None]
+    conversation, answer = asker.conversation(), None
+    async for _ in conversation.tokens(prompt, Settings(Sampling(), COUNT, ignore_end=True)):
+        session = next(frame.session for frame in sent if isinstance(frame, Open))
+        answer = checks.answer_of(session) or answer
+    assert answer is not None
+    tokens = tuple(node.askings.tokens(session))
+    last = len(tokens) - 2
+    assert [await checks.check_known(answer, tokens, stage, last) for stage in range(2)] == ["same", "same"]
+    conversation.close()
+    assert sum(judge.again.positions for judge in judges) + last * sum(judge.kept for judge in judges) > last
+    assert {judge.worst for judge in judges} == {0}, "the same order of additions gives the same bits"
+    key = ledger_session(session, node.me, answer.opening.answer)
+    assert await node.until(lambda s: key in s.ledger.sessions, 60)
+    assert {area.units for area in node.state.ledger.sessions[key].areas} == {(1, 31), (31, UNITS - 1)}
+
+
 async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
-    start: Start, tmp_path: Path
+    start: Start, models: Models, tmp_path: Path
 ) -> None:
     async with start((31,), 2) as meshes:
         founder = meshes[0]
@@ -66,6 +93,7 @@ async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
                 assert len(ids) == COUNT
                 assert text.encode() not in b"".join(map(encode, sent))
             assert asker.own_ends.drawn >= 2 * COUNT
+        await checked(founder.link.url(), prompt, models, meshes)
         opens = [frame for frame in sent if isinstance(frame, Open)]
         steps = [frame for frame in sent if isinstance(frame, Step)]
         assert len(opens) >= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from peer.checks import CheckFailed, Checks
 from peer.errors import BadCommand
 from peer.evidence import Verdict
 from peer.frames import Open, Step
+from peer.judging import Place
 from peer.mesh import Mesh
 from peer.pinned import pinned
 from peer.seats import Seat
@@ -67,7 +69,8 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for sampling, told in (((0,) * 8, [1, 2, 3]), ((), None)):
-        checks = Checks(cast(Mesh, mesh()))
+        around = mesh()
+        checks = Checks(cast(Mesh, around))
         answers: list[object] = []
 
         async def check_stage(
@@ -83,8 +86,54 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
 
         monkeypatch.setattr(checks, "_check_stage", check_stage)
         opening = SimpleNamespace(session=SESSION, route=("p",), sampling=sampling)
+        around.own_ends = SimpleNamespace(embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None]))
         await checks._check(cast(Any, SimpleNamespace(opening=opening)), 1)
         assert answers == [told]
+
+
+async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    around = mesh()
+    around.own_ends = SimpleNamespace(embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None]))
+    checks = Checks(cast(Mesh, around))
+    checks.returned.note(SESSION, 1, tensor_of(np.asarray([[7.0]], np.float32)))
+    places: list[Place] = []
+
+    async def ask(peer: str, place: Place) -> Verdict:
+        """As a judge: everything that this stage needs, and nothing of the other end."""
+        places.append(place)
+        checks._asked[SESSION].kept.judges.setdefault(peer, set()).add(place.stage)  # type: ignore[union-attr]
+        checks._asked[SESSION].peers.add(peer)
+        sides = {}
+        for side in ("sent", "back"):
+            asks = {"session": SESSION.hex(), "side": side, "stage": place.stage, "first": 1, "stop": 2}
+            try:
+                sides[side] = np.frombuffer(base64.b64decode(checks._witness(peer, asks)["rows"]), np.float32)
+            except BadCommand:
+                continue
+        assert {side: list(rows) for side, rows in sides.items()} == {
+            0: {"sent": [2.0]},
+            1: {},
+            2: {"back": [7.0]},
+        }[place.stage]
+        return "same"
+
+    monkeypatch.setattr(checks, "_ask", ask)
+    monkeypatch.setattr(checks, "_judges", lambda place: [f"judge{place.stage}"])
+    runs = [SimpleNamespace(first=n, stop=n + 2) for n in (0, 2, 4)]
+    frame = SimpleNamespace(
+        session=SESSION, route=("p", "x", "y"), sampling=(), spans=(1,), prompt_tokens=1, generated=0
+    )
+    checks.opened(cast(Open, frame), cast(Any, SimpleNamespace(stages=runs)))
+    answer = checks.answer_of(SESSION)
+    assert answer is not None
+    await checks._check(answer, 1)
+    assert sorted((place.stage, place.pinned, place.sampling) for place in places) == [
+        (0, True, ()),
+        (1, True, ()),
+        (2, True, ()),
+    ]
 
 
 def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -> None:

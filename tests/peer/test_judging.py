@@ -14,9 +14,10 @@ from peer import judging
 from peer.activation_log import ActivationLog
 from peer.calls import Body
 from peer.errors import BadCommand
-from peer.evidence import SAME, Floats
+from peer.evidence import SAME, Floats, span_of
 from peer.frames import Open, Step
 from peer.judging import Judge, Place, place_of
+from peer.kept_ends import rows_body
 from peer.mesh import Mesh
 from peer.recomputing import Recomputing
 from peer.sampling import Sampling
@@ -35,21 +36,25 @@ def made_of(stage: int, rows: Floats) -> Floats:
     return (rows * (stage + 2) + stage).astype(np.float32)
 
 
-def opening(stage: int) -> Open:
-    sampling = tuple(Sampling().to_wire())
+def embedded(first: int, stop: int) -> Floats:
+    return np.asarray(TOKENS[first:stop], np.float32)[:, None]
+
+
+def opening(stage: int, *, pinned: bool = False) -> Open:
+    sampling = () if pinned else tuple(Sampling().to_wire())
     return Open(SESSION, 1, 3, ROUTE, stage, "q", 0, 4, 50, sampling, (), 0, 0, 1, 0, 0, (4,), (), (), ())
 
 
-def seats() -> dict[str, Seat]:
+def seats(*, pinned: bool = False) -> dict[str, Seat]:
     """Honest ones, which have computed AT + 1 positions."""
     found = {}
-    inputs: Any = np.asarray(TOKENS[: AT + 1], np.int32)
+    inputs: Any = embedded(0, AT + 1) if pinned else np.asarray(TOKENS[: AT + 1], np.int32)
     for stage, peer in enumerate(ROUTE):
-        seat = Seat(opening(stage), RUNS[stage], Sampling(), ActivationLog(1 << 20), 0.0)
+        seat = Seat(opening(stage, pinned=pinned), RUNS[stage], Sampling(), ActivationLog(1 << 20), 0.0)
         for at in range(AT + 1):
             seat.take(Step(SESSION, 1, stage, at, 1, 0, tensor_of(inputs[at : at + 1])))
             seat.next_step()
-        rows = inputs[:, None].astype(np.float32) if stage == 0 else inputs
+        rows = inputs[:, None].astype(np.float32) if inputs.ndim == 1 else inputs
         inputs = made_of(stage, rows)
         seat.log.append(0, tensor_of(inputs))
         found[peer] = seat
@@ -75,9 +80,15 @@ async def verdict(
         first, stop = body["first"], body["stop"]
         if body["side"] == "tokens":
             return twist(peer, body, {"tokens": list(TOKENS[first:stop])})
+        if body["side"] == "sent":
+            return twist(peer, body, rows_body(embedded(first, stop)))
+        if body["side"] == "back":
+            return twist(peer, body, rows_body(span_of(by_seat["d"].log, first, stop)))
         seat = by_seat[peer]
         assert seat.opening.stage == body["stage"]
-        return twist(peer, body, judging.testimony(seat, str(body["side"]), first, stop))
+        return twist(
+            peer, body, judging.testimony(seat, str(body["side"]), first, stop, str(body.get("seen")))
+        )
 
     node = SimpleNamespace(
         me="v",
@@ -197,6 +208,53 @@ async def test_a_lie_at_another_position_shows_where_that_is_looked_at_too() -> 
     assert await verdict(replace(PLACE, also=2), by_seat, told_otherwise) == "same", (
         "one word against another"
     )
+
+
+PINNED_FIRST = replace(PLACE, stage=0, units=RUNS[0], peer="u", before="", after="p", pinned=True)
+PINNED_LAST = replace(PLACE, stage=2, units=RUNS[2], peer="d", before="p", after="", pinned=True)
+
+
+@pytest.mark.parametrize("place", [PINNED_FIRST, replace(PLACE, pinned=True), PINNED_LAST])
+async def test_stages_of_an_asker_that_keeps_its_ends_are_checked_without_a_token(place: Place) -> None:
+    asked = set[str]()
+
+    def heard(_: str, body: Body, said: Body) -> Body:
+        asked.add(str(body["side"]))
+        return said
+
+    assert await verdict(place, seats(pinned=True), heard) == "same"
+    assert not asked & {"tokens", "token"}
+    assert ("marks" in asked) != (place == PINNED_FIRST), "hashes of what is looked up easily"
+
+
+@pytest.mark.parametrize("place", [PINNED_FIRST, PINNED_LAST])
+async def test_a_wrong_end_differs_and_an_asker_accuses_nobody_by_itself(place: Place) -> None:
+    by_seat = seats(pinned=True)
+    row = embedded(AT, AT + 1)
+    for stage in range(place.stage + 1):
+        row = made_of(stage, row)
+    wrong = tensor_of(row * np.float32(1.01))
+    by_seat[place.peer].log.append(AT, wrong)
+    if place == PINNED_FIRST:
+        by_seat["p"].evidence.newest.append(AT, wrong)
+    assert await verdict(place, by_seat) == "differs"
+    lied = {"back": "AACAPw=="} if place == PINNED_LAST else {"sent": "AACAPwAAgD8AAIA/AACAPwAAgD8="}
+    for side, encoded in lied.items():
+        assert await verdict(place, seats(pinned=True), instead("q", side, rows=encoded)) == "disputed"
+    for side in ("match", "sent", "back"):
+        gone = await verdict(place, seats(pinned=True), instead(place.peer, side, same=None))
+        assert gone in ("same", "unable")
+
+
+async def test_a_shadow_of_a_pinned_end_has_its_rows_already() -> None:
+    frame = replace(opening(0, pinned=True), role=1)
+    mine = Seat(frame, RUNS[0], Sampling(), ActivationLog(1 << 20), 0.0)
+    for at in range(AT + 1):
+        mine.take(Step(SESSION, 1, 0, at, 1, 0, tensor_of(embedded(at, at + 1))))
+        mine.next_step()
+    mine.log.append(0, tensor_of(made_of(0, embedded(0, AT + 1))))
+    mine.computed = AT + 1
+    assert await verdict(PINNED_FIRST, seats(pinned=True), mine=mine) == "same"
 
 
 TAIL = Place(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,16 @@ from peer.errors import BadCommand
 from peer.frames import Open
 from peer.mesh_fairness import Fairness, FairnessChosen, may_ask, settle
 from peer.mesh_ledger import Balance, Ledger, tally
-from peer.receipts import Claim, Receipts, Till, claims_codec, claims_of, priced, unit_costs
+from peer.receipts import (
+    Claim,
+    Receipts,
+    Till,
+    claims_codec,
+    claims_of,
+    computed_runs,
+    priced,
+    unit_costs,
+)
 
 RUNS = ((0, 2), (2, 5), (5, 6))
 COSTS = unit_costs(("embed", "attn", "ffn", "attn", "ffn", "head"), ({"attn": 500, "ffn": 900, "head": 700},))
@@ -19,7 +29,7 @@ PEERS = ("pa", "pb", "pc", "pd")
 
 def turn(session: bytes, origin: str, number: int, answer: int, start: int, route: tuple[str, ...]) -> Open:
     return Open(
-        *(session, number, 1, route, 0, origin, start, start + 4, 50, (), (), 0, 0),
+        *(session, number, 1, route, 0, origin, start, start + 4, 50, (0,) * 8, (), 0, 0),
         *(answer, 0, 0, (), (), (), ()),
     )
 
@@ -136,3 +146,15 @@ def test_units_that_the_model_lacks_have_no_price() -> None:
 def test_a_position_through_all_units_is_a_credit() -> None:
     whole = [priced(Claim("0" * 32, 1, "pa", (0, 1), run, "tokens"), "me", COSTS).milli for run in RUNS]
     assert 998 <= sum(whole) <= 1000
+
+
+def test_nobody_is_paid_for_ends_that_stay_with_the_asker() -> None:
+    receipts, session = Receipts(), b"s" * 16
+    frame = replace(turn(session, "me", 1, 1, 0, ("pa", "pb", "pc")), sampling=())
+    receipts.opened(1, frame, RUNS)  # of which the last stage has the head alone
+    receipts.token(session, 4)
+    receipts.ended(session)
+    said = receipts.due(Ledger(), Fairness())
+    assert [(claim.peer, claim.units) for claim in said] == [("pa", (1, 2)), ("pb", (2, 5))]
+    assert computed_runs(frame, ((0, 6),)) == ((1, 5),)
+    assert computed_runs(frame, ((0, 1), (1, 6))) == ((1, 1), (1, 5))

@@ -21,10 +21,22 @@ KINDS = ("embed", "attn", "ffn", "attn", "ffn", "head")
 TABLES = ({"embed": 3, "attn": 700, "ffn": 1300}, {"attn": 500, "ffn": 9000, "head": 4100}, {"ffn": 1200})
 
 
-def turn(session: bytes, number: int, answer: int, start: int, route: tuple[str, ...]) -> Open:
+PINNED = 0.2  # of turns, whose asker keeps its ends
+
+
+def turn(rng: random.Random, session: bytes, number: int, answer: int, start: int) -> Open:
+    route = tuple(rng.choices(("pa", "pb", "pc"), k=3))
+    sampling = () if rng.random() < PINNED else (0,) * 8
     return Open(
-        session, number, 1, route, 0, "me", start, start + 4, 50, (), (), 0, 0, answer, 0, 0, (), (), (), b""
+        *(session, number, 1, route, 0, "me", start, start + 4, 50, sampling, (), 0, 0),
+        *(answer, 0, 0, (), (), (), ()),
     )
+
+
+def opened(receipts: Receipts, now: int, frame: Open) -> dict[str, Any]:
+    receipts.opened(1000 + now, frame, RUNS)
+    said = [frame.session, frame.answer, frame.start, frame.route, not frame.sampling]
+    return {"do": "opened", "turn": shown(said)}
 
 
 def trace(number: int) -> dict[str, Any]:
@@ -42,20 +54,12 @@ def trace(number: int) -> dict[str, Any]:
             case "opened":
                 place[0] += 1
                 place[1], place[2] = place[0], rng.randrange(9)
-                frame = turn(session, *place[:2], place[2], tuple(rng.choices(("pa", "pb", "pc"), k=3)))
-                receipts.opened(1000 + now, frame, RUNS)
-                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+                op = opened(receipts, now, turn(rng, session, *place))
             case "opened again":
                 place[0] += 1
-                frame = turn(
-                    session, place[0], place[1], place[2], tuple(rng.choices(("pa", "pb", "pc"), k=3))
-                )
-                receipts.opened(1000 + now, frame, RUNS)
-                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+                op = opened(receipts, now, turn(rng, session, *place))
             case "opened beside":
-                frame = turn(beside, place[0] + 1, place[1], 0, tuple(rng.choices(("pa", "pb", "pc"), k=3)))
-                receipts.opened(1000 + now, frame, RUNS)
-                op = {"do": "opened", "turn": shown([frame.session, frame.answer, frame.start, frame.route])}
+                op = opened(receipts, now, turn(rng, beside, place[0] + 1, place[1], 0))
             case "token beside":
                 place[2] += 1
                 receipts.token(beside, place[2])
@@ -81,8 +85,8 @@ def trace(number: int) -> dict[str, Any]:
 def text() -> str:
     about = (
         "costs: of `kinds` of units, by what peers measured. traces: what happened to answers that `me` asks for, at "
-        "`now` in ms; a turn is session, answer, start and route. At `due`, `works` is what is said then, with its "
-        "price, and `taken` is what the ledger takes of it."
+        "`now` in ms; a turn is session, answer, start, route and whether its asker keeps its ends. At `due`, `works` "
+        "is what is said then, with its price, and `taken` is what the ledger takes of it."
     )
     prices = [{"kinds": KINDS, "tables": TABLES, "costs": unit_costs(KINDS, TABLES)}]
     return written(about, {"costs": prices, "traces": [trace(number) for number in range(TRACES)]})

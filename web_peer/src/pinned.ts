@@ -15,7 +15,7 @@ import type { Seat } from './seats';
 import { floats, type Tensor, tensorOf } from './tensors';
 
 /** Whether its asker keeps embedding, head and sampling. */
-export function isPinned({ sampling }: Open): boolean {
+export function isPinned({ sampling }: { readonly sampling: readonly number[] }): boolean {
   return sampling.length === 0;
 }
 

@@ -331,7 +331,7 @@ export class StageCore {
     seat.computed = result.position + result.count;
     this.stepsRun += 1;
     const effects: StageEffect[] = [];
-    if (!seat.isTail && result.hidden !== null) {
+    if (result.hidden !== null && (!seat.isTail || isPinned(seat.opening))) {
       const tensor = tensorOf(result.hidden, [result.count, result.hidden.length / result.count]);
       seat.log.append(result.position, tensor);
       this.boundLogs();
@@ -340,7 +340,8 @@ export class StageCore {
         effects.push({ kind: 'send', peer: seat.downstream, frame });
         for (const peer of seat.shadows(seat.opening.stage + 1)) effects.push({ kind: 'spare', peer, frame });
       }
-    } else if (seat.serves && seat.active) {
+    }
+    if (seat.isTail && seat.serves && seat.active) {
       effects.push(...handedBack(seat, result));
       if (result.token !== null) effects.push(...this.sampled(seat, result.token, seat.computed));
     }

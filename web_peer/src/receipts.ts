@@ -24,6 +24,7 @@ import {
 } from './json_codec';
 import type { Fairness } from './mesh_fairness';
 import type { Ledger, Work } from './mesh_ledger';
+import { isPinned } from './pinned';
 
 const MAX_ENTRIES = 256; // of a batch
 const MAX_PENDING = 2048; // claims that wait for a ledger; the oldest make room
@@ -58,7 +59,7 @@ interface Answer {
 }
 
 /** What is known of a turn when it begins: an OPEN for the first stage. */
-export type Turn = Pick<Open, 'session' | 'origin' | 'answer' | 'start' | 'route'>;
+export type Turn = Pick<Open, 'session' | 'origin' | 'answer' | 'start' | 'route' | 'sampling'>;
 
 /** What this peer has to acknowledge. Answers by the id under which the ledger has them. */
 export class Receipts {
@@ -74,7 +75,8 @@ export class Receipts {
    * An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was there.
    * A second session, to which the answer may move, counts from its first token on: until then the first one computes.
    */
-  opened(nowMs: number, turn: Turn, runs: readonly Span[]): void {
+  opened(nowMs: number, turn: Turn, planned: readonly Span[]): void {
+    const runs = computedRuns(turn, planned);
     const key = ledgerSession(turn.session, turn.origin, turn.answer);
     this.ofSession.set(turn.session, key);
     let found = this.answers.get(key);
@@ -137,7 +139,7 @@ export class Receipts {
     if (upto <= said) return;
     for (const [place, peer] of way.route.entries()) {
       const units = way.runs[place];
-      if (units === undefined) continue;
+      if (units === undefined || units.first === units.stop) continue;
       const positions = { first: said, stop: upto };
       this.keep({ session: key, startedMs, peer, positions, units, of: 'tokens' });
     }
@@ -152,6 +154,18 @@ export class Receipts {
       this.pending.delete(oldest);
     }
   }
+}
+
+/**
+ * The units that each stage of `turn` computes, of those in its plan: where the asker keeps its ends it computes the
+ * first and the last one of the model itself, and owes nobody for them. Empty runs for a stage that has no others.
+ */
+export function computedRuns(turn: Turn, runs: readonly Span[]): readonly Span[] {
+  if (!isPinned(turn)) return runs;
+  return runs.map(({ first, stop }, at) => {
+    const begin = at === 0 ? first + 1 : first;
+    return { first: begin, stop: at === runs.length - 1 ? Math.max(begin, stop - 1) : stop };
+  });
 }
 
 /**

@@ -6,7 +6,7 @@
 import { type ActivationLog, rowsIn } from './activation_log';
 import type { Body } from './calls';
 import { BadCommand } from './errors';
-import { toHex } from './hex';
+import { fromHex, toHex } from './hex';
 import type { Node } from './node';
 import { tellsIds } from './pinned';
 import type { Seat } from './seats';
@@ -40,13 +40,19 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
       const inputs = spanOf(seat.inputs, first, stop);
       return { marks: inputs === null ? null : await marksOf(inputs, stop - first) };
     }
+    case 'match': {
+      const inputs = first === 0 ? spanOf(seat.inputs, 0, stop) : null;
+      return {
+        same: inputs === null ? null : (await digestOf(await marksOf(inputs, stop))) === body['seen'],
+      };
+    }
     case 'in':
     case 'out': {
       const found = spanOf(side === 'out' ? seat.log : seat.inputs, first, stop);
       return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
     }
     default:
-      throw new BadCommand('witness: expected place, marks, in, out or token');
+      throw new BadCommand('witness: expected place, marks, match, in, out or token');
   }
 }
 
@@ -102,6 +108,11 @@ async function marksOf(inputs: Uint8Array<ArrayBuffer>, count: number): Promise<
     marks.push(toHex(new Uint8Array(hash).subarray(0, MARK_BYTES)));
   }
   return marks.join('');
+}
+
+/** What stands for all inputs of a first stage: that two are the same shows, nothing else does. */
+async function digestOf(marks: string): Promise<string> {
+  return toHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(fromHex(marks)))));
 }
 
 function base64(bytes: Uint8Array): string {

@@ -12,7 +12,7 @@ type Shown = Readonly<Record<'session' | 'peer' | 'asker', string>> &
   Readonly<Record<'started_ms' | 'milli', number>> &
   Readonly<Record<'positions' | 'units', readonly [number, number]>>;
 type Op = { readonly now: number } & (
-  | { readonly do: 'opened'; readonly turn: readonly [string, number, number, string[]] }
+  | { readonly do: 'opened'; readonly turn: readonly [string, number, number, string[], boolean] }
   | { readonly do: 'token'; readonly session: string; readonly position: number }
   | { readonly do: 'ended'; readonly session: string }
   | { readonly do: 'due'; readonly works: readonly Shown[]; readonly taken: readonly Shown[] }
@@ -46,8 +46,9 @@ describe('traces', () => {
     let ledger = EMPTY_LEDGER;
     for (const op of ops) {
       if (op.do === 'opened') {
-        const [session, answer, start, route] = op.turn;
-        receipts.opened(op.now, { session, origin: 'me', answer, start, route }, RUNS);
+        const [session, answer, start, route, pinned] = op.turn;
+        const sampling = pinned ? [] : [0];
+        receipts.opened(op.now, { session, origin: 'me', answer, start, route, sampling }, RUNS);
       } else if (op.do === 'token') receipts.token(op.session, op.position);
       else if (op.do === 'ended') receipts.ended(op.session);
       else {
