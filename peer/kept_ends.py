@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from peer.activation_log import ActivationLog
-from peer.calls import Body
 from peer.errors import BadCommand
 from peer.evidence import Floats, span_of
 from peer.pinned import Ends
@@ -51,7 +50,7 @@ class KeptEnds:
     stages: int  # of its route
     judges: dict[str, set[int]] = field(default_factory=dict)
 
-    def shown(self, peer: str, side: str, first: int, stop: int) -> Body:
+    def shown(self, peer: str, side: str, first: int, stop: int) -> dict[str, Any]:
         """Rows [first, stop) that were "sent" to the first stage, or came "back" of the last one; null for what is
         there no more. Raises BadCommand for anything else, and for who was not asked to check that stage.
         """
@@ -70,7 +69,7 @@ class KeptEnds:
         return range(min(self.returned.start, position), position)
 
 
-def rows_body(found: Floats | None) -> Body:
+def rows_body(found: Floats | None) -> dict[str, Any]:
     """Rows as a witness tells them."""
     return {"rows": None if found is None else base64.b64encode(found.tobytes()).decode()}
 
