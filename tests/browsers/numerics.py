@@ -1,4 +1,4 @@
-"""How far providers are from each other: logits of one model over the same tokens, on CPU, WASM and WebGPU.
+"""How far providers are from each other, and one from itself: logits of one model over the same tokens.
 
 `python -m tests.browsers.numerics GGUF` prints the tables of docs/numerics.md.
 """
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from peer.bench_browser import browser_path, build_page, drive
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
+from peer.spans import steps_of
 from planner.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
 from planner.importers.gguf import open_gguf
 from planner.manifest import decode_manifest
@@ -31,6 +32,8 @@ from planner.units import build_model
 Floats = npt.NDArray[np.float32]
 CONTEXT = 128
 PROMPT = (504, 3575, 282, 4649, 314)  # "The capital of France is"
+TEXT = 116  # greedy tokens of a text
+TURN = (24, 16)  # tokens given, then sampled
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
 
@@ -101,6 +104,39 @@ def on_cpu(store: Store, model: str, steps: int) -> tuple[list[int], Floats]:
         execution.close()
 
 
+def turn_by_turn(store: Store, model: str, tokens: list[int], given: int, sampled: int) -> Floats:
+    """Logits (tokens, vocab) on a CPU of tokens that by turns were given together and came one by one."""
+    manifest = decode_manifest(store.manifest_bytes(model))
+    execution = Execution(
+        make_shard(manifest, store, 0, len(manifest.units), "cpu"), threads=1, context=CONTEXT
+    )
+    try:
+        slots = KvSlots(1, CONTEXT)
+        slots.admit(b"0")
+        execution.ensure(slots, 1, CONTEXT)
+        logits: list[Floats] = []
+        for start, stop in steps_of(0, len(tokens), (given, sampled) * len(tokens)):
+            hidden = execution.embed(np.array(tokens[start:stop], np.int64))
+            alone = stop - start == 1
+            hidden = (
+                execution.decode(hidden, range(1), [start])
+                if alone
+                else execution.prompt(hidden, Row(0, start))
+            )
+            logits.append(execution.head(hidden.copy()).copy())
+        return np.concatenate(logits)
+    finally:
+        execution.close()
+
+
+def turns(store: Store, model: str) -> Difference:
+    """A text that was given at once, from the same text in turns of TURN."""
+    tokens, _ = on_cpu(store, model, TEXT)
+    return difference(
+        turn_by_turn(store, model, tokens, len(tokens), 0), turn_by_turn(store, model, tokens, *TURN)
+    )
+
+
 async def in_browser(store: Store, page: Path, model: str, provider: str, tokens: list[int]) -> Floats:
     """Logits after the prompt and after each token more, as a tab computes them."""
     order: dict[str, Any] = {
@@ -124,6 +160,11 @@ async def table(gguf: Path) -> list[dict[str, Any]]:
             for blocks, steps in ((source.architecture.blocks, 64), (2, 8)):
                 model = build_model(Cut(source, blocks), weights, store)
                 tokens, cpu = on_cpu(store, model, steps)
+                if blocks > 2:
+                    pair = f"given at once - in turns of {TURN[0]} given and {TURN[1]} sampled"
+                    rows.append(
+                        {"weights": weights, "blocks": blocks, "pair": pair, "found": turns(store, model)}
+                    )
                 runs = {"CPU": cpu, "WASM": await in_browser(store, page, model, "wasm", tokens)}
                 if blocks == 2:
                     runs["WebGPU"] = await in_browser(store, page, model, "webgpu", tokens)

@@ -20,22 +20,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from peer.asking import Delta, Settings
 from peer.commands.defaults import cache_folder
 from peer.commands.models import find_or_import
 from peer.errors import MeshError
 from peer.joining import join, plan_bytes
-from peer.making import day_of
 from peer.mesh import Mesh
 from peer.mesh_conversations import Conversation, Message, MessageAdded
 from peer.options import PeerOptions
-from peer.sampling import Sampling
 from peer.talking import new_id
-from peer.turns import prompt_of, running, waiting
+from peer.turns import running, waiting
 from peer.validation.children import FoundingProcess, How, JoinedProcess
 from planner.store import Store
 from signaling.server import ServerOptions, serve
 
+from .again import as_asked, from_text
 from .conftest import Browser, Driver, built, driving, launch
 from .page import Page
 from .typist import Typist
@@ -79,19 +77,24 @@ class Figures:
     answer_tokens: int = 0
     answer_completed: bool = False
     same_tokens: bool = False
-    others_equal: str = ""  # answers that nobody disturbed, made again from the start
+    others: int = 0  # answers that nobody disturbed, made again in the end,
+    others_as_asked: int = 0  # of which so many are the same in a session with the same turns,
+    others_from_text: int = 0  # and in a session that is given all of the conversation at once
     seconds_talking: float = 0.0
     seconds_after_kills: float = 0.0
     failed: list[str] = field(default_factory=list)  # answers that did
 
     @property
     def held(self) -> bool:
-        """Roles were obeyed, the answer went on with the same tokens, and everybody has the same transcripts."""
+        """Roles were obeyed, answers are the same tokens when they go on or are made again as they were asked, and
+        everybody has the same transcripts.
+        """
         return (
             self.roles_obeyed
             and self.answer_completed
             and self.same_tokens
             and self.transcripts_equal
+            and self.others_as_asked == self.others
             and not self.failed
             and min(self.founder_killed_after, self.asker_killed_after) >= 0
         )
@@ -270,18 +273,6 @@ class Town:
                 for stage in plan.stages
             )
         )
-
-    async def made_alone(self, title: str, answer: Message) -> tuple[str, int]:
-        """The same answer, made from its first token to the last by one asker whom nobody disturbs."""
-        talk = self.talk(title)
-        asked = talk.messages.get(answer.parent)
-        assert asked is not None
-        prompt = self.watch.text.encode_chat(prompt_of(talk, asked.id), day_of(asked.when_ms))
-        settings = Settings(Sampling.from_wire(list(answer.sampling)), max_tokens=answer.max_tokens)
-        session = self.watch.conversation()
-        pieces = [piece async for piece in session.tokens(prompt, settings) if isinstance(piece, Delta)]
-        session.close()
-        return "".join(piece.text for piece in pieces), sum(piece.token >= 0 for piece in pieces)
 
 
 @asynccontextmanager
@@ -497,8 +488,8 @@ async def together(
         answer = await disturbed(made, asker, bob, kill, figures)
         left = [each for each in people if each is not asker]
         await made.until(lambda: made.watch.node.state.serving() is not None, "a plan without the founder")
-        same = await made.made_alone("story", answer)
-        figures.same_tokens = same == (answer.text, answer.tokens)
+        again = await as_asked(made.watch, made.talk("story"))
+        figures.same_tokens = next(each.same for each in again if each.answer.id == answer.id)
 
         titles = ("tea", "fish", "story")
         equal = True
@@ -517,21 +508,22 @@ async def together(
         figures.answers = sum(message.form == "answer" for message in every)
         figures.failed = [m.reason for m in every if m.form == "answer" and m.state == "failed"]
         if compare_others:
-            figures.others_equal = await others_equal(made, answer)
+            await others_again(made, answer, figures)
         for browser in opened[1:] if tab_asks else opened:
             await browser.close()
     return figures
 
 
-async def others_equal(made: Town, but: Message) -> str:
-    """How many of the answers that nobody disturbed come out the same when they are made again."""
-    same = count = 0
+async def others_again(made: Town, but: Message, figures: Figures) -> None:
+    """Makes the answers that nobody disturbed again, by somebody who did not ask them and over another plan."""
     for title in ("tea", "fish", "story"):
-        for message in made.messages(title):
-            if message.form == "answer" and message.id != but.id:
-                count += 1
-                same += (await made.made_alone(title, message))[0] == message.text
-    return f"{same} of {count}"
+        talk = made.talk(title)
+        for each in await as_asked(made.watch, talk):
+            if each.answer.id == but.id:
+                continue
+            figures.others += 1
+            figures.others_as_asked += each.same
+            figures.others_from_text += (await from_text(made.watch, talk, each.answer)).same
 
 
 async def runs(messages: int, tokens: int, count: int, home: Path, store: Store, model: str) -> bool:
