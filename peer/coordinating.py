@@ -63,6 +63,7 @@ COMMANDS_S: Final = 60.0
 MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
 REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
 BILL_EVERY_S: Final = 2.0  # work enters the log in batches
+TEND_EVERY_S: Final = 0.75  # the group is looked at this often where nothing calls for it
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class Coordinating:
         self.plan_seconds = 0.0
         self._till = Till()
         self._billed = 0.0  # when work was last put into the log
+        self._tended = 0.0  # when the group was last looked at because time has passed
 
     @property
     def state(self) -> MeshState:
@@ -181,7 +183,9 @@ class Coordinating:
             self._billed = now
             self._bill()
         self._publish(self._core.relieve(now))
-        self.tend()
+        if now - self._tended >= TEND_EVERY_S:
+            self._tended = now
+            self.tend()
 
     def _bill(self) -> None:
         """Has the log take what counts of the work that askers said."""
