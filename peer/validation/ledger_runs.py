@@ -79,6 +79,7 @@ class LedgerRunner:
         self._logged = Logged(Book(model.units))
         self._plans: dict[int, PlanRecord] = {}
         self._first_term = voters.order[0]
+        voters.all_vote = False  # who was killed thrice in ten minutes flaps, and does not vote for a while
         self._listen()
 
     def _listen(self) -> None:

@@ -25,6 +25,7 @@ from peer.validation.conditions import CLEAR
 from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.rig import ASKER, Shape
+from peer.voting import ENOUGH
 from planner.store import Store
 from signaling.server import ServerOptions, serve
 
@@ -51,6 +52,7 @@ class Voters:
         self.shape = shape
         self.children = children
         self.relay = relay
+        self.all_vote = True  # else a whole mesh has as many voters as let any one of them vanish
         self.down: set[str] = set()  # names of those that were ended
         self._stale: dict[str, Profile | None] = {}  # of those: until they measured anew
         self._called: dict[str, str] = {}  # names by id, of all that were here when the mesh was whole
@@ -116,10 +118,12 @@ class Voters:
                 return f"{name} is not back"
             if name in self._stale and member.profile is self._stale[name]:
                 return f"the loss of {name} was not noticed"
-            if peer not in voters:
+            if self.all_vote and peer not in voters:
                 return f"{name} does not vote"
-        if set(voters) != {peer for peer, _ in here.values()}:
+        if self.all_vote and set(voters) != {peer for peer, _ in here.values()}:
             return "others vote"
+        if len(voters) < ENOUGH or not {peer for peer, _ in here.values()}.issuperset(voters):
+            return f"fewer than {ENOUGH} vote"
         doubled = self.shape.doubled(len(plan.stages))
         for number, stage in enumerate(plan.stages, start=1):
             run = (stage.first, stage.stop)
