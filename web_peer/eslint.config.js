@@ -46,6 +46,7 @@ const PURE = [
   'mesh_upkeep',
   'mesh_wish',
   'meter',
+  'moving',
   'onnx',
   'order',
   'packing',
@@ -71,10 +72,12 @@ const PURE = [
   'strict_json',
   'tensors',
   'text',
+  'turn_frames',
   'turns',
   'versions',
   'voting',
   'weights',
+  'whereabouts',
   'wishes',
 ];
 

@@ -19,6 +19,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "kv_slots",
         "mesh_facts",
         "mesh_state",
+        "moving",
         "pipeline",
         "pinned",
         "receipts",

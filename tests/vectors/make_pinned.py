@@ -11,7 +11,7 @@ from make_session import SESSION, Trace, ask_of, route_of
 from tracing import beside, shown, shown_frame, written
 
 from peer.effects import Reason
-from peer.frame_kinds import Step, Token
+from peer.frame_kinds import Here, Step, Token
 from peer.pinned import Drawing, Floats, not_usable, state_in
 from peer.session import OriginSession
 from peer.spans import CHUNK_TOKENS
@@ -62,7 +62,7 @@ class Pinned(Trace):
         at = len(core.tokens) - 1 if position is None else position
         values = other.pop("values", np.ones((1, WIDTH), dtype=np.float32))
         turn, stage = other.pop("turn", core.turn), other.pop("stage", len(core.route))
-        return Step(SESSION, turn, stage, at, 1, 1, tensor_of(values))
+        return Step(other.pop("session", core.session), turn, stage, at, 1, 1, tensor_of(values))
 
     def draws(self, token: int) -> None:
         """The next token."""
@@ -106,6 +106,34 @@ def answers() -> Pinned:
     return t
 
 
+def moved() -> Pinned:
+    t = Pinned("an answer moves: states of both sessions are drawn from")
+    t.begin(route_of("p0", "p1"), ask_of(CHUNK_TOKENS + 3, tokens=30, sampling=2))
+    t.draws(11)
+    t.move(route_of("p0", "p2", plan=2, shadows=((0, "p3"),)))
+    t.draws(12)
+    second, turn = t.core.second, t.core.turn + 1
+    assert second is not None
+    t.draws(13)
+    known = len(t.core.tokens) - 1
+    for stage, peer in enumerate(("p0", "p2")):
+        t.second(peer, Here(second, turn, stage, known, known, 1))
+    t.back("p2", t.state(known, session=second, turn=turn))  # it warms: nobody was asked
+    there = {"session": second, "turn": turn + 1}
+    t.back("p1", t.state(**there))  # not its last stage
+    t.back("p2", t.state(known - 1, **there))  # there is a token behind it
+    drawing = t.back("p2", t.state(**there))
+    assert drawing is not None
+    logits = np.full(64, -9.0, dtype=np.float32)
+    logits[14] = 9.0
+    frame = drawing.token(logits)
+    t.draws(14)  # the first session is faster
+    t.second("p2", frame)
+    t.draws(15)
+    t.release()
+    return t
+
+
 def schedule(seed: int) -> Pinned:
     rng = random.Random(seed)
     t = Pinned(f"random schedule of seed {seed}")
@@ -136,7 +164,7 @@ def text() -> str:
         "Traces of OriginSession with ends, as in session.json; each token is a row (token, 1). back: a state that a "
         "last stage hands back; told: what follows from it, a token or how one is drawn; state: its row, if it is one."
     )
-    made = [answers(), *(schedule(SEED + number) for number in range(TRACES))]
+    made = [answers(), moved(), *(schedule(SEED + number) for number in range(TRACES))]
     return written(about, {"traces": [trace.as_json() for trace in made]})
 
 

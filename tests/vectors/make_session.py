@@ -147,6 +147,13 @@ class Trace:
     def release(self) -> None:
         self.note({"do": "release"}, self.core.release())
 
+    def move(self, route: Route | None) -> None:
+        op = {"do": "move", "now": self.now, "route": shown(route)}
+        self.note(op, self.core.move(self.now, route))
+
+    def second(self, sender: str, frame: Token | Refuse | Here | Feed) -> None:
+        self.note(self._frame("second", sender, frame), self.core.second_frame(self.now, sender, frame))
+
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "session": SESSION.hex(), "me": "asker", "ops": self.ops}
 

@@ -126,8 +126,14 @@ export class Conversation {
     return this.answer(prompt, settings, begun);
   }
 
+  /** An answer that moves to another plan may change it. */
   get session(): SessionId {
     return this.core.session;
+  }
+
+  /** The version of the plan that the last answer went over; 0 before the first. */
+  get plan(): number {
+    return this.core.current?.plan ?? 0;
   }
 
   /** What others need to make the answer under way go on. */

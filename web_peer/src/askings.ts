@@ -8,10 +8,11 @@ import { nowS } from './connection';
 import type { Broken, Emit, Ended, OriginEffect } from './effects';
 import type { Feed, Frame, Here, Open, Refuse, SessionId, Step, Token } from './frames';
 import { HandedBack } from './handing_back';
-import { isAway, type MeshState, type PlanRecord } from './mesh_state';
-import { choose, type Route } from './routes';
+import { isAway, type MeshState, type PlanRecord, serving } from './mesh_state';
+import { choose, placed, type Route } from './routes';
 import type { OriginSession, Without } from './session';
 
+const APART_S = 0.15; // between answers that begin to move: what each costs is felt by all
 const SOONEST_S = 0.005; // between two looks at one session
 const REMEMBERED_PLANS = 4; // as stages do: while a new plan comes about, an older one may still have all holders
 
@@ -32,6 +33,7 @@ export interface Surroundings {
 interface Asking {
   readonly core: OriginSession;
   readonly listener: (outcome: Outcome) => void;
+  followed: number; // the newest plan that was looked at: whether the answer moves to it
   timer: { readonly handle: ReturnType<typeof setTimeout>; readonly due: number } | null;
 }
 
@@ -63,7 +65,7 @@ export class Askings {
 
   /** Takes a session in. */
   attach(core: OriginSession, listener: (outcome: Outcome) => void): void {
-    this.all.set(core.session, { core, listener, timer: null });
+    this.all.set(core.session, { core, listener, followed: 0, timer: null });
   }
 
   /** Lets a session go; its slots are freed on every stage, and its listener hears of the end. */
@@ -81,15 +83,12 @@ export class Askings {
   }
 
   /** The best route now, if there is one: over the newest plan, else over one that it replaced. */
-  route({ gone, avoid }: Without = NOBODY): Route | null {
+  route(without: Without = NOBODY): Route | null {
     const { state } = this.around;
     if (state.plan === null || state.model === null) return null;
-    const now = nowMs();
-    const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
-    const { standbys, shadows } = this;
     const older = [...this.plans.values()].sort((a, b) => b.version - a.version);
     for (const plan of [state.plan, ...older]) {
-      const route = choose(state, plan, { gone, avoid, order, standbys, shadows });
+      const route = this.over(plan, without);
       if (route !== null) return route;
     }
     return null;
@@ -128,7 +127,10 @@ export class Askings {
   /** A frame that concerns a session of this peer. */
   frame(now: number, peer: string, frame: Token | Refuse | Here | Feed): void {
     const core = this.all.get(frame.session)?.core;
-    if (core === undefined) return;
+    if (core === undefined) {
+      this.secondFrame(now, peer, frame);
+      return;
+    }
     switch (frame.kind) {
       case 'TOKEN':
         this.perform(frame.session, core.token(now, peer, frame));
@@ -149,7 +151,7 @@ export class Askings {
 
   /** A last stage hands back the state from which an asker that keeps its ends draws the next token. */
   handedBack(peer: string, frame: Step): void {
-    const core = this.all.get(frame.session)?.core;
+    const core = (this.all.get(frame.session) ?? this.movingTo(frame.session))?.core;
     if (core !== undefined) {
       this.states.take(core, peer, frame, (answer) => this.frame(nowS(), peer, answer));
     }
@@ -192,11 +194,13 @@ export class Askings {
     for (const version of versions.slice(0, -REMEMBERED_PLANS)) this.plans.delete(version);
     const fresh = [...members.keys()].filter((peer) => !this.known.has(peer)); // some were lost, and started anew
     this.known = new Set(members.keys());
+    let laterS = 0;
     for (const asking of [...this.all.values()]) {
       const { core } = asking;
       const lacked = lacks(core);
       for (const peer of fresh) core.peerBack(peer);
       if (isRunning(core)) {
+        if (this.follow(asking, nowS() + laterS)) laterS += APART_S;
         for (const peer of core.route) {
           const member = members.get(peer);
           if (member !== undefined && !isAway(member)) continue;
@@ -227,6 +231,52 @@ export class Askings {
 
   // --- inner moves
 
+  /**
+   * Has an answer move to the plan that serves now, unless it goes over the same units of the same peers; whether it
+   * does.
+   */
+  private follow(asking: Asking, now: number): boolean {
+    const { core } = asking;
+    const plan = serving(this.around.state);
+    if (plan === null || core.current === null) return false;
+    if (plan.version <= Math.max(asking.followed, core.current.plan)) return false;
+    const route = this.over(plan, core.without);
+    if (route === null) return false; // looked at again with the next change
+    asking.followed = plan.version;
+    const isSame = placed(this.plans.get(core.current.plan), core.route) === placed(plan, route.peers);
+    this.perform(core.session, core.move(now, isSame ? null : route));
+    return !isSame;
+  }
+
+  private over(plan: PlanRecord, { gone, avoid }: Without): Route | null {
+    const now = nowMs();
+    const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
+    const { standbys, shadows } = this;
+    return choose(this.around.state, plan, { gone, avoid, order, standbys, shadows });
+  }
+
+  /** A frame of a session that an answer here moves to. */
+  private secondFrame(now: number, peer: string, frame: Token | Refuse | Here | Feed): void {
+    const asking = this.movingTo(frame.session);
+    if (asking === undefined) return;
+    const before = asking.core.session;
+    this.performAs(before, asking, asking.core.secondFrame(now, peer, frame));
+  }
+
+  private movingTo(session: SessionId): Asking | undefined {
+    return [...this.all.values()].find(({ core }) => core.second === session);
+  }
+
+  /** Does what a session decided that may have another id since: its answer has moved. */
+  private performAs(before: SessionId, asking: Asking, effects: readonly OriginEffect[]): void {
+    const { session } = asking.core;
+    if (session !== before && this.all.get(before) === asking) {
+      this.all.delete(before);
+      this.all.set(session, asking);
+    }
+    this.perform(session, effects);
+  }
+
   private told(asking: Asking, outcome: Outcome): void {
     if (outcome.kind === 'emit') this.watcher?.emitted(asking.core.session, outcome.position);
     else this.watcher?.over(asking.core.session);
@@ -236,7 +286,8 @@ export class Askings {
     asking.listener(outcome);
   }
 
-  private find({ core }: Asking): void {
+  private find(asking: Asking): void {
+    const { core } = asking;
     if (!isRunning(core)) return;
     const route = this.route(core.without);
     if (route === null) {
@@ -244,7 +295,7 @@ export class Askings {
       return;
     }
     for (const peer of route.peers) this.breakers.chosen(peer, nowMs());
-    this.perform(core.session, core.reroute(nowS(), route));
+    this.performAs(core.session, asking, core.reroute(nowS(), route));
   }
 
   private learnPatience(core: OriginSession): void {

@@ -7,6 +7,12 @@ import { ContextOverflow } from './errors';
 import type { Here } from './frames';
 import type { Sampling } from './sampling';
 
+const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck
+const STUCK_GAPS = 10; // and for as many usual gaps
+const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
+const STARVED_GAPS = 4;
+const MAX_DOUBLED = 6; // times
+
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
 
 /** One turn: the whole prompt as token ids, and how to answer it. */
@@ -52,7 +58,26 @@ export interface Without {
   readonly avoid: ReadonlySet<string>;
 }
 
+/** The first stage that has something to do (-1: none), and whether anything moved since `before`. */
+export function compared(
+  seen: readonly Here[],
+  before: readonly Here[],
+): { readonly stage: number; readonly moved: boolean } {
+  const hasMoved =
+    before.length !== seen.length ||
+    seen.some((here, at) => here.received !== before[at]?.received || here.computed !== before[at].computed);
+  const stage = seen.findIndex((here, at) => !isDone(here, seen[at - 1]));
+  const isBusy = stage >= 0 && seen[stage]?.steps !== before[stage]?.steps; // with others
+  return { stage, moved: hasMoved || isBusy };
+}
+
+/** How long a stage may not come on, when tokens usually come every `usualS`; each of `tries` doubles it. */
+export function stuckAfterS(usualS: number, tries: number, isStarved: boolean): number {
+  const [leastS, gaps] = isStarved ? [STARVED_S, STARVED_GAPS] : [STUCK_S, STUCK_GAPS];
+  return Math.max(leastS, gaps * usualS) * 2 ** Math.min(tries, MAX_DOUBLED);
+}
+
 /** Whether a stage has nothing to do: it computed what came, and what came is what the one before it computed. */
-export function isDone(mine: Here, before: Here | undefined): boolean {
+function isDone(mine: Here, before: Here | undefined): boolean {
   return mine.computed >= mine.received && (before === undefined || mine.received >= before.computed);
 }

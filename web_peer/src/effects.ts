@@ -45,6 +45,14 @@ export interface Spare {
   readonly frame: Frame;
 }
 
+export function send(peer: string, frame: Frame): Send {
+  return { kind: 'send', peer, frame };
+}
+
+export function spare(peer: string, frame: Frame): Spare {
+  return { kind: 'spare', peer, frame };
+}
+
 /** Show `token`, sampled for `position`. */
 export interface Emit {
   readonly kind: 'emit';

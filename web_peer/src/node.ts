@@ -27,10 +27,10 @@ import type { Pieces } from './pieces';
 import { StageCore } from './pipeline';
 import type { Replica } from './replica';
 import type { Serving } from './serving';
-import { PATIENCE_S } from './session';
 import { Spares } from './spares';
 import type { Journal } from './transaction_store';
 import { Queue } from './waiting';
+import { PATIENCE_S } from './whereabouts';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there

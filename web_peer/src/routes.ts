@@ -22,6 +22,21 @@ export interface Route {
   readonly shadows: readonly Shadow[];
 }
 
+/** Everybody who may have a seat for a session that goes over `route`. */
+export function membersOf(route: Route): Set<string> {
+  return new Set([...route.peers, ...route.shadows.map(({ peer }) => peer)]);
+}
+
+export function samePeers(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((peer, stage) => peer === b[stage]);
+}
+
+/** Which units of `plan` are computed where on a route over `peers`; '' when the plan is not known. */
+export function placed(plan: PlanRecord | undefined, peers: readonly string[]): string {
+  const stages = plan?.stages.slice(0, peers.length) ?? [];
+  return stages.map(({ first, stop }, place) => `${first}-${stop}@${peers[place] ?? ''}`).join(' ');
+}
+
 export interface Choice {
   readonly gone: ReadonlySet<string>;
   readonly avoid: ReadonlySet<string>;

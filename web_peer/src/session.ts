@@ -18,8 +18,8 @@
  */
 
 import type { FullAt } from './admission';
-import { type Ask, type Heard, isDone, type Phase, type Without } from './asks';
-import { type Broken, type OriginEffect, type Reason, reasonOf, type Send, type Spare } from './effects';
+import { type Ask, type Heard, type Phase, type Without } from './asks';
+import { type Broken, type OriginEffect, type Reason, reasonOf, type Send, send, spare } from './effects';
 import {
   type Feed,
   FINISH,
@@ -28,17 +28,16 @@ import {
   MAX_SPANS,
   type Open,
   type Refuse,
-  ROLE,
   type SessionId,
   type Step,
   type Token,
 } from './frames';
-import { Lateness } from './lateness';
-import { type Drawing, drawingOf, type Ends, pinned } from './pinned';
-import type { Route } from './routes';
-import { needsHistory, samplingToWire } from './sampling';
-import { commonPrefix, cutSpans, extended, stepsOf } from './spans';
-import { tensorOf } from './tensors';
+import { Moves, warming, type Move } from './moving';
+import { type Drawing, drawingOf, type Ends } from './pinned';
+import { membersOf, type Route, samePeers } from './routes';
+import { commonPrefix, cutSpans, extended } from './spans';
+import { allSpans, openingOf, type Said, sent, stepBetween, stepsBetween } from './turn_frames';
+import { Whereabouts } from './whereabouts';
 
 export { type Ask, type Heard, type Phase, roomFor, type Without } from './asks';
 
@@ -47,17 +46,11 @@ export const HOPE_S = 30; // and when another peer is loading what was lost
 export const STALL_S = 60; // no token for this long ends the session with an error
 const SLOW_TOKENS_PER_S = 10; // of a prompt: the slowest mesh that is waited for beyond that
 export const MAX_REROUTES = 16; // per answer; bounds the work a flapping mesh can cause
-export const PATIENCE_S = 0.25; // for an answer to WHERE, unless the edge knows the link better
-export const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck
-const STUCK_GAPS = 10; // and for as many usual gaps
-const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
-const STARVED_GAPS = 4;
-const MAX_DOUBLED = 6; // times
 const ADOPTED_TURNS = 64; // above the last turn that was heard of: an answer has no more routes than that
 
 /** One session as its asker sees it. */
-export class OriginSession {
-  readonly session: SessionId;
+export class OriginSession implements Said {
+  session: SessionId; // another one once an answer has moved
   readonly me: string;
   phase: Phase = 'idle';
   turn = 0;
@@ -67,16 +60,14 @@ export class OriginSession {
   reroutes = 0; // of this answer
   ends: Ends | null = null; // embedding and head, where they and sampling stay here (pinned.ts)
   readonly full = new Map<string, FullAt>(); // who has no seat for it, and the place in its route
-  readonly patienceS = new Map<string, number>(); // by peer: how long an answer to WHERE may take
-  readonly lateness = new Lateness();
   private ask: Ask | null = null;
-  private generated = 0;
-  private spans: readonly number[] = []; // of the prompt of this answer
-  private answer = 0;
-  private before = 0;
-  private keep = 0;
-  private readonly used = new Set<string>(); // peers that may have a slot for this session
-  private readonly tails = new Map<number, string>(); // the last stage of each turn of this answer
+  generated = 0; // of `tokens`, in this answer
+  spans: readonly number[] = []; // of the prompt of this answer
+  answer = 0;
+  before = 0;
+  keep = 0;
+  private used = new Set<string>(); // peers that may have a slot for this session
+  private tails = new Map<number, string>(); // the last stage of each turn of this answer
   private gone: ReadonlySet<string> = new Set();
   private avoid: ReadonlySet<string> = new Set();
   private silent: ReadonlySet<string> = new Set();
@@ -86,19 +77,22 @@ export class OriginSession {
   private trouble = '';
   private tokenAt = 0;
   private tokenTurn = 0; // the turn in which the last token came
-  private askedAt: number | null = null; // when the stages were asked where they are
-  private askAt = 0; // when they are to be asked next
-  private readonly heard = new Map<number, Here>();
-  private progress: readonly Here[] = [];
-  private movedAt = 0;
+  private readonly stages = new Whereabouts();
+  private readonly moves: Moves;
 
   constructor(session: SessionId, me: string) {
     this.session = session;
     this.me = me;
+    this.moves = new Moves(session);
   }
 
   get route(): readonly string[] {
     return this.current?.peers ?? [];
+  }
+
+  /** By peer: how long an answer to WHERE may take. */
+  get patienceS(): Map<string, number> {
+    return this.stages.patienceS;
   }
 
   get without(): Without {
@@ -107,16 +101,16 @@ export class OriginSession {
 
   /** When `tick` wants to be called next. */
   get deadline(): number {
+    return Math.min(this.due, this.moves.now?.due ?? Infinity);
+  }
+
+  private get due(): number {
     switch (this.phase) {
       case 'prefill':
-      case 'decode': {
-        if (this.askedAt === null) return Math.min(this.giveUpAt, this.askAt);
-        const waiting = this.route.filter((_, stage) => !this.heard.has(stage));
-        const longest = Math.max(0, ...waiting.map((peer) => this.patience(peer)));
-        return Math.min(this.giveUpAt, this.askedAt + longest);
-      }
+      case 'decode':
+        return Math.min(this.giveUpAt, this.stages.due(this.route));
       case 'rerouting':
-        return Math.min(this.giveUpAt, this.askAt);
+        return Math.min(this.giveUpAt, this.stages.askAt);
       case 'idle':
       case 'done':
       case 'failed':
@@ -136,7 +130,7 @@ export class OriginSession {
     const sampled = ask.sampled ?? 0;
     const given = ask.prompt.length - sampled;
     const kept = Math.min(this.keep, given);
-    this.spans = extended(cutSpans(this.allSpans(), kept), given - kept, true);
+    this.spans = extended(cutSpans(allSpans(this), kept), given - kept, true);
     if (this.spans.length > MAX_SPANS) {
       this.keep = 0;
       this.spans = [given];
@@ -149,6 +143,7 @@ export class OriginSession {
     this.reroutes = 0;
     this.answer = this.turn + 1;
     this.tails.clear();
+    this.moves.anew();
     this.tokens = [...ask.prompt];
     this.start = Math.min(this.keep, ask.prompt.length - 1);
     return this.open(now, route, ask, this.start);
@@ -188,11 +183,11 @@ export class OriginSession {
     if (!this.running()) return [];
     if (sender !== this.tails.get(frame.turn) || frame.position !== this.tokens.length) return [];
     if (this.phase !== 'rerouting') {
-      if (this.tokenTurn === this.turn) this.lateness.gap(now - this.tokenAt);
+      if (this.tokenTurn === this.turn) this.stages.lateness.gap(now - this.tokenAt);
       this.phase = 'decode';
       this.patienceAllS = STALL_S;
       this.giveUpAt = now + STALL_S;
-      this.wait(now);
+      this.stages.wait(now);
     }
     this.tokenAt = now;
     this.tokenTurn = this.turn;
@@ -208,18 +203,20 @@ export class OriginSession {
         // A tail that does not count would go on for ever.
         if (this.ask !== null && this.generated >= this.ask.maxTokens)
           return [emit, ...this.cancel('length')];
-        const step = this.stepOf(frame.position, frame.position + 1);
+        const step = stepBetween(this, frame.position, frame.position + 1);
         const own = this.ends !== null && this.phase === 'decode' ? [send(this.route[0] ?? '', step)] : [];
-        return [emit, ...own, ...this.shadowsOfFirst().map((peer) => spare(peer, step))];
+        const shadows = this.shadowsOfFirst().map((peer) => spare(peer, step));
+        return [emit, ...own, ...shadows, ...this.moveOn(now)];
       }
     }
   }
 
   /** What follows from a state that the last stage of a turn handed back; null where that is nobody's business. */
   drawing(sender: string, frame: Step): Token | Drawing | null {
-    if (this.ask === null || frame.session !== this.session) return null;
-    if (sender !== this.tails.get(frame.turn) || frame.stage !== this.route.length) return null;
-    return drawingOf(this.ask, this.tokens, this.generated, frame);
+    const { session, tails, route: peers } = this;
+    const way = [{ session, tails, peers }, this.moves.way].find((each) => each?.session === frame.session);
+    if (this.ask === null || sender !== way?.tails.get(frame.turn)) return null;
+    return frame.stage === way.peers.length ? drawingOf(this.ask, this.tokens, this.generated, frame) : null;
   }
 
   /** A stage could not go on. Goes on elsewhere where another route can help. */
@@ -274,22 +271,23 @@ export class OriginSession {
   here(now: number, sender: string, frame: Here): OriginEffect[] {
     this.silent = without(this.silent, sender);
     if (frame.turn !== this.turn || sender !== this.route[frame.stage]) return [];
-    this.heard.set(frame.stage, frame);
-    if (this.askedAt === null || this.heard.size < this.route.length) return [];
-    return this.allAnswered(now);
+    return this.stages.here(frame, this.route.length) ? this.allAnswered(now) : [];
   }
 
   /** Somebody thinks that `peer` is lost: the stages are asked at once. */
   hint(now: number, peer: string): OriginEffect[] {
-    if (!this.answering() || !this.route.includes(peer) || this.askedAt !== null) return [];
+    if (!this.answering() || !this.route.includes(peer) || this.stages.askedAt !== null) return [];
     return this.where(now);
   }
 
   /** A peer left or was lost for good: an answer that needs it goes on elsewhere, or fails in time. */
   peerGone(now: number, peer: string, why: string): OriginEffect[] {
-    if (this.answering() && this.route.includes(peer)) return this.restart(now, why, { gone: [peer] });
+    const stays = this.moves.now?.peers.has(peer) === true ? this.moves.stay(this.gone, now) : [];
+    if (this.answering() && this.route.includes(peer)) {
+      return [...stays, ...this.restart(now, why, { gone: [peer] })];
+    }
     if (this.running()) this.gone = new Set([...this.gone, peer]);
-    return [];
+    return stays;
   }
 
   /** `peer` can be used again. */
@@ -303,11 +301,101 @@ export class OriginSession {
     if (!this.running() || this.ask === null) return [];
     if (route.peers.some((peer) => this.gone.has(peer) || this.silent.has(peer))) return [];
     if (this.phase !== 'rerouting') {
-      const same = route.peers.length === this.route.length;
-      if (same && route.peers.every((peer, stage) => peer === this.route[stage])) return [];
+      if (samePeers(route.peers, this.route)) return [];
       this.reroutes += 1;
     }
-    return this.open(now, route, this.ask, this.tokens.length - 1);
+    const move = this.moves.now;
+    const goal = move?.route ?? this.moves.target;
+    const isThere =
+      move !== null && move.route.plan === route.plan && samePeers(move.route.peers, route.peers);
+    const before: OriginEffect[] = [];
+    if (isThere)
+      before.push(...this.taken(now, move)); // what is computed there already is a start
+    else if (goal !== null && route.plan >= goal.plan) before.push(...this.move(now, null));
+    return [...before, ...this.open(now, route, this.ask, this.tokens.length - 1)];
+  }
+
+  // --- moving to the route of another plan (moving.ts)
+
+  /** Another plan serves: from its next token on the answer moves to `route`. null: it stays where it is. */
+  move(now: number, route: Route | null): OriginEffect[] {
+    return this.moves.to(now, route, this.gone);
+  }
+
+  /** The id of the session that computes on the next route, while there is one. */
+  get second(): SessionId | null {
+    return this.moves.now?.session ?? null;
+  }
+
+  /** A frame of the second session. When the answer is its, this session has its id. */
+  secondFrame(now: number, sender: string, frame: Token | Refuse | Here | Feed): OriginEffect[] {
+    const move = this.moves.now;
+    if (move === null || this.ask === null || frame.session !== move.session) return [];
+    if (frame.kind === 'FEED') {
+      if (frame.stage > 0 || frame.turn !== move.turn || sender !== move.route.peers[0]) return [];
+      const stop = this.tokens.length - (move.phase === 'warming' ? 1 : 0);
+      return move.sends(this.stepsFrom(frame.position, stop));
+    }
+    const verdict = move.heard(now, sender, frame, this.tokens.length);
+    switch (verdict) {
+      case 'nothing':
+        return [];
+      case 'race':
+        return this.race(now, move);
+      case 'take':
+        return frame.kind === 'TOKEN' ? this.take(now, move, sender, frame) : [];
+      case 'jump':
+        return [...this.taken(now, move), ...this.open(now, move.route, this.ask, this.tokens.length - 1)];
+      case 'give up':
+        return this.moves.stay(this.gone, now);
+      default:
+        return verdict satisfies never;
+    }
+  }
+
+  private moveOn(now: number): OriginEffect[] {
+    if (this.ask === null) return [];
+    const known = this.tokens.length;
+    const under = this.moves.now;
+    if (under?.phase === 'warming') return under.sends(this.stepsFrom(known - 2, known - 1));
+    if (under !== null || this.phase !== 'decode') return [];
+    const left = this.ask.maxTokens - this.generated;
+    const move = this.moves.begin(now, this.turn, left);
+    if (move === null) return [];
+    const spans = extended(allSpans(this), left, false);
+    const opening = warming(move, this.opening(move.route, this.ask, 0), this.current, left, spans);
+    return [send(opening.route[0] ?? '', opening), ...move.sends(this.stepsFrom(0, known - 1))];
+  }
+
+  private race(now: number, move: Move): OriginEffect[] {
+    if (this.ask === null) return [];
+    move.race(now, Math.max(this.turn, move.turn) + 1);
+    const start = this.tokens.length - 1;
+    const opening = move.owned(this.opening(move.route, this.ask, start));
+    return sent(opening, move.own(this.stepsFrom(start, start + 1)));
+  }
+
+  private take(now: number, move: Move, sender: string, frame: Token): OriginEffect[] {
+    const taken = this.taken(now, move);
+    const { session, turn, ends } = this;
+    const fed = { kind: 'FEED', session, turn, stage: 0, position: frame.position } as const;
+    if (ends !== null) taken.push(...this.feed(now, this.route[0] ?? '', fed));
+    return [...taken, ...this.token(now, sender, frame)];
+  }
+
+  private taken(now: number, move: Move): OriginEffect[] {
+    const released = [...this.used].filter((peer) => !this.gone.has(peer)).sort();
+    const effects = released.map((peer) => send(peer, { kind: 'RELEASE', session: this.session }));
+    this.moves.taken();
+    this.session = move.session;
+    this.turn = Math.max(this.turn, move.turn);
+    this.current = move.route;
+    this.tails = new Map(move.tails);
+    this.used = new Set(move.peers);
+    this.phase = 'decode';
+    this.giveUpAt = now + STALL_S;
+    this.stages.begin(now);
+    return effects;
   }
 
   /** Whether another peer may soon hold what was lost: then a route is waited for longer. */
@@ -322,13 +410,17 @@ export class OriginSession {
    * still.
    */
   tick(now: number): OriginEffect[] {
+    return [...this.moves.look(now, this.gone), ...this.lookAround(now)];
+  }
+
+  private lookAround(now: number): OriginEffect[] {
     switch (this.phase) {
       case 'rerouting':
         if (now >= this.giveUpAt) {
           return this.fail(`${this.trouble}; no other peers hold its part right now, ask again soon`);
         }
-        if (now < this.askAt) return [];
-        this.askAt = now + this.lateness.lateS;
+        if (now < this.stages.askAt) return [];
+        this.stages.askAt = now + this.stages.lateness.lateS;
         return [
           ...this.route.flatMap((peer, stage) =>
             this.silent.has(peer) ? [send(peer, this.whereOf(stage))] : [],
@@ -340,8 +432,8 @@ export class OriginSession {
         if (now >= this.giveUpAt) {
           return this.fail(`no token came for ${this.patienceAllS} s; the mesh may be overloaded, ask again`);
         }
-        if (this.askedAt !== null) return this.judge(now, this.askedAt);
-        return now >= this.askAt ? this.where(now) : [];
+        if (this.stages.askedAt !== null) return this.judge(now, this.stages.askedAt);
+        return now >= this.stages.askAt ? this.where(now) : [];
       case 'idle':
       case 'done':
       case 'failed':
@@ -374,9 +466,8 @@ export class OriginSession {
   }
 
   private open(now: number, route: Route, ask: Ask, start: number): OriginEffect[] {
-    const first = route.peers[0];
     const tail = route.peers.at(-1);
-    if (first === undefined || tail === undefined) throw new Error('a route of at least one stage expected');
+    if (tail === undefined) throw new Error('a route of at least one stage expected');
     const effects: OriginEffect[] = [];
     const inside = membersOf(route);
     if (this.current !== null && this.turn >= this.answer) {
@@ -392,56 +483,17 @@ export class OriginSession {
     const count = this.tokens.length;
     this.patienceAllS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);
     this.giveUpAt = now + this.patienceAllS;
-    this.progress = [];
-    this.movedAt = now;
-    this.wait(now);
-    const told: Open = {
-      kind: 'OPEN',
-      session: this.session,
-      turn: this.turn,
-      plan: route.plan,
-      route: route.peers,
-      stage: 0,
-      origin: this.me,
-      start,
-      promptTokens: count,
-      maxTokens: ask.maxTokens - this.generated,
-      sampling: samplingToWire(ask.sampling),
-      endTokens: ask.endTokens,
-      generated: this.generated,
-      role: ROLE.serve,
-      answer: this.answer,
-      before: this.before,
-      keep: this.keep,
-      spans: this.allSpans(),
-      shadowStages: route.shadows.map(({ stage }) => stage),
-      shadows: route.shadows.map(({ peer }) => peer),
-      history: Int32Array.from(needsHistory(ask.sampling) ? this.tokens : []),
-    };
-    const opening = this.ends === null ? told : pinned(told);
-    const steps = this.stepsFrom(start, count);
-    effects.push(send(first, opening), ...steps.map((step) => send(first, step)));
-    for (const peer of this.shadowsOfFirst()) {
-      effects.push(spare(peer, { ...opening, role: ROLE.shadow }), ...steps.map((step) => spare(peer, step)));
-    }
+    this.stages.begin(now);
+    effects.push(...sent(this.opening(route, ask, start), this.stepsFrom(start, count)));
     return effects;
   }
 
-  private allSpans(): number[] {
-    return extended(this.spans, this.generated, false);
+  private opening(route: Route, ask: Ask, start: number): Open {
+    return openingOf(this, this.me, route, ask, start);
   }
 
-  private stepsFrom(start: number, count: number): Step[] {
-    return stepsOf(start, count, this.allSpans()).map(({ position, stop }) => this.stepOf(position, stop));
-  }
-
-  private stepOf(position: number, stop: number): Step {
-    const { session, turn } = this;
-    const count = stop - position;
-    const ids = Int32Array.from(this.tokens.slice(position, stop));
-    const tensor = this.ends === null ? tensorOf(ids, [count]) : this.ends.embed(ids);
-    const last = stop === this.tokens.length ? 1 : 0;
-    return { kind: 'STEP', session, turn, stage: 0, position, count, last, tensor };
+  private stepsFrom(start: number, stop: number): Step[] {
+    return stepsBetween(this, start, stop);
   }
 
   private shadowsOfFirst(): string[] {
@@ -467,25 +519,14 @@ export class OriginSession {
     const shadows = this.current?.shadows.map(({ peer }) => peer) ?? [];
     const told = [...new Set([...this.route, ...shadows])].filter((peer) => !this.gone.has(peer));
     this.phase = 'done';
-    return [...told.map((peer) => send(peer, cancel)), { kind: 'ended', why }];
+    const stays = this.move(0, null);
+    return [...stays, ...told.map((peer) => send(peer, cancel)), { kind: 'ended', why }];
   }
 
   // --- trouble
 
-  private patience(peer: string): number {
-    return this.patienceS.get(peer) ?? PATIENCE_S;
-  }
-
-  /** Nothing is late yet. */
-  private wait(now: number): void {
-    this.askedAt = null;
-    this.heard.clear();
-    this.askAt = now + this.lateness.lateS;
-  }
-
   private where(now: number): OriginEffect[] {
-    this.askedAt = now;
-    this.heard.clear();
+    this.stages.ask(now);
     return this.route.map((peer, stage) => send(peer, this.whereOf(stage)));
   }
 
@@ -499,43 +540,20 @@ export class OriginSession {
 
   /** Whoever has not answered within its patience is silent. */
   private judge(now: number, askedAt: number): OriginEffect[] {
-    const late = new Set(
-      this.route.filter((peer, stage) => !this.heard.has(stage) && now >= askedAt + this.patience(peer)),
-    );
+    const late = this.stages.silent(now, askedAt, this.route);
     if (late.size === 0) return [];
     const fresh = [...late].filter((peer) => !this.silent.has(peer)).sort();
     this.silent = new Set([...this.silent, ...late]);
-    this.wait(now);
-    this.askAt = now + Math.max(this.lateness.lateS, ...[...late].map((peer) => this.patience(peer)));
     const suspects = fresh.map((peer) => ({ kind: 'suspect', peer, why: 'does not answer' }) as const);
     return [...suspects, this.findRoute()];
   }
 
   /** Everybody is there: has anything moved since they were asked before? */
   private allAnswered(now: number): OriginEffect[] {
-    const seen = this.route.map((_, stage) => this.heard.get(stage)).filter((here) => here !== undefined);
-    const before = this.progress;
-    let moved =
-      before.length !== seen.length ||
-      seen.some(
-        (here, at) => here.received !== before[at]?.received || here.computed !== before[at].computed,
-      );
-    const stage = seen.findIndex((here, at) => !isDone(here, seen[at - 1]));
-    if (stage >= 0 && !moved) moved = seen[stage]?.steps !== before[stage]?.steps; // busy with others
-    this.progress = seen;
-    this.wait(now);
-    if (moved) {
-      this.movedAt = now;
-      return [];
-    }
-    const slow = seen[stage];
-    const starved = slow !== undefined && slow.computed >= slow.received;
-    const [leastS, gaps] = starved ? [STARVED_S, STARVED_GAPS] : [STUCK_S, STUCK_GAPS];
-    const peer = stage >= 0 ? this.route[stage] : undefined;
-    const isAlone = peer !== undefined && this.avoid.has(peer); // nobody else can, it may just be slow
-    const patience = Math.max(leastS, gaps * this.lateness.usualS);
-    if (now - this.movedAt < patience * 2 ** (isAlone ? Math.min(this.reroutes, MAX_DOUBLED) : 0)) return [];
-    this.movedAt = now;
+    const tries = (peer: string): number => (this.avoid.has(peer) ? this.reroutes : 0);
+    const stage = this.stages.stuck(now, this.route, tries);
+    if (stage === null) return [];
+    const peer = this.route[stage];
     if (peer === undefined || this.avoid.has(peer)) return this.restart(now, 'a stage does not come on');
     this.avoid = new Set([...this.avoid, peer]);
     return [{ kind: 'suspect', peer, why: 'does not come on' }, this.findRoute()];
@@ -556,7 +574,7 @@ export class OriginSession {
     this.trouble = why;
     this.reroutingSince = now;
     this.giveUpAt = now + REROUTE_S;
-    this.askAt = now + this.lateness.lateS;
+    this.stages.askAt = now + this.stages.lateness.lateS;
     return [this.findRoute(soon)];
   }
 
@@ -568,24 +586,13 @@ export class OriginSession {
   }
 
   private fail(text: string, reason: Reason = 'lost_neighbour'): OriginEffect[] {
+    const stays = this.move(0, null);
     const told = [...this.used].filter((peer) => !this.gone.has(peer));
     const stops = this.forget(told, this.stopping(text, 0)); // it may be asked again: RELEASE would be for good
     const broken: Broken = { kind: 'broken', text, reason };
     this.phase = 'failed';
-    return [...stops, broken];
+    return [...stays, ...stops, broken];
   }
-}
-
-function send(peer: string, frame: Frame): Send {
-  return { kind: 'send', peer, frame };
-}
-
-function spare(peer: string, frame: Frame): Spare {
-  return { kind: 'spare', peer, frame };
-}
-
-function membersOf(route: Route): Set<string> {
-  return new Set([...route.peers, ...route.shadows.map(({ peer }) => peer)]);
 }
 
 function without(peers: ReadonlySet<string>, peer: string): ReadonlySet<string> {

@@ -429,14 +429,25 @@ export class Talking {
     return () => {
       this.hints.live(conversation, id, this.others(conversation), making);
       const message = this.messageIn(conversation, id);
-      const due = message?.state === 'running' && !this.proposals.holds('MessageExtended', id);
-      const more = due ? making.due(message) : null;
+      const isFree = message?.state === 'running' && !this.proposals.holds('MessageExtended', id);
+      const more = isFree && !this.hasMoved(conversation, message, making) ? making.due(message) : null;
       if (message !== null && more !== null) {
         this.proposals.say({ kind: 'MessageExtended', conversation, id, after: message.tokens, ...more });
       }
       this.events.token();
       this.events.changed();
     };
+  }
+
+  /** Whether the log has an answer in another session than it is in since it moved to another plan; then it says so. */
+  private hasMoved(conversation: string, message: Message, { session: { session } }: Making): boolean {
+    const { me: author } = this;
+    const { id, author: before } = message;
+    if (session === message.session || before !== author) return false;
+    if (!this.proposals.holds('AnswerAdopted', id)) {
+      this.proposals.say({ kind: 'AnswerAdopted', conversation, id, before, author, session });
+    }
+    return true;
   }
 
   private make(id: string, making: Making, running: Promise<End>, own = false): void {

@@ -83,6 +83,10 @@ export function perform(core: OriginSession, op: Op): OriginEffect[] {
       return core.cancel();
     case 'release':
       return core.release();
+    case 'move':
+      return core.move(now, op['route'] === null ? null : routeOf(op['route'] as Row));
+    case 'second':
+      return core.secondFrame(now, sender, frame as Token | Refuse | Here | Feed);
     default:
       throw new Error(`unknown operation ${op.do}`);
   }

@@ -6,7 +6,7 @@
 
 import { openDB } from 'idb';
 
-import { ASK_SETTINGS, tokensPerS } from '../../src/asking';
+import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/asking';
 import { PieceCache } from '../../src/cache';
 import { textOf } from '../../src/engine';
 import { measure } from '../../src/measure';
@@ -34,6 +34,20 @@ interface Status {
   readonly tokensHelped: number;
   readonly fetchedBytes: number; // over the network, of this page's life
   readonly log: LogStatus;
+  readonly asked: Asked;
+}
+
+/** The answer under way, or the last one: how many tokens it has, and by which ways they came. */
+interface Asked {
+  readonly tokens: number;
+  readonly ways: readonly Way[];
+}
+
+/** Tokens that came one after the other in one session, over one plan. */
+interface Way {
+  readonly session: string;
+  readonly plan: number;
+  readonly tokens: number;
 }
 
 /** How this tab stands in the group that keeps the log. */
@@ -66,6 +80,8 @@ export interface Harness {
   status(): Status;
   ask(question: string, maxTokens: number): Promise<Answer>;
   complete(prompt: string, maxTokens: number): Promise<Answer>;
+  /** Stops the answer under way. */
+  stop(): void;
   pause(): Promise<void>;
   resume(): Promise<void>;
   leave(): Promise<void>;
@@ -96,6 +112,8 @@ const HASTY: Patience = {
 
 const notices: string[] = [];
 let tab: Tab | null = null;
+let asking: Conversation | null = null;
+let asked: Asked = { tokens: 0, ways: [] };
 let longestBlockMs = 0;
 
 // Chromium reports tasks of more than 50 ms; Firefox does not, so gaps between timers stand in for them.
@@ -135,6 +153,7 @@ function status(): Status {
     tokensHelped: mine?.tokensHelped ?? 0,
     fetchedBytes: fetchedBytes(),
     log: logStatus(),
+    asked,
   };
 }
 
@@ -176,10 +195,17 @@ function nameOf(error: unknown): string {
   return error instanceof Error ? error.name : '';
 }
 
+function waysAfter(ways: readonly Way[], { session, plan }: Conversation): readonly Way[] {
+  const last = ways.at(-1);
+  if (last?.session !== session || last.plan !== plan) return [...ways, { session, plan, tokens: 1 }];
+  return [...ways.slice(0, -1), { ...last, tokens: last.tokens + 1 }];
+}
+
 async function answer(question: string, maxTokens: number, raw: boolean): Promise<Answer> {
   const mesh = tab?.mesh;
   if (mesh === null || mesh === undefined) throw new Error('not in a mesh');
-  const conversation = mesh.conversation();
+  const conversation = (asking = mesh.conversation());
+  asked = { tokens: 0, ways: [] };
   const settings = { ...ASK_SETTINGS, sampling: samplingOf({}), maxTokens, ignoreEnd: raw };
   const pieces = raw
     ? conversation.complete(question, settings)
@@ -191,7 +217,9 @@ async function answer(question: string, maxTokens: number, raw: boolean): Promis
     for await (const piece of pieces) {
       if (piece.kind === 'delta') {
         text += piece.text;
-        if (piece.token >= 0) tokens.push(piece.token);
+        if (piece.token < 0) continue;
+        tokens.push(piece.token);
+        asked = { tokens: tokens.length, ways: waysAfter(asked.ways, conversation) };
       } else {
         const { why, firstTokenS } = piece;
         return { text, tokens, why, tokensPerS: tokensPerS(piece), firstTokenS };
@@ -230,6 +258,7 @@ window.shoal = {
   status,
   ask: (question, maxTokens) => answer(question, maxTokens, false),
   complete: (prompt, maxTokens) => answer(prompt, maxTokens, true),
+  stop: () => asking?.stop(),
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),
   leave: async () => tab?.leave(),
