@@ -17,7 +17,7 @@ from peer.consensus.records import Entry
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.frames import Open
 from peer.mesh_ledger import WorkRecorded
-from peer.mesh_state import PlanRecord, decode_command
+from peer.mesh_state import PlanProposed, PlanRecord, decode_command
 from peer.validation.bookkeeping import Book, Logged, Seen, compared
 from peer.validation.leading import moment
 from peer.validation.questions import questions
@@ -88,10 +88,10 @@ class LedgerRunner:
         askings, told = node.askings, node.log_changed
         opened, emitted = askings.opened, askings.emitted
 
+        self._note(node.state.plan, node.state.proposed)
+
         def open_too(frame: Open) -> None:
-            for plan in (node.state.plan, node.state.proposed):
-                if plan is not None:
-                    self._plans[plan.version] = plan
+            self._note(node.state.plan, node.state.proposed)
             if (plan := self._plans.get(frame.plan)) is not None:
                 self._seen.opened(frame, [(stage.first, stage.stop) for stage in plan.stages])
             opened(frame)
@@ -109,11 +109,16 @@ class LedgerRunner:
         askings.opened, askings.emitted = open_too, emit_too
         node.log_changed = log_too  # type: ignore[method-assign]
 
+    def _note(self, *plans: PlanRecord | None) -> None:
+        self._plans.update({plan.version: plan for plan in plans if plan is not None})
+
     def _read(self, data: bytes) -> None:
         try:
             command = decode_command(data)
         except BadCommand:
             return
+        if isinstance(command, PlanProposed):
+            self._note(command.plan)  # an answer may move to one that another has replaced since
         if isinstance(command, WorkRecorded):
             for work in command.entries:
                 self._logged.entry(work)
