@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +53,7 @@ class Execution:
     """One loaded shard. Raises CannotServe when the provider is missing or refuses the graph."""
 
     def __init__(self, shard: Shard, *, threads: int, context: int) -> None:
-        options = _options(shard, threads)
+        options = session_options(shard.blobs, threads)
         providers = _providers(shard.provider)
         self._shard = shard
         self._embed = None if shard.embed is None else _Embedding(shard.embed)
@@ -348,14 +349,15 @@ def _pread(file: int, size: int, offset: int) -> bytes:
     return os.pread(file, size, offset)
 
 
-def _options(shard: Shard, threads: int) -> ort.SessionOptions:
+def session_options(blobs: Path, threads: int) -> ort.SessionOptions:
+    """Of a graph whose external data lies in the folder `blobs`."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # an arena keeps the largest prompt's scratch for ever
     options.log_severity_level = 3
     for key, value in (
-        ("session.model_external_initializers_file_folder_path", str(shard.blobs)),
+        ("session.model_external_initializers_file_folder_path", str(blobs)),
         ("session.intra_op.allow_spinning", "0"),  # other peers and the event loop share these cores
     ):
         options.add_session_config_entry(key, value)

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from peer import gateway_shapes as shapes
 from peer.asking import Settings
+from peer.embedder import Embedder
 from peer.errors import (
     ApiError,
     BadCommand,
@@ -34,6 +35,7 @@ from peer.errors import (
     TextError,
 )
 from peer.gateway_answers import Answers, Begun, Called, Calling, Done, Said, Task
+from peer.gateway_embeddings import embedding_request
 from peer.gateway_queue import RETRY_AFTER_S, Line
 from peer.gateway_requests import (
     ChatRequest,
@@ -77,13 +79,18 @@ class GatewayOptions:
 
 
 @asynccontextmanager
-async def gateway(mesh: Mesh, options: GatewayOptions) -> AsyncIterator[str]:
-    """Serves `mesh` over HTTP; gives the base URL. Raises BadCommand for an open door, OSError for a port in use."""
+async def gateway(
+    mesh: Mesh, options: GatewayOptions, embedder: Embedder | None = None
+) -> AsyncIterator[str]:
+    """Serves `mesh`, and `embedder` beside it, over HTTP; gives the base URL.
+
+    Raises BadCommand for an open door, OSError for a port in use.
+    """
     if not options.keys and not _is_loopback(options.host):
         raise BadCommand(
             f"whoever reaches {options.host} could use this mesh: give --key, or listen on 127.0.0.1 only"
         )
-    serving = Gateway(mesh, options)
+    serving = Gateway(mesh, options, embedder)
     runner = web.AppRunner(
         serving.app(), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_WITHIN_S
     )
@@ -111,9 +118,10 @@ def _is_loopback(host: str) -> bool:
 class Gateway:
     """The routes, over one membership of a mesh."""
 
-    def __init__(self, mesh: Mesh, options: GatewayOptions) -> None:
+    def __init__(self, mesh: Mesh, options: GatewayOptions, embedder: Embedder | None) -> None:
         self._mesh = mesh
         self._options = options
+        self._embedder = embedder
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
@@ -194,6 +202,12 @@ class Gateway:
 
     def _check_model(self, name: str) -> None:
         model = self._model()
+        if self._embeds(name):
+            raise ApiError(
+                f"{name!r} makes embeddings: this mesh answers with {model.name!r}",
+                param="model",
+                code="model_not_supported",
+            )
         if name not in (model.name, model.model):
             raise ApiError(
                 f"The model {name[:100]!r} does not exist here; this mesh serves {model.name!r}",
@@ -203,10 +217,13 @@ class Gateway:
             )
 
     async def _list_models(self, _: web.Request) -> web.Response:
-        return web.json_response(shapes.models([self._shown_model()]))
+        return web.json_response(shapes.models([self._shown_model(), *self._shown_embedder()]))
 
     async def _one_model(self, request: web.Request) -> web.Response:
-        self._check_model(request.match_info["model"])
+        name = request.match_info["model"]
+        if self._embeds(name):
+            return web.json_response(self._shown_embedder()[0])
+        self._check_model(name)
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -214,14 +231,27 @@ class Gateway:
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
-        body = await _body(request)
-        self._check_model(str(body.get("model", "")) if isinstance(body, dict) else "")
+        asked = embedding_request(await _body(request))
+        embedder = self._embedder
+        if embedder is not None and self._embeds(asked.model):
+            return web.Response(body=await embedder.answer(asked), content_type="application/json")
+        self._check_model(asked.model)
+        instead = "no embedding model is loaded here" if embedder is None else f"ask {embedder.name!r}"
         raise ApiError(
-            f"{self._model().name!r} answers in words: no embedding model is loaded in this mesh",
-            400,
+            f"{self._model().name!r} answers in words and makes no embeddings: {instead}",
             param="model",
             code="model_not_supported",
         )
+
+    def _embeds(self, name: str) -> bool:
+        return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)
+
+    def _shown_embedder(self) -> list[Shape]:
+        loaded = self._embedder
+        if loaded is None:
+            return []
+        shown = shapes.model(loaded.name, self._created, loaded.max_tokens, loaded.model_id)
+        return [shown | {"dimensions": loaded.dimensions}]
 
     # --- answers
 

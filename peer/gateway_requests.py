@@ -146,9 +146,9 @@ class CompletionRequest:
 
 def chat_request(body: object) -> ChatRequest:
     """What POST /v1/chat/completions asks for. Raises ApiError."""
-    fields = _fields(body, _CHAT)
+    fields = fields_of(body, _CHAT)
     given = _value(fields, "logprobs", bool, False)
-    most = _whole(fields, "top_logprobs", 0, MAX_ALTERNATIVES)
+    most = whole(fields, "top_logprobs", 0, MAX_ALTERNATIVES)
     if most is not None and not given:
         raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
     wanted = _wanted(fields, (most or 0) if given else None)
@@ -167,17 +167,18 @@ def chat_request(body: object) -> ChatRequest:
 
 def completion_request(body: object) -> CompletionRequest:
     """What POST /v1/completions asks for. Raises ApiError."""
-    fields = _fields(body, _COMPLETION)
-    wanted = _wanted(fields, _whole(fields, "logprobs", 0, MAX_ALTERNATIVES))
+    fields = fields_of(body, _COMPLETION)
+    wanted = _wanted(fields, whole(fields, "logprobs", 0, MAX_ALTERNATIVES))
     if fields.get("suffix"):
         raise ApiError("suffix is not supported: the models of this mesh only go on", param="suffix")
-    best = _whole(fields, "best_of", 1, MAX_CHOICES)
+    best = whole(fields, "best_of", 1, MAX_CHOICES)
     if best is not None and best != wanted.choices:
         raise ApiError("best_of is not supported: ask for n answers and choose", param="best_of")
     return CompletionRequest(wanted, _prompts(fields.get("prompt")), _value(fields, "echo", bool, False))
 
 
-def _fields(body: object, known: frozenset[str]) -> Mapping[str, Any]:
+def fields_of(body: object, known: frozenset[str]) -> Mapping[str, Any]:
+    """The fields of a request that have a meaning here and are not null. Raises ApiError for others than `known`."""
     if not isinstance(body, dict):
         raise ApiError("expected a JSON object as the request's body")
     fields = {
@@ -198,12 +199,12 @@ def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
     if not isinstance(model, str) or not model:
         raise ApiError("expected the name of a model; GET /v1/models lists them", param="model")
     options = _value(fields, "stream_options", dict, {})
-    most = [_whole(fields, name, 1, MAX_SEED) for name in ("max_completion_tokens", "max_tokens")]
+    most = [whole(fields, name, 1, MAX_SEED) for name in ("max_completion_tokens", "max_tokens")]
     wanted = Wanted(
         model=model,
         temperature=_number(fields, "temperature", 1.0, 0.0, 2.0),
         top_p=_number(fields, "top_p", 1.0, 0.0, 1.0),
-        top_k=_whole(fields, "top_k", 0, 2**31 - 1) or 0,
+        top_k=whole(fields, "top_k", 0, 2**31 - 1) or 0,
         min_p=_number(fields, "min_p", 0.0, 0.0, 1.0),
         repetition_penalty=_number(fields, "repetition_penalty", 1.0, 0.01, 100.0),
         frequency_penalty=_number(fields, "frequency_penalty", 0.0, -2.0, 2.0),
@@ -211,7 +212,7 @@ def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
         seed=_seed(fields),
         max_tokens=next((value for value in most if value is not None), None),
         stop=_stop(fields.get("stop")),
-        choices=_whole(fields, "n", 1, MAX_CHOICES) or 1,
+        choices=whole(fields, "n", 1, MAX_CHOICES) or 1,
         stream=_value(fields, "stream", bool, False),
         usage_at_end=options.get("include_usage") is True,
         alternatives=alternatives,
@@ -238,7 +239,8 @@ def _number(fields: Mapping[str, Any], name: str, default: float, low: float, hi
     return float(value)
 
 
-def _whole(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+def whole(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    """A whole number from `low` to `high`, None where it is left out. Raises ApiError."""
     value = fields.get(name)
     if value is None:
         return None
@@ -249,7 +251,7 @@ def _whole(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | N
 
 def _seed(fields: Mapping[str, Any]) -> int | None:
     """Any whole number of 64 bits, as OpenAI takes; folded into what travels here."""
-    seed = _whole(fields, "seed", -(2**63), 2**63 - 1)
+    seed = whole(fields, "seed", -(2**63), 2**63 - 1)
     return None if seed is None else seed % (MAX_SEED + 1)
 
 

@@ -152,7 +152,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "qk_norm": architecture.qk_norm,
             "tied_embedding": architecture.tied_embedding,
         },
-        "tokenizer": _blob_document(manifest.tokenizer),
+        "tokenizer": blob_document(manifest.tokenizer),
         "chat_template": manifest.chat_template,
         "bos_token": manifest.bos_token,
         "end_tokens": list(manifest.end_tokens),
@@ -165,17 +165,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 "outputs": list(unit.outputs),
                 "state": list(unit.state),
                 **{name: getattr(unit, name) for name in _UNIT_COUNTS},
-                "blob": _blob_document(unit.blob),
-                "tensors": [
-                    {
-                        "name": tensor.name,
-                        "dtype": tensor.dtype,
-                        "shape": list(tensor.shape),
-                        "offset": tensor.offset,
-                        "bytes": tensor.bytes,
-                    }
-                    for tensor in unit.tensors
-                ],
+                "blob": blob_document(unit.blob),
+                "tensors": [tensor_document(tensor) for tensor in unit.tensors],
             }
             for unit in manifest.units
         ],
@@ -191,7 +182,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         document = json.loads(encoded)
     except (ValueError, RecursionError) as error:
         raise CorruptStore(f"manifest: JSON expected: {error}; import the model again") from None
-    root = _Fields(document, "manifest")
+    root = Fields(document, "manifest")
     if root.text("format", 64) != FORMAT:
         raise CorruptStore(f'manifest: format "{FORMAT}" expected; import the model again with this version')
     architecture = _architecture(root.fields("architecture"))
@@ -202,7 +193,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         name=root.text("name", 256),
         weights=root.choice("weights", get_args(WeightFormat)),
         architecture=architecture,
-        tokenizer=_blob(root.fields("tokenizer")),
+        tokenizer=blob_of(root.fields("tokenizer")),
         chat_template=None
         if root.is_null("chat_template")
         else root.text("chat_template", MAX_TEMPLATE_CHARS),
@@ -233,11 +224,22 @@ _UNIT_COUNTS: Final = (
 )
 
 
-def _blob_document(blob: BlobRef) -> dict[str, object]:
+def blob_document(blob: BlobRef) -> dict[str, object]:
     return {"sha256": blob.sha256, "bytes": blob.bytes, "pieces": list(blob.pieces)}
 
 
-class _Fields:
+def tensor_document(tensor: StoredTensor) -> dict[str, object]:
+    """As tensor_of reads it."""
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "offset": tensor.offset,
+        "bytes": tensor.bytes,
+    }
+
+
+class Fields:
     """A JSON object whose fields are read with their type and limit, so that errors name the place."""
 
     def __init__(self, value: object, place: str) -> None:
@@ -284,7 +286,7 @@ class _Fields:
     def positives(self, name: str, limit: int) -> tuple[float, ...]:
         items = self._list(name, limit)
         return tuple(
-            _Fields({name: item}, f"{self.place}.{name}[{place}]").positive(name)
+            Fields({name: item}, f"{self.place}.{name}[{place}]").positive(name)
             for place, item in enumerate(items)
         )
 
@@ -315,17 +317,17 @@ class _Fields:
                 raise self._wrong(name, f"strings of at most {limit} characters")
         return tuple(items)  # type: ignore[arg-type]
 
-    def fields(self, name: str) -> _Fields:
-        return _Fields(self._get(name), f"{self.place}.{name}")
+    def fields(self, name: str) -> Fields:
+        return Fields(self._get(name), f"{self.place}.{name}")
 
-    def list_of_fields(self, name: str, limit: int) -> list[_Fields]:
+    def list_of_fields(self, name: str, limit: int) -> list[Fields]:
         return [
-            _Fields(item, f"{self.place}.{name}[{place}]")
+            Fields(item, f"{self.place}.{name}[{place}]")
             for place, item in enumerate(self._list(name, limit))
         ]
 
 
-def _blob(fields: _Fields) -> BlobRef:
+def blob_of(fields: Fields) -> BlobRef:
     sha256 = fields.text("sha256", 64)
     size = fields.count("bytes", MAX_BLOB_BYTES)
     pieces = fields.texts("pieces", MAX_BLOB_BYTES // PIECE_BYTES, 64)
@@ -338,7 +340,7 @@ def _blob(fields: _Fields) -> BlobRef:
     return BlobRef(sha256, size, pieces)
 
 
-def _architecture(fields: _Fields) -> Architecture:
+def _architecture(fields: Fields) -> Architecture:
     counts = {name: fields.count(name, limit, least=1) for name, limit in _ARCHITECTURE_COUNTS.items()}
     scaling = None
     if not fields.is_null("rope_scaling"):
@@ -368,9 +370,9 @@ def _architecture(fields: _Fields) -> Architecture:
     )
 
 
-def _unit(fields: _Fields) -> ManifestUnit:
-    blob = _blob(fields.fields("blob"))
-    tensors = tuple(_tensor(item, blob) for item in fields.list_of_fields("tensors", MAX_TENSORS))
+def _unit(fields: Fields) -> ManifestUnit:
+    blob = blob_of(fields.fields("blob"))
+    tensors = tuple(tensor_of(item, blob) for item in fields.list_of_fields("tensors", MAX_TENSORS))
     if len({tensor.name for tensor in tensors}) != len(tensors):
         raise CorruptStore(f"{fields.place}: tensor names must differ")
     return ManifestUnit(
@@ -385,7 +387,7 @@ def _unit(fields: _Fields) -> ManifestUnit:
     )
 
 
-def _tensor(fields: _Fields, blob: BlobRef) -> StoredTensor:
+def tensor_of(fields: Fields, blob: BlobRef) -> StoredTensor:
     dtype: DType = fields.choice("dtype", get_args(DType))
     shape = fields.counts("shape", 4, 1 << 32, least=1)
     offset, size = fields.count("offset", MAX_BLOB_BYTES), fields.count("bytes", MAX_BLOB_BYTES)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,10 @@ from onnx import TensorProto, helper
 
 from planner.architecture import Architecture
 from planner.errors import CorruptStore
+from planner.graph import MICROSOFT, Graph, Placed
 from planner.manifest import DType, Manifest, ManifestUnit, StoredTensor
 from planner.units import BLOCK
 
-IR_VERSION: Final = 10  # onnxruntime-web refuses newer than 13; onnx writes newer by default
-OPSET: Final = 21
-MICROSOFT: Final = "com.microsoft"
 ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
 ACCURACY_4BIT: Final = (
     4  # as llama.cpp does; with these kernels a row of a batch equals its run alone, to the bit
@@ -49,17 +47,11 @@ HEAD_PART_BYTES: Final = 40 << 20  # a head is loaded in parts, for a vocabulary
 HEAD_PART_ROWS: Final = 64  # parts end where the kernels' tiles do
 SLICE_BYTES: Final = 16 << 20  # on "wasm"; float32
 
-Placed = Literal["blobs", "exact", "packed", "wide"]
 BROWSERS: Final[dict[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
 ACCURACY_GPU: Final = 0  # float32 activations: a GPU multiplies them at no cost
 ACCURACY_EXACT: Final = 0  # on a CPU fast for many tokens at once only
 
 _ACCURACY: Final[dict[Placed, int]] = {"packed": ACCURACY_GPU, "exact": ACCURACY_EXACT}
-_ONNX_TYPES: Final[dict[DType, int]] = {
-    "f32": TensorProto.FLOAT,
-    "f16": TensorProto.FLOAT16,
-    "u8": TensorProto.UINT8,
-}
 
 
 class Blobs(Protocol):
@@ -162,72 +154,6 @@ def rotary_tables(
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-class _Graph:
-    """Nodes and external initializers of one graph under construction."""
-
-    def __init__(self, placed: Placed) -> None:
-        self.placed = placed
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: list[TensorProto] = []
-
-    def add(
-        self, operator: str, inputs: list[str], output: str, *more: str, domain: str = "", **attributes: Any
-    ) -> str:
-        self.nodes.append(
-            helper.make_node(operator, inputs, [output, *more], name=output, domain=domain, **attributes)
-        )
-        return output
-
-    def constant(self, name: str, array: npt.NDArray[Any]) -> str:
-        self.initializers.append(onnx.numpy_helper.from_array(array, name))
-        return name
-
-    def external(
-        self, name: str, unit: ManifestUnit, tensor: StoredTensor, rows: tuple[int, int] | None = None
-    ) -> str:
-        """The tensor, or `rows` [first, stop) of it, as an initializer in the unit's blob."""
-        first, stop = rows or (0, tensor.shape[0])
-        row_bytes = tensor.bytes // tensor.shape[0]
-        location, offset = unit.blob.sha256, tensor.offset + first * row_bytes
-        if self.placed in ("packed", "wide"):
-            location, offset = f"{unit.name}/{tensor.name}", first * row_bytes
-        shape = (stop - first, *tensor.shape[1:])
-        return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
-
-    def made(
-        self, name: str, unit: ManifestUnit, location: str, shape: tuple[int, int], first: int = 0
-    ) -> str:
-        """A float32 matrix that whoever runs the graph makes from what is stored, from row `first` on."""
-        size, offset = 4 * shape[0] * shape[1], 4 * first * shape[1]
-        return self._outside(name, "f32", shape, f"{unit.name}/{location}", offset, size)
-
-    def times(self, source: str, matrix: str, output: str) -> str:
-        """`source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs)."""
-        if self.placed == "packed":
-            return self.add("MatMul", [source, matrix], output)
-        return self.add("FusedMatMul", [source, matrix], output, domain=MICROSOFT, transB=1)
-
-    def _outside(
-        self, name: str, dtype: DType, shape: tuple[int, ...], location: str, offset: int, length: int
-    ) -> str:
-        proto = TensorProto(
-            name=name, data_type=_ONNX_TYPES[dtype], dims=shape, data_location=TensorProto.EXTERNAL
-        )
-        for key, value in (("location", location), ("offset", offset), ("length", length)):
-            proto.external_data.add(key=key, value=str(value))
-        self.initializers.append(proto)
-        return name
-
-    def finish(self, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> bytes:
-        graph = helper.make_graph(self.nodes, "shard", inputs, outputs, self.initializers)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-        )
-        model.ir_version = IR_VERSION
-        encoded: bytes = model.SerializeToString()
-        return encoded
-
-
 def _need(unit: ManifestUnit, name: str, dtype: DType, shape: tuple[int, ...]) -> StoredTensor:
     tensor = unit.tensor(name)
     if tensor is None or tensor.dtype != dtype or tensor.shape != shape:
@@ -239,7 +165,7 @@ def _need(unit: ManifestUnit, name: str, dtype: DType, shape: tuple[int, ...]) -
 
 
 def _norm(
-    graph: _Graph, prefix: str, unit: ManifestUnit, name: str, size: int, source: str, eps: float
+    graph: Graph, prefix: str, unit: ManifestUnit, name: str, size: int, source: str, eps: float
 ) -> str:
     weight = graph.external(f"{prefix}.{name}", unit, _need(unit, name, "f32", (size,)))
     return graph.add(
@@ -253,7 +179,7 @@ def _norm(
 
 
 def _linear(
-    graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, bias: str = ""
+    graph: Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, bias: str = ""
 ) -> str:
     """`source` times the stored linear `name`; which form it has is seen from the tensors that exist."""
     output, prefix = f"{unit.name}.{name}.out", f"{unit.name}.{name}"
@@ -304,7 +230,7 @@ def _linear(
 
 
 def _wide_product(
-    graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, output: str
+    graph: Graph, unit: ManifestUnit, name: str, rows: int, columns: int, source: str, output: str
 ) -> str:
     """`source` times the linear's float32 matrix, a slice of its rows at a time."""
     prefix, location = f"{unit.name}.{name}", f"{name}.w"
@@ -322,7 +248,7 @@ def _wide_product(
     return graph.add("Concat", slices, output, axis=-1)
 
 
-def _matrix(graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: int) -> str:
+def _matrix(graph: Graph, unit: ManifestUnit, name: str, rows: int, columns: int) -> str:
     """The linear's weights as one float32 matrix (rows, columns)."""
     prefix = f"{unit.name}.{name}"
     if graph.placed == "packed":
@@ -335,7 +261,7 @@ def _matrix(graph: _Graph, unit: ManifestUnit, name: str, rows: int, columns: in
     return weight
 
 
-def _block_sums(graph: _Graph, source: str, columns: int) -> str:
+def _block_sums(graph: Graph, source: str, columns: int) -> str:
     """Sums of each 32 columns, (batch, tokens, columns/32); exact sources have whole blocks only."""
     name = f"{source}.sums"
     if any(name in node.output for node in graph.nodes):
@@ -351,7 +277,7 @@ def _block_sums(graph: _Graph, source: str, columns: int) -> str:
 
 
 def _body(units: list[ManifestUnit], a: Architecture, placed: Placed) -> bytes:
-    graph = _Graph(placed)
+    graph = Graph(placed)
     hidden = "hidden"
     inputs = [
         _value("hidden", TensorProto.FLOAT, ["batch", "tokens", a.hidden]),
@@ -376,7 +302,7 @@ def _body(units: list[ManifestUnit], a: Architecture, placed: Placed) -> bytes:
     return graph.finish(inputs, outputs)
 
 
-def _attn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
+def _attn(graph: Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     rows, name = queries + 2 * keys, unit.name
     normed = _norm(graph, name, unit, "norm", a.hidden, hidden, a.norm_epsilon)
@@ -403,7 +329,7 @@ def _attn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> st
     return _linear(graph, unit, "o", a.hidden, queries, attended)
 
 
-def _normed_heads(graph: _Graph, unit: ManifestUnit, a: Architecture, qkv: str) -> list[str]:
+def _normed_heads(graph: Graph, unit: ManifestUnit, a: Architecture, qkv: str) -> list[str]:
     """q, k, v from packed rows, q and k normalized per head."""
     name = unit.name
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
@@ -419,7 +345,7 @@ def _normed_heads(graph: _Graph, unit: ManifestUnit, a: Architecture, qkv: str) 
     return [*found, f"{name}.v"]
 
 
-def _ffn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
+def _ffn(graph: Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str:
     name = unit.name
     normed = _norm(graph, name, unit, "norm", a.hidden, hidden, a.norm_epsilon)
     both = _linear(graph, unit, "gate_up", 2 * a.ffn, a.hidden, normed)
@@ -431,7 +357,7 @@ def _ffn(graph: _Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str
 
 
 def _head(unit: ManifestUnit, a: Architecture, placed: Placed) -> bytes:
-    graph = _Graph(placed)
+    graph = Graph(placed)
     normed = _norm(graph, unit.name, unit, "norm", a.hidden, "hidden", a.norm_epsilon)
     _linear(graph, unit, "head", a.vocab, a.hidden, normed)
     graph.nodes[-1].output[0] = "logits"

@@ -64,12 +64,14 @@ def build_model(
     embed = _embed_tensors(source, weights)
     head = _head_tensors(source, weights)
     if architecture.tied_embedding:
-        shared = _put(store, {**{f"embed.{part}": array for part, array in embed.items()}, **head})
+        shared = put_tensors(store, {**{f"embed.{part}": array for part, array in embed.items()}, **head})
         embed_blob, embed_tensors = shared[0], tuple(t for t in shared[1] if t.name.startswith("embed."))
         head_blob, head_tensors = shared[0], tuple(_renamed(t, "embed.", "head.") for t in shared[1])
     else:
-        embed_blob, embed_tensors = _put(store, {f"embed.{part}": array for part, array in embed.items()})
-        head_blob, head_tensors = _put(store, head)
+        embed_blob, embed_tensors = put_tensors(
+            store, {f"embed.{part}": array for part, array in embed.items()}
+        )
+        head_blob, head_tensors = put_tensors(store, head)
     del embed, head
     for place, (name, kind) in enumerate(names):
         match kind:
@@ -80,7 +82,7 @@ def build_model(
             case "attn" | "ffn":
                 block = int(name.partition(".")[2])
                 make = _attn_tensors if kind == "attn" else _ffn_tensors
-                blob, tensors = _put(store, make(source, block, weights))
+                blob, tensors = put_tensors(store, make(source, block, weights))
             case _:
                 assert_never(kind)
         units.append(_unit(name, kind, architecture, blob, tensors))
@@ -302,7 +304,7 @@ def _renamed(tensor: StoredTensor, old: str, new: str) -> StoredTensor:
     return StoredTensor(name, tensor.dtype, tensor.shape, tensor.offset, tensor.bytes)
 
 
-def _put(store: Store, tensors: Tensors) -> tuple[BlobRef, tuple[StoredTensor, ...]]:
+def put_tensors(store: Store, tensors: Tensors) -> tuple[BlobRef, tuple[StoredTensor, ...]]:
     """One blob with all tensors, each aligned."""
     stored: list[StoredTensor] = []
     offset = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from planner.importers.registry import fetch_short_name
+from planner.importers.registry import fetch_short_encoder, fetch_short_name
 
 settings.register_profile(
     "any machine", deadline=None
@@ -19,6 +19,16 @@ settings.load_profile("any machine")
 @pytest.fixture(scope="session")
 def smollm2_gguf() -> Path:
     """The real SmolLM2-135M-Instruct: downloaded the first time, then kept in SHOAL_TEST_CACHE or the user's cache."""
+    return fetch_short_name("smollm2-135m", _cache())
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """The real all-MiniLM-L6-v2, kept in the same place."""
+    return fetch_short_encoder("all-minilm-l6-v2", _cache())
+
+
+def _cache() -> Path:
     kept = os.environ.get("SHOAL_TEST_CACHE")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return fetch_short_name("smollm2-135m", Path(kept) if kept else home / "shoal")
+    return Path(kept) if kept else home / "shoal"

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 
 from peer.commands.api_beside import keys_of, opened
 from peer.commands.asking import asker
+from peer.commands.embedding import embedder
 from peer.commands.members import ending, follow_coordinator
 from peer.commands.terminal import either, interrupts, out, say
 from peer.gateway import GatewayOptions
+from planner.store import Store
 
 
 async def api(args: argparse.Namespace) -> int:
@@ -18,8 +20,11 @@ async def api(args: argparse.Namespace) -> int:
     options = GatewayOptions(args.host, args.port, keys, frozenset(args.allow_origin))
     with interrupts() as ctrl:
         async with AsyncExitStack() as stack:
+            making = embedder(Store(args.store), args.embedding_model, args.embedding_threads)
+            with ctrl.cancelling():
+                loaded = await stack.enter_async_context(making)
             mesh = await stack.enter_async_context(asker(args, ctrl, pin_ends=args.pin_ends))
-            url = await stack.enter_async_context(opened(mesh, options))
+            url = await stack.enter_async_context(opened(mesh, options, loaded))
             model = mesh.node.state.model
             say(f"programs may ask {model.name if model else 'the mesh'} here; Ctrl-C ends it")
             out.print(url, markup=False)

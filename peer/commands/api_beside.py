@@ -7,20 +7,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from peer.commands.embedding import embedder
+from peer.embedder import Embedder
 from peer.errors import BadCommand, CannotServe
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
 from peer.metrics import serving_metrics
+from planner.store import Store
 
 
 @asynccontextmanager
 async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
     """The gateway of a member that was started with --api; nothing without that."""
     if args.api is None:
+        if args.api_embedding_model is not None:
+            raise BadCommand("--api-embedding-model is for the API beside this peer: give --api, too")
         yield
         return
     options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))
-    async with opened(mesh, options) as url:
+    async with (
+        embedder(Store(args.store), args.api_embedding_model, args.threads) as loaded,
+        opened(mesh, options, loaded) as url,
+    ):
         tell(f"programs may ask at {url}")
         yield
 
@@ -37,10 +45,10 @@ async def measured(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], N
 
 
 @asynccontextmanager
-async def opened(mesh: Mesh, options: GatewayOptions) -> AsyncIterator[str]:
+async def opened(mesh: Mesh, options: GatewayOptions, loaded: Embedder | None) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         try:
-            url = await stack.enter_async_context(gateway(mesh, options))
+            url = await stack.enter_async_context(gateway(mesh, options, loaded))
         except OSError as error:
             raise CannotServe(
                 f"cannot listen on {options.host} port {options.port} ({error.strerror}): give another with --port"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from peer.options import port
+from peer.options import port, positive
 
 API_PORT = 8000
+EMBEDDING_MODEL = "a sentence-transformers folder with a BERT encoder, hf:owner/repo, or all-minilm-l6-v2"
 
 
 def api_arguments(made: argparse.ArgumentParser) -> None:
@@ -27,6 +28,14 @@ def api_arguments(made: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="scripts of these pages may ask, such as http://localhost:3000 [none]",
     )
+    made.add_argument(
+        "--embedding-model",
+        metavar="MODEL",
+        help=f"make embeddings on this machine with this model, imported if need be: {EMBEDDING_MODEL} [none]",
+    )
+    made.add_argument(
+        "--embedding-threads", type=positive, default=1, metavar="N", help="for that model [%(default)s]"
+    )
 
 
 def beside_arguments(made: argparse.ArgumentParser) -> None:
@@ -41,3 +50,8 @@ def beside_arguments(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--api-host", default="127.0.0.1", metavar="HOST", help="address of that [%(default)s]")
     made.add_argument("--api-key-file", type=Path, metavar="FILE", help="keys that programs must send")
+    made.add_argument(
+        "--api-embedding-model",
+        metavar="MODEL",
+        help=f"make embeddings there with this model, whole on this machine: {EMBEDDING_MODEL} [none]",
+    )

@@ -9,8 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from peer.commands.terminal import err, out, say
 from peer.options import bytes_text
+from planner.architecture import SourceModel
+from planner.encoder import SourceEncoder, decode_encoder
 from planner.errors import CorruptStore, NotInStore
-from planner.importers.registry import resolve
+from planner.importers.registry import resolve, resolve_any, resolve_encoder
 from planner.manifest import Manifest, decode_manifest
 from planner.store import PREFIX_DIGITS, Store
 from planner.types import WeightFormat
@@ -20,7 +22,10 @@ from planner.units import build_model
 def run_import(args: argparse.Namespace) -> int:
     """Imports a model anew and says what came of it."""
     store = Store(args.store)
-    model_id = bring(store, args.model, args.weights)
+    source = resolve_any(args.model, store.root, say)
+    if isinstance(source, SourceEncoder):
+        return _import_encoder(store, source)
+    model_id = _put(store, source, args.weights)
     manifest = decode_manifest(store.manifest_bytes(model_id))
     blobs = {unit.blob.sha256: unit.blob.bytes for unit in manifest.units}
     units = f"{len(manifest.units)} units"
@@ -57,9 +62,30 @@ def stored(store: Store) -> list[tuple[str, Manifest]]:
 
 def bring(store: Store, name: str, weights: WeightFormat) -> str:
     """Imports `name` into the store; returns the model id. Raises ModelError or StoreError; nothing is half-written."""
+    return _put(store, resolve(name, store.root, say), weights)
+
+
+def bring_encoder(store: Store, name: str) -> str:
+    """As `bring`, for an embedding model, which is kept as float32."""
+    from planner.encoder_graph import put_encoder
+
+    return put_encoder(resolve_encoder(name, store.root, say), store)
+
+
+def _import_encoder(store: Store, source: SourceEncoder) -> int:
+    from planner.encoder_graph import put_encoder
+
+    model_id = put_encoder(source, store)
+    manifest = decode_encoder(store.manifest_bytes(model_id))
+    parts = f"embedding model, {len(manifest.parts)} parts"
+    size = bytes_text(sum(part.blob.bytes for part in manifest.parts))
+    out.print(f"{manifest.name}  f32  {parts}  {size}  {model_id}", markup=False)
+    return 0
+
+
+def _put(store: Store, source: SourceModel, weights: WeightFormat) -> str:
     from peer.recording import record  # an engine, which other commands need not wait for
 
-    source = resolve(name, store.root, say)
     if not err.is_terminal:
         model_id = build_model(source, weights, store)
         record(store, model_id)

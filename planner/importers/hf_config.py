@@ -22,7 +22,7 @@ Json = Mapping[str, Any]  # as parsed, before each value is checked on its way i
 
 def read_json(folder: Path, name: str) -> Json | None:
     """The object in a JSON file, None when there is no such file."""
-    content = _read(folder, name)
+    content = read_file(folder, name)
     if content is None:
         return None
     try:
@@ -50,7 +50,7 @@ def architecture_from_config(config: Json, tensors: Collection[str], where: str)
         raise UnknownArchitecture(
             f"{where}: expected hidden_act silu, got {activation!r}; this variant is not supported"
         )
-    numbers = _Numbers(config, where)
+    numbers = Numbers(config, where)
     heads = numbers.whole("num_attention_heads")
     hidden = numbers.whole("hidden_size")
     head_size = numbers.whole("head_dim", hidden // max(heads, 1) if family != "qwen3" else 128)
@@ -86,18 +86,7 @@ def architecture_from_config(config: Json, tensors: Collection[str], where: str)
 
 def tokenizer_from_folder(folder: Path, config: Json, vocab: int) -> TokenizerSource:
     """tokenizer.json as it is, with what tokenizer_config.json and generation_config.json say of its use."""
-    content = _read(folder, "tokenizer.json")
-    if content is None:
-        raise UnknownTokenizer(
-            f"{folder.name} has no tokenizer.json: save a fast tokenizer with transformers' save_pretrained"
-        )
-    try:
-        tokenizer = Tokenizer.from_str(content.decode("utf-8"))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise UnknownTokenizer(f"{folder.name}: tokenizer.json cannot be read: {str(error)[:200]}") from error
-    if tokenizer.get_vocab_size() > vocab:
-        size = tokenizer.get_vocab_size()
-        raise CorruptModel(f"{folder.name}: {size} tokens do not fit into an embedding of {vocab} rows")
+    content, tokenizer = tokenizer_of(folder, vocab)
     settings = read_json(folder, "tokenizer_config.json") or {}
     generation = read_json(folder, "generation_config.json") or {}
 
@@ -119,6 +108,23 @@ def tokenizer_from_folder(folder: Path, config: Json, vocab: int) -> TokenizerSo
     )
 
 
+def tokenizer_of(folder: Path, vocab: int) -> tuple[bytes, Tokenizer]:
+    """tokenizer.json, read and as it is. `vocab`: rows of the embedding."""
+    content = read_file(folder, "tokenizer.json")
+    if content is None:
+        raise UnknownTokenizer(
+            f"{folder.name} has no tokenizer.json: save a fast tokenizer with transformers' save_pretrained"
+        )
+    try:
+        tokenizer = Tokenizer.from_str(content.decode("utf-8"))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise UnknownTokenizer(f"{folder.name}: tokenizer.json cannot be read: {str(error)[:200]}") from error
+    if tokenizer.get_vocab_size() > vocab:
+        size = tokenizer.get_vocab_size()
+        raise CorruptModel(f"{folder.name}: {size} tokens do not fit into an embedding of {vocab} rows")
+    return content, tokenizer
+
+
 def _adds_bos(tokenizer: Tokenizer, settings: Json, bos: int) -> bool:
     stated = settings.get("add_bos_token")
     if isinstance(stated, bool):
@@ -133,7 +139,7 @@ def _chat_template(folder: Path, settings: Json) -> str | None:
         template = named.get("default", next(iter(named.values()), None))
     if isinstance(template, str):
         return template
-    content = _read(folder, "chat_template.jinja")
+    content = read_file(folder, "chat_template.jinja")
     if content is not None:
         return content.decode("utf-8", "replace")
     beside = read_json(folder, "chat_template.json") or {}
@@ -146,8 +152,8 @@ def _rope(config: Json, where: str) -> tuple[float, RopeScaling | None]:
     newer = config.get("rope_parameters")
     settings = newer if isinstance(newer, dict) else config.get("rope_scaling")
     settings = settings if isinstance(settings, dict) else {}
-    numbers = _Numbers(settings, where)
-    older = _Numbers(config, where).real("rope_theta", 10_000.0)
+    numbers = Numbers(settings, where)
+    older = Numbers(config, where).real("rope_theta", 10_000.0)
     base = numbers.real("rope_theta", older)
     if numbers.real("partial_rotary_factor", 1.0) != 1.0 or config.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnknownArchitecture(f"{where}: heads that rotate in part are not supported")
@@ -171,7 +177,7 @@ def _rope(config: Json, where: str) -> tuple[float, RopeScaling | None]:
             )
 
 
-class _Numbers:
+class Numbers:
     """Checked access to the numbers of one JSON object."""
 
     def __init__(self, source: Json, where: str) -> None:
@@ -211,7 +217,8 @@ def _ids(value: object, vocab: int) -> list[int]:
     ]
 
 
-def _read(folder: Path, name: str) -> bytes | None:
+def read_file(folder: Path, name: str) -> bytes | None:
+    """The bytes of a file of a sane size, None when there is no such file."""
     path = folder / name
     try:
         if path.stat().st_size > CONFIG_LIMIT_BYTES:

@@ -51,6 +51,7 @@ _WHOLE_NAMES = {
     "head.norm": "model.norm.weight",
     "head.weight": "lm_head.weight",
 }
+_NOTHING = re.compile(r"(?!)")  # fits no name
 _HARMLESS = re.compile(r"lm_head\.weight|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
@@ -59,7 +60,7 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     config = read_json(folder, "config.json")
     if config is None:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
-    files = _read_files(folder)
+    files = read_files(folder)
     architecture = architecture_from_config(config, frozenset(files), folder.name)
     check_numbers(architecture, folder.name)
     shapes = tensor_shapes(architecture)
@@ -122,9 +123,10 @@ def _file_name(ours: str) -> str:
     return f"model.layers.{block}.{_BLOCK_NAMES[unit][part]}"
 
 
-def _read_files(folder: Path) -> dict[str, FolderTensor]:
+def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, FolderTensor]:
+    """Every tensor of the folder but those whose whole name `without` fits, whatever their type is."""
     if (folder / SINGLE).is_file():
-        return _read_one(folder / SINGLE)
+        return _read_one(folder / SINGLE, without)
     index = read_json(folder, INDEX)
     if index is None:
         raise _no_weights(folder)
@@ -141,9 +143,10 @@ def _read_files(folder: Path) -> dict[str, FolderTensor]:
             raise NoSuchModel(
                 f"{folder.name}: {INDEX} names {file}, which is missing: download the folder again"
             )
-        part = _read_one(folder / file)
+        part = _read_one(folder / file, without)
         tensors.update({name: tensor for name, tensor in part.items() if where.get(name) == file})
-    if absent := sorted(set(where) - set(tensors)):
+    wanted = {name for name in where if not without.fullmatch(name)}
+    if absent := sorted(wanted - set(tensors)):
         raise MissingTensor(
             f"{folder.name}: tensor {absent[0]} is not in {where[absent[0]]}, where the index says it is"
         )
@@ -159,7 +162,7 @@ def _no_weights(folder: Path) -> NoSuchModel:
     return NoSuchModel(f"{folder} has neither {SINGLE} nor {INDEX}")
 
 
-def _read_one(path: Path) -> dict[str, FolderTensor]:
+def _read_one(path: Path, without: re.Pattern[str]) -> dict[str, FolderTensor]:
     size = path.stat().st_size
     if size < 8:
         raise CorruptModel(f"{path.name}: the file ends early: download it again")
@@ -177,7 +180,9 @@ def _read_one(path: Path) -> dict[str, FolderTensor]:
         raise CorruptModel(f"{path.name}: the header should be an object, is a {type(header).__name__}")
     body = content[8 + length :]
     return {
-        name: _tensor(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"
+        name: _tensor(path, name, entry, body)
+        for name, entry in header.items()
+        if name != "__metadata__" and not without.fullmatch(name)
     }
 
 

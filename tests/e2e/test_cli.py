@@ -26,6 +26,7 @@ from signaling.invites import Role, make_invite
 from signaling.keys import identity_from_seed
 
 from ..planner.conftest import TinyModel  # noqa: TID252
+from ..planner.plain_bert import TinyBert  # noqa: TID252
 from .command import Result, Running, command_line, environment, run, running
 
 MEMORY = "1GiB"
@@ -613,6 +614,25 @@ def test_a_member_tells_machines(world: World, tmp_path: Path) -> None:
     taken = run(tmp_path, *join_words(world.link, tmp_path), "--metrics", "nobody")
     assert taken.status == 2
     assert "expected HOST:PORT" in taken.err
+
+
+def test_a_gateway_makes_embeddings(world: World, tmp_path: Path) -> None:
+    folder, store = TinyBert().write(tmp_path / "tinybert"), tmp_path / "store"
+    own = ["--store", store, "--state", tmp_path / "state", "--bind", "127.0.0.1"]
+    imported = run(tmp_path, "import", folder, "--store", store)
+    assert imported.out.startswith("tinybert  f32  embedding model, 3 parts  "), imported
+    with running(tmp_path, "api", world.link, "--port", 0, "--embedding-model", "tinybert", *own) as gateway:
+        url = gateway.until(r"^http://127\.0\.0\.1:\d+/v1$")[0]
+        asked = json.dumps({"model": "tinybert", "input": ["a mesh", "sky"]}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{url}/embeddings", asked, headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            made = json.load(answer)
+        assert made["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+        assert [len(one["embedding"]) for one in made["data"]] == [32, 32]
+        ended = gateway.end()
+        assert ended.status == 0
+        assert "tinybert makes embeddings of 32 dimensions on this machine" in ended.err
 
 
 def test_invite_without_a_kept_mesh(tmp_path: Path) -> None:

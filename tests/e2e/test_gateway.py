@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from openai import (
     APIStatusError,
@@ -22,13 +23,17 @@ from openai import (
 )
 
 from peer import Mesh as Door
+from peer.embedder import Embedder
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
+from planner.encoder_graph import put_encoder
+from planner.importers.bert import open_encoder
 
 from .conftest import Models, Start
 
 KEY = "a key of the tests"
 MODEL = "smollm2-135m"
+EMBEDS = "all-minilm-l6-v2"
 SESSIONS = 8
 SCHEMA = {
     "type": "object",
@@ -62,12 +67,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-async def world(start: Start) -> AsyncIterator[World]:
+async def world(start: Start, models: Models, minilm_folder: Path) -> AsyncIterator[World]:
+    embedder = Embedder(models.store, put_encoder(open_encoder(minilm_folder, EMBEDS), models.store), 1)
     async with AsyncExitStack() as stack:
         meshes = await stack.enter_async_context(start((30,), 2, sessions=SESSIONS))
         await meshes[0].until_serving(120)
         options = GatewayOptions(port=0, keys=(KEY,))
-        url = await stack.enter_async_context(gateway(meshes[0], options))
+        stack.callback(embedder.close)
+        url = await stack.enter_async_context(gateway(meshes[0], options, embedder))
         client = await stack.enter_async_context(
             AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=300)
         )
@@ -76,8 +83,10 @@ async def world(start: Start) -> AsyncIterator[World]:
 
 async def test_the_openai_client_gets_what_it_asks_for(world: World) -> None:
     """One mesh for all of it: what takes long is to start one."""
-    assert [model.id async for model in world.client.models.list()] == [MODEL]
-    assert (await world.client.models.retrieve(MODEL)).id == MODEL
+    assert [model.id async for model in world.client.models.list()] == [MODEL, EMBEDS]
+    for name in (MODEL, EMBEDS):
+        assert (await world.client.models.retrieve(name)).id == name
+    await embeds(world)
     await chats_and_streams(world)
     await draws_by_seed(world)
     await holds_to_a_schema(world)
@@ -151,8 +160,40 @@ async def refuses(world: World) -> None:
     await refused(BadRequestError, "invalid_schema", response_format=form)
     with pytest.raises(AuthenticationError):
         await world.client.with_options(api_key="another").models.list()
-    with pytest.raises(BadRequestError):
-        await world.client.embeddings.create(model=MODEL, input="x")
+    await refused(BadRequestError, "model_not_supported", model=EMBEDS)
+    await refused_to_embed(world)
+
+
+async def embeds(world: World) -> None:
+    """The client asks for base64 unless told, and hands out numbers either way."""
+    make = world.client.embeddings.create
+    texts = ["How do I bake bread?", "A recipe for a loaf", "The mesh elects a new leader"]
+    packed = await make(model=EMBEDS, input=texts)
+    plain = await make(model=EMBEDS, input=texts, encoding_format="float", dimensions=384)
+    assert [one.index for one in packed.data] == [0, 1, 2]
+    assert [one.embedding for one in packed.data] == [one.embedding for one in plain.data]
+    assert (packed.model, packed.usage.prompt_tokens, packed.usage.total_tokens) == (EMBEDS, 24, 24)
+    bread, loaf, mesh = (np.array(one.embedding) for one in packed.data)
+    assert len(bread) == 384
+    assert bread @ bread == pytest.approx(1, abs=1e-5)
+    assert bread @ loaf > 0.5 > 0.2 > bread @ mesh
+    (first,) = (await make(model=EMBEDS, input=[101, 2129, 2079, 1045, 8670, 3489, 7852, 1029, 102])).data
+    assert np.array(first.embedding) @ bread == pytest.approx(1, abs=1e-5)  # the first text, as its tokens
+
+
+async def refused_to_embed(world: World) -> None:
+    for kind, code, asked in (
+        (BadRequestError, "model_not_supported", {"model": MODEL, "input": "x"}),
+        (NotFoundError, "model_not_found", {"model": "ada", "input": "x"}),
+        (BadRequestError, "context_length_exceeded", {"model": EMBEDS, "input": "word " * 300}),
+        (BadRequestError, None, {"model": EMBEDS, "input": ""}),
+        (BadRequestError, None, {"model": EMBEDS, "input": "x", "dimensions": 64}),
+    ):
+        with pytest.raises(kind) as caught:
+            await world.client.embeddings.create(**asked)
+        assert caught.value.code == code, caught.value
+    with pytest.raises(AuthenticationError):
+        await world.client.with_options(api_key="another").embeddings.create(model=EMBEDS, input="x")
 
 
 async def stops_where_told(world: World) -> None:

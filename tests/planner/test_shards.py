@@ -12,9 +12,10 @@ import pytest
 
 from planner.architecture import Architecture, RopeScaling
 from planner.errors import CorruptStore
+from planner.graph import IR_VERSION, OPSET
 from planner.importers.gguf import open_gguf
 from planner.manifest import Manifest, decode_manifest
-from planner.shards import IR_VERSION, OPSET, make_shard, rotary_tables
+from planner.shards import make_shard, rotary_tables
 from planner.store import Store
 from planner.units import build_model
 
