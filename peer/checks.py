@@ -16,25 +16,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from peer.calls import Body
+from peer.check_choices import NextCheck, in_order, judges_of
 from peer.errors import BadCommand, PeerError
-from peer.evidence import TABS, Verdict
+from peer.evidence import Verdict
 from peer.frames import Open
 from peer.judging import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
 from peer.kept_ends import KeptEnds, Returned
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
-from peer.mesh_state import AWAY, PlanRecord
+from peer.mesh_state import AWAY, Member, PlanRecord
 from peer.pinned import is_pinned, tells_ids
 from peer.recomputing import MOST_POSITIONS
 from peer.reports import whole
 from peer.seats import ID_BYTES, Seat
 from planner.errors import PlannerError
 
-SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
-SOON: Final = (
-    4  # tokens until the next check, after one that nobody could make; each further one waits twice as long
-)
-MOST_DOUBLED: Final = 8
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
 CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
 ODD_AGAIN_S: Final = 10.0  # between two checks that one peer brings about
@@ -87,9 +83,7 @@ class Checks:
         self._rng = random.Random()
         self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
-        self._left: int | None = None  # tokens until the next check
-        self._hurried = False  # checks come sooner
-        self._unable = 0  # checks in a row of which some stage could not be checked
+        self._next = NextCheck()
         self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
@@ -111,12 +105,9 @@ class Checks:
         if answer is None or not fairness.checks_ppm:
             return
         suspected = not self._suspects().isdisjoint(answer.opening.route)
-        left = (self._left or self._pause(1)) - 1
-        self._left = min(left, self._pause(SOONER)) if suspected and not self._hurried else left
-        self._hurried = suspected
-        if self._left > 0 or self._running >= AT_ONCE:
+        busy = self._running >= AT_ONCE
+        if not self._next.token(fairness.checks_ppm, self._rng.random, suspected=suspected, busy=busy):
             return
-        self._left = self._pause(SOONER if suspected else 1)
         self._running += 1
         self._mesh.start(self._check(answer, position - 1))
 
@@ -178,20 +169,12 @@ class Checks:
         since_ms = time.time() * 1000 - FOUND_LATELY_MS
         return {each.peer for each in self._node.state.fairness.findings if each.when_ms > since_ms}
 
-    def _pause(self, times: int) -> int:
-        """Tokens until the next check: from half of the usual number to three halves, so that nobody knows which."""
-        share = max(1, self._node.state.fairness.checks_ppm) * times / 1e6
-        usual = max(1, round(1 / share))
-        return max(1, usual // 2 + self._rng.randrange(usual))
-
     async def _check(self, answer: Answer, position: int) -> None:
         session = answer.opening.session
         self._asked[session] = self._asked_for(answer, tuple(self._node.askings.tokens(session)))
         try:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
-            self._unable = self._unable + 1 if "unable" in verdicts else 0
-            if self._left is not None and self._unable:
-                self._left = min(self._left, SOON << min(self._unable - 1, MOST_DOUBLED))
+            self._next.checked(unable="unable" in verdicts)
         except Exception:  # a defect in a check must not end this membership
             log.exception("a check failed")
         finally:
@@ -208,7 +191,7 @@ class Checks:
         suspects = self._suspects()
         stages = list(range(len(answer.opening.route)))
         self._rng.shuffle(stages)
-        return sorted(stages, key=lambda stage: answer.opening.route[stage] not in suspects)
+        return in_order(stages, answer.opening.route, suspects)
 
     async def _check_stage(
         self, answer: Answer, stage: int, position: int, *, alone: bool = False
@@ -259,18 +242,17 @@ class Checks:
         return last
 
     def _judges(self, place: Place) -> list[str]:
-        """Who holds the units and may check it, those first who have no part in the step."""
+        """Who holds the units and may check it, the best first."""
         state, me = self._node.state, self._node.me
         able = [
-            peer
+            (peer, provider_of(member))
             for peer, member in sorted(state.members.items())
-            if peer != place.peer
-            and member.status not in AWAY
-            and place.units in member.held
-            and (member.profile is None or member.profile.provider not in TABS)  # tabs do not judge
+            if peer != place.peer and member.status not in AWAY and place.units in member.held
         ]
         self._rng.shuffle(able)
-        return sorted(able, key=lambda peer: (peer == me, peer in (place.before, place.after)))
+        manifest, asked = self._mesh.manifest, state.members.get(place.peer)
+        weights = manifest.weights if manifest is not None else "4bit"
+        return judges_of(able, weights, provider_of(asked), me, (place.before, place.after))
 
     async def _ask(self, peer: str, place: Place) -> Verdict:
         asked = self._asked[place.session]
@@ -374,6 +356,12 @@ class Checks:
 
 
 _UNABLE: Final[Verdict] = "unable"
+
+
+def provider_of(member: Member | None) -> str:
+    """What a member computes on; one of which nobody knows counts as a process like others."""
+    profile = member.profile if member is not None else None
+    return profile.provider if profile is not None else "cpu"
 
 
 def checks_work(mesh: Mesh) -> Checks:

@@ -3,6 +3,7 @@
  * peer/accounts.py). Edge around receipts.ts, which decides.
  */
 
+import type { Checks } from './checks';
 import type { Open } from './frames';
 import { countedMilli, mayAsk } from './mesh_fairness';
 import type { PlanRecord } from './mesh_state';
@@ -13,8 +14,8 @@ const SAY_EVERY_MS = 3000; // a batch of what came since: the log is for other t
 const PATIENCE_MS = 5000; // for a leader; what could not be said is said again
 const REMEMBERED_PLANS = 4;
 
-/** From here on this tab says what it owes, until `signal` aborts, and refuses who may not ask. */
-export function keepAccounts(node: Node, signal: AbortSignal): void {
+/** From here on this tab says what it owes, has it checked, until `signal` aborts, and refuses who may not ask. */
+export function keepAccounts(node: Node, checks: Checks, signal: AbortSignal): void {
   const receipts = new Receipts();
   const plans = new Map<number, PlanRecord>();
   let isSaying = false;
@@ -27,6 +28,7 @@ export function keepAccounts(node: Node, signal: AbortSignal): void {
     const plan = plans.get(frame.plan);
     if (plan?.stages.length !== frame.route.length) return; // it was replaced long ago: this turn is not counted
     receipts.opened(Date.now(), frame, plan.stages);
+    checks.opened(frame, plan);
   };
   const say = async (): Promise<void> => {
     const { ledger, fairness, members } = node.state;
@@ -37,8 +39,14 @@ export function keepAccounts(node: Node, signal: AbortSignal): void {
 
   node.askings.watcher = {
     opened,
-    emitted: (session, position) => receipts.token(session, position),
-    over: (session) => receipts.ended(session),
+    emitted: (session, position) => {
+      receipts.token(session, position);
+      checks.emitted(session, position);
+    },
+    over: (session) => {
+      receipts.ended(session);
+      checks.ended(session);
+    },
   };
   node.core.mayAsk = (peer) => mayAsk(node.state.fairness, node.state.ledger, peer);
   node.core.admitting.owedMilli = (peer) => countedMilli(node.state.fairness, node.state.ledger, peer);

@@ -82,6 +82,11 @@ export class Askings {
     return this.all.has(session);
   }
 
+  /** All tokens of a session so far; none of one that is not asked here. */
+  tokens(session: SessionId): readonly number[] {
+    return this.all.get(session)?.core.tokens ?? [];
+  }
+
   /** The best route now, if there is one: over the newest plan, else over one that it replaced. */
   route(without: Without = NOBODY): Route | null {
     const { state } = this.around;

@@ -4,6 +4,7 @@
  */
 
 import { keepAccounts } from './accounts';
+import { Checks } from './checks';
 import { Conversation } from './asking';
 import type { Body } from './calls';
 import { nowS } from './connection';
@@ -35,7 +36,6 @@ import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
 import type { Text } from './text';
 import { Journal } from './transaction_store';
-import { testimony } from './witness';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
@@ -126,9 +126,10 @@ export class Mesh {
     this.events = events;
     this.lending = { kind: 'starting' };
     this.part = new LogPart(node, link.mesh, (text) => events.notice(text));
-    node.answerMore = (peer, method, body) =>
-      method === 'witness' ? testimony(node, peer, body) : this.answer(method);
-    keepAccounts(node, this.signal);
+    const around = { serving: () => this.serving, manifest: () => this.manifest };
+    const checks = new Checks({ node, ...around, provider: () => this.profile?.provider ?? 'wasm' });
+    node.answerMore = checks.before((method) => this.answer(method));
+    keepAccounts(node, checks, this.signal);
     node.onState.add(() => this.events.changed());
     node.onGone.add(() => this.events.changed());
     node.onConnected.add(() => this.events.changed());

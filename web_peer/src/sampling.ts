@@ -12,7 +12,7 @@ const MILLION = 1_000_000; // settings travel as integers, in millionths
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
 export const MAX_POSITION = 2 ** 32 - 1; // one 32-bit word of the hash
 export const MAX_TOP_K = 2 ** 31 - 1;
-const LOWEST_EXPONENT = -40; // e**-40 = 4e-18: a token this far below the best is never drawn
+export const LOWEST_EXPONENT = -40; // e**-40 = 4e-18: a token this far below the best is never drawn
 const BUCKETS = 1024; // of logits, from the best one down to LOWEST_EXPONENT: sorting starts from whole buckets
 
 const LOG2_E = 1.4426950408889634;
@@ -156,7 +156,7 @@ export function sample(
 }
 
 /** A copy of `logits` with the penalties applied: in float64 token by token, rounded once to float32. */
-function penalized(
+export function penalized(
   logits: Float32Array,
   sampling: Sampling,
   history: TokenIds,

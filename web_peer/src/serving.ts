@@ -9,8 +9,14 @@ import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
 import { type Run, runKey } from './mesh_state';
-import { type Answer, type MemoryBytes, type Room, StageRuntime } from './runtime';
+import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from './runtime';
 import { StepTimes } from './step_times';
+
+/** Steps of one session that nobody else hears of (recomputing.ts). */
+export interface Aside {
+  submit(step: Step): void;
+  close(): void;
+}
 
 export class Serving {
   readonly stepTimes = new StepTimes();
@@ -19,6 +25,7 @@ export class Serving {
   private room: Room;
   private readonly onResults: (results: readonly (Ran | NotRan)[]) => void;
   private readonly onLost: (run: Run, text: string) => void;
+  private readonly asides = new Map<string, (answer: Answer) => void>(); // by session
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
 
   /** `onLost`: a worker or its GPU device is gone; its run is no longer loaded. */
@@ -50,7 +57,7 @@ export class Serving {
     const blobs = await this.fetcher.blobs(blobsOf(this.manifest, first, stop), signal, progress);
     signal.throwIfAborted();
     const receiver = {
-      answers: (answers: readonly Answer[]) => this.took(answers.map((answer) => resultOf(run, answer))),
+      answers: (answers: readonly Answer[]) => this.answered(run, answers),
       lost: (text: string) => this.lost(run, text),
     };
     const { manifest, room } = this;
@@ -125,6 +132,30 @@ export class Serving {
 
   close(): void {
     for (const { run } of [...this.runtimes.values()]) this.unload(run);
+  }
+
+  /** Has units `run` compute a session beside those of the route; null where they are not loaded. */
+  aside(run: Run, session: string, take: (answer: Answer) => void): Aside | null {
+    const loaded = this.runtimes.get(runKey(run));
+    if (loaded === undefined) return null;
+    this.asides.set(session, take);
+    return {
+      submit: (step) => loaded.runtime.submit(step),
+      close: () => {
+        this.asides.delete(session);
+        loaded.runtime.release(session);
+      },
+    };
+  }
+
+  private answered(run: Run, answers: readonly Answer[]): void {
+    const results: (Ran | NotRan)[] = [];
+    for (const answer of answers) {
+      const take = this.asides.get(answer.session);
+      if (take === undefined) results.push(resultOf(run, answer));
+      else take(answer);
+    }
+    if (results.length > 0) this.took(results);
   }
 
   private took(results: readonly (Ran | NotRan)[]): void {

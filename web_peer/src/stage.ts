@@ -59,6 +59,7 @@ export interface Step {
   readonly mostRows: number;
   readonly prompt: boolean;
   readonly behind: boolean; // nobody waits for it: it runs when nothing else does
+  readonly wantsLogits?: boolean; // for a check: the answer has them
 }
 
 export interface Done {
@@ -69,6 +70,7 @@ export interface Done {
   readonly count: number;
   readonly hidden: Float32Array | null; // (count, hidden) unless this shard has the head
   readonly token: number | null;
+  readonly logits: Float32Array | null; // where the step wants them
 }
 
 /** The step did not run, or its result was thrown away; `have` positions are cached here. */
@@ -393,7 +395,8 @@ export class Stage {
     this.next(step.session, queue);
     const { session, turn, position } = step;
     const passed = logits === null ? hidden : null;
-    this.answers.push({ kind: 'done', session, turn, position, count, hidden: passed, token });
+    const told = step.wantsLogits === true && logits !== null ? logits.slice() : null;
+    this.answers.push({ kind: 'done', session, turn, position, count, hidden: passed, token, logits: told });
   }
 
   private refuse(step: Step, queue: Queued[], error: unknown): void {

@@ -1,11 +1,11 @@
 /*
  * What this tab can show of sessions that it computes, for peers that check steps of others (twin of the witness in
- * peer/checks.py). A tab computes no checks itself, and has none made of its own answers.
+ * peer/checks.py).
  */
 
-import { type ActivationLog, rowsIn } from './activation_log';
 import type { Body } from './calls';
 import { BadCommand } from './errors';
+import { marksOf, spanOf } from './evidence';
 import { fromHex, toHex } from './hex';
 import type { Node } from './node';
 import { tellsIds } from './pinned';
@@ -14,7 +14,6 @@ import { cutSpans, extended } from './spans';
 
 const MOST_POSITIONS = 1024;
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
-const MARK_BYTES = 8;
 
 /** The answer to a `witness` request of `peer`. Raises BadCommand. */
 export async function testimony(node: Node, peer: string, body: Body): Promise<Body> {
@@ -33,7 +32,7 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
   admit(node, peer, seat, near);
   switch (side) {
     case 'place':
-      return placeOf(seat, stop);
+      return seatPlace(seat, stop);
     case 'token':
       return { token: seat.sampled.get(first)?.token ?? null };
     case 'marks': {
@@ -57,7 +56,7 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
 }
 
 /** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */
-function placeOf({ opening, run, upstream, downstream }: Seat, stop: number): Body {
+export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: number): Body {
   const { spans, promptTokens, stage } = opening;
   const cut = cutSpans(spans, Math.min(stop, promptTokens));
   return {
@@ -81,47 +80,18 @@ function admit({ state }: Node, peer: string, { opening }: Seat, other: number):
   }
 }
 
-/** The bytes of positions [first, stop) of what `log` keeps; null when they are not all there. */
-function spanOf(log: ActivationLog, first: number, stop: number): Uint8Array<ArrayBuffer> | null {
-  const found = first >= log.start && stop <= log.stop ? log.since(first) : null;
-  if (found === null || found.length === 0) return null;
-  const parts = found
-    .filter(({ position }) => position < stop)
-    .map(({ position, tensor }) => {
-      const width = tensor.data.length / rowsIn(tensor);
-      return tensor.data.subarray(0, Math.min(rowsIn(tensor), stop - position) * width);
-    });
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
-}
-
-async function marksOf(inputs: Uint8Array<ArrayBuffer>, count: number): Promise<string> {
-  const width = inputs.length / count;
-  const marks: string[] = [];
-  for (let at = 0; at < count; at += 1) {
-    const hash = await crypto.subtle.digest('SHA-256', inputs.subarray(at * width, (at + 1) * width));
-    marks.push(toHex(new Uint8Array(hash).subarray(0, MARK_BYTES)));
-  }
-  return marks.join('');
-}
-
 /** What stands for all inputs of a first stage: that two are the same shows, nothing else does. */
-async function digestOf(marks: string): Promise<string> {
+export async function digestOf(marks: string): Promise<string> {
   return toHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(fromHex(marks)))));
 }
 
-function base64(bytes: Uint8Array): string {
+export function base64(bytes: Uint8Array): string {
   let text = '';
   for (const byte of bytes) text += String.fromCharCode(byte);
   return btoa(text);
 }
 
-function whole(body: Body, key: string): number {
+export function whole(body: Body, key: string): number {
   const value = body[key];
   if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
     throw new BadCommand(`witness: expected a whole number as \`${key}\``);

@@ -1,0 +1,76 @@
+/*
+ * Decides what a seat can show of its inputs, and whether a result is what its units make of them (twin of
+ * peer/evidence.py). Pure.
+ */
+
+import { type ActivationLog, rowsIn } from './activation_log';
+import { toHex } from './hex';
+
+export const MARK_BYTES = 8;
+export const SAME = 0.001; // relative distance of two results that were made with the same rounding (docs/numerics.md)
+export const ALIKE = 0.25; // where one side rounds activations to 8 bits and the other does not
+
+export type Verdict = 'same' | 'differs' | 'disputed' | 'unable';
+export type Rounding = 'rounded' | 'plain' | 'unknown';
+export type Bytes = Uint8Array<ArrayBuffer>;
+
+/** Whether a peer with this provider is a browser's tab. */
+export function isTab(provider: string): boolean {
+  return provider === 'wasm' || provider === 'webgpu';
+}
+
+/** How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are. */
+export function rounding(weights: string, provider: string): Rounding {
+  if (isTab(provider)) return 'plain';
+  if (provider !== 'cpu') return 'unknown'; // kernels of other devices were not measured
+  return weights === '8bit' || weights === '4bit' ? 'rounded' : 'plain';
+}
+
+/** The largest distance of two honest results. */
+export function limit(mine: Rounding, theirs: Rounding): number {
+  return mine === theirs && mine !== 'unknown' ? SAME : ALIKE;
+}
+
+/** How far a row is from what it should be, relative to its length. Infinite where they have nothing in common. */
+export function distance(seen: Float32Array, computed: Float32Array): number {
+  if (seen.length !== computed.length || !seen.every(Number.isFinite)) return Infinity;
+  let length = 0;
+  let gap = 0;
+  for (let at = 0; at < computed.length; at++) {
+    const own = computed[at] ?? 0;
+    length += own * own;
+    gap += ((seen[at] ?? 0) - own) ** 2;
+  }
+  if (length > 0) return Math.sqrt(gap) / Math.sqrt(length);
+  return gap === 0 ? 0 : Infinity;
+}
+
+/** The mark of each of `count` rows: the first bytes of its hash, in hex, one behind the other. */
+export async function marksOf(inputs: Bytes, count: number): Promise<string> {
+  const width = inputs.length / count;
+  const marks: string[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const hash = await crypto.subtle.digest('SHA-256', inputs.subarray(at * width, (at + 1) * width));
+    marks.push(toHex(new Uint8Array(hash).subarray(0, MARK_BYTES)));
+  }
+  return marks.join('');
+}
+
+/** The bytes of positions [first, stop) of what `log` keeps; null when they are not all there. */
+export function spanOf(log: ActivationLog, first: number, stop: number): Bytes | null {
+  const found = first >= log.start && stop <= log.stop ? log.since(first) : null;
+  if (found === null || found.length === 0) return null;
+  const parts = found
+    .filter(({ position }) => position < stop)
+    .map(({ position, tensor }) => {
+      const width = tensor.data.length / rowsIn(tensor);
+      return tensor.data.subarray(0, Math.min(rowsIn(tensor), stop - position) * width);
+    });
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
