@@ -578,7 +578,8 @@ export class Mesh {
 /** How runtimes are sized: by what was measured here and what the mesh promises. */
 function roomOf(profile: Profile, model: ModelChosen): Room {
   const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
-  return { provider, threads: profile.threads, slots: model.sessions, context: model.context };
+  const slots = model.sessions + 1; // one that a check uses, so that it never takes that of an answer
+  return { provider, threads: profile.threads, slots, context: model.context };
 }
 
 function whole(body: Body, name: string): number {
