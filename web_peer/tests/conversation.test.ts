@@ -67,6 +67,7 @@ function held(...commands: readonly ConversationCommand[]): Conversation {
 
 const around = (more: Partial<Around> = {}): Around => ({
   me: 'ann',
+  own: false,
   ownsMesh: false,
   here: new Set(['ann', 'bob']),
   typing: new Set(),

@@ -12,16 +12,19 @@ import { awayText } from '../src/returning';
 import { ASKED, Tab, type TabOptions } from '../src/tab';
 import {
   keepName,
+  keepPinEnds,
   keepPledge,
   keepRelayOnly,
   keepSettings,
   keptName,
+  keptPinEnds,
   keptPledge,
   keptRelayOnly,
   keptSettings,
   type PledgeRange,
 } from './kept_choices';
 import { meshView, namesOf, readable, runsOnText, steady } from './members';
+import { NO_PIN, pinEndsOf } from './pin_switch';
 import { PlanWatch } from './plan_watch';
 import { Recovery } from './recovering';
 import type { Report } from './reports';
@@ -37,6 +40,7 @@ import type {
   MyPart,
   Notice,
   Phase,
+  PinEnds,
   Stored,
   Trouble,
   View,
@@ -83,6 +87,7 @@ export class Bound {
   private readonly mine = signal<MyPart>(NO_PART);
   private readonly settings = signal<AskSettings>(keptSettings());
   private readonly link = signal('');
+  private readonly pinEnds = signal<PinEnds>({ ...NO_PIN, on: keptPinEnds() });
   private readonly relayOnly = signal(keptRelayOnly());
   private readonly talks: Talks;
   private readonly recovery = new Recovery(
@@ -115,6 +120,7 @@ export class Bound {
           keepSettings(settings);
         },
         myName: () => keptName() ?? device.name,
+        keepsWords: () => this.pinEnds.value.on,
         link: () => this.link.value,
         entry: device.entry,
         readable: (text) => this.inWords(text),
@@ -141,10 +147,17 @@ export class Bound {
       settings: talks.settings,
       link: this.link,
       relayOnly: this.relayOnly,
+      pinEnds: this.pinEnds,
       actions: {
         open: (link) => this.goTo(link),
         retry: () => void this.retry(),
         setRelayOnly: (only) => this.setRelayOnly(only),
+        setPinEnds: (on) => {
+          keepPinEnds(on);
+          this.pinEnds.value = { ...this.pinEnds.value, on };
+          this.talks.look();
+          this.look();
+        },
         ask: (text, toPeople) => talks.ask(text, toPeople),
         stop: () => talks.stop(false),
         stopMine: () => talks.stop(true),
@@ -319,6 +332,7 @@ export class Bound {
       this.standing.value = [...standingNotices(tab), ...this.recovery.notices(mesh)];
       this.mine.value = this.myPart(mesh);
       this.talks.follow(mesh);
+      this.lookAtEnds(mesh);
       if (mesh !== null) {
         this.noteWhoLeft(mesh);
         this.lookAtMesh(mesh);
@@ -358,6 +372,15 @@ export class Bound {
     if (mesh !== null && isReady(mesh, phase)) steps = allDone(steps);
     this.lastStep = { step: phase.step, at: now };
     this.steps.value = steps;
+  }
+
+  /** Has the ends of the model here as long as the person wants that, and says how far they are. */
+  private lookAtEnds(mesh: Mesh | null): void {
+    const { on } = this.pinEnds.value;
+    const ends = mesh?.ends ?? null;
+    ends?.wish(on);
+    const next = ends === null ? { ...NO_PIN, on } : pinEndsOf(ends, on);
+    if (JSON.stringify(next) !== JSON.stringify(this.pinEnds.value)) this.pinEnds.value = next;
   }
 
   private noteWhoLeft(mesh: Mesh): void {

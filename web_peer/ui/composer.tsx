@@ -13,11 +13,14 @@ export function Composer({ view }: { view: View }) {
   const draft = useSignal('');
   const toPeople = useSignal(false);
   const field = useRef<HTMLTextAreaElement>(null);
-  const { turns, mayWrite, people } = view.talk.value;
+  const { id, turns, mayWrite, people, own } = view.talk.value;
+  const pins = view.pinEnds.value.on;
+  const stays = own || (id === '' && pins);
   const answering = isAnswering(turns);
   const { answers, whyNot } = view.mesh.value;
   const inMesh = view.phase.value.kind === 'in';
-  const ready = inMesh && (answers || toPeople.value);
+  const toOthers = toPeople.value && !stays;
+  const ready = inMesh && (answers || toOthers);
   const isEmpty = draft.value.trim() === '';
 
   useLayoutEffect(() => {
@@ -31,7 +34,7 @@ export function Composer({ view }: { view: View }) {
     const text = draft.value.trim();
     if (text === '' || !ready) return;
     draft.value = '';
-    view.actions.ask(text, toPeople.value);
+    view.actions.ask(text, toOthers);
   };
 
   if (!mayWrite) {
@@ -49,7 +52,7 @@ export function Composer({ view }: { view: View }) {
   }
   return (
     <form
-      class={toPeople.value ? 'composer is-to-people' : 'composer'}
+      class={toOthers ? 'composer is-to-people' : 'composer'}
       onSubmit={(event) => {
         event.preventDefault();
         send();
@@ -61,8 +64,8 @@ export function Composer({ view }: { view: View }) {
           ref={field}
           rows={1}
           value={draft.value}
-          placeholder={placeholder(answers, toPeople.value)}
-          aria-label={toPeople.value ? 'Your message to people' : 'Your question'}
+          placeholder={placeholder(answers, toOthers)}
+          aria-label={toOthers ? 'Your message to people' : 'Your question'}
           aria-describedby="composer-hint"
           onInput={(event) => {
             draft.value = event.currentTarget.value;
@@ -74,16 +77,18 @@ export function Composer({ view }: { view: View }) {
             send();
           }}
         />
-        <button
-          type="button"
-          class="quiet round to-whom"
-          aria-pressed={toPeople.value}
-          aria-label="To people only"
-          title="To people only: the model does not read it"
-          onClick={() => (toPeople.value = !toPeople.value)}
-        >
-          <Icon name="people" />
-        </button>
+        {!stays && (
+          <button
+            type="button"
+            class="quiet round to-whom"
+            aria-pressed={toPeople.value}
+            aria-label="To people only"
+            title="To people only: the model does not read it"
+            onClick={() => (toPeople.value = !toPeople.value)}
+          >
+            <Icon name="people" />
+          </button>
+        )}
         {answering && isEmpty ? (
           <button
             type="button"
@@ -107,7 +112,7 @@ export function Composer({ view }: { view: View }) {
         )}
       </div>
       <p class={ready || whyNot === '' ? 'hint' : 'hint is-why'} id="composer-hint">
-        {ready || whyNot === '' ? hint(toPeople.value, answering && !isEmpty) : whyNot}
+        {ready || whyNot === '' ? hint(toOthers, answering && !isEmpty, pins && !stays) : whyNot}
       </p>
     </form>
   );
@@ -118,7 +123,8 @@ function placeholder(answers: boolean, toPeople: boolean): string {
   return answers ? 'Ask the mesh' : 'Write your question; it can be sent when the mesh is ready';
 }
 
-function hint(toPeople: boolean, waits: boolean): string {
+function hint(toPeople: boolean, waits: boolean, isShared: boolean): string {
+  if (isShared) return 'Everyone in the mesh reads this conversation: only new ones stay in this tab.';
   if (toPeople) return 'Only people read this; the model does not.';
   if (waits) return 'An answer is under way: your question comes next.';
   return 'A small model can be wrong. Enter sends, Shift Enter makes a new line.';

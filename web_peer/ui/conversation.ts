@@ -27,6 +27,7 @@ export interface Making {
 /** What the page knows beyond the conversation itself. */
 export interface Around {
   readonly me: string;
+  readonly own: boolean; // the conversation is in this tab alone
   readonly ownsMesh: boolean;
   readonly here: ReadonlySet<string>;
   readonly typing: ReadonlySet<string>;
@@ -42,6 +43,7 @@ export const NO_TALK: Talk = {
   title: '',
   people: [],
   turns: [],
+  own: false,
   mayWrite: true,
   mayRule: false,
   byInvite: false,
@@ -94,6 +96,7 @@ export class TalkViews {
       title: conversation.title,
       people,
       turns,
+      own: around.own,
       mayWrite: mine === undefined ? mayComeIn(conversation, around.me) : mayAsk(conversation, around.me),
       mayRule: mine?.role === 'owner' || around.ownsMesh,
       byInvite: conversation.entry.byInvite,
@@ -213,6 +216,7 @@ export function talkLines(
   all: ReadonlyMap<string, Conversation>,
   shownNow: string,
   seen: ReadonlyMap<string, number>,
+  own: (id: string) => boolean = () => false,
 ): TalkLine[] {
   const lines = [...all].map(([id, { title, participants, messages, createdMs }]) => {
     const every = messagesOf(messages);
@@ -225,6 +229,7 @@ export function talkLines(
         people: participants.size,
         answering: every.some(({ form, state }) => form === 'answer' && state === 'running'),
         fresh: id !== shownNow && messages.count > (seen.get(id) ?? 0),
+        own: own(id),
       },
     };
   });

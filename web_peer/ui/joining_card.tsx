@@ -1,6 +1,7 @@
 /* The way in: four steps, with what each really waits for. */
 
 import { Icon } from './icons';
+import { PinSwitch } from './pin_switch';
 import { Privacy } from './privacy';
 import { RelaySwitch } from './relay_switch';
 import { secondsLeft } from './steps';
@@ -80,6 +81,7 @@ export function JoiningCard({ view }: { view: View }) {
       </p>
       <JoiningSteps view={view} />
       <RelaySwitch view={view} />
+      <PinSwitch view={view} />
       <Privacy open />
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.leave()}>

@@ -6,6 +6,7 @@ import type { AskSettings } from './view';
 const SETTINGS_KEY = 'shoal.settings';
 const PLEDGE_KEY = 'shoal.pledge';
 const NAME_KEY = 'shoal.name';
+const PIN_KEY = 'shoal.pin-ends';
 const RELAY_KEY = 'shoal.relay-only';
 const MAX_NAME = 40; // characters
 const GIGABYTE = 1e9;
@@ -40,6 +41,15 @@ export function keptRelayOnly(): boolean {
 
 export function keepRelayOnly(only: boolean): void {
   write(RELAY_KEY, only ? 'yes' : 'no');
+}
+
+/** Whether new conversations stay in this tab: of nobody who did not ask for it. */
+export function keptPinEnds(): boolean {
+  return read(PIN_KEY) === 'yes';
+}
+
+export function keepPinEnds(on: boolean): void {
+  write(PIN_KEY, on ? 'yes' : 'no');
 }
 
 /** What this person is called in conversations; null: nothing was chosen. */

@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 
+import { PinSwitch } from './pin_switch';
 import type { MyPart as Part, View } from './view';
 import { bytesText, countText, rateText, runsText } from './words';
 
@@ -105,6 +106,7 @@ export function MyPart({ view }: { view: View }) {
           </button>
         )}
       </p>
+      <PinSwitch view={view} />
       {asking.value === null ? (
         <div class="buttons">
           {lending.kind === 'lending' && (

@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals';
 
 import { Mark } from './icons';
+import { PinSwitch } from './pin_switch';
 import { Privacy } from './privacy';
 import { RelaySwitch } from './relay_switch';
 import type { Trouble, View } from './view';
@@ -65,6 +66,7 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
         <code>shoal serve</code>.
       </p>
       <RelaySwitch view={view} />
+      <PinSwitch view={view} />
       <Privacy open />
     </main>
   );

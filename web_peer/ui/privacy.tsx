@@ -3,11 +3,11 @@
 const SEEN: readonly (readonly [who: string, what: string])[] = [
   [
     'Everyone in the mesh',
-    'reads every conversation in it, and sees who is here, under which name, what each lends and from which network address. The machines that keep the mesh store conversations on their disks.',
+    'reads every conversation in it, but for those that somebody keeps in their own tab, and sees who is here, under which name, what each lends and from which network address. The machines that keep the mesh store conversations on their disks.',
   ],
   [
     'Peers that run a part of the model',
-    'compute on what you ask. The first and last part handle its words; those between handle numbers from which words can be guessed. Take all of them as able to read it. Who asks with "shoal chat --pin-ends" sends them no words, only numbers, which the first part can still turn back into words if it sets out to.',
+    'compute on what you ask. The first and last part handle its words; those between handle numbers from which words can be guessed. Take all of them as able to read it. Who asks with "shoal chat --pin-ends", or keeps words in this tab, sends them no words, only numbers, which the first part can still turn back into words if it sets out to.',
   ],
   [
     'The server behind the link',

@@ -4,7 +4,7 @@ import type { View } from './view';
 
 export function RelaySwitch({ view }: { view: View }) {
   return (
-    <div class="relay-only">
+    <div class="switch">
       <label>
         <input
           type="checkbox"

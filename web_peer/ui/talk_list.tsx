@@ -35,7 +35,7 @@ export function TalkList({ view, done }: { view: View; done?: () => void }) {
             >
               <span class="talk-title">{line.title}</span>
               <span class="talk-about">
-                {line.people === 1 ? '1 person' : `${line.people} people`}
+                {line.own ? 'in this tab only' : line.people === 1 ? '1 person' : `${line.people} people`}
                 {line.answering && ' · answering'}
               </span>
               {line.fresh && (
@@ -53,7 +53,8 @@ export function TalkList({ view, done }: { view: View; done?: () => void }) {
 
 /** What the open conversation is called, who is in it, and the ways to its sheets. */
 export function TalkBar({ view, open }: { view: View; open: (sheet: 'talks' | 'talk') => void }) {
-  const { id, title, people, typing } = view.talk.value;
+  const { id, title, people, typing, own } = view.talk.value;
+  const stays = own || (id === '' && view.pinEnds.value.on);
   const here = people.filter((person) => person.here);
   const [writer] = people.filter((person) => person.typing);
   const others = here.filter(({ you }) => !you).map(({ name }) => name);
@@ -62,7 +63,8 @@ export function TalkBar({ view, open }: { view: View; open: (sheet: 'talks' | 't
       <RoundButton icon="list" label="Conversations" more="to-list" act={() => open('talks')} />
       <div class="talk-name">
         <h2>{id === '' ? 'New conversation' : title === '' ? 'Untitled' : title}</h2>
-        {id !== '' && (
+        {stays && <p>Kept in this tab only</p>}
+        {id !== '' && !own && (
           <p>
             {writer !== undefined && <Disc who={writer} />}
             {typing !== '' ? typing : others.length === 0 ? 'Only you are here' : `You, ${others.join(', ')}`}

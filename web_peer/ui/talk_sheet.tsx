@@ -66,7 +66,7 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
 }
 
 export function TalkSheet({ view, close }: { view: View; close: () => void }) {
-  const { title, people, mayRule, mayTake, mayWrite, id } = view.talk.value;
+  const { title, people, mayRule, mayTake, mayWrite, id, own } = view.talk.value;
   const sure = useSignal(false);
   const file = useRef<HTMLInputElement>(null);
   const mine = people.find(({ you }) => you);
@@ -83,30 +83,39 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
           />
         </label>
       )}
-      <label class="field">
-        <span>Your name, for the others</span>
-        <input
-          value={mine?.name ?? ''}
-          maxLength={40}
-          autoComplete="nickname"
-          onChange={(event) => {
-            const called = event.currentTarget.value.trim();
-            if (called !== '') view.actions.callMe(called);
-          }}
-        />
-      </label>
-      <section class="persons" aria-label="Who takes part">
-        <h3>Who takes part</h3>
-        <ul>
-          {people.map((person) => (
-            <PersonLine key={person.id} person={person} rule={mayRule} view={view} />
-          ))}
-        </ul>
+      {own && (
         <p class="hint">
-          Roles say who may write. Everybody in the mesh can read: invite only people who may.
+          It is in this tab only, and ends with it. Take it along below if you want to keep it.
         </p>
-      </section>
-      {mayRule && id !== '' && <EntrySection view={view} />}
+      )}
+      {!own && (
+        <label class="field">
+          <span>Your name, for the others</span>
+          <input
+            value={mine?.name ?? ''}
+            maxLength={40}
+            autoComplete="nickname"
+            onChange={(event) => {
+              const called = event.currentTarget.value.trim();
+              if (called !== '') view.actions.callMe(called);
+            }}
+          />
+        </label>
+      )}
+      {!own && (
+        <section class="persons" aria-label="Who takes part">
+          <h3>Who takes part</h3>
+          <ul>
+            {people.map((person) => (
+              <PersonLine key={person.id} person={person} rule={mayRule} view={view} />
+            ))}
+          </ul>
+          <p class="hint">
+            Roles say who may write. Everybody in the mesh can read: invite only people who may.
+          </p>
+        </section>
+      )}
+      {mayRule && !own && id !== '' && <EntrySection view={view} />}
       {mayTake && mine !== undefined && (
         <div class="buttons">
           <button type="button" class="secondary" onClick={() => view.actions.setRole(mine.id, 'owner')}>
@@ -154,13 +163,13 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         <div class="buttons">
           <button type="button" class="quiet" onClick={() => (sure.value = true)}>
             <Icon name="remove" />
-            <span>Remove for everybody</span>
+            <span>{own ? 'Remove it' : 'Remove for everybody'}</span>
           </button>
         </div>
       )}
       {sure.value && (
         <div class="sure" role="alert">
-          <p>All that was said here goes, for everybody in the mesh.</p>
+          <p>All that was said here goes{own ? '' : ', for everybody in the mesh'}.</p>
           <div class="buttons">
             <button
               type="button"

@@ -9,6 +9,7 @@ import { comeIn, mayComeIn, offer } from '../src/inviting';
 import type { Mesh } from '../src/mesh';
 import { type Conversation, messageOf } from '../src/mesh_conversations';
 import type { Given } from '../src/mesh_entries';
+import { OwnWords } from '../src/talk_mesh';
 import { type Self, Talking } from '../src/talking';
 import { branchKey, leafOf, shown, type Shown } from '../src/turns';
 import { textOfWaits } from '../src/waiting';
@@ -27,6 +28,8 @@ export interface Surroundings {
   settings(): AskSettings;
   keepSettings(settings: AskSettings): void;
   myName(): string;
+  /** Whether conversations that begin here stay in this tab. */
+  keepsWords(): boolean;
   /** The link this tab came with. */
   link(): string;
   readonly entry: EntryLink | null; // the conversation that it leads into
@@ -47,7 +50,9 @@ export class Talks {
   private readonly drafted = signal<AskSettings | null>(null); // of a slider that is moved now
   private readonly held = signal<AskSettings | null>(null); // what the open conversation says
   private readonly around: Surroundings;
-  private talking: Talking | null = null;
+  private shared: Talking | null = null; // the conversations of the mesh
+  private own: Talking | null = null; // and those of this tab alone
+  private words = new OwnWords();
   private of: Mesh | null = null;
   private open = ''; // "": one that begins with the next message
   private invited: EntryLink | null; // until this tab came in with it
@@ -68,22 +73,31 @@ export class Talks {
     this.settings = computed(() => this.drafted.value ?? this.held.value ?? kept.value);
   }
 
+  /** Where the conversation is that is shown, or begins with the next message. */
+  private get talking(): Talking | null {
+    const stays = this.open === '' ? this.around.keepsWords() : this.words.conversations.has(this.open);
+    return stays || this.own?.conversations.has(this.open) === true ? this.own : this.shared;
+  }
+
   /** The mesh that this tab is in now. */
   follow(mesh: Mesh | null): void {
     if (mesh === this.of || mesh === null || mesh.text === null) return;
     this.of = mesh;
     this.entered.clear();
-    this.talking = new Talking(mesh, {
+    const events = {
       changed: () => this.frame.touch(),
       token: () => this.around.token(),
-      refused: (why) => this.around.tell(why),
-    });
+      refused: (why: string) => this.around.tell(why),
+    };
+    this.shared = new Talking(mesh, events);
+    this.own = new Talking(this.words.of(mesh), events);
     this.look();
   }
 
   /** Another mesh is opened: nothing of this one is shown any more. */
   forget(): void {
-    this.talking = null;
+    this.shared = this.own = null;
+    this.words = new OwnWords();
     this.of = null;
     this.open = '';
     this.chose = false;
@@ -94,13 +108,17 @@ export class Talks {
 
   /** Looks again; called every now and then, too: marks of who writes fade, answers come to a halt. */
   look(): void {
-    const { talking } = this;
-    if (talking === null) return;
-    const all = talking.conversations;
-    this.followLink(talking);
-    if (!this.chose && this.open === '') this.open = talkLines(all, '', this.seen)[0]?.id ?? '';
+    const { shared, own } = this;
+    if (shared === null || own === null) return;
+    const all = new Map([...shared.conversations, ...own.conversations]);
+    this.followLink(shared);
+    if (!this.chose && this.open === '') {
+      const first = this.around.keepsWords() ? own.conversations : all;
+      this.open = talkLines(first, '', this.seen)[0]?.id ?? '';
+    }
     if (this.open !== '' && !all.has(this.open)) this.show('');
     const conversation = all.get(this.open);
+    const talking = this.talking ?? shared;
     if (conversation !== undefined) {
       this.comeIn(talking, conversation);
       this.seen.set(this.open, conversation.messages.count);
@@ -108,7 +126,7 @@ export class Talks {
     const answered = isAnswering(this.talk.value.turns);
     this.talk.value = conversation === undefined ? NO_TALK : this.viewOf(talking, conversation);
     this.held.value = conversation === undefined ? null : heldBy(conversation, this.held.value);
-    const lines = talkLines(all, this.open, this.seen);
+    const lines = talkLines(all, this.open, this.seen, (id) => own.conversations.has(id));
     if (JSON.stringify(lines) !== JSON.stringify(this.list.value)) this.list.value = lines;
     if (answered && !isAnswering(this.talk.value.turns)) this.around.over();
   }
@@ -329,10 +347,12 @@ export class Talks {
     const { me } = talking;
     const { node } = this.of ?? {};
     const members = node?.state.members ?? new Map<string, unknown>();
-    const log = node?.state.conversations.get(this.open);
+    const isOwn = talking === this.own;
+    const log = (isOwn ? this.words : node?.state)?.conversations.get(this.open);
     const now = performance.now();
     const around = {
       me,
+      own: isOwn,
       ownsMesh: node?.state.people.roles.get(me) === 'owner',
       here: new Set(members.keys()),
       typing: new Set(talking.typing(this.open)),
@@ -353,7 +373,7 @@ export class Talks {
         };
       },
     };
-    const waits = node?.coordinator === null && talking.unsaid > 0;
+    const waits = !isOwn && node?.coordinator === null && talking.unsaid > 0;
     return this.views.of(this.open, conversation, around, waits);
   }
 

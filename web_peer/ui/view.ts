@@ -165,6 +165,7 @@ export interface TalkLine {
   readonly people: number;
   readonly answering: boolean;
   readonly fresh: boolean; // something came since this person looked
+  readonly own: boolean; // in this tab alone
 }
 
 export interface AnswerFacts {
@@ -215,6 +216,7 @@ export interface Talk {
   readonly title: string;
   readonly people: readonly Person[]; // you first
   readonly turns: readonly Turn[];
+  readonly own: boolean; // in this tab alone: nobody else reads it
   readonly mayWrite: boolean;
   readonly mayRule: boolean;
   readonly byInvite: boolean; // only who is invited takes part
@@ -241,9 +243,20 @@ export interface AskSettings {
   readonly instructions: string; // the system message; "" none
 }
 
+/** Whether what this person asks anew stays in this tab, which then holds both ends of the model. */
+export interface PinEnds {
+  readonly on: boolean;
+  readonly bytes: number; // of both ends; 0: the model is not known yet
+  readonly state: 'away' | 'loading' | 'here' | 'failed';
+  readonly done: number; // of bytes that are fetched now
+  readonly total: number;
+  readonly text: string; // why it failed
+}
+
 export interface Actions {
   open(link: string): void;
   retry(): void; // join again with the same link
+  setPinEnds(on: boolean): void; // for conversations that begin from now on
   setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
   ask(text: string, toPeople: boolean): void;
   stop(): void; // the answer under way, anybody's
@@ -288,6 +301,7 @@ export interface View {
   readonly talk: ReadonlySignal<Talk>;
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // the newest first
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
+  readonly pinEnds: ReadonlySignal<PinEnds>;
   readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
   readonly actions: Actions;

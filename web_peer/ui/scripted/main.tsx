@@ -8,7 +8,19 @@ import { NO_TALK } from '../conversation';
 import { applyLooks, looks } from '../looks';
 import { PerFrame } from '../per_frame';
 import { DEFAULT_SETTINGS } from '../settings_sheet';
-import type { Activity, AnswerState, AskSettings, MyPart, Notice, Phase, Talk, Turn, View } from '../view';
+import { NO_PIN } from '../pin_switch';
+import type {
+  Activity,
+  AnswerState,
+  AskSettings,
+  MyPart,
+  Notice,
+  Phase,
+  PinEnds,
+  Talk,
+  Turn,
+  View,
+} from '../view';
 import { PLAN } from './plans';
 import { LINK, SCENES } from './script';
 
@@ -33,6 +45,7 @@ const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const relayOnly = signal(false);
+const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
   scene.notices.map(({ label, ...notice }) => ({
@@ -104,6 +117,7 @@ const view: View = {
   settings,
   link: signal(LINK),
   relayOnly,
+  pinEnds,
   actions: {
     open: () => (phase.value = { kind: 'joining' }),
     retry: () => (phase.value = { kind: 'joining' }),
@@ -150,6 +164,7 @@ const view: View = {
     setSettings: (next) => (settings.value = next),
     dismiss: (id) => (notices.value = notices.value.filter((notice) => notice.id !== id)),
     watchPlan: () => undefined,
+    setPinEnds: (on) => (pinEnds.value = { ...pinEnds.value, on, state: on ? 'here' : 'away' }),
     setRelayOnly: (only) => (relayOnly.value = only),
   },
 };

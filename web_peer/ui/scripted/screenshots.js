@@ -48,6 +48,7 @@ const SCENES = [
     'together',
     'together-reads',
     'together-alone',
+    'own-words',
   ],
   ...[
     'answered+share',

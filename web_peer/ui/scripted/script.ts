@@ -11,6 +11,7 @@ import type {
   Notice,
   Person,
   Phase,
+  PinEnds,
   Talk,
   TalkLine,
   Turn,
@@ -29,6 +30,7 @@ export interface Scene {
   readonly talk: Partial<Talk>; // beside its turns
   readonly talks: readonly TalkLine[];
   readonly settings: Partial<AskSettings>;
+  readonly pinEnds: Partial<PinEnds>;
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
 }
@@ -217,6 +219,7 @@ const READY_SCENE: Scene = {
   talk: {},
   talks: [],
   settings: {},
+  pinEnds: {},
   streams: false,
   answer: ANSWER,
 };
@@ -244,10 +247,24 @@ const TOGETHER: Partial<Talk> = {
   typing: 'Mira writes…',
 };
 const TALKS: TalkLine[] = [
-  { id: 'talk', title: 'A weekend at the lake', people: 4, answering: true, fresh: false },
-  { id: 't2', title: 'How can several computers run one model?', people: 2, answering: false, fresh: true },
-  { id: 't3', title: 'Names for the boat', people: 3, answering: false, fresh: false },
-  { id: 't4', title: 'Explain tides to a child of six', people: 1, answering: false, fresh: false },
+  { id: 'talk', title: 'A weekend at the lake', people: 4, answering: true, fresh: false, own: false },
+  {
+    id: 't2',
+    title: 'How can several computers run one model?',
+    people: 2,
+    answering: false,
+    fresh: true,
+    own: false,
+  },
+  { id: 't3', title: 'Names for the boat', people: 3, answering: false, fresh: false, own: false },
+  {
+    id: 't4',
+    title: 'Explain tides to a child of six',
+    people: 1,
+    answering: false,
+    fresh: false,
+    own: false,
+  },
 ];
 const LAKE = `Here is a short list for two days at the lake:
 
@@ -315,8 +332,20 @@ const fewVoters = (notice: SceneNotice): Scene =>
     turns: [ANSWERED],
   });
 
+/** A conversation in this tab alone, beside those of the mesh. */
+const ownWords = (): Scene => {
+  const line = { people: 1, answering: false, fresh: false };
+  return scene({
+    turns: [ANSWERED],
+    talk: { id: 'own', title: 'A letter that nobody else should read', people: [ME], own: true },
+    talks: [{ id: 'own', title: 'A letter that nobody else should read', ...line, own: true }, ...TALKS],
+    pinEnds: { on: true, bytes: 145_099_008, state: 'here' },
+  });
+};
+
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
+  'own-words': ownWords(),
   'wrong-link': scene({
     phase: {
       kind: 'no-link',

@@ -1,0 +1,128 @@
+"""What a tab keeps: words, with the switch for that, from everybody else; and fronts of prompts, as a stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from peer.asking import Delta, Settings
+from peer.bundles import frames_of
+from peer.chat_template import Message
+from peer.frames import Bundle, Feed, Frame, Open, Step, Token
+from peer.mesh import Mesh
+from peer.prefixes import LEAST_TOKENS, split
+from peer.sampling import Sampling
+from peer.tensors import Dtype
+
+from .conftest import WITHIN_S, Driver, Models, founded, launch
+from .page import Page
+from .test_page_for_everyone import DESKTOP, PHONE, expect_names, expect_no_barriers
+from .together import WATCHED
+
+CUTS = (3,)  # of the six units of two blocks: this process has the first stage, the tab the last one
+COUNT = 8
+RULES = "Answer like a pirate who has seen the world. " * 10  # a front that is worth keeping
+FIRST, SECOND = "Tell me a secret.", "And another one?"
+SWITCHES = "[...document.querySelectorAll('input[role=switch]')]"
+KEPT = json.dumps({"temperature": 0, "repetitionPenalty": 1, "maxTokens": COUNT, "topP": 1})
+GREEDY = f"localStorage.setItem('shoal.settings', {json.dumps(KEPT)})"
+SHEET = "document.querySelector('.who-is-in')"
+DONE = "document.querySelectorAll('.turn .foot .facts').length"
+
+
+def heard(mesh: Mesh) -> list[Frame]:
+    """All frames of sessions that come to `mesh` from others from now on."""
+    found: list[Frame] = []
+    take = mesh.node.frame
+
+    def seen(peer: str, frame: Frame) -> None:
+        if peer != mesh.node.me:
+            found.extend(frames_of(frame) if isinstance(frame, Bundle) else [frame])
+        take(peer, frame)
+
+    mesh.node.frame = seen  # type: ignore[method-assign]
+    return found
+
+
+async def answer(mesh: Mesh, said: list[Message], *, shares: bool = True) -> str:
+    """What an asker gets that keeps nothing to itself. `shares`: the front of its prompt, with other sessions."""
+    conversation = mesh.conversation()
+    settings = Settings(Sampling(), COUNT)
+    prompt = mesh.text.encode_chat(said)
+    pieces = conversation.chat(said, settings) if shares else conversation.tokens(prompt, settings)
+    text = "".join([piece.text async for piece in pieces if isinstance(piece, Delta)])
+    conversation.close()
+    return text
+
+
+async def the_tab_keeps_fronts(mesh: Mesh, frames: list[Frame]) -> None:
+    """Of a second session with the same instructions the tab computes what follows them."""
+    rules = Message("system", RULES)
+    expected = [await answer(mesh, [rules, Message("user", said)], shares=False) for said in (FIRST, SECOND)]
+    assert await answer(mesh, [rules, Message("user", FIRST)]) == expected[0]
+    frames.clear()
+    sent: list[Frame] = []
+    send = mesh.node.dialer.send
+
+    def seen(peer: str, frame: Frame) -> None:
+        sent.extend(frames_of(frame) if isinstance(frame, Bundle) else [frame])
+        send(peer, frame)
+
+    mesh.node.dialer.send = seen  # type: ignore[method-assign]
+    assert await answer(mesh, [rules, Message("user", SECOND)]) == expected[1]
+    (front,) = [
+        prefix for frame in sent if isinstance(frame, Open) and (prefix := split(frame)[1]) is not None
+    ]
+    steps = [frame for frame in sent if isinstance(frame, Step)]
+    assert min(step.position for step in steps) == front.count >= LEAST_TOKENS
+    assert [frame for frame in frames if isinstance(frame, Feed)] == [], (front, sent[0])
+
+
+async def test_what_is_asked_stays_in_the_tab(
+    driver: Driver, app: Path, two_blocks: Models, tmp_path: Path
+) -> None:
+    made = await launch(driver, "chromium", tmp_path / "profile")
+    async with founded(two_blocks, app, cuts=CUTS, weights="f32") as mesh:
+        assert mesh.link is not None
+        width, height = DESKTOP
+        page = Page(await made.tab(mesh.link.server, width=width, height=height, early=GREEDY))
+        await page.click(f"{SWITCHES}[1]")
+        # The choice is kept.
+        page = Page(await made.tab(mesh.link.url(), width=width, height=height, early=WATCHED))
+        frames = heard(mesh)
+        await page.until_says("Ready: new conversations stay in this tab", WITHIN_S)
+        assert await page.run(f"{SWITCHES}.length === 1 && {SWITCHES}[0].checked")
+        await page.until_says("Kept in this tab only")
+        said: list[Message] = []
+        for at, question in enumerate((FIRST, SECOND)):
+            await page.ask(question)
+            await page.until(f"{DONE} === {at + 1}")
+            said.append(Message("user", question))
+            said.append(Message("assistant", await answer(mesh, said)))
+        await page.click(SHEET)
+        await page.press("JSON")
+        kept = json.loads(await page.run("kept[0].text()"))
+        assert [each["text"] for each in kept["messages"]] == [each.content for each in said]
+        await page.key("Escape")
+        pinned = [frame for frame in frames if isinstance(frame, Open) and frame.origin != mesh.node.me]
+        assert len(pinned) >= 2
+        assert all((each.sampling, each.end_tokens, each.history) == ((), (), ()) for each in pinned)
+        sessions = {frame.session for frame in pinned}
+        steps = [frame for frame in frames if isinstance(frame, Step) and frame.session in sessions]
+        assert len(steps) >= 2 * COUNT
+        assert all(step.tensor.dtype is Dtype.FLOAT32 for step in steps)
+        assert not any(isinstance(frame, Token) and frame.session in sessions for frame in frames)
+        assert not mesh.node.state.conversations
+        await the_tab_keeps_fronts(mesh, frames)
+        await expect_no_barriers(page, "a conversation in this tab")
+        await page.sized(*PHONE)
+        await page.press("My part")
+        await expect_no_barriers(page, "the switch on a phone")
+        await expect_names(page, "the switch on a phone")
+        await page.click(f"{SWITCHES}[0]")
+        await page.press("Chat")
+        await page.click("document.querySelector('[aria-label=Conversations]')")
+        await page.press("New conversation")
+        await page.ask("Is this for everybody?")
+        await mesh.node.until(lambda state: len(state.conversations) == 1, WITHIN_S)
+    await made.close()
