@@ -52,6 +52,7 @@ const PURE = [
   'packing',
   'pipeline',
   'plan_request',
+  'prefixes',
   'protection',
   'routes',
   'sampling',

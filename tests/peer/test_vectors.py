@@ -22,6 +22,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "moving",
         "pipeline",
         "pinned",
+        "prefixes",
         "receipts",
         "session",
         "speaking",

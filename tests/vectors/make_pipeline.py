@@ -66,8 +66,9 @@ def effect(item: StageEffect) -> dict[str, Any]:
             return {"spare": peer, "frame": shown_frame(frame)}
         case FreeSlot(run, session):
             return {"free_slot": list(run), "session": session.hex()}
-        case PrefixWork():
-            raise AssertionError("fronts of prompts are for processes alone")
+        case PrefixWork(what, run, session, digest, count):
+            work = {"session": session.hex(), "digest": digest.hex(), "count": count}
+            return {"prefix_work": what, "run": list(run), **work}
         case RunStep():
             pick = None
             if item.finish is not None:

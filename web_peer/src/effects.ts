@@ -127,6 +127,19 @@ export interface FreeSlot {
   readonly session: SessionId;
 }
 
+/**
+ * The runtime of `run` copies the cache of `session`'s first `count` positions to keep it as `digest`, begins `session`
+ * with a copy of it ("share"), or gives it up ("drop").
+ */
+export interface PrefixWork {
+  readonly kind: 'prefixWork';
+  readonly what: 'keep' | 'share' | 'drop';
+  readonly run: Run;
+  readonly session: SessionId;
+  readonly digest: string;
+  readonly count: number;
+}
+
 /** For the transaction log: what happened to a session at `stage` here. */
 export interface Note {
   readonly what: 'opened' | 'taken over' | 'closed';
@@ -134,7 +147,7 @@ export interface Note {
   readonly stage: number;
 }
 
-export type StageEffect = Send | Spare | RunStep | FreeSlot;
+export type StageEffect = Send | Spare | RunStep | FreeSlot | PrefixWork;
 
 /** A finished step, as the runtime reports it. `hidden` (count, width) to pass on, or the sampled `token` at the tail. */
 export interface Ran {

@@ -17,6 +17,12 @@ export interface ShardSource {
   readonly graphs: Graphs;
 }
 
+/** Keys and values of the first positions of one row, apart from the arrays of sessions. */
+export interface KvCopy {
+  readonly bytes: number;
+  free(): void;
+}
+
 export interface Execution {
   readonly provider: Provider;
   readonly hasEmbed: boolean;
@@ -28,6 +34,10 @@ export interface Execution {
   /** Grows the KV arrays so that `rows` rows of `positions` fit; what is cached is kept. */
   ensure(slots: KvSlots, rows: number, positions: number): void;
   move(move: Move): void;
+  /** The first `count` positions of a row, to be put into others. */
+  copied(row: number, count: number): KvCopy;
+  /** A row begins with the positions of `copy`, which this execution made. */
+  put(row: number, copy: KvCopy): void;
   /** tokens (T,) -> (T, hidden). */
   embed(tokens: Int32Array): Float32Array;
   /** One token for each row of `span`: (rows, hidden) -> (rows, hidden), valid until the next call. */

@@ -3,7 +3,7 @@
  * arrays in the module's memory that attention updates in place.
  */
 
-import type { Blobs, Execution, ShardSource } from './execution';
+import type { Blobs, Execution, KvCopy, ShardSource } from './execution';
 import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from './manifest';
@@ -115,6 +115,14 @@ export class WasmExecution implements Execution {
 
   move(move: Move): void {
     this.cache.move(move);
+  }
+
+  copied(row: number, count: number): KvCopy {
+    return this.cache.copied(row, count);
+  }
+
+  put(row: number, copy: KvCopy): void {
+    if (copy instanceof FloatsCopy) this.cache.put(row, copy);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -285,6 +293,26 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
   }
 }
 
+/** Per KV name an array float32 (kvHeads, count, headSize), outside the module's memory, which never shrinks. */
+class FloatsCopy implements KvCopy {
+  readonly count: number;
+  readonly arrays = new Map<string, Float32Array<ArrayBuffer>>();
+
+  constructor(count: number) {
+    this.count = count;
+  }
+
+  get bytes(): number {
+    let sum = 0;
+    for (const array of this.arrays.values()) sum += array.byteLength;
+    return sum;
+  }
+
+  free(): void {
+    this.arrays.clear();
+  }
+}
+
 /** Per KV name an array float32 (rows, kvHeads, capacity, headSize) in the module's memory. */
 class KvArrays {
   shape: Shape = { rows: 0, capacity: 0 };
@@ -337,6 +365,42 @@ class KvArrays {
         const from = source * row + head * this.shape.capacity * this.size;
         array.copyWithin(target * row + (from - source * row), from, from + length * this.size);
       }
+    }
+  }
+
+  copied(row: number, count: number): FloatsCopy {
+    const copy = new FloatsCopy(count);
+    const length = count * this.size;
+    for (const [name, pointer] of this.arrays) {
+      const made = new Float32Array(this.heads * length);
+      this.eachHead(pointer, row, length, (part, head) => made.set(part, head * length));
+      copy.arrays.set(name, made);
+    }
+    return copy;
+  }
+
+  put(row: number, { arrays, count }: FloatsCopy): void {
+    const length = count * this.size;
+    for (const [name, pointer] of this.arrays) {
+      const kept = arrays.get(name);
+      if (kept === undefined) continue;
+      this.eachHead(pointer, row, length, (part, head) =>
+        part.set(kept.subarray(head * length, (head + 1) * length)),
+      );
+    }
+  }
+
+  /** The first `length` numbers of each head of a row. */
+  private eachHead(
+    pointer: number,
+    row: number,
+    length: number,
+    take: (part: Float32Array, head: number) => void,
+  ): void {
+    const array = this.module.floats(pointer, this.shape.rows * this.rowLength(this.shape));
+    for (let head = 0; head < this.heads; head++) {
+      const from = (row * this.heads + head) * this.shape.capacity * this.size;
+      take(array.subarray(from, from + length), head);
     }
   }
 

@@ -11,7 +11,7 @@ import * as ort from 'onnxruntime-web/webgpu';
 import wasmUrl from 'onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm?url';
 
 import { DeviceLost } from './errors';
-import type { Blobs, Execution, ShardSource } from './execution';
+import type { Blobs, Execution, KvCopy, ShardSource } from './execution';
 import { blobOf, cacheNames, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from './manifest';
@@ -108,6 +108,14 @@ export class WebGpuExecution implements Execution {
 
   move(move: Move): void {
     this.cache.move(move);
+  }
+
+  copied(row: number, count: number): KvCopy {
+    return this.cache.copied(row, count);
+  }
+
+  put(row: number, copy: KvCopy): void {
+    if (copy instanceof BuffersCopy) this.cache.put(row, copy);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -250,6 +258,23 @@ async function loadSessions(source: ShardSource, blobs: Blobs): Promise<Sessions
 
 type Buffers = ReadonlyMap<string, GPUBuffer>;
 
+/** Per KV name a buffer float32 (kvHeads, count, headSize). */
+class BuffersCopy implements KvCopy {
+  readonly bytes: number;
+  readonly count: number;
+  readonly buffers: Buffers;
+
+  constructor(count: number, buffers: Buffers, bytes: number) {
+    this.count = count;
+    this.buffers = buffers;
+    this.bytes = bytes;
+  }
+
+  free(): void {
+    for (const buffer of this.buffers.values()) buffer.destroy();
+  }
+}
+
 /** Per KV name a buffer float32 (rows, kvHeads, capacity, headSize). */
 class KvBuffers {
   shape: Shape = { rows: 0, capacity: 0 };
@@ -315,6 +340,49 @@ class KvBuffers {
 
   takeBack(row: number): void {
     this.copy(this.lent, 0, this.arrays, row);
+  }
+
+  copied(row: number, count: number): BuffersCopy {
+    const bytes = 4 * this.heads * count * this.size;
+    const buffers = new Map(this.names.map((name) => [name, this.buffer(bytes)]));
+    this.eachHead(buffers, row, count, (encoder, array, at, copy, to, size) =>
+      encoder.copyBufferToBuffer(array, at, copy, to, size),
+    );
+    return new BuffersCopy(count, buffers, bytes * this.names.length);
+  }
+
+  put(row: number, { buffers, count }: BuffersCopy): void {
+    this.eachHead(buffers, row, count, (encoder, array, at, copy, from, size) =>
+      encoder.copyBufferToBuffer(copy, from, array, at, size),
+    );
+  }
+
+  /** The first `count` positions of each head of a row, and where they lie in `copies`. */
+  private eachHead(
+    copies: Buffers,
+    row: number,
+    count: number,
+    take: (
+      ...part: [
+        encoder: GPUCommandEncoder,
+        array: GPUBuffer,
+        at: number,
+        copy: GPUBuffer,
+        from: number,
+        bytes: number,
+      ]
+    ) => void,
+  ): void {
+    const encoder = this.device.createCommandEncoder();
+    const bytes = 4 * count * this.size;
+    for (const [name, array] of this.arrays) {
+      const copy = copies.get(name);
+      for (let head = 0; head < this.heads && copy !== undefined; head++) {
+        const at = 4 * (row * this.heads + head) * this.shape.capacity * this.size;
+        take(encoder, array, at, copy, head * bytes, bytes);
+      }
+    }
+    this.device.queue.submit([encoder.finish()]);
   }
 
   close(): void {

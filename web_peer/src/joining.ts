@@ -12,6 +12,7 @@ import { RtcEngine, textOf } from './engine';
 import { coordinates, enter, TRY_S } from './entering';
 import { ConnectFailed, NotAdmitted, PeerError } from './errors';
 import { Fetcher, HttpStore, type PieceSource } from './fetch';
+import { makeRoomForFronts } from './fronts_room';
 import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
 import type { IceServer } from './messages';
@@ -154,6 +155,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   }
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
+  makeRoomForFronts(mesh);
   await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
 }
 

@@ -559,7 +559,7 @@ export class Mesh {
       active: core.active(),
       steps: core.stepsRun,
       replayed_bytes: core.replayedBytes,
-      log_bytes: core.logBytes,
+      log_bytes: core.logBytes + core.prefixes.logBytes,
       taken_over: core.takenOver,
       breakers: [
         ...new Map([

@@ -170,6 +170,9 @@ export class Node {
         case 'freeSlot':
           this.runs().free(effect);
           break;
+        case 'prefixWork':
+          this.runs().front(effect);
+          break;
         default:
           effect satisfies never;
       }

@@ -1,10 +1,11 @@
 /* Which OPENs a stage takes, and the frames that it answers and passes on (twin of peer/openings.py). Pure. */
 
 import { rowsIn } from './activation_log';
-import { type Pick, type Reason, REASONS, type Send } from './effects';
+import { type Pick, type Reason, REASONS, type Send, type Spare } from './effects';
 import { BadSampling } from './errors';
 import { type Open, ROLE, type Step } from './frames';
 import { type Run, runKey } from './mesh_state';
+import { named } from './prefixes';
 import { GREEDY, sample, type Sampling, samplingFromWire } from './sampling';
 import type { Seat } from './seats';
 import { sumOf } from './spans';
@@ -64,7 +65,6 @@ export function unserved(
 }
 
 const SETTINGS = 8; // integers of sampling; those behind them steer
-const STEERING = 3;
 
 /** Why an OPEN is not taken for a session that another peer asked. `author`: who asks it now, by the log. */
 export function notAdopted(author: string | null, frame: Open): Fault | null {
@@ -110,13 +110,17 @@ export function refusedOpen(frame: Open, reason: Reason, message: string, positi
   };
 }
 
-const FRONT_WORDS = 4; // behind the settings, where OPEN names the front of a prompt (docs/protocol.md, Shared fronts)
-
-/** An OPEN without the front that it may name: tabs keep none, and ask for what they lack. */
-export function withoutFront(frame: Open): Open {
-  const rest = frame.sampling.length - FRONT_WORDS;
-  const names = rest === 0 || rest === SETTINGS || rest === SETTINGS + STEERING;
-  return names ? { ...frame, sampling: frame.sampling.slice(0, rest) } : frame;
+/** The OPEN for the next stage and for its shadows. */
+export function passedOn(seat: Seat): (Send | Spare)[] {
+  const { opening, downstream, prefix } = seat;
+  if (!seat.serves || downstream === undefined) return [];
+  const stage = opening.stage + 1;
+  const serve = named({ ...opening, stage, role: ROLE.serve }, prefix);
+  const shadow = named({ ...opening, stage, role: ROLE.shadow }, prefix);
+  return [
+    { kind: 'send', peer: downstream, frame: serve },
+    ...seat.shadows(stage).map((peer) => ({ kind: 'spare', peer, frame: shadow }) as const),
+  ];
 }
 
 /** `samples`: whether this peer draws the tokens. Steered answers (docs/protocol.md) it only passes on. */

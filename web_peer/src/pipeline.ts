@@ -32,14 +32,15 @@ import {
   type Loaded,
   misplaced,
   notAdopted,
+  passedOn,
   type PlanStages,
   refusal,
   refusedOpen,
   samplingOrFault,
   stepFor,
   unserved,
-  withoutFront,
 } from './openings';
+import { type Prefix, Prefixes, split } from './prefixes';
 import { handedBack, isPinned, takesIds, wrongEnds } from './pinned';
 import { sumOf } from './spans';
 import { finishOf, runStepOf, told } from './stage_work';
@@ -74,6 +75,7 @@ export class StageCore {
   private loaded = new Map<string, Loaded>(); // by runKey
   readonly admitting = new Admitting(this.seats, () => this.loaded); // who waits for a seat
   mayAsk: (asker: string) => string = () => ''; // why it may not, for people; '': it may
+  readonly prefixes = new Prefixes();
   private leaving = false;
   private readonly full = new Set<string>(); // peers whose connection has no room
   private readonly over = new Over();
@@ -153,6 +155,7 @@ export class StageCore {
   /** Forgets every session of units `run`, which are about to be unloaded. */
   drop(run: Run): StageEffect[] {
     this.loaded.delete(runKey(run));
+    this.prefixes.forget(run);
     const effects: StageEffect[] = [];
     for (const seat of this.sorted()) {
       if (!sameRun(seat.run, run)) continue;
@@ -175,7 +178,7 @@ export class StageCore {
 
   /** Takes a seat for the session and passes the OPEN on, or refuses to the asker. */
   open(now: number, sender: string, opening: Open): StageEffect[] {
-    const frame = withoutFront(opening);
+    const [frame, prefix] = split(opening);
     if (this.over.has(frame)) return []; // what ended it took a shorter way
     const serves = frame.role === ROLE.serve;
     const refuse = (reason: Reason, text: string): StageEffect[] =>
@@ -218,8 +221,9 @@ export class StageCore {
       seat.epoch = this.nextEpoch();
       this.seats.set(seatKey(frame.session, frame.stage), seat);
       this.note('opened', seat);
+      effects.push(...this.prefixes.begin(seat, prefix));
     } else {
-      this.turn(seat, frame);
+      this.turn(seat, frame, prefix);
     }
     seat.opening = frame;
     seat.sampling = sampling;
@@ -230,7 +234,7 @@ export class StageCore {
     seat.asked = NEVER_ASKED;
     this.admitting.taken(now, seat);
     if (seat.isTail) effects.push(...this.continueTail(seat));
-    effects.push(...this.passOn(seat), ...this.askUpstream(now, seat));
+    effects.push(...passedOn(seat), ...this.askUpstream(now, seat));
     return [...effects, ...this.feedRuntime(seat)];
   }
 
@@ -345,7 +349,7 @@ export class StageCore {
       effects.push(...handedBack(seat, result));
       if (result.token !== null) effects.push(...this.sampled(seat, result.token, seat.computed));
     }
-    return [...effects, ...this.feedRuntime(seat)];
+    return [...effects, ...this.prefixes.computed(seat), ...this.feedRuntime(seat)];
   }
 
   /** Asks for what the runtime lacks, or tells the asker why a step was refused. */
@@ -426,12 +430,13 @@ export class StageCore {
   }
 
   /** Another turn on a seat: what is cached stays as far as it belongs to the same tokens. */
-  private turn(seat: Seat, frame: Open): void {
+  private turn(seat: Seat, frame: Open, prefix: Prefix | null): void {
     const before = seat.opening;
     if (frame.answer !== before.answer) {
       const kept = frame.before === before.answer ? Math.min(seat.computed, frame.keep, frame.start) : 0;
       seat.stopWaiting();
       seat.sampled.clear();
+      this.prefixes.again(seat, prefix);
       seat.rewind(kept, this.nextEpoch());
     } else if (!seat.serves && frame.role === ROLE.serve) {
       this.takenOver += 1;
@@ -458,20 +463,6 @@ export class StageCore {
     }
     if (position === known && seat.submitted >= known) {
       seat.rewind(known - 1, this.nextEpoch()); // computed without the head, or on its way so
-    }
-    return effects;
-  }
-
-  /** The OPEN for the next stage and for its shadows. */
-  private passOn(seat: Seat): StageEffect[] {
-    const { opening, downstream } = seat;
-    if (!seat.serves || downstream === undefined) return [];
-    const stage = opening.stage + 1;
-    const effects: StageEffect[] = [
-      { kind: 'send', peer: downstream, frame: { ...opening, stage, role: ROLE.serve } },
-    ];
-    for (const peer of seat.shadows(stage)) {
-      effects.push({ kind: 'spare', peer, frame: { ...opening, stage, role: ROLE.shadow } });
     }
     return effects;
   }

@@ -2,6 +2,7 @@
 
 import { CannotServe } from './errors';
 import type { SessionId } from './frames';
+import type { FrontWork } from './kept_fronts';
 import type { Manifest } from './manifest';
 import type { FromWorker, MemoryBytes, Room, ToWorker } from './runtime_messages';
 import { makeGraphs } from './shards';
@@ -75,6 +76,11 @@ export class StageRuntime {
   /** Frees the session's slot; its queued steps are dropped without an answer. */
   release(session: SessionId): void {
     this.tell({ kind: 'release', session });
+  }
+
+  /** Keeps, copies or gives up the cache of a front. */
+  front(work: FrontWork): void {
+    this.tell({ kind: 'front', work });
   }
 
   /** Keeps the first `length` positions only; steps submitted before run first. */

@@ -1,5 +1,6 @@
 /* What a page and its runtime worker say to each other. Arrays are handed over, not copied. */
 
+import type { FrontWork } from './kept_fronts';
 import type { Architecture, ManifestUnit } from './manifest';
 import type { Graphs, Provider } from './shards';
 import type { Answer, Step } from './stage';
@@ -15,6 +16,7 @@ export interface Room {
 export interface MemoryBytes {
   readonly weights: number;
   readonly kv: number;
+  readonly fronts: number; // kept beside those of sessions
   readonly overhead: number;
 }
 
@@ -28,6 +30,7 @@ export type ToWorker =
       readonly room: Room;
     }
   | { readonly kind: 'steps'; readonly steps: readonly Step[] }
+  | { readonly kind: 'front'; readonly work: FrontWork }
   | { readonly kind: 'truncate'; readonly session: string; readonly length: number }
   | { readonly kind: 'release'; readonly session: string };
 

@@ -12,7 +12,12 @@ const port = self as unknown as {
 };
 const breath = new MessageChannel(); // a way round the event loop, unlike timers without a delay
 
-let loaded: { readonly execution: Execution; readonly stage: Stage } | null = null;
+interface Loaded {
+  readonly execution: Execution;
+  readonly stage: Stage;
+}
+
+let loaded: Loaded | null = null;
 let running = false;
 
 port.onmessage = ({ data }) => {
@@ -25,6 +30,9 @@ port.onmessage = ({ data }) => {
       break;
     case 'truncate':
       loaded?.stage.truncate(data.session, data.length);
+      break;
+    case 'front':
+      loaded?.stage.front(data.work);
       break;
     case 'release':
       loaded?.stage.release(data.session);
@@ -39,7 +47,7 @@ async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
   const { architecture, units, graphs, blobs, room } = order;
   const execution = await executionFor({ architecture, units, graphs }, blobs, room);
   loaded = { execution, stage: new Stage(execution, architecture, room) };
-  tell({ kind: 'loaded', memory: memoryOf(execution) });
+  tell({ kind: 'loaded', memory: memoryOf(loaded) });
 }
 
 async function executionFor(source: ShardSource, blobs: Blobs, room: Room): Promise<Execution> {
@@ -51,7 +59,7 @@ async function executionFor(source: ShardSource, blobs: Blobs, room: Room): Prom
 /** Turns of the stage until nothing waits; between them messages come in. */
 async function run(): Promise<void> {
   if (loaded === null) return;
-  const { execution, stage } = loaded;
+  const { stage } = loaded;
   running = true;
   try {
     while (stage.busy) {
@@ -59,7 +67,7 @@ async function run(): Promise<void> {
       const transfer = answers.flatMap((answer) =>
         answer.kind === 'done' && answer.hidden !== null ? [answer.hidden.buffer as ArrayBuffer] : [],
       );
-      tell({ kind: 'answers', answers, lengths: stage.lengths(), memory: memoryOf(execution) }, transfer);
+      tell({ kind: 'answers', answers, lengths: stage.lengths(), memory: memoryOf(loaded) }, transfer);
       await breathe();
     }
   } finally {
@@ -74,8 +82,9 @@ function breathe(): Promise<void> {
   });
 }
 
-function memoryOf(of: Execution): MemoryBytes {
-  return { weights: of.weightBytes, kv: of.kvBytes, overhead: of.overheadBytes };
+function memoryOf({ execution, stage }: Loaded): MemoryBytes {
+  const { weightBytes: weights, kvBytes: kv, overheadBytes: overhead } = execution;
+  return { weights, kv, overhead, fronts: stage.frontBytes };
 }
 
 function textOf(error: unknown): string {

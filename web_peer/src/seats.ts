@@ -5,6 +5,7 @@
 import { ActivationLog, rows } from './activation_log';
 import { type Open, ROLE, type SessionId, type Step } from './frames';
 import type { Run } from './mesh_state';
+import { marksOf, type Prefix } from './prefixes';
 import type { Sampling } from './sampling';
 import { sumOf } from './spans';
 
@@ -48,6 +49,9 @@ export class Seat {
   history: number[] = []; // for penalties
   generated = 0; // tokens sampled in this answer
   readonly inputs = new ActivationLog(KEPT_BYTES); // the newest, for those who check
+  marks: Uint8Array[] = []; // of the inputs of the first span, from position 0 on without a hole
+  prefix: Prefix | null = null; // of its OPEN, as the next stage is to hear of it
+  frontKept = false; // or it was seen that it cannot be
   unfit = 0; // steps that the runtime could not place, in a row
 
   constructor(opening: Open, run: Run, sampling: Sampling, log: ActivationLog, touched: number) {
@@ -134,9 +138,17 @@ export class Seat {
     if (step === undefined) return null;
     this.forget(this.submitted);
     this.inputs.append(step.position, step.tensor);
+    this.mark(step);
     this.submitted += step.count;
     if (step.count > 1) this.forgetBefore(this.submitted); // it may have come over others that lie inside it
     return step;
+  }
+
+  /** Fronts lie in the first span: nothing behind it is asked for by its mark. */
+  private mark({ position, tensor }: Step): void {
+    this.marks.length = Math.min(this.marks.length, position);
+    const isFirst = position < (this.opening.spans[0] ?? 0);
+    if (isFirst && this.marks.length === position) this.marks.push(...marksOf(tensor));
   }
 
   /** The next step is that of `position`; what is under way counts no more. */

@@ -4,7 +4,7 @@
  */
 
 import { nowS } from './connection';
-import { type FreeSlot, type NotRan, type Ran, reasonOf, type RunStep } from './effects';
+import { type FreeSlot, type NotRan, type PrefixWork, type Ran, reasonOf, type RunStep } from './effects';
 import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
@@ -110,14 +110,34 @@ export class Serving {
     this.runtimes.get(runKey(run))?.runtime.release(session);
   }
 
+  /** Keeps, copies or gives up the cache of a front; a run that is not loaded has none. */
+  front({ run, what, session, digest, count }: PrefixWork): void {
+    this.runtimes.get(runKey(run))?.runtime.front({ what, session, digest, count });
+  }
+
+  /** Of cache, for one position of one session of `run`. */
+  positionBytes({ first, stop }: Run): number {
+    const { kvHeads, headSize } = this.manifest.architecture;
+    const arrays = this.manifest.units.slice(first, stop).flatMap(({ state }) => state);
+    return 4 * arrays.length * kvHeads * headSize;
+  }
+
+  /** Of caches that were promised to sessions and that nobody has needed so far. */
+  spareBytes(): number {
+    const { slots, context } = this.room;
+    const promised = this.runs.reduce((sum, run) => sum + slots * context * this.positionBytes(run), 0);
+    return Math.max(0, promised - this.memoryBytes().kv);
+  }
+
   /** Bytes of weights and KV cache over all loaded runs. */
   memoryBytes(): MemoryBytes {
-    const sum = { weights: 0, kv: 0, overhead: 0 };
+    const sum = { weights: 0, kv: 0, overhead: 0, fronts: 0 };
     for (const { runtime } of this.runtimes.values()) {
       const part = runtime.memoryBytes();
       sum.weights += part.weights;
       sum.kv += part.kv;
       sum.overhead += part.overhead;
+      sum.fronts += part.fronts;
     }
     return sum;
   }

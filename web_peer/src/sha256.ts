@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4) of short texts at once: the browser's own is asynchronous, and absent without a secure context. */
+/* SHA-256 (FIPS 180-4) at once: the browser's own is asynchronous, and absent without a secure context. */
 
 import { toHex } from './hex';
 
@@ -21,41 +21,72 @@ function fraction(root: number): number {
 
 const turned = (word: number, by: number): number => (word >>> by) | (word << (32 - by));
 
-/** In hex. */
-export function sha256Hex(text: string): string {
-  const bytes = new TextEncoder().encode(text);
-  const blocks = Math.ceil((bytes.length + 9) / 64);
-  const padded = new Uint8Array(blocks * 64);
-  padded.set(bytes);
-  padded[bytes.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setUint32(padded.length - 4, bytes.length * 8);
-  const state = Int32Array.from(START);
-  const words = new Int32Array(64);
-  for (let block = 0; block < blocks; block += 1) {
-    for (let at = 0; at < 16; at += 1) words[at] = view.getInt32(block * 64 + at * 4);
-    for (let at = 16; at < 64; at += 1) {
-      const [two, seven, fifteen, sixteen] = [2, 7, 15, 16].map((back) => words[at - back] ?? 0) as [
-        number,
-        number,
-        number,
-        number,
-      ];
-      const low = turned(fifteen, 7) ^ turned(fifteen, 18) ^ (fifteen >>> 3);
-      const high = turned(two, 17) ^ turned(two, 19) ^ (two >>> 10);
-      words[at] = (sixteen + low + seven + high) | 0;
-    }
-    let [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0] = state;
-    for (let at = 0; at < 64; at += 1) {
-      const one = turned(e, 6) ^ turned(e, 11) ^ turned(e, 25);
-      const first = (h + one + ((e & f) ^ (~e & g)) + (ROUNDS[at] ?? 0) + (words[at] ?? 0)) | 0;
-      const zero = turned(a, 2) ^ turned(a, 13) ^ turned(a, 22);
-      const second = (zero + ((a & b) ^ (a & c) ^ (b & c))) | 0;
-      [h, g, f, e, d, c, b, a] = [g, f, e, (d + first) | 0, c, b, a, (first + second) | 0];
-    }
-    [a, b, c, d, e, f, g, h].forEach((value, at) => (state[at] = (state[at] ?? 0) + value));
-  }
+const state = new Int32Array(8);
+const words = new Int32Array(64);
+const rest = new Uint8Array(128); // the end of what is hashed, with its length
+
+/** The 32 bytes. */
+export function sha256(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+  state.set(START);
+  const whole = bytes.length - (bytes.length % 64);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let at = 0; at < whole; at += 64) block(view, at);
+  const left = bytes.length - whole;
+  rest.fill(0);
+  rest.set(bytes.subarray(whole));
+  rest[left] = 0x80;
+  const stop = left < 56 ? 64 : 128;
+  const tail = new DataView(rest.buffer);
+  tail.setUint32(stop - 8, Math.floor(bytes.length / 2 ** 29));
+  tail.setUint32(stop - 4, bytes.length * 8);
+  for (let at = 0; at < stop; at += 64) block(tail, at);
   const made = new DataView(new ArrayBuffer(32));
   state.forEach((word, at) => made.setInt32(at * 4, word));
-  return toHex(new Uint8Array(made.buffer));
+  return new Uint8Array(made.buffer);
+}
+
+/** In hex. */
+export function sha256Hex(text: string): string {
+  return toHex(sha256(new TextEncoder().encode(text)));
+}
+
+function block(view: DataView, start: number): void {
+  for (let at = 0; at < 16; at += 1) words[at] = view.getInt32(start + at * 4);
+  for (let at = 16; at < 64; at += 1) {
+    const two = words[at - 2] as number;
+    const fifteen = words[at - 15] as number;
+    const low = turned(fifteen, 7) ^ turned(fifteen, 18) ^ (fifteen >>> 3);
+    const high = turned(two, 17) ^ turned(two, 19) ^ (two >>> 10);
+    words[at] = ((words[at - 16] as number) + low + (words[at - 7] as number) + high) | 0;
+  }
+  let a = state[0] as number;
+  let b = state[1] as number;
+  let c = state[2] as number;
+  let d = state[3] as number;
+  let e = state[4] as number;
+  let f = state[5] as number;
+  let g = state[6] as number;
+  let h = state[7] as number;
+  for (let at = 0; at < 64; at += 1) {
+    const one = turned(e, 6) ^ turned(e, 11) ^ turned(e, 25);
+    const first = (h + one + ((e & f) ^ (~e & g)) + (ROUNDS[at] as number) + (words[at] as number)) | 0;
+    const zero = turned(a, 2) ^ turned(a, 13) ^ turned(a, 22);
+    const second = (zero + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    h = g;
+    g = f;
+    f = e;
+    e = (d + first) | 0;
+    d = c;
+    c = b;
+    b = a;
+    a = (first + second) | 0;
+  }
+  state[0] = (state[0] as number) + a;
+  state[1] = (state[1] as number) + b;
+  state[2] = (state[2] as number) + c;
+  state[3] = (state[3] as number) + d;
+  state[4] = (state[4] as number) + e;
+  state[5] = (state[5] as number) + f;
+  state[6] = (state[6] as number) + g;
+  state[7] = (state[7] as number) + h;
 }

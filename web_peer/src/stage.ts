@@ -9,6 +9,7 @@
 import { DeviceLost } from './errors';
 import type { Execution } from './execution';
 import type { SessionId } from './frames';
+import { type FrontWork, KeptFronts } from './kept_fronts';
 import { KvSlots, type Span, spans } from './kv_slots';
 import type { Architecture } from './manifest';
 import { sample, type Sampling } from './sampling';
@@ -125,16 +126,18 @@ export class Stage {
   private readonly slots: KvSlots;
   private readonly waiting = new Map<SessionId, Queued[]>();
   private answers: Answer[] = [];
-  private released: SessionId[] = [];
+  private readonly fronts: KeptFronts;
+  private between: (SessionId | FrontWork)[] = []; // what is released and copied, in the order it came
 
   constructor(execution: Execution, architecture: Architecture, room: StageRoom) {
     this.execution = execution;
     this.architecture = architecture;
     this.slots = new KvSlots(room.slots, room.context);
+    this.fronts = new KeptFronts(execution, this.slots);
   }
 
   get busy(): boolean {
-    return this.waiting.size > 0 || this.released.length > 0;
+    return this.waiting.size > 0 || this.between.length > 0;
   }
 
   submit(step: Step): void {
@@ -149,7 +152,17 @@ export class Stage {
   /** Frees the session's slot; its queued steps are dropped without an answer. */
   release(session: SessionId): void {
     this.waiting.delete(session);
-    this.released.push(session);
+    this.between.push(session);
+  }
+
+  /** Keeps, copies or gives up the cache of a front, after what came before. */
+  front(work: FrontWork): void {
+    this.between.push(work);
+  }
+
+  /** Of fronts that are kept. */
+  get frontBytes(): number {
+    return this.fronts.bytes;
   }
 
   lengths(): Map<SessionId, number> {
@@ -176,10 +189,14 @@ export class Stage {
     else queue.push(item);
   }
 
-  /** Slots that were freed and truncations that are due; only between calls of the execution. */
+  /** Slots that were freed, fronts and truncations that are due; only between calls of the execution. */
   private settle(): void {
-    for (const session of this.released.splice(0)) {
-      const move = this.slots.release(session);
+    for (const item of this.between.splice(0)) {
+      if (typeof item !== 'string') {
+        this.copyFront(item);
+        continue;
+      }
+      const move = this.slots.release(item);
       if (move !== null) this.execution.move(move);
     }
     for (const [session, queue] of [...this.waiting]) {
@@ -190,6 +207,27 @@ export class Stage {
         this.slots.setLength(session, Math.max(0, kept));
       }
       if (queue.length === 0) this.waiting.delete(session);
+    }
+  }
+
+  /** One that cannot be copied is computed: the session's steps say what they lack. */
+  private copyFront(work: FrontWork): void {
+    try {
+      this.fronts.do(work);
+    } catch (error) {
+      if (error instanceof DeviceLost) throw error;
+      this.fronts.clear(); // memory is short
+    }
+  }
+
+  /** Room for sessions comes before fronts, which go when it does not fit. */
+  private ensure(rows: number, positions: number): void {
+    try {
+      this.execution.ensure(this.slots, rows, positions);
+    } catch (error) {
+      if (error instanceof DeviceLost || this.fronts.size === 0) throw error;
+      this.fronts.clear();
+      this.execution.ensure(this.slots, rows, positions);
     }
   }
 
@@ -241,7 +279,7 @@ export class Stage {
     });
     let results: Result[];
     try {
-      this.execution.ensure(this.slots, span.stop, Math.max(...lengths) + 1);
+      this.ensure(span.stop, Math.max(...lengths) + 1);
       const hidden = new Float32Array(count * width);
       for (const [row, { input }] of mine) hidden.set(input, (row - span.start) * width);
       const made = (await this.execution.decode(hidden, span, lengths)).slice();
@@ -321,7 +359,7 @@ export class Stage {
     const row = this.slots.row(session);
     if (row === null) throw new Error('a session under way has a row');
     const start = prompt.step.position + prompt.done;
-    this.execution.ensure(this.slots, row + 1, start + count + 1);
+    this.ensure(row + 1, start + count + 1);
     const result = (await this.execution.prompt(piece, row, start)).slice();
     if (!isFinite(result)) throw notFinite();
     prompt.results.push(result);

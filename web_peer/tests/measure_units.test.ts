@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import type { Execution, ShardSource } from '../src/execution';
+import type { Execution, KvCopy, ShardSource } from '../src/execution';
 import { decodeManifest } from '../src/manifest';
 import { measureUnits } from '../src/measure_units';
 import vectors from '../../tests/vectors/graphs.json';
@@ -25,6 +25,12 @@ class Clocked implements Execution {
     return;
   }
   move(): void {
+    return;
+  }
+  copied(): KvCopy {
+    return { bytes: 0, free: () => undefined };
+  }
+  put(): void {
     return;
   }
   embed(): Float32Array {

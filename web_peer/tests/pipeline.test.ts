@@ -3,176 +3,25 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import type { NotRan, OriginEffect, Ran, RunStep, StageEffect } from '../src/effects';
-import { reasonOf } from '../src/effects';
-import type { Cancel, Feed, Frame, Open, Release, Step, Token, Where } from '../src/frames';
-import type { Run } from '../src/mesh_state';
-import { type Loaded, pick, type PlanStages } from '../src/openings';
+import type { OriginEffect, Ran, RunStep, StageEffect } from '../src/effects';
+import type { Frame } from '../src/frames';
+import { pick, type PlanStages } from '../src/openings';
 import { StageCore } from '../src/pipeline';
 import type { Route } from '../src/routes';
-import { samplingOf, samplingToWire } from '../src/sampling';
+import { samplingOf } from '../src/sampling';
 import { OriginSession } from '../src/session';
-import { frameOf, type Row, shown } from './traces';
-import { vectors } from './vectors';
-
-type Pair = [number, number];
-interface Op extends Row {
-  readonly do: string;
-  readonly now: number;
-  readonly gives: Row[];
-  readonly after: unknown[];
-}
-interface Vectors {
-  readonly plans: [number, [string[], Pair][]][];
-  readonly slots: [Pair, number][];
-  readonly log_bytes: [number, number];
-  readonly traces: { name: string; ops: Op[] }[];
-}
-
-const VECTORS = vectors('pipeline') as Vectors;
-const runOf = ([first, stop]: Pair): Run => ({ first, stop });
-const PLANS: ReadonlyMap<number, PlanStages> = new Map(
-  VECTORS.plans.map(([version, stages]) => [
-    version,
-    stages.map(([peers, run]) => ({ peers, run: runOf(run) })),
-  ]),
-);
-const LOADED: readonly Loaded[] = VECTORS.slots.map(([run, slots]) => ({ run: runOf(run), slots }));
+import { effect, perform, servingCore, stateOf, TRACES } from './stage_traces';
 
 describe('traces', () => {
-  it.each(VECTORS.traces)('$name', ({ ops }) => {
-    const core = new StageCore('p1', ...VECTORS.log_bytes);
-    core.serve(PLANS, LOADED);
+  it.each(TRACES)('$name', ({ ops }) => {
+    const core = servingCore();
     ops.forEach((op, at) => {
       const gives = perform(core, op).map(effect);
-      const after = [
-        ...[core.sessions(), core.active(), core.tokensSampled, core.stepsRun],
-        ...[core.lag(), core.logBytes, core.replayedBytes, core.takenOver],
-        core.notes().map(({ what, session, stage }) => `${what} at ${stage}: ${session}`),
-      ];
+      const after = stateOf(core);
       expect({ at, op: op.do, gives, after }).toEqual({ at, op: op.do, gives: op.gives, after: op.after });
     });
   });
 });
-
-describe('the front of a prompt that OPEN names', () => {
-  it.each([
-    ['after settings', samplingToWire(samplingOf({}))],
-    ['after settings that steer', [...samplingToWire(samplingOf({})), 0, 0, 0]],
-    ['of an asker that keeps its ends', []],
-  ])('is kept by no tab, %s: it asks for what it lacks and tells nobody', (_, sampling) => {
-    const core = new StageCore('p1', ...VECTORS.log_bytes);
-    core.serve(PLANS, LOADED);
-    const opening: Open = {
-      ...{ kind: 'OPEN', session: '01'.repeat(16), turn: 1, plan: 1, route: ['p0', 'p1', 'p2'], stage: 1 },
-      ...{ origin: 'asker', start: 80, promptTokens: 90, maxTokens: 9, sampling: [...sampling, 80, 1, 2, 3] },
-      ...{ endTokens: [], generated: 0, role: 0, answer: 1, before: 0, keep: 0, spans: [90] },
-      ...{ shadowStages: [], shadows: [], history: new Int32Array() },
-    };
-    const effects = core.open(0, 'p0', opening);
-    const frames = effects.map((each) => (each.kind === 'send' ? each.frame : null));
-    expect(frames).toEqual([
-      { ...opening, stage: 2, sampling },
-      { kind: 'FEED', session: opening.session, turn: 1, stage: 1, position: 0 },
-    ]);
-  });
-});
-
-function perform(core: StageCore, op: Op): StageEffect[] {
-  const { now } = op;
-  const sender = op['sender'] as string;
-  const frame = op['frame'] === undefined ? undefined : frameOf(op['frame'] as Row);
-  const result = op['result'] as Row;
-  switch (op.do) {
-    case 'open':
-      return core.open(now, sender, frame as Open);
-    case 'step':
-      return core.step(now, sender, frame as Step);
-    case 'token':
-      return core.token(now, sender, frame as Token);
-    case 'feed':
-      return core.feed(now, sender, frame as Feed);
-    case 'where':
-      return core.where(sender, frame as Where);
-    case 'cancel':
-      return core.cancel(sender, frame as Cancel);
-    case 'release':
-      return core.release(sender, frame as Release);
-    case 'ran':
-      return core.ran(now, {
-        ...result,
-        run: runOf(result['run'] as Pair),
-        hidden: Float32Array.from(result['hidden'] as number[]),
-      } as unknown as Ran);
-    case 'not_ran':
-      return core.notRan(now, {
-        ...result,
-        run: runOf(result['run'] as Pair),
-        reason: reasonOf(result['reason'] as number),
-      } as unknown as NotRan);
-    case 'peer_gone':
-      return core.peerGone(now, op['peer'] as string);
-    case 'congestion':
-      return core.congestion(op['peer'] as string, op['full'] as boolean);
-    case 'drop':
-      return core.drop(runOf(op['run'] as Pair));
-    case 'serve':
-      core.serve(PLANS, LOADED);
-      return [];
-    case 'authors': {
-      const sessions = new Map(Object.entries(op['sessions'] as Record<string, string>));
-      core.authorOf = (session) => sessions.get(session) ?? null;
-      return [];
-    }
-    case 'tick':
-      return core.tick(now);
-    case 'keep_only':
-      core.keepOnly = op['held'] as boolean;
-      return [];
-    case 'come_back':
-      core.comeBack();
-      return [];
-    case 'leave':
-      return core.leave();
-    default:
-      throw new Error(`unknown operation ${op.do}`);
-  }
-}
-
-function effect(item: StageEffect): unknown {
-  switch (item.kind) {
-    case 'send':
-      return { send: item.peer, frame: shown(item.frame) };
-    case 'spare':
-      return { spare: item.peer, frame: shown(item.frame) };
-    case 'freeSlot':
-      return { free_slot: [item.run.first, item.run.stop], session: item.session };
-    case 'runStep':
-      return {
-        run_step: [item.run.first, item.run.stop],
-        session: item.session,
-        epoch: item.epoch,
-        position: item.position,
-        tokens: shown(item.tokens),
-        hidden: shown(item.hidden),
-        last: item.last,
-        pick:
-          item.pick === null
-            ? null
-            : [
-                samplingToWire(item.pick.sampling),
-                item.pick.position,
-                [...item.pick.history],
-                item.pick.generated,
-              ],
-        prompt: item.prompt,
-        most_rows: item.mostRows,
-        behind: item.behind,
-      };
-    default:
-      return item satisfies never;
-  }
-}
 
 // --- a toy model whose tokens depend on all earlier ones, over ordered links that deliver in any order
 

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 
 import { DeviceLost } from '../src/errors';
-import type { Execution } from '../src/execution';
+import type { Execution, KvCopy } from '../src/execution';
+import type { FrontWork } from '../src/kept_fronts';
 import type { KvSlots, Move, Span } from '../src/kv_slots';
 import type { Architecture } from '../src/manifest';
 import { GREEDY } from '../src/sampling';
@@ -22,6 +23,8 @@ class AddsOne implements Execution {
   result = 1; // what is added
   broken = false;
   lost = false;
+  mostRows = Infinity;
+  onFree = (): unknown => undefined;
   during: (() => void) | null = null;
   readonly hasEmbed: boolean;
   readonly hasHead: boolean;
@@ -32,11 +35,25 @@ class AddsOne implements Execution {
   }
 
   ensure(_slots: KvSlots, rows: number, positions: number): void {
+    if (rows > this.mostRows) throw new Error('out of memory');
     this.calls.push(`room ${rows} ${positions}`);
   }
 
   move({ source, target, length }: Move): void {
     this.calls.push(`move ${source} ${target} ${length}`);
+  }
+
+  copied(row: number, count: number): KvCopy {
+    this.calls.push(`copy ${row} ${count}`);
+    const free = (): void => {
+      this.calls.push(`free ${count}`);
+      this.onFree();
+    };
+    return { bytes: count, free };
+  }
+
+  put(row: number, copy: KvCopy): void {
+    this.calls.push(`put ${row} ${copy.bytes}`);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -310,6 +327,63 @@ describe('a middle stage', () => {
     stage.release('a');
     expect(await all()).toEqual([]);
     expect(stage.lengths()).toEqual(new Map());
+  });
+});
+
+describe('fronts of prompts', () => {
+  beforeEach(() => make(false, false));
+  const front = (what: FrontWork['what'], session: string, count: number): void =>
+    stage.front({ what, session, digest: 'd', count });
+
+  test('a session begins with a copy, and only what follows runs', async () => {
+    await run(step('a', 0, 5, { prompt: true }));
+    front('keep', 'a', 4);
+    front('share', 'b', 4);
+    const answers = await run(step('b', 4, 2, { prompt: true }));
+    expect(answers).toMatchObject([{ kind: 'done', session: 'b', position: 4, count: 2 }]);
+    expect(execution.calls.filter((call) => /^(copy|put|prompt)/.test(call))).toEqual([
+      'prompt 0 0+5',
+      'copy 0 4',
+      'put 1 4',
+      'prompt 1 4+2',
+    ]);
+    expect(stage.frontBytes).toBe(4);
+    front('drop', '', 0);
+    await all();
+    expect(stage.frontBytes).toBe(0);
+    expect(execution.calls.at(-1)).toBe('free 4');
+  });
+
+  test('a release before or behind a copy finds its session', async () => {
+    await run(step('a', 0, 5));
+    front('keep', 'a', 4);
+    stage.release('a');
+    front('share', 'b', 4);
+    stage.release('b');
+    await all();
+    expect(stage.lengths()).toEqual(new Map());
+    front('share', 'c', 4);
+    await all();
+    expect(stage.lengths()).toEqual(new Map([['c', 4]]));
+  });
+
+  test('what is not there is computed: the step says what it lacks', async () => {
+    await run(step('a', 0, 3));
+    front('keep', 'a', 4); // not computed so far
+    front('share', 'b', 4);
+    expect(await run(step('b', 4, 2))).toMatchObject([
+      { kind: 'refused', have: 0, reason: REFUSALS.missingPosition },
+    ]);
+  });
+
+  test('they go before a session does when memory is short', async () => {
+    await run(step('a', 0, 5));
+    front('keep', 'a', 4);
+    await all();
+    execution.mostRows = 1;
+    execution.onFree = () => (execution.mostRows = 2);
+    expect(await run(step('b', 0, 5))).toMatchObject([{ kind: 'done', session: 'b' }]);
+    expect(stage.frontBytes).toBe(0);
   });
 });
 

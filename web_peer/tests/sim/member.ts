@@ -205,6 +205,8 @@ export class Member {
         case 'freeSlot':
           this.worker.free(effect.run, effect.session);
           break;
+        case 'prefixWork':
+          throw new Error('nobody names the front of a prompt here');
         default:
           effect satisfies never;
       }

@@ -1,0 +1,156 @@
+/* How traces of a peer's stages are replayed: what they are told, and what they answer, as the vectors write it. */
+
+import type { NotRan, Ran, StageEffect } from '../src/effects';
+import { reasonOf } from '../src/effects';
+import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/frames';
+import type { Run } from '../src/mesh_state';
+import type { Loaded, PlanStages } from '../src/openings';
+import { StageCore } from '../src/pipeline';
+import { samplingToWire } from '../src/sampling';
+import { frameOf, type Row, shown } from './traces';
+import { vectors } from './vectors';
+
+type Pair = [number, number];
+export interface Op extends Row {
+  readonly do: string;
+  readonly now: number;
+  readonly gives: Row[];
+  readonly after: unknown[];
+}
+export interface StageTrace {
+  readonly name: string;
+  readonly ops: readonly Op[];
+}
+interface Vectors {
+  readonly plans: [number, [string[], Pair][]][];
+  readonly slots: [Pair, number][];
+  readonly log_bytes: [number, number];
+  readonly traces: readonly StageTrace[];
+}
+
+const VECTORS = vectors('pipeline') as Vectors;
+export const TRACES = VECTORS.traces;
+const runOf = ([first, stop]: Pair): Run => ({ first, stop });
+const PLANS: ReadonlyMap<number, PlanStages> = new Map(
+  VECTORS.plans.map(([version, stages]) => [
+    version,
+    stages.map(([peers, run]) => ({ peers, run: runOf(run) })),
+  ]),
+);
+const LOADED: readonly Loaded[] = VECTORS.slots.map(([run, slots]) => ({ run: runOf(run), slots }));
+
+/** With the plans of the traces. */
+export function servingCore(): StageCore {
+  const core = new StageCore('p1', ...VECTORS.log_bytes);
+  core.serve(PLANS, LOADED);
+  return core;
+}
+
+/** What a trace says of stages after each step. */
+export function stateOf(core: StageCore): unknown[] {
+  return [
+    ...[core.sessions(), core.active(), core.tokensSampled, core.stepsRun],
+    ...[core.lag(), core.logBytes, core.replayedBytes, core.takenOver],
+    core.notes().map(({ what, session, stage }) => `${what} at ${stage}: ${session}`),
+  ];
+}
+
+export function perform(core: StageCore, op: Op): StageEffect[] {
+  const { now } = op;
+  const sender = op['sender'] as string;
+  const frame = op['frame'] === undefined ? undefined : frameOf(op['frame'] as Row);
+  const result = op['result'] as Row;
+  switch (op.do) {
+    case 'open':
+      return core.open(now, sender, frame as Open);
+    case 'step':
+      return core.step(now, sender, frame as Step);
+    case 'token':
+      return core.token(now, sender, frame as Token);
+    case 'feed':
+      return core.feed(now, sender, frame as Feed);
+    case 'where':
+      return core.where(sender, frame as Where);
+    case 'cancel':
+      return core.cancel(sender, frame as Cancel);
+    case 'release':
+      return core.release(sender, frame as Release);
+    case 'ran':
+      return core.ran(now, {
+        ...result,
+        run: runOf(result['run'] as Pair),
+        hidden: Float32Array.from(result['hidden'] as number[]),
+      } as unknown as Ran);
+    case 'not_ran':
+      return core.notRan(now, {
+        ...result,
+        run: runOf(result['run'] as Pair),
+        reason: reasonOf(result['reason'] as number),
+      } as unknown as NotRan);
+    case 'peer_gone':
+      return core.peerGone(now, op['peer'] as string);
+    case 'congestion':
+      return core.congestion(op['peer'] as string, op['full'] as boolean);
+    case 'drop':
+      return core.drop(runOf(op['run'] as Pair));
+    case 'serve':
+      core.serve(PLANS, LOADED);
+      return [];
+    case 'authors': {
+      const sessions = new Map(Object.entries(op['sessions'] as Record<string, string>));
+      core.authorOf = (session) => sessions.get(session) ?? null;
+      return [];
+    }
+    case 'tick':
+      return core.tick(now);
+    case 'keep_only':
+      core.keepOnly = op['held'] as boolean;
+      return [];
+    case 'come_back':
+      core.comeBack();
+      return [];
+    case 'leave':
+      return core.leave();
+    default:
+      throw new Error(`unknown operation ${op.do}`);
+  }
+}
+
+export function effect(item: StageEffect): unknown {
+  switch (item.kind) {
+    case 'send':
+      return { send: item.peer, frame: shown(item.frame) };
+    case 'spare':
+      return { spare: item.peer, frame: shown(item.frame) };
+    case 'freeSlot':
+      return { free_slot: [item.run.first, item.run.stop], session: item.session };
+    case 'prefixWork': {
+      const { what, run, session, digest, count } = item;
+      return { prefix_work: what, run: [run.first, run.stop], session, digest, count };
+    }
+    case 'runStep':
+      return {
+        run_step: [item.run.first, item.run.stop],
+        session: item.session,
+        epoch: item.epoch,
+        position: item.position,
+        tokens: shown(item.tokens),
+        hidden: shown(item.hidden),
+        last: item.last,
+        pick:
+          item.pick === null
+            ? null
+            : [
+                samplingToWire(item.pick.sampling),
+                item.pick.position,
+                [...item.pick.history],
+                item.pick.generated,
+              ],
+        prompt: item.prompt,
+        most_rows: item.mostRows,
+        behind: item.behind,
+      };
+    default:
+      return item satisfies never;
+  }
+}
