@@ -20,6 +20,7 @@ from peer.consensus.types import Change, Status
 from peer.coordinator import SILENT, Coordinator, Wanted, solve
 from peer.electorate import Electorate
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
+from peer.foreseeing import Foresight
 from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
 from peer.mesh_entries import ParticipantInvited
 from peer.mesh_ledger import WorkRecorded, tally
@@ -50,7 +51,8 @@ from peer.suspicion import Findings, Reach, Suspicions
 from peer.versions import needed_to_lead, too_new
 from peer.voting import PATIENCE, HandOver, Patience, Situation, next_move
 from planner.errors import PlannerError
-from planner.types import Infeasible
+from planner.foreseen import explained
+from planner.types import Infeasible, Plan
 
 MAX_MEMBER_NAME: Final = 64
 MAX_REASON: Final = 500
@@ -131,6 +133,7 @@ class Coordinating:
         self._changing: asyncio.Future[Order] | None = None  # the group
         self._refused: dict[Change, int] = {}  # by the core: not again before
         self._planning: asyncio.Task[None] | None = None
+        self.foresight: Foresight | None = None  # what a history says of the times to plan with
         self._away: dict[
             str, tuple[Member, tuple[LinkFacts, ...]]
         ] = {}  # silent and gone, as they were known
@@ -471,6 +474,11 @@ class Coordinating:
             self._closed = True
             self._failed()
 
+    def reconsider(self) -> None:
+        """What plans go by is known better: looks whether another plan is better by enough, for long enough."""
+        self._core.reconsider()
+        self._plan_if_wanted()
+
     def _plan_if_wanted(self) -> None:
         if self._planning is not None and not self._planning.done():
             return  # looked at again when that run is done
@@ -481,9 +489,13 @@ class Coordinating:
     async def _plan(self, wanted: Wanted) -> None:
         begun = time.perf_counter()
         try:
+            found = None if self.foresight is None else await self.foresight.look(wanted.request)
+            wanted = wanted if found is None else replace(wanted, request=found.request)
             result = self._core.by_hand(wanted.request)
             if result is None:
                 result = await asyncio.to_thread(solve, wanted)
+            if found is not None and isinstance(result, Plan):
+                result = explained(result, found)
         except PlannerError as error:
             result = Infeasible(str(error))
         except Exception as error:  # a defect, which must not end planning for good

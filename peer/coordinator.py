@@ -231,6 +231,11 @@ class Coordinator:
         here = {peer.peer for peer in ready}
         return Wanted(request, key, self._held(), planner_wish(self.state), lost, self._repairs(lost, here))
 
+    def reconsider(self) -> None:
+        """The members are planned with once more; the result counts as one for somebody's pace alone."""
+        if self.state.serving() is not None:
+            self._planned_key, self._paced = "", True
+
     def unit_costs(self) -> tuple[int, ...]:
         """What the units cost beside one another, as the members measured them."""
         profiles = [m.profile.decode_ns for m in self.state.members.values() if m.profile is not None]

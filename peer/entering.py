@@ -15,6 +15,7 @@ from peer.coordinating import Coordinating, Gate
 from peer.coordinator import Coordinator
 from peer.entry_links import is_proven
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
+from peer.foreseeing import Foresight
 from peer.frames import LOWEST_VERSION
 from peer.leader_line import PATIENCE_S
 from peer.measure import UnitTimes
@@ -37,7 +38,7 @@ MOST_PATIENCE_S: Final = 1.0
 _LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
 
 
-def coordinates(mesh: Mesh) -> None:
+def coordinates(mesh: Mesh, foresight: Foresight | None = None) -> None:
     """From here on this peer coordinates whenever it leads: it knows the model."""
     node, client, manifest = mesh.node, mesh.client, mesh.manifest
     assert manifest is not None
@@ -45,7 +46,7 @@ def coordinates(mesh: Mesh) -> None:
 
     def coordinate(state: MeshState) -> Coordinating:
         assert node.replica is not None
-        return Coordinating(
+        made = Coordinating(
             Coordinator(node.me, units, None, state),
             node.replica,
             lambda peer: peer == node.me or _may_compute(client, peer),
@@ -54,6 +55,8 @@ def coordinates(mesh: Mesh) -> None:
             node.is_connected,
             gate=Gate(node.dialer.speaks, partial(is_proven, node.replica.begin.mesh)),
         )
+        made.foresight = foresight
+        return made
 
     node.coordinate = coordinate
     node.take_lead()

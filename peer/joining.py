@@ -25,6 +25,7 @@ from peer.engines import EngineSettings, IceServer, choose_engine
 from peer.entering import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
 from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted
 from peer.fetch import Fetcher
+from peer.foreseeing import Foresight
 from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
@@ -178,11 +179,13 @@ async def found(
     mesh_key: Identity,
     report: Report = silent,
     kept: KeptIdentity | None = None,
+    foresight: Foresight | None = None,
 ) -> AsyncIterator[Mesh]:
     """Signaling server and founding peer in this process. `mesh.link` invites others.
 
     With `options.memory_bytes` 0 the founder lends nothing: it introduces and asks. `kept`: who it is, when it comes
     back or means to; then it goes on with the log that it kept, or with those who kept it meanwhile.
+    `foresight`: what the history of this machine says of the times that plans are made with.
 
     Raises PortInUse, NotInStore, CannotServe, BadCommand.
     """
@@ -198,7 +201,8 @@ async def found(
     door = _Door()
     async with AsyncExitStack() as stack:
         if founding.meet is None:
-            url = (await stack.enter_async_context(serve(founding.server, store, plan_bytes))).url
+            planning = plan_bytes if foresight is None else foresight.plan_bytes
+            url = (await stack.enter_async_context(serve(founding.server, store, planning))).url
             report(Phase(f"listening on {url}", 0, 0))
         else:
             url = founding.meet
@@ -212,7 +216,7 @@ async def found(
                 mesh.know(manifest)
                 keeps_accounts(mesh)
                 _ = mesh.text  # before this machine is measured: the founder asks, too
-                coordinates(mesh)
+                coordinates(mesh, foresight)
                 meets(mesh)
                 mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
                 await _register_kept(client, founding.kept, mesh_key)

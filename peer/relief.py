@@ -14,6 +14,7 @@ from planner import cost, redundancy, resharding, strategies
 from planner.errors import RequestError
 from planner.objectives import Wish
 from planner.types import Plan, PlanRequest, Stage
+from planner.wording import TIMES
 
 LOOK_S: Final = 1.0  # between two checks
 REST_S: Final = 60.0  # after a relief
@@ -69,7 +70,11 @@ class Relief:
             decode_s=found.decode_s,
             tokens_per_s=found.tokens_per_s,
             bottleneck_s=found.bottleneck_s,
-            why=(f"Relief: {decision.why}.", *case.fresh.why[:1]),
+            why=(
+                f"Relief: {decision.why}.",
+                *case.fresh.why[:1],
+                *(line for line in case.fresh.why[1:] if line.startswith(TIMES)),
+            ),
         )
 
 

@@ -6,7 +6,8 @@ seen keeps the width of its prior, so a new class gets a wide interval. Interval
 classes that were left out, one after the other.
 
 It steers a plan only where the very cell (class, kind, bucket, provider) has MIN_RUNS runs; it generalises to other
-cells only when it passed the gate; where the interval is wide it abstains and asks for a probe.
+cells only when it passed the gate; where the interval is wide it abstains and asks for a probe. Runs of one cell that
+differ widen its interval.
 """
 
 from __future__ import annotations
@@ -71,11 +72,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Runs of one cell: how many, and the mean of ln seconds."""
+    """Runs of one cell: how many, and the mean and the variance of ln seconds."""
 
     query: Query
     runs: int
     mean_ln_s: float
+    var_ln_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class Predictor:
     gate: Gate = NO_GATE
     _columns: Mapping[str, int] = field(default_factory=dict)
     _model: Any = None
+    _spreads: Mapping[tuple[str, str, int], float] = field(default_factory=dict)  # of runs, in ln seconds
 
     def predict(self, query: Query) -> Prediction | ProbeFirst:
         """The time of one unit, or what to do first."""
@@ -154,8 +157,8 @@ class Predictor:
         where = "a probe of this machine" if query.roof is not None else "the prior of its class"
         told = [f"{where} gives {prior * 1000:.3g} ms", *([said] if said else [])]
         if self._model is None:
-            found = _around(prior * factor, math.log(PRIOR_WIDTH), 0, False, told)
-            return ProbeFirst(found, f"no run was measured yet: probe {query.peer.name}")
+            found = _around(prior * factor, math.log(PRIOR_WIDTH), runs, False, told)
+            return ProbeFirst(found, f"nothing was learned yet: probe {query.peer.name}")
         mean, std = _predicted(self._model, self._columns, [query])
         stretch = max(1.0, self.gate.stretch) if runs else self.gate.stretch  # judged by cells without runs
         told.append(
@@ -165,7 +168,10 @@ class Predictor:
         )
         told.append(f"{runs} runs of this very kind" if runs else self.gate.words())
         steers = runs >= MIN_RUNS
-        found = _around(prior * factor * math.exp(mean[0]), Z90 * stretch * std[0], runs, steers, told)
+        width = Z90 * math.hypot(
+            stretch * std[0], self._spreads.get(query.cell, 0.0)
+        )  # machines of a class differ
+        found = _around(prior * factor * math.exp(mean[0]), width, runs, steers, told)
         if not runs and not self.gate.passed:
             return ProbeFirst(found, f"probe {query.peer.name}: {self.gate.words()}")
         if found.wide:
@@ -190,7 +196,7 @@ def samples_of(cells: Iterable[Cell], roofs: Mapping[str, Roof] | None = None) -
         if peer is not None:
             roof = (roofs or {}).get(cell.device_class)
             query = Query(peer, cell.kind, cell.bucket, cell.flops, cell.weight_bytes, roof)
-            found.append(Sample(query, cell.runs, cell.mean_ln_s))
+            found.append(Sample(query, cell.runs, cell.mean_ln_s, cell.var_ln_s))
     return found
 
 
@@ -201,10 +207,19 @@ def fit(samples: Sequence[Sample]) -> Predictor:
     kept = sorted(samples, key=lambda sample: (sample.query.cell, sample.mean_ln_s, sample.runs))
     columns = _columns_of(kept)
     model = _fitted(kept, columns)
-    runs: dict[tuple[str, str, int], int] = {}
+    spreads: dict[tuple[str, str, int], float] = {}
     for sample in kept:
+        cell = sample.query.cell
+        spreads[cell] = max(spreads.get(cell, 0.0), math.sqrt(max(0.0, sample.var_ln_s)))
+    return Predictor(counted(kept).runs, gate(kept), columns, model, spreads)
+
+
+def counted(samples: Sequence[Sample]) -> Predictor:
+    """Knows how many runs there are of each cell, and no more than the priors of how long they took."""
+    runs: dict[tuple[str, str, int], int] = {}
+    for sample in samples:
         runs[sample.query.cell] = runs.get(sample.query.cell, 0) + sample.runs
-    return Predictor(runs, gate(kept), columns, model)
+    return Predictor(runs)
 
 
 def gate(samples: Sequence[Sample]) -> Gate:

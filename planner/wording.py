@@ -9,6 +9,7 @@ from planner.types import PlanRequest, Stage
 
 MIB = 2**20
 NAMED = 4  # peers or links that a sentence lists
+TIMES = "Times of "  # how a sentence begins that says where the times of a peer come from
 
 
 def mib(size: int) -> str:

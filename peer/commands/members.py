@@ -22,6 +22,7 @@ from peer.commands.shares import fairness_of
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.commands.wishes import wish_of
 from peer.errors import CannotServe, StateUnusable
+from peer.foreseeing import Foresight
 from peer.history_writer import keep_history
 from peer.identities import kept_identity
 from peer.joining import Founding, found, join, plan_bytes
@@ -191,13 +192,14 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         with ctrl.cancelling():
             options = replace(peer_options(args), disturbance=_disturbance(args.inject))
-            founding_it = found(promise, options, store, key, report, own)
+            foresight = Foresight()
+            founding_it = found(promise, options, store, key, report, own, foresight)
             mesh = await stack.enter_async_context(founding_it)
         assert mesh.link is not None
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
         if args.keep and args.history:
-            await stack.enter_async_context(keep_history(mesh, args.state / NAME, say))
+            await stack.enter_async_context(keep_history(mesh, args.state / NAME, say, foresight))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
         await stack.enter_async_context(beside(args, mesh, say))

@@ -1,0 +1,151 @@
+"""Decides when the history of a mesh is asked for the times to plan with, and how long planning waits for them.
+
+Edge around planner.foreseen, over the history and a thread of its own. A mesh without a history, one whose history
+cannot be asked, or is not asked through in time, plans with what its members measured, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from peer.mesh_state import MeshState
+from planner.choosing import choose
+from planner.codec import decode_wished, encode_answer
+from planner.errors import HistoryUnusable
+from planner.foreseen import Foreseen, explained, foreseen
+from planner.history.facts import MAX_FIELD, PeerClass, class_of
+from planner.history.reading import Cell, cells
+from planner.prediction import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
+from planner.types import Plan, PlanRequest
+
+WITHIN_S: Final = 2.0  # planning waits no longer; what is found later counts the next time
+MOST_CLASSES: Final = 12  # that are learned from: those here, then those with the most runs
+View = Callable[[], AbstractContextManager[Any]]  # a connection to what the history has
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    predictor: Predictor
+    answers: int  # so many had been given
+    about: frozenset[tuple[str, str, int]]  # cells with enough runs to steer, and classes that are here
+
+
+class Foresight:
+    """`opened` gives it a history; until then, and after `closed`, it knows nothing."""
+
+    def __init__(self) -> None:
+        self._view: View | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[Foreseen | None] | None = None
+        self._classes: Mapping[str, PeerClass] = {}
+        self._answers = 0
+        self._looked_at = 0
+        self._learned: _Learned | None = None
+        self._complained = False
+
+    def opened(self, view: View) -> None:
+        """From here on `view` is asked."""
+        self._view = view
+        self._pool = ThreadPoolExecutor(1, "foresight")
+
+    def closed(self) -> None:
+        """Asks no more. May wait for a question that is under way."""
+        pool, self._view, self._pool = self._pool, None, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def saw(self, state: MeshState, agent: Callable[[str], str]) -> None:
+        """Which class each member counts as; `agent(peer)` is what it calls its software."""
+        self._classes = {
+            peer: class_of(agent(peer)[: 2 * MAX_FIELD], member.profile.provider, member.profile.threads)
+            for peer, member in state.members.items()
+            if member.profile is not None
+        }
+
+    def answered(self, count: int) -> bool:
+        """So many more answers were given; whether what plans go by is to be looked at again now."""
+        self._answers += count
+        if not revisit(self._answers, self._looked_at):
+            return False
+        self._looked_at = self._answers
+        return True
+
+    async def look(self, request: PlanRequest) -> Foreseen | None:
+        """The times to plan `request` with; None: as the members measured themselves."""
+        asked = self._ask(request)
+        if asked is None:
+            return None
+        done, _ = await asyncio.wait([asyncio.wrap_future(asked)], timeout=WITHIN_S)
+        return done.pop().result() if done else None
+
+    def plan_bytes(self, body: bytes) -> bytes:
+        """The planning service: JSON request in, JSON answer out, in a thread. Raises RequestError."""
+        request, wish = decode_wished(body)
+        asked = self._ask(request)
+        try:
+            found = None if asked is None else asked.result(WITHIN_S)
+        except TimeoutError:
+            found = None
+        answer = choose(request if found is None else found.request, wish)
+        if found is not None and isinstance(answer, Plan):
+            answer = explained(answer, found)
+        return encode_answer(answer)
+
+    def _ask(self, request: PlanRequest) -> Future[Foreseen | None] | None:
+        view, pool = self._view, self._pool
+        if view is None or pool is None or (self._running is not None and not self._running.done()):
+            return None
+        classes, answers = self._classes, self._looked_at
+        try:
+            self._running = pool.submit(self._find, view, request, classes, answers)
+        except RuntimeError:  # closed at this moment
+            return None
+        return self._running
+
+    # --- in the thread
+
+    def _find(
+        self, view: View, request: PlanRequest, classes: Mapping[str, PeerClass], answers: int
+    ) -> Foreseen | None:
+        try:
+            with view() as connection:
+                known = cells(connection)
+            here = frozenset(classes[peer.peer].name for peer in request.peers if peer.peer in classes)
+            kept = _kept(known, here)
+            about = frozenset(
+                [
+                    (cell.device_class, cell.kind, cell.bucket)
+                    for cell in kept
+                    if cell.runs >= MIN_RUNS or cell.device_class in here
+                ]
+            )
+            learned = self._learned
+            if not any(cell.runs >= MIN_RUNS and cell.device_class in here for cell in kept):
+                return foreseen(request, classes, counted(samples_of(kept)))  # nothing to learn for them yet
+            if learned is None or learned.about != about or learned.answers != answers:
+                learned = self._learned = _Learned(fit(samples_of(kept)), answers, about)
+            return foreseen(request, classes, learned.predictor)
+        except Exception as error:  # whatever it is: a mesh plans on without its history
+            if not self._complained:
+                told = log.info if isinstance(error, HistoryUnusable) else log.exception
+                told("the history says nothing of times, plans go by what was measured: %s", error)
+            self._complained = True
+            return None
+
+
+def _kept(known: list[Cell], here: frozenset[str]) -> list[Cell]:
+    """What is learned from."""
+    runs: dict[str, int] = {}
+    for cell in known:
+        runs[cell.device_class] = runs.get(cell.device_class, 0) + cell.runs
+    ranked = sorted(runs, key=lambda name: (name not in here, -runs[name], name))[:MOST_CLASSES]
+    chosen = frozenset(ranked)
+    return [cell for cell in known if cell.device_class in chosen]

@@ -1,0 +1,265 @@
+"""A history steers the plans of its mesh: a real file, a real planner, never the loop, never longer than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peer import foreseeing
+from peer.consensus.types import Change, Config, Server, Status
+from peer.coordinating import Coordinating, Order
+from peer.coordinator import Coordinator, plan_request, solve
+from peer.foreseeing import Foresight
+from peer.mesh_state import (
+    LinkFacts,
+    MemberJoined,
+    MemberMeasured,
+    ModelChosen,
+    PlanProposed,
+    Profile,
+    UnitsHeld,
+)
+from planner.codec import decode_answer, encode_request
+from planner.history.facts import UnitTime, bucket_of, class_of
+from planner.history.writing import HistoryWriter
+from planner.prediction import MIN_RUNS, REVISIT_ANSWERS
+from planner.types import Infeasible, Plan, PlanRequest, Unit
+
+MIB = 2**20
+WITHIN_S = 120
+KINDS = ("embed", "attn", "ffn", "head")
+UNITS = (
+    Unit("embed", "embed", 4 * MIB, 1, 0, 2048),
+    *(
+        unit
+        for block in range(6)
+        for unit in (
+            Unit(f"attn.{block}", "attn", 2 * MIB, 10**6, 1024, 2048),
+            Unit(f"ffn.{block}", "ffn", 3 * MIB, 10**6, 0, 2048),
+        )
+    ),
+    Unit("head", "head", 4 * MIB, 10**6, 0, 4),
+)
+NANO = 400_000
+PEERS = ("p0", "p1", "p2")
+AGENT = "shoal/0.1.0 (aiortc)"
+
+
+def profile(times: float = 1.0, memory: int = 40 * MIB) -> Profile:
+    table = dict.fromkeys(KINDS, round(NANO * times))
+    return Profile(memory, 2 * MIB, table, table, table, 1000, "cpu", 1)
+
+
+def began(memory: int = 40 * MIB) -> Coordinator:
+    """Three peers; with the least memory any two of them hold everything."""
+    made = Coordinator("p0", UNITS)
+    made.submit(ModelChosen("m", "toy", len(UNITS), 64, 1, "latency"))
+    for peer in PEERS:
+        made.submit(MemberJoined(peer, peer, True))
+    for peer in PEERS:
+        links = tuple(
+            LinkFacts(*pair, 500, 10**8, 0) for other in PEERS if other != peer for pair in ((peer, other),)
+        )
+        made.submit(MemberMeasured(peer, profile(memory=memory), links))
+    return made
+
+
+def noted(writer: HistoryWriter, times: float, count: int = MIN_RUNS, threads: int = 1) -> None:
+    """So many runs of peers like these, which took so many times as long."""
+    draw = random.Random(7)
+    name = class_of(AGENT, "cpu", threads).name
+    for _ in range(count):
+        off = times * draw.uniform(0.95, 1.05)
+        writer.record(
+            UnitTime(
+                "m", "toy", "x", name, "Python", "cpu", unit.kind, bucket_of(unit.weight_bytes), "decode",
+                unit.flops_per_token, unit.weight_bytes, off * NANO / 1e9,
+            )
+            for unit in {unit.kind: unit for unit in UNITS}.values()
+        )  # fmt: skip
+
+
+@contextmanager
+def history(folder: Path) -> Iterator[tuple[HistoryWriter, Foresight]]:
+    writer, foresight = HistoryWriter(folder / "h.duckdb"), Foresight()
+    foresight.opened(writer.view)
+    try:
+        yield writer, foresight
+    finally:
+        foresight.closed()
+        writer.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the library takes its time to be loaded."""
+    monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
+
+
+class NoLog:
+    """Takes every proposal."""
+
+    epoch = 1
+
+    def status(self) -> Status:
+        return Status("leader", 1, "p0", 1, 1, 1, Config((Server("p0", 1, True),)), {"p0": 1})
+
+    def propose(self, data: bytes) -> asyncio.Future[Order]:
+        future: asyncio.Future[Order] = asyncio.get_running_loop().create_future()
+        future.set_result((1, 1))
+        return future
+
+    def change(self, change: Change) -> asyncio.Future[Order]:
+        return self.propose(b"")
+
+    def transfer(self, to: str) -> asyncio.Future[Order]:
+        return self.propose(b"")
+
+    def incarnation_of(self, peer: str) -> int:
+        return 0
+
+
+async def planned(core: Coordinator, foresight: Foresight | None) -> Any:
+    """The plan that a coordinator at work proposes."""
+    made = Coordinating(core, NoLog(), lambda _: True)
+    made.foresight = foresight
+    try:
+        made.reconsider()
+        async with asyncio.timeout(WITHIN_S):
+            while made.state.proposed is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        return made.state.proposed
+    finally:
+        await made.close()
+
+
+def told(why: tuple[str, ...]) -> list[str]:
+    return [line for line in why if line.startswith("Times of ")]
+
+
+async def test_a_mesh_with_a_history_plans_by_what_runs_say_and_says_so(tmp_path: Path) -> None:
+    plain = await planned(began(), None)
+    assert told(plain.why) == []
+    with history(tmp_path) as (writer, foresight):
+        core = began()
+        foresight.saw(core.state, lambda _: AGENT)
+        few = await planned(core, foresight)
+        assert few.predicted_token_us == plain.predicted_token_us
+        assert told(few.why)[0].endswith("measured by itself (0 runs of its kind, 10 are needed).")
+        noted(writer, 0.97)
+        core = began()
+        by_runs = await planned(core, foresight)
+        assert "predicted" in told(by_runs.why)[0]
+        assert len(told(by_runs.why)) == len(set(by_runs.route))
+        assert 0.9 * plain.predicted_token_us < by_runs.predicted_token_us < 0.99 * plain.predicted_token_us
+
+
+async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path) -> None:
+    core = began()
+    request = plan_request(core.state, UNITS)
+    with history(tmp_path) as (writer, foresight):
+        noted(writer, 0.97)
+        foresight.saw(core.state, lambda _: AGENT)
+        answer = decode_answer(await asyncio.to_thread(foresight.plan_bytes, encode_request(request)))
+    assert isinstance(answer, Plan)
+    assert "predicted" in told(answer.why)[0]
+    after = decode_answer(foresight.plan_bytes(encode_request(request)))
+    assert isinstance(after, Plan)
+    assert told(after.why) == []
+
+
+async def test_a_history_that_takes_too_long_or_fails_holds_no_plan_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreseeing, "WITHIN_S", 0.05)
+    request, waits, goes = plan_request(began().state, UNITS), threading.Event(), threading.Event()
+
+    @contextmanager
+    def slow() -> Iterator[Any]:
+        assert threading.current_thread() is not threading.main_thread()
+        waits.set()
+        assert goes.wait(WITHIN_S)
+        raise OSError("the disk is gone")
+        yield
+
+    foresight = Foresight()
+    foresight.opened(slow)
+    assert await foresight.look(request) is None
+    assert waits.is_set()
+    assert await foresight.look(request) is None  # one question at a time
+    goes.set()
+    await asyncio.to_thread(foresight.closed)
+    assert await foresight.look(request) is None
+
+
+def test_what_steers_is_looked_at_again_after_so_many_answers() -> None:
+    foresight = Foresight()
+    due = [foresight.answered(1) for _ in range(2 * REVISIT_ANSWERS)]
+    assert [at + 1 for at, again in enumerate(due) if again] == [REVISIT_ANSWERS, 2 * REVISIT_ANSWERS]
+
+
+def test_a_plan_that_is_looked_at_again_changes_only_when_its_gain_holds() -> None:
+    made = began(24 * MIB)  # two of three are needed
+    made.reconsider()
+    plan(made)  # nothing serves yet: at once
+    held(made)
+    serving = made.state.serving()
+    assert serving is not None
+    assert made.wanted() is None
+    (idle,) = set(PEERS) - set(serving.route)
+    slower = serving.route[0]
+    made.reconsider()
+    assert proposals(made, 100.0, {}) == []
+    made.reconsider()
+    assert proposals(made, 200.0, {slower: 1.02}) == []  # hardly slower
+    made.reconsider()
+    (at,) = proposals(made, 300.0, {slower: 4.0})
+    assert at >= 302.0
+    after = made.state.serving()
+    assert after is not None
+    assert idle in after.route
+
+
+def plan(made: Coordinator, slower: dict[str, float] | None = None) -> None:
+    wanted = made.wanted()
+    assert wanted is not None
+    wanted = replace(wanted, request=believed(wanted.request, slower or {}))
+    answer = solve(wanted)
+    assert not isinstance(answer, Infeasible), answer
+    made.planned(wanted, answer)
+
+
+def believed(request: PlanRequest, slower: dict[str, float]) -> PlanRequest:
+    """The request with other times, as a history may say them."""
+    peers = tuple(
+        replace(peer, decode_s={kind: s * slower.get(peer.peer, 1.0) for kind, s in peer.decode_s.items()})
+        for peer in request.peers
+    )
+    return replace(request, peers=peers)
+
+
+def held(made: Coordinator) -> None:
+    for record in (made.state.proposed, made.state.plan):
+        for peer, runs in (record.holders() if record is not None else {}).items():
+            before = made.state.members[peer].held
+            made.submit(UnitsHeld(peer, tuple(sorted({*before, *runs}))))
+
+
+def proposals(made: Coordinator, now: float, slower: dict[str, float]) -> list[float]:
+    """When plans were proposed, once the mesh was planned with those times."""
+    plan(made, slower)
+    assert made.state.proposed is None
+    found = []
+    for tick in range(40):
+        if any(isinstance(command, PlanProposed) for command in made.relieve(now + tick / 4)):
+            found.append(now + tick / 4)
+            held(made)
+    return found
