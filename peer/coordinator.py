@@ -321,7 +321,7 @@ class Coordinator:
             found.bottleneck_s,
             (*(why for why in serving.why if why != KEPT), KEPT),
         )
-        return plan_record(kept, self.state.last_version + 1)
+        return replace(plan_record(kept, self.state.last_version + 1), choices=serving.choices)
 
     def _good_enough(self, serving: PlanRecord, fresh: PlanRecord, request: PlanRequest) -> bool:
         now, new = _stages(serving), _stages(fresh)

@@ -24,6 +24,7 @@ from peer.json_codec import (
     text,
     uint,
 )
+from peer.mesh_choices import ChoiceRecord, choices_codec
 from peer.mesh_conversations import CONVERSATION_COMMANDS, ConversationCommand
 from peer.mesh_fairness import FAIRNESS_COMMANDS, FairnessCommand
 from peer.mesh_ledger import LEDGER_COMMANDS, LedgerCommand
@@ -100,6 +101,7 @@ class PlanRecord:
     predicted_token_us: int
     predicted_rate_milli: int  # thousandths of tokens per second, all promised sessions together
     why: tuple[str, ...] = ()
+    choices: tuple[ChoiceRecord, ...] = ()  # this plan among others, as it was chosen; for people only
 
     @property
     def route(self) -> tuple[str, ...]:
@@ -296,7 +298,9 @@ plan_codec: Final = record(
         "predicted_token_us": uint,
         "predicted_rate_milli": uint,
         "why": listed(text),
+        "choices": choices_codec,
     },
+    since={"choices": ()},
 )
 protection_codec: Final = record(
     Protection,

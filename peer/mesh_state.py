@@ -12,6 +12,7 @@ from typing import Any, Final, assert_never, cast
 
 from peer.errors import BadCommand
 from peer.json_codec import MAX_TEXT, checksum, dump, listed, load, maybe, record, table, text, uint
+from peer.mesh_choices import choice_records
 from peer.mesh_commands import (
     COMMANDS,
     MAX_LINKS,
@@ -428,6 +429,7 @@ def plan_record(plan: Plan, version: int) -> PlanRecord:
         predicted_token_us=round(plan.decode_s * MICRO),
         predicted_rate_milli=round(plan.tokens_per_s * 1000),
         why=tuple(sentence[:MAX_TEXT] for sentence in plan.why),
+        choices=choice_records(plan.choices),
     )
 
 

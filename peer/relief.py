@@ -67,6 +67,7 @@ class Relief:
         return replace(
             case.fresh,
             stages=covered,
+            choices=(),  # it is none of those that were compared
             decode_s=found.decode_s,
             tokens_per_s=found.tokens_per_s,
             bottleneck_s=found.bottleneck_s,

@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from planner import cost, held_paths, objectives, placement, redundancy, repairs, strategies, survive
+from planner import (
+    cost,
+    held_paths,
+    objectives,
+    placement,
+    redundancy,
+    repairs,
+    standing,
+    strategies,
+    survive,
+)
 from planner.errors import RequestError
 from planner.objectives import Figures, Wish
 from planner.portfolio import Effort, Outcome, solve
@@ -19,6 +29,9 @@ from planner.wording import ms
 
 MESH: Final = Effort(  # well under a second for most meshes
     search=100_000, exact=2_000_000, front=False, caps=3, width=60, sides=12
+)
+FRONT_PEERS: Final = (
+    6  # to so many, plans beyond the one of the goal are looked for: 0.2 s of a slow core at most
 )
 WORTH_MOVING: Final = 0.95  # a new plan replaces a working one only below this share of its figure
 DOUBLED: Final = 2000  # thousandths of copies from which any one peer's loss is to be survived
@@ -31,7 +44,7 @@ def choose(request: PlanRequest, wish: Wish | None = None) -> Plan | Infeasible:
     """The best plan by the wish, or of any strategy where its own leaves none. Raises RequestError."""
     wished = default_wish(request) if wish is None else wish
     try:
-        outcome = solve(request, wished, MESH)
+        outcome = solve(request, wished, _effort(request, wished))
         why = "" if not isinstance(outcome.answer, Infeasible) else outcome.answer.reason
     except RequestError as error:
         if wished.strategy != "component":
@@ -40,7 +53,7 @@ def choose(request: PlanRequest, wish: Wish | None = None) -> Plan | Infeasible:
     if outcome is not None and (outcome.chosen is not None or _widest(wished)):
         return _finished(request, wished, outcome)
     open_wish = Wish(wished.goal)
-    fallen = _finished(request, open_wish, solve(request, open_wish, MESH))
+    fallen = _finished(request, open_wish, solve(request, open_wish, _effort(request, open_wish)))
     if isinstance(fallen, Infeasible):
         return fallen
     return replace(fallen, why=(f"Not by the strategy {wished.strategy}: {why}.", *fallen.why))
@@ -110,6 +123,11 @@ def _figure(wish: Wish, found: Figures) -> float:
             return float(found.busy)
 
 
+def _effort(request: PlanRequest, wish: Wish) -> Effort:
+    few = len(request.peers) <= FRONT_PEERS and wish.strategy == "optimal"
+    return replace(MESH, front=True) if few else MESH
+
+
 def _widest(wish: Wish) -> bool:
     """Whether no other wish of this goal allows more plans."""
     return wish.strategy == "optimal" and not (wish.rate_floor or wish.decode_cap_s or wish.most_stages)
@@ -135,7 +153,9 @@ def _finished(request: PlanRequest, wish: Wish, outcome: Outcome) -> Plan | Infe
     for each in outcome.refused[:REFUSED]:
         whole = each.reason.startswith(each.plan)
         said.append(f"Refused: {each.reason}." if whole else f"Refused: {each.plan}, {each.reason}.")
-    return replace(_as_plan(request, covered, tuple(said)), objective=outcome.answer.objective)
+    made = _as_plan(request, covered, tuple(said))
+    among = standing.choices(request, wish, outcome, covered)
+    return replace(made, objective=outcome.answer.objective, choices=among)
 
 
 def _survivor(

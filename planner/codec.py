@@ -22,6 +22,7 @@ from planner.types import (
     PeerFacts,
     PeerProfile,
     Plan,
+    PlanChoice,
     PlanRequest,
     Stage,
     Unit,
@@ -33,6 +34,7 @@ MAX_UNITS = 320  # 159 blocks; the deepest llama-family model known has 126
 MAX_PEERS = 64
 MAX_NAME = 128  # characters of a peer id or unit name
 MAX_TEXT = 4096  # characters of a reason or sentence
+MAX_CHOICES = 16
 MAX_OPS = 256
 MAX_DOMAINS = 8
 MAX_INT = 2**53 - 1  # what JSON readers in browsers keep exact
@@ -96,6 +98,7 @@ def decode_answer(data: bytes) -> Plan | Infeasible:
         tokens_per_s=fields.number("tokens_per_s"),
         bottleneck_s=fields.number("bottleneck_s"),
         why=fields.items("why", _sentence, MAX_PEERS),
+        choices=fields.items("choices", _choice, MAX_CHOICES),
     )
 
 
@@ -327,6 +330,21 @@ def _link(where: str, raw: object) -> Link:
         overhead_s=fields.number("overhead_s"),
         loss=fields.number("loss"),
         relayed=None if fields.raw["relayed"] is None else fields.flag("relayed"),
+    )
+
+
+def _choice(where: str, raw: object) -> PlanChoice:
+    fields = _Fields(where, raw, PlanChoice)
+    return PlanChoice(
+        name=fields.text("name"),
+        decode_s=fields.number("decode_s"),
+        prefill_s=fields.number("prefill_s"),
+        tokens_per_s=fields.number("tokens_per_s"),
+        memory_bytes=fields.integer("memory_bytes", 2**62),
+        chosen=fields.flag("chosen"),
+        best=fields.flag("best"),
+        knee=fields.flag("knee"),
+        why_not=fields.raw["why_not"] if fields.raw["why_not"] == "" else fields.text("why_not"),
     )
 
 

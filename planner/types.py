@@ -121,6 +121,21 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """A plan that was looked at beside the chosen one, with its figures; all 0 where it cannot run."""
+
+    name: str  # "den 0-20 > eva 20-62", or "den alone"
+    decode_s: float = 0.0
+    prefill_s: float = 0.0  # for each token of a prompt
+    tokens_per_s: float = 0.0
+    memory_bytes: int = 0  # on the peer that it fills most
+    chosen: bool = False
+    best: bool = False  # none beats it in both decode time and rate
+    knee: bool = False
+    why_not: str = ""  # in numbers
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Stages in pipeline order, what they are predicted to do, and why this plan was chosen."""
 
@@ -130,6 +145,7 @@ class Plan:
     tokens_per_s: float  # predicted total rate with `sessions` streams
     bottleneck_s: float  # slowest stage or link, seconds per token
     why: tuple[str, ...] = ()  # sentences a person can read
+    choices: tuple[PlanChoice, ...] = ()  # this plan among others
 
 
 @dataclass(frozen=True, slots=True)

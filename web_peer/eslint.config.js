@@ -36,6 +36,7 @@ const PURE = [
   'kv_slots',
   'lateness',
   'manifest',
+  'mesh_choices',
   'mesh_commands',
   'mesh_conversations',
   'mesh_fairness',

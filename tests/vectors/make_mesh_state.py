@@ -9,6 +9,7 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import BadCommand
+from peer.mesh_choices import ChoiceRecord
 from peer.mesh_state import (
     Command,
     LinkFacts,
@@ -53,9 +54,11 @@ def some_plan(rng: random.Random, version: int) -> PlanRecord:
     peers = rng.sample(PEERS, 2)
     spare = tuple(rng.sample(PEERS, rng.randint(0, 2)))
     stages = (PlanStage(0, 3, peers[0], spare, 1, 2, 3), PlanStage(3, 6, peers[1]))
-    return PlanRecord(
-        version, stages, rng.randrange(10**6), rng.randrange(10**6), ("eins", "zwei: ä")[: rng.randint(0, 2)]
-    )
+    why = ("eins", "zwei: ä")[: rng.randint(0, 2)]
+    taken = ChoiceRecord(f"{peers[0]} 0-3 > {peers[1]} 3-6", 9, 8, 7, 6, True, True, False, "")
+    unable = ChoiceRecord("ä alone", 0, 0, 0, 0, False, False, False, "ä alone is 1 MiB short")
+    choices = (taken, unable) if rng.random() < 0.5 else ()
+    return PlanRecord(version, stages, rng.randrange(10**6), rng.randrange(10**6), why, choices)
 
 
 def some_command(rng: random.Random, state: MeshState) -> Command:
@@ -145,6 +148,16 @@ def traced(name: str, term: int, commands: list[Command]) -> dict[str, Any]:
 
 
 PLAN = '{"predicted_rate_milli":1,"predicted_token_us":2,"stages":[],"version":1,"why":[]}'
+CHOICE = (
+    '{"best":true,"chosen":true,"knee":false,"memory_bytes":2,"name":"pa 0-6","prefill_us":3,"rate_milli":4,'
+    '"token_us":5,"why_not":""}'
+)
+
+
+def among(others: int) -> str:
+    return PLAN.replace("{", '{"choices":[' + ",".join([CHOICE] * others) + "],", 1)
+
+
 PROTECTION = encode_command(ProtectionChosen(Protection())).decode().split('"protection":')[1][:-1]
 HALF_KEY = (
     '{"batch_ns":{"\\ud83d":1},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
@@ -193,6 +206,17 @@ COMMANDS: tuple[tuple[str, str], ...] = (
         '{"kind":"ModelChosen","model":"m","name":"n","units":1,"context":1,"sessions":1,"objective":"speed"}',
     ),
     ("number for true", '{"kind":"MemberJoined","peer":"a","name":"n","compute":1}'),
+    ("good, a plan among others", '{"kind":"PlanProposed","plan":' + among(1) + "}"),
+    ("a plan among too many others", '{"kind":"PlanProposed","plan":' + among(17) + "}"),
+    (
+        "a choice without a reason",
+        '{"kind":"PlanProposed","plan":' + among(1).replace(',"why_not":""', "") + "}",
+    ),
+    (
+        "a choice of a fraction of a microsecond",
+        '{"kind":"PlanProposed","plan":' + among(1).replace('"token_us":5', '"token_us":0.5') + "}",
+    ),
+    ("null for choices", '{"kind":"PlanProposed","plan":' + PLAN.replace("{", '{"choices":null,', 1) + "}"),
     ("a plan that is a list", '{"kind":"PlanProposed","plan":[]}'),
     ("a plan without stages", '{"kind":"PlanProposed","plan":' + PLAN.replace('"stages":[],', "") + "}"),
     ("good, a protection", '{"kind":"ProtectionChosen","protection":' + PROTECTION + "}"),

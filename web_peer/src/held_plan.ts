@@ -228,6 +228,7 @@ function recordOf(
       Math.round((1e12 * (request.state.model?.sessions ?? 1)) / Math.max(tokenNs, 1)),
     ),
     why,
+    choices: [],
   };
 }
 

@@ -20,6 +20,7 @@ import {
   text,
   uint,
 } from './json_codec';
+import { type ChoiceRecord, choices } from './mesh_choices';
 import { CONVERSATION_COMMANDS, type ConversationCommand } from './mesh_conversations';
 import { FAIRNESS_COMMANDS, type FairnessCommand } from './mesh_fairness';
 import { LEDGER_COMMANDS, type LedgerCommand } from './mesh_ledger';
@@ -94,6 +95,7 @@ export interface PlanRecord {
   readonly predictedTokenUs: number;
   readonly predictedRateMilli: number; // thousandths of tokens per second, all promised sessions together
   readonly why: readonly string[];
+  readonly choices: readonly ChoiceRecord[]; // this plan among others, as it was chosen; for people only
 }
 
 /** The primary of each stage, in pipeline order. */
@@ -278,13 +280,18 @@ const planStage = record<PlanStage>('PlanStage', {
   overheadBytes: uint,
 });
 
-export const plan = record<PlanRecord>('PlanRecord', {
-  version: uint,
-  stages: list(planStage),
-  predictedTokenUs: uint,
-  predictedRateMilli: uint,
-  why: list(text),
-});
+export const plan = record<PlanRecord>(
+  'PlanRecord',
+  {
+    version: uint,
+    stages: list(planStage),
+    predictedTokenUs: uint,
+    predictedRateMilli: uint,
+    why: list(text),
+    choices,
+  },
+  { since: { choices: [] } },
+);
 
 export const protection = record<Protection>('Protection', {
   redundancyMilli: uint,

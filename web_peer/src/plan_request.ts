@@ -4,6 +4,7 @@
  */
 
 import { BadCommand } from './errors';
+import { type ChoiceRecord, MAX_CHOICES } from './mesh_choices';
 import type { Architecture, Manifest, ManifestUnit, UnitKind } from './manifest';
 import type { Member, MeshState, PlanRecord, Profile } from './mesh_state';
 import { byBytes } from './order';
@@ -244,8 +245,32 @@ export function decodeAnswer(text: string, { units, peers }: PlanRequest): Plann
       predictedTokenUs: Math.round(number(plan['decode_s'], 'decode_s') * MICRO),
       predictedRateMilli: Math.round(number(plan['tokens_per_s'], 'tokens_per_s') * 1000),
       why,
+      choices: choicesOf(plan['choices']),
     },
   };
+}
+
+/** For people only: what is none, as in the answer of an older service, is passed over. */
+function choicesOf(value: unknown): readonly ChoiceRecord[] {
+  if (value === undefined) return [];
+  return listOf(value, 'choices')
+    .slice(0, MAX_CHOICES)
+    .map((each): ChoiceRecord => {
+      const fields = objectOf(each, 'choice');
+      const sentence = (said: unknown): string =>
+        typeof said === 'string' ? [...said].slice(0, MAX_TEXT).join('') : '';
+      return {
+        name: sentence(fields['name']),
+        tokenUs: Math.round(number(fields['decode_s'], 'decode_s') * MICRO),
+        prefillUs: Math.round(number(fields['prefill_s'], 'prefill_s') * MICRO),
+        rateMilli: Math.round(number(fields['tokens_per_s'], 'tokens_per_s') * 1000),
+        memoryBytes: whole(fields['memory_bytes'], 'memory_bytes'),
+        chosen: fields['chosen'] === true,
+        best: fields['best'] === true,
+        knee: fields['knee'] === true,
+        whyNot: sentence(fields['why_not']),
+      };
+    });
 }
 
 function stageOf(value: unknown, here: ReadonlySet<string>): PlanRecord['stages'][number] {

@@ -82,6 +82,27 @@ describe('a planning service', () => {
   };
   const plan = { stages: [stage], objective: 'latency', decode_s: 0.0001, tokens_per_s: 9, why: ['so'] };
 
+  const choice = {
+    ...{ name: 'pb 0-6', decode_s: 0.0001, prefill_s: 0.00002, tokens_per_s: 9.5, memory_bytes: 4 },
+    ...{ chosen: true, best: true, knee: false, why_not: '' },
+  };
+
+  it('says among which plans it chose', () => {
+    const planned = decodeAnswer(
+      JSON.stringify({
+        plan: { ...plan, choices: [choice, { ...choice, chosen: false, why_not: 'x'.repeat(600) }] },
+      }),
+      wanted.request,
+    );
+    if (planned.kind !== 'plan') throw new Error('expected a plan');
+    const [first, second] = planned.plan.choices;
+    expect(first).toEqual({
+      ...{ name: 'pb 0-6', tokenUs: 100, prefillUs: 20, rateMilli: 9500, memoryBytes: 4 },
+      ...{ chosen: true, best: true, knee: false, whyNot: '' },
+    });
+    expect(second?.whyNot).toHaveLength(512);
+  });
+
   it('is asked with who is ready', () => {
     const request = JSON.parse(encodeRequest(wanted.request)) as {
       peers: { peer: string }[];
@@ -113,6 +134,8 @@ describe('a planning service', () => {
     [JSON.stringify({ plan: { ...plan, stages: [{ ...stage, first: 1 }] } }), 'from unit 0'],
     [JSON.stringify({ plan: { ...plan, stages: [{ ...stage, peer: 'px' }] } }), 'peers of the request'],
     [JSON.stringify({ plan: { ...plan, decode_s: -1 } }), 'a number'],
+    [JSON.stringify({ plan: { ...plan, choices: [7] } }), 'an object'],
+    [JSON.stringify({ plan: { ...plan, choices: [{ ...choice, tokens_per_s: -1 }] } }), 'a number'],
     [JSON.stringify({ infeasible: {} }), 'a reason'],
   ])('is not believed: %s', (text, why) => {
     expect(() => decodeAnswer(text, wanted.request)).toThrow(why);

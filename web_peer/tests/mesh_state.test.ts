@@ -72,7 +72,7 @@ it('holders of a plan are its primaries and standbys', () => {
     { first: 0, stop: 3, primary: 'a', standbys: ['b'], ...rest },
     { first: 3, stop: 6, primary: 'b', standbys: [], ...rest },
   ];
-  const plan = { version: 1, stages, predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
+  const plan = { version: 1, stages, predictedTokenUs: 0, predictedRateMilli: 0, why: [], choices: [] };
   const low = { first: 0, stop: 3 };
   expect([...holdersOf(plan)]).toEqual([
     ['a', [low]],

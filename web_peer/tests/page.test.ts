@@ -112,6 +112,7 @@ function plan(...stages: readonly (readonly [string, number, number])[]): PlanRe
     predictedTokenUs: 0,
     predictedRateMilli: 0,
     why: [],
+    choices: [],
   };
 }
 function state(members: readonly StateMember[], more: Partial<MeshState> = {}): MeshState {

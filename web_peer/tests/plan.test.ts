@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
+import type { ChoiceRecord } from '../src/mesh_choices';
 import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/mesh_state';
 import type { PlannerUnit } from '../src/plan_request';
 import { type PlanSeen, type PlanView, planView } from '../ui/plan';
@@ -59,7 +60,7 @@ function meshOf(members: readonly Member[], more: Partial<MeshState> = {}): Mesh
     links,
     plan: {
       ...{ version: 3, stages: [stage(0, 3, ME), stage(3, 6, ADA, BOB)] },
-      ...{ predictedTokenUs: 13_200, predictedRateMilli: 151_000, why: [] },
+      ...{ predictedTokenUs: 13_200, predictedRateMilli: 151_000, why: [], choices: [] },
     },
     ...more,
   };
@@ -193,11 +194,44 @@ describe('the plan', () => {
     expect(shown(lonely).choices).toEqual([]); // nothing to compare it with
   });
 
+  it('stands among the plans that its planner compared, where the log has them', () => {
+    const choice = (name: string, tokenUs: number, more: Partial<ChoiceRecord> = {}): ChoiceRecord => ({
+      ...{ name, tokenUs, prefillUs: 2500, rateMilli: 300_000 - tokenUs, memoryBytes: 3_000_000 },
+      ...{ chosen: false, best: false, knee: false, whyNot: '', ...more },
+    });
+    const choices = [
+      choice(`${ME} 0-2 > ${ADA} 2-6`, 13_200, { chosen: true, best: true }),
+      choice(`${ADA} 0-6`, 15_000, { whyNot: '15.0 ms a token, 1.80 ms more' }),
+      choice(`${BOB} 0-3 > ${ME} 3-6`, 15_500, { best: true, knee: true, rateMilli: 310_000 }),
+      choice(`2 stages on ${ADA}, ${BOB}`, 19_000, { best: true, rateMilli: 320_000 }),
+      choice(`${BOB} alone`, 0, {
+        ...{ prefillUs: 0, memoryBytes: 0 },
+        whyNot: `${BOB} alone is 9 MiB short`,
+      }),
+    ];
+    const state = meshOf(MEMBERS);
+    if (state.plan === null) throw new Error('a plan is needed');
+    const view = shown({ ...state, plan: { ...state.plan, choices } });
+    expect(view.comparedBy).toBe('planner');
+    expect(view.choices.map(({ words, able, onFront, knee }) => [words, able, onFront, knee])).toEqual([
+      ['this plan', true, true, false],
+      ['ada’s alone', true, false, false],
+      ['a bit of both', true, true, true],
+      ['most for all', true, true, false],
+      ['bob alone', false, false, false],
+    ]);
+    expect(view.choices[0]).toMatchObject({ tokenMs: 13.2, perS: 286.8, promptMs: 2.5, whyNot: '' });
+    expect(view.choices[2]?.route).toBe('bob’s (embedding, layer 1) → this tab (layer 2, head)');
+    expect(view.choices[3]?.route).toBe('2 stages on ada, bob');
+    expect(view.choices[4]?.whyNot).toBe('bob alone is 9 MiB short');
+    expect(shown(state).comparedBy).toBe('tab');
+  });
+
   it('says what is missing, and what the next plan waits for', () => {
     const late = MEMBERS.map((one) => (one.peer === ME ? { ...one, held: [] } : one));
     const proposed = {
       ...{ version: 4, stages: [stage(0, 2, BOB), stage(2, 6, ADA)] },
-      ...{ predictedTokenUs: 1, predictedRateMilli: 1, why: [] },
+      ...{ predictedTokenUs: 1, predictedRateMilli: 1, why: [], choices: [] },
     };
     const view = shown(meshOf(late, { proposed, cuts: [2] }));
     expect(view).toMatchObject({ serves: false, strategy: 'cut by hand' });
@@ -223,5 +257,12 @@ describe('the plan', () => {
 });
 
 const proposedOf = (peer: string) => ({
-  ...{ version: 1, stages: [stage(0, 6, peer)], predictedTokenUs: 6500, predictedRateMilli: 1, why: [] },
+  ...{
+    version: 1,
+    stages: [stage(0, 6, peer)],
+    predictedTokenUs: 6500,
+    predictedRateMilli: 1,
+    why: [],
+    choices: [],
+  },
 });

@@ -13,7 +13,7 @@ const stage = (first: number, stop: number, primary: string, standbys: string[])
   ...{ first, stop, primary, standbys, weightBytes: 0, kvBytes: 0, overheadBytes: 0 },
 });
 const PLAN: PlanRecord = {
-  ...{ version: 7, predictedTokenUs: 0, predictedRateMilli: 0, why: [] },
+  ...{ version: 7, predictedTokenUs: 0, predictedRateMilli: 0, why: [], choices: [] },
   stages: [stage(0, 2, 'a', ['b', 'c']), stage(2, 4, 'b', ['c'])],
 };
 const HELD: Record<string, Run[]> = {

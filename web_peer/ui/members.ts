@@ -46,15 +46,16 @@ export function namesOf(members: Iterable<StateMember>): ReadonlyMap<string, str
   );
 }
 
+/** `text` with names for peer ids. */
+export const namesIn = (text: string, names: ReadonlyMap<string, string>): string =>
+  text.replace(PEER_ID, (id) => names.get(id) ?? id.slice(0, 2 * SHORT_CHARS));
+
 /** `text` with names for peer ids, layers for units, and the form of a sentence. */
 export function readable(text: string, names: ReadonlyMap<string, string>, units: number): string {
-  const said = text
-    .trim()
-    .replace(PEER_ID, (id) => names.get(id) ?? id.slice(0, 2 * SHORT_CHARS))
-    .replace(UNIT_RUN, (whole, first: string, last: string) => {
-      const words = units > 0 ? runText([Number(first), Number(last) + 1], units) : '';
-      return words === '' ? whole : words;
-    });
+  const said = namesIn(text.trim(), names).replace(UNIT_RUN, (whole, first: string, last: string) => {
+    const words = units > 0 ? runText([Number(first), Number(last) + 1], units) : '';
+    return words === '' ? whole : words;
+  });
   if (said === '') return '';
   const sentence = said.charAt(0).toUpperCase() + said.slice(1);
   return /[.!?…]$/.test(sentence) ? sentence : `${sentence}.`;
@@ -121,7 +122,7 @@ function coordinationOf(
   };
 }
 
-const NO_PLAN = { version: 0, stages: [], predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
+const NO_PLAN = { version: 0, stages: [], predictedTokenUs: 0, predictedRateMilli: 0, why: [], choices: [] };
 
 /** "SmolLM2-135M-Instruct.Q4_1" without what its file was packed as, and with room to breathe. */
 const modelName = (name: string): string =>

@@ -7,8 +7,8 @@ import { computeNs, heldPlan, hopNs } from '../src/held_plan';
 import type { MeshState, PlanRecord, Profile, Run as StateRun } from '../src/mesh_state';
 import { isAway, serving } from '../src/mesh_state';
 import { planRequest, type PlannerUnit, type PlanRequest, stageBytes } from '../src/plan_request';
-import { namesOf, readable } from './members';
-import { choicesOf, type ChoiceView } from './plan_choices';
+import { namesOf, namesIn, readable } from './members';
+import { choicesOf, type ChoiceView, comparedChoices } from './plan_choices';
 import type { Report } from './reports';
 import type { Run } from './view';
 import { bytesText, runText } from './words';
@@ -93,6 +93,7 @@ export interface PlanView {
   readonly memory: readonly MemoryView[];
   readonly losses: readonly LossView[];
   readonly choices: readonly ChoiceView[]; // this plan among others, fastest first
+  readonly comparedBy: 'planner' | 'tab'; // whose figures those are
   readonly why: readonly string[];
   readonly next: string; // what the plan after this one waits for; "" none is on its way
 }
@@ -113,6 +114,12 @@ export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
   const stages = plan.stages.map((stage) => stageView(known, stage));
   const hops = plan.stages.length < 2 ? [] : plan.stages.map((_, at) => hopView(known, plan, at));
   const nowMs = reckoned(stages, hops) ?? plan.predictedTokenUs / 1000;
+  const compared = comparedChoices(
+    plan,
+    model.units,
+    (peer) => called(known, peer),
+    (text) => namesIn(text, names),
+  );
   return {
     version: plan.version,
     serves: serving(state) !== null,
@@ -128,7 +135,9 @@ export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
     hops,
     memory: memoryViews(known, plan),
     losses: lossViews(known, plan, nowMs),
-    choices: choicesOf(state, seen.units, plan, (peer) => called(known, peer)),
+    choices:
+      compared.length > 1 ? compared : choicesOf(state, seen.units, plan, (peer) => called(known, peer)),
+    comparedBy: compared.length > 1 ? 'planner' : 'tab',
     why: plan.why.map((sentence) => readable(sentence, names, model.units)),
     next: nextText(known),
   };

@@ -1,7 +1,8 @@
 /*
- * What other plans there would be, beside the one in force: one peer alone, a stage on somebody else, one peer less. Pure.
+ * What other plans there would be, beside the one in force: those that its planner compared it with, as the log has them;
+ * where that has none, one peer alone, a stage on somebody else, one peer less. Pure.
  *
- * Reckoned here, from what the peers measured of themselves: not the planner's search, but figures that compare.
+ * The latter are reckoned here, from what the peers measured of themselves: no search, but figures that compare.
  */
 
 import { type Held, heldPlan, planOf } from '../src/held_plan';
@@ -21,10 +22,61 @@ export interface ChoiceView {
   readonly perS: number;
   readonly chosen: boolean;
   readonly onFront: boolean; // no other one is at least as good in both
+  readonly knee: boolean; // of the front: where more of one costs most of the other
+  readonly able: boolean; // false: it cannot run, and has no figures
+  readonly promptMs: number; // for each token of a prompt; 0: not reckoned
+  readonly memoryBytes: number; // on the peer that it fills most; 0: not reckoned
+  readonly whyNot: string; // in numbers; "": nothing is said
 }
 
 type Found = Pick<PlanRecord, 'stages' | 'predictedTokenUs' | 'predictedRateMilli'>;
 type Places = readonly Pick<PlanRecord['stages'][number], 'first' | 'stop' | 'primary'>[];
+
+const PLACE = /^(\S{1,128}) (\d{1,6})-(\d{1,6})$/;
+const BETWEEN = ' > ';
+
+/** What the planner compared, as the record has it: fastest first, then what cannot run; [] where it has nothing. */
+export function comparedChoices(
+  { choices }: PlanRecord,
+  units: number,
+  called: (peer: string) => string,
+  readable: (text: string) => string,
+): readonly ChoiceView[] {
+  const front = choices.filter(({ best }) => best);
+  return choices.map((choice) => {
+    const places = choice.name.split(BETWEEN).map((part) => PLACE.exec(part));
+    const stages = places.flatMap((found) =>
+      found === null
+        ? []
+        : [{ peer: called(found[1] ?? ''), run: [Number(found[2]), Number(found[3])] as const }],
+    );
+    const whole = stages.length === places.length;
+    const route = stages.map(({ peer, run }) => `${peer} (${runText(run, units)})`).join(' → ');
+    const [only] = stages;
+    const alone = stages.length === 1 && only !== undefined ? `${only.peer} alone` : '';
+    const words = (): string => {
+      if (choice.chosen) return 'this plan';
+      if (choice === front[0]) return 'fastest for one';
+      if (choice === front.at(-1)) return 'most for all';
+      if (choice.knee) return 'a bit of both';
+      return alone === '' ? 'another one' : alone;
+    };
+    const able = choice.tokenUs > 0;
+    return {
+      words: able ? words() : readable(choice.name),
+      route: able ? (whole ? route : readable(choice.name)) : '',
+      tokenMs: choice.tokenUs / 1000,
+      perS: choice.rateMilli / 1000,
+      chosen: choice.chosen,
+      onFront: choice.best,
+      knee: choice.knee,
+      able,
+      promptMs: choice.prefillUs / 1000,
+      memoryBytes: choice.memoryBytes,
+      whyNot: readable(choice.whyNot),
+    };
+  });
+}
 
 /** Fastest first; [] where the plan in force cannot be reckoned here, or nothing else could be. */
 export function choicesOf(
@@ -81,6 +133,7 @@ function shown(
     tokenMs: found.predictedTokenUs / 1000,
     perS: found.predictedRateMilli / 1000,
     chosen,
+    ...{ knee: false, able: true, promptMs: 0, memoryBytes: 0, whyNot: '' },
   }));
   const beats = (a: (typeof all)[number], b: (typeof all)[number]): boolean =>
     a.tokenMs <= b.tokenMs && a.perS >= b.perS && (a.tokenMs < b.tokenMs || a.perS > b.perS);

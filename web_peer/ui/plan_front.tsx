@@ -1,9 +1,11 @@
 /* Plans side by side: to the left is faster for one answer, upwards more for all. */
 
 import type { ChoiceView } from './plan_choices';
-import { rateText } from './words';
+import type { PlanView } from './plan';
+import { bytesText, rateText } from './words';
 
 const TICKS = 5; // about
+const SAID_BESIDE = /^[\d.]+ (?:ms a token|tokens\/s), /; // the figure that a reason repeats
 
 /** Round values from 0 to at most `most`. */
 function ticksTo(most: number): readonly number[] {
@@ -16,14 +18,35 @@ function ticksTo(most: number): readonly number[] {
 const percent = (share: number): string => `${(100 * share).toFixed(2)}%`;
 const figure = (value: number): string => String(Number(value.toPrecision(3)));
 
-export function Front({ choices }: { choices: readonly ChoiceView[] }) {
-  if (choices.length < 2) return null;
-  const mostMs = 1.08 * Math.max(...choices.map(({ tokenMs }) => tokenMs));
-  const mostPerS = 1.15 * Math.max(...choices.map(({ perS }) => perS));
+/** "prompt 8.9 ms a token", "445 MB on one peer", "0.35 ms more": what is known beside the two figures. */
+function more({ able, promptMs, memoryBytes, whyNot }: ChoiceView): string {
+  const reason = whyNot.replace(SAID_BESIDE, '');
+  const facts = [
+    promptMs > 0 ? `prompt ${figure(promptMs)} ms a token` : '',
+    memoryBytes > 0 ? `${bytesText(memoryBytes)} on the fullest peer` : '',
+    able && reason !== '' ? `not taken: ${reason}` : reason,
+  ];
+  return facts.filter((fact) => fact !== '').join(' · ');
+}
+
+const looksOf = ({ able, onFront, knee }: ChoiceView): string =>
+  [able ? '' : 'is-unable', onFront ? 'is-front' : '', knee ? 'is-knee' : '']
+    .filter((name) => name !== '')
+    .join(' ');
+
+export function Front({ choices, comparedBy }: Pick<PlanView, 'choices' | 'comparedBy'>) {
+  const able = choices.filter((choice) => choice.able);
+  if (choices.length < 2 || able.length === 0) return null;
+  const mostMs = 1.08 * Math.max(...able.map(({ tokenMs }) => tokenMs), 1e-6);
+  const mostPerS = 1.15 * Math.max(...able.map(({ perS }) => perS), 1e-6);
+  const hint =
+    comparedBy === 'planner'
+      ? 'as the planner compared them; filled: none beats it in both; square: a bit of both'
+      : 'as this tab reckons them; filled: none beats it in both';
   return (
     <section>
       <h3>
-        Other plans <span class="hint">as this tab reckons them; filled: none beats it in both</span>
+        Other plans <span class="hint">{hint}</span>
       </h3>
       <div class="front" aria-hidden="true">
         <span class="axis-up">tokens a second, all conversations</span>
@@ -38,10 +61,10 @@ export function Front({ choices }: { choices: readonly ChoiceView[] }) {
               <span>{figure(value)}</span>
             </i>
           ))}
-          {choices.map((choice, at) => (
+          {able.map((choice, at) => (
             <b
               key={at}
-              class={`point${choice.onFront ? ' is-front' : ''}${choice.chosen ? ' is-chosen' : ''}`}
+              class={`point ${looksOf(choice)}${choice.chosen ? ' is-chosen' : ''}`}
               title={choice.words}
               style={{ left: percent(choice.tokenMs / mostMs), bottom: percent(choice.perS / mostPerS) }}
             >
@@ -52,19 +75,20 @@ export function Front({ choices }: { choices: readonly ChoiceView[] }) {
         <span class="axis-along">milliseconds a token, one answer</span>
       </div>
       <ol class="choices-of">
-        {choices.map((choice, at) => (
+        {[...able, ...choices.filter((choice) => !choice.able)].map((choice, at) => (
           <li key={at} class={choice.chosen ? 'is-chosen' : ''}>
-            <span class="number-of" aria-hidden="true">
-              {at + 1}
+            <span class={`number-of ${looksOf(choice)}`} aria-hidden="true">
+              {choice.able ? at + 1 : '×'}
             </span>
             <span>
               <strong>{choice.words}</strong>
               {choice.chosen && <span class="tag">in force</span>}
-              <span class="does">{choice.route}</span>
             </span>
             <span class="with">
-              {figure(choice.tokenMs)} ms · {rateText(choice.perS)}
+              {choice.able ? `${figure(choice.tokenMs)} ms · ${rateText(choice.perS)}` : 'cannot run'}
             </span>
+            {choice.route !== '' && <span class="does">{choice.route}</span>}
+            {more(choice) !== '' && <span class="does">{more(choice)}</span>}
           </li>
         ))}
       </ol>

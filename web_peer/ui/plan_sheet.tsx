@@ -341,7 +341,7 @@ export function PlanSheet({ view, close }: { view: View; close: () => void }) {
           <OneToken plan={plan} />
           <Memory of={plan.memory} />
           <Losses plan={plan} />
-          <Front choices={plan.choices} />
+          <Front choices={plan.choices} comparedBy={plan.comparedBy} />
           {plan.why.length > 0 && (
             <section>
               <h3>Why this plan</h3>

@@ -172,7 +172,14 @@ export class Mesh {
 
   private propose(stages: readonly PlanStage[]): void {
     const version = this.state.lastVersion + 1;
-    const record: PlanRecord = { version, stages, predictedTokenUs: 0, predictedRateMilli: 0, why: [] };
+    const record: PlanRecord = {
+      version,
+      stages,
+      predictedTokenUs: 0,
+      predictedRateMilli: 0,
+      why: [],
+      choices: [],
+    };
     this.write({ proposed: record, lastVersion: version });
     for (const [name, runs] of holdersOf(record)) this.load(name, runs);
     this.settle();

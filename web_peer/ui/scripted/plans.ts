@@ -1,5 +1,6 @@
 /* A made-up mesh of five that lend, and the plan that it would show. For development and screenshots only. */
 
+import type { ChoiceRecord } from '../../src/mesh_choices';
 import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../../src/mesh_state';
 import type { PlannerUnit } from '../../src/plan_request';
 import { planView } from '../plan';
@@ -84,6 +85,15 @@ const stage = (first: number, stop: number, primary: string, standbys: readonly 
   ...{ first, stop, primary, standbys },
   ...{ weightBytes: 0, kvBytes: 0, overheadBytes: 0 },
 });
+const choice = (
+  name: string,
+  [tokenUs, prefillUs, rateMilli, megabytes]: readonly [number, number, number, number],
+  is: 'chosen' | 'front' | 'knee' | 'beaten',
+  whyNot = '',
+): ChoiceRecord => ({
+  ...{ name, tokenUs, prefillUs, rateMilli, memoryBytes: megabytes * MB, whyNot },
+  ...{ chosen: is === 'chosen', best: is !== 'beaten', knee: is === 'knee' },
+});
 const STATE: MeshState = {
   ...EMPTY_STATE,
   model: {
@@ -101,6 +111,29 @@ const STATE: MeshState = {
       'Split over 3 peers: none has room for all units; desk in the hall comes closest, 17.0 MiB short.',
       '4 sessions get 58.2 tokens/s together; limit: the round of 68.7 ms that a batch of 4 takes.',
       'The best of all choices and orders of 5 peers.',
+    ],
+    choices: [
+      choice(`${STUDIO} 0-19 > ${YOU} 19-41 > ${MIRA} 41-62`, [52_300, 9_100, 58_200, 217], 'chosen'),
+      choice(
+        `${STUDIO} 0-30 > ${DESK} 30-62`,
+        [53_900, 9_900, 57_100, 410],
+        'beaten',
+        '53.9 ms a token, 1.6 ms more',
+      ),
+      choice(
+        `${STUDIO} 0-19 > ${DESK} 19-41 > ${MIRA} 41-62`,
+        [54_700, 7_000, 66_900, 188],
+        'knee',
+        '54.7 ms a token, 2.4 ms more',
+      ),
+      choice(
+        `${STUDIO} 0-17 > ${DESK} 17-33 > ${YOU} 33-46 > ${MIRA} 46-62`,
+        [71_200, 6_100, 74_300, 162],
+        'front',
+        '71.2 ms a token, 18.9 ms more',
+      ),
+      choice(`${TOWER} 0-62`, [78_100, 19_000, 12_800, 806], 'beaten', '78.1 ms a token, 25.8 ms more'),
+      choice('desk in the hall alone', [0, 0, 0, 0], 'beaten', 'desk in the hall alone is 17.0 MiB short'),
     ],
   },
 };
