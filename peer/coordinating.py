@@ -476,8 +476,9 @@ class Coordinating:
 
     def reconsider(self) -> None:
         """What plans go by is known better: looks whether another plan is better by enough, for long enough."""
-        self._core.reconsider()
-        self._plan_if_wanted()
+        if not self._closed:
+            self._core.reconsider()
+            self._plan_if_wanted()
 
     def _plan_if_wanted(self) -> None:
         if self._planning is not None and not self._planning.done():
@@ -489,7 +490,11 @@ class Coordinating:
     async def _plan(self, wanted: Wanted) -> None:
         begun = time.perf_counter()
         try:
-            found = None if self.foresight is None else await self.foresight.look(wanted.request)
+            found = (
+                None
+                if self.foresight is None
+                else await self.foresight.look(wanted.request, self.state, self.reconsider)
+            )
             wanted = wanted if found is None else replace(wanted, request=found.request)
             result = self._core.by_hand(wanted.request)
             if result is None:

@@ -15,7 +15,7 @@ from peer.coordinating import Coordinating, Gate
 from peer.coordinator import Coordinator
 from peer.entry_links import is_proven
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
-from peer.foreseeing import Foresight
+from peer.foreseeing import Foresight, agent_of
 from peer.frames import LOWEST_VERSION
 from peer.leader_line import PATIENCE_S
 from peer.measure import UnitTimes
@@ -57,6 +57,9 @@ def coordinates(mesh: Mesh, foresight: Foresight | None = None) -> None:
         )
         made.foresight = foresight
         return made
+
+    if foresight is not None:
+        foresight.knows(lambda: node.state, partial(agent_of, node))
 
     node.coordinate = coordinate
     node.take_lead()

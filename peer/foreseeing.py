@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from peer.mesh_state import MeshState
 from planner.choosing import choose
@@ -24,8 +24,12 @@ from planner.history.reading import Cell, cells
 from planner.prediction import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
 from planner.types import Plan, PlanRequest
 
+if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
+    from peer.node import Node
+
 WITHIN_S: Final = 2.0  # planning waits no longer; what is found later counts the next time
 MOST_CLASSES: Final = 12  # that are learned from: those here, then those with the most runs
+NOBODY: Final = PlanRequest((), (), (), 1, 1)
 View = Callable[[], AbstractContextManager[Any]]  # a connection to what the history has
 
 log = logging.getLogger(__name__)
@@ -45,16 +49,19 @@ class Foresight:
         self._view: View | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[Foreseen | None] | None = None
-        self._classes: Mapping[str, PeerClass] = {}
+        self._state: Callable[[], MeshState] = MeshState
+        self._agent: Callable[[str], str] = lambda _: ""
         self._answers = 0
         self._looked_at = 0
         self._learned: _Learned | None = None
         self._complained = False
+        self._was_late = False
 
     def opened(self, view: View) -> None:
         """From here on `view` is asked."""
         self._view = view
         self._pool = ThreadPoolExecutor(1, "foresight")
+        self._pool.submit(self._find, view, NOBODY, {}, 0)  # what it takes is loaded before anybody waits
 
     def closed(self) -> None:
         """Asks no more. May wait for a question that is under way."""
@@ -62,13 +69,9 @@ class Foresight:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def saw(self, state: MeshState, agent: Callable[[str], str]) -> None:
-        """Which class each member counts as; `agent(peer)` is what it calls its software."""
-        self._classes = {
-            peer: class_of(agent(peer)[: 2 * MAX_FIELD], member.profile.provider, member.profile.threads)
-            for peer, member in state.members.items()
-            if member.profile is not None
-        }
+    def knows(self, state: Callable[[], MeshState], agent: Callable[[str], str]) -> None:
+        """Of this mesh: its state as committed, and `agent(peer)`, what a member calls its software."""
+        self._state, self._agent = state, agent
 
     def answered(self, count: int) -> bool:
         """So many more answers were given; whether what plans go by is to be looked at again now."""
@@ -78,18 +81,34 @@ class Foresight:
         self._looked_at = self._answers
         return True
 
-    async def look(self, request: PlanRequest) -> Foreseen | None:
-        """The times to plan `request` with; None: as the members measured themselves."""
-        asked = self._ask(request)
+    async def look(
+        self, request: PlanRequest, state: MeshState, late: Callable[[], None] = lambda: None
+    ) -> Foreseen | None:
+        """The times to plan `request` of `state` with; None: as the members measured themselves.
+
+        `late()` is called, once, when they were not known in time and are now.
+        """
+        asked = self._ask(request, state)
         if asked is None:
             return None
-        done, _ = await asyncio.wait([asyncio.wrap_future(asked)], timeout=WITHIN_S)
-        return done.pop().result() if done else None
+        found = asyncio.wrap_future(asked)
+        await asyncio.wait([found], timeout=WITHIN_S)
+        if found.done():
+            return found.result()
+
+        def known(done: asyncio.Future[Foreseen | None]) -> None:
+            if not done.cancelled() and done.exception() is None and done.result() is not None:
+                late()
+
+        if not self._was_late:  # a machine on which they are late each time is not to plan without end
+            self._was_late = True
+            found.add_done_callback(known)
+        return None
 
     def plan_bytes(self, body: bytes) -> bytes:
         """The planning service: JSON request in, JSON answer out, in a thread. Raises RequestError."""
         request, wish = decode_wished(body)
-        asked = self._ask(request)
+        asked = self._ask(request, self._state())
         try:
             found = None if asked is None else asked.result(WITHIN_S)
         except TimeoutError:
@@ -99,16 +118,26 @@ class Foresight:
             answer = explained(answer, found)
         return encode_answer(answer)
 
-    def _ask(self, request: PlanRequest) -> Future[Foreseen | None] | None:
+    def _ask(self, request: PlanRequest, state: MeshState) -> Future[Foreseen | None] | None:
         view, pool = self._view, self._pool
         if view is None or pool is None or (self._running is not None and not self._running.done()):
             return None
-        classes, answers = self._classes, self._looked_at
+        classes, answers = self._classes(state), self._looked_at
         try:
             self._running = pool.submit(self._find, view, request, classes, answers)
         except RuntimeError:  # closed at this moment
             return None
         return self._running
+
+    def _classes(self, state: MeshState) -> Mapping[str, PeerClass]:
+        """Which class each member counts as."""
+        return {
+            peer: class_of(
+                self._agent(peer)[: 2 * MAX_FIELD], member.profile.provider, member.profile.threads
+            )
+            for peer, member in state.members.items()
+            if member.profile is not None
+        }
 
     # --- in the thread
 
@@ -128,7 +157,7 @@ class Foresight:
                 ]
             )
             learned = self._learned
-            if not any(cell.runs >= MIN_RUNS and cell.device_class in here for cell in kept):
+            if not any(cell.runs >= MIN_RUNS and (cell.device_class in here or not here) for cell in kept):
                 return foreseen(request, classes, counted(samples_of(kept)))  # nothing to learn for them yet
             if learned is None or learned.about != about or learned.answers != answers:
                 learned = self._learned = _Learned(fit(samples_of(kept)), answers, about)
@@ -139,6 +168,13 @@ class Foresight:
                 told("the history says nothing of times, plans go by what was measured: %s", error)
             self._complained = True
             return None
+
+
+def agent_of(node: Node, peer: str) -> str:
+    """What a peer calls its software; "" where nobody knows."""
+    connection = node.dialer.connection(peer)
+    remote = connection.remote if connection is not None else None
+    return remote.agent if remote is not None else node.agent if peer == node.me else ""
 
 
 def _kept(known: list[Cell], here: frozenset[str]) -> list[Cell]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from peer.chronicle import Chronicle
 from peer.effects import Ran
-from peer.foreseeing import Foresight
+from peer.foreseeing import Foresight, agent_of
 from peer.mesh import Mesh
 from planner.errors import HistoryError
 from planner.history.facts import Fact, SessionTimes
@@ -21,37 +22,37 @@ from planner.history.writing import HistoryWriter
 
 
 @asynccontextmanager
-async def keep_history(
-    mesh: Mesh, file: Path, tell: Callable[[str], None], foresight: Foresight | None = None
-) -> AsyncIterator[None]:
-    """Writes the history of this mesh to `file` while it lasts. Where it cannot, says why; the mesh goes on.
-
-    `foresight` asks the history for the times that plans are made with.
-    """
-    foresight = foresight or Foresight()
+async def open_history(
+    file: Path, tell: Callable[[str], None], foresight: Foresight
+) -> AsyncIterator[HistoryWriter | None]:
+    """The writer of `file`, which `foresight` asks from here on. Where there is none, says why; the mesh goes on."""
     try:
         writer = await asyncio.to_thread(HistoryWriter, file)
     except HistoryError as error:
         tell(f"no history is kept: {error}")
-        yield
+        yield None
         return
     except OSError as error:
         tell(f"no history is kept: {file}: {error.strerror}")
-        yield
+        yield None
         return
+    foresight.opened(writer.view)
+    try:
+        yield writer
+    finally:
+        await asyncio.to_thread(foresight.closed)
+        await asyncio.to_thread(writer.close)
+
+
+@contextmanager
+def follow_mesh(mesh: Mesh, writer: HistoryWriter, foresight: Foresight) -> Iterator[None]:
+    """Writes the history of this mesh while it lasts. Plans are looked at again when `foresight` wants them to be."""
     node = mesh.node
     units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
-
-    def agent(peer: str) -> str:
-        connection = node.dialer.connection(peer)
-        remote = connection.remote if connection is not None else None
-        return remote.agent if remote is not None else node.agent if peer == node.me else ""
-
-    chronicle = Chronicle(mesh.link.mesh if mesh.link is not None else "", units, agent)
+    chronicle = Chronicle(mesh.link.mesh if mesh.link is not None else "", units, partial(agent_of, node))
 
     def look() -> None:
         now = time.monotonic()
-        foresight.saw(node.state, agent)
         note([*chronicle.state(now, node.state), *chronicle.idle(now)])
 
     def ran(result: Ran) -> None:
@@ -66,12 +67,9 @@ async def keep_history(
     node.on_state.append(look)
     node.on_ran.append(ran)
     look()
-    foresight.opened(writer.view)
     try:
         yield
     finally:
         node.on_state.remove(look)
         node.on_ran.remove(ran)
         writer.record(chronicle.close(time.monotonic()))
-        await asyncio.to_thread(foresight.closed)
-        await asyncio.to_thread(writer.close)

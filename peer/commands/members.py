@@ -23,7 +23,7 @@ from peer.commands.terminal import either, err, interrupts, out, reporting, say,
 from peer.commands.wishes import wish_of
 from peer.errors import CannotServe, StateUnusable
 from peer.foreseeing import Foresight
-from peer.history_writer import keep_history
+from peer.history_writer import follow_mesh, open_history
 from peer.identities import kept_identity
 from peer.joining import Founding, found, join, plan_bytes
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
@@ -192,14 +192,17 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         with ctrl.cancelling():
             options = replace(peer_options(args), disturbance=_disturbance(args.inject))
-            foresight = Foresight()
+            foresight, writer = Foresight(), None
+            if args.keep and args.history:
+                history = open_history(args.state / NAME, say, foresight)
+                writer = await stack.enter_async_context(history)
             founding_it = found(promise, options, store, key, report, own, foresight)
             mesh = await stack.enter_async_context(founding_it)
         assert mesh.link is not None
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
-        if args.keep and args.history:
-            await stack.enter_async_context(keep_history(mesh, args.state / NAME, say, foresight))
+        if writer is not None:
+            stack.enter_context(follow_mesh(mesh, writer, foresight))
         show_link(mesh, qr=not args.no_qr)
         follow(mesh, say)
         await stack.enter_async_context(beside(args, mesh, say))

@@ -188,6 +188,14 @@ def _plan_dict(state: MeshState) -> dict[str, Any] | None:
         "predicted_ms_per_token": shown.predicted_token_us / 1000,
         "predicted_tokens_per_s": shown.predicted_rate_milli / 1000,
         "why": [named(line, state.members) for line in shown.why],
+        "choices": [
+            {
+                **asdict(each),
+                "name": named(each.name, state.members),
+                "why_not": named(each.why_not, state.members),
+            }
+            for each in shown.choices
+        ],
     }
 
 

@@ -22,6 +22,7 @@ from peer.mesh_state import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
+    MeshState,
     ModelChosen,
     PlanProposed,
     Profile,
@@ -150,7 +151,7 @@ async def test_a_mesh_with_a_history_plans_by_what_runs_say_and_says_so(tmp_path
     assert told(plain.why) == []
     with history(tmp_path) as (writer, foresight):
         core = began()
-        foresight.saw(core.state, lambda _: AGENT)
+        foresight.knows(lambda: core.state, lambda _: AGENT)
         few = await planned(core, foresight)
         assert few.predicted_token_us == plain.predicted_token_us
         assert told(few.why)[0].endswith("measured by itself (0 runs of its kind, 10 are needed).")
@@ -167,7 +168,7 @@ async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path) -> N
     request = plan_request(core.state, UNITS)
     with history(tmp_path) as (writer, foresight):
         noted(writer, 0.97)
-        foresight.saw(core.state, lambda _: AGENT)
+        foresight.knows(lambda: core.state, lambda _: AGENT)
         answer = decode_answer(await asyncio.to_thread(foresight.plan_bytes, encode_request(request)))
     assert isinstance(answer, Plan)
     assert "predicted" in told(answer.why)[0]
@@ -192,12 +193,42 @@ async def test_a_history_that_takes_too_long_or_fails_holds_no_plan_up(
 
     foresight = Foresight()
     foresight.opened(slow)
-    assert await foresight.look(request) is None
+    assert await foresight.look(request, MeshState()) is None
     assert waits.is_set()
-    assert await foresight.look(request) is None  # one question at a time
+    assert await foresight.look(request, MeshState()) is None  # one question at a time
     goes.set()
     await asyncio.to_thread(foresight.closed)
-    assert await foresight.look(request) is None
+    assert await foresight.look(request, MeshState()) is None
+
+
+async def test_what_is_known_too_late_for_one_plan_is_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, late, goes = began(), asyncio.Event(), threading.Event()
+    request = plan_request(core.state, UNITS)
+    with history(tmp_path) as (writer, _):
+        noted(writer, 0.97)
+
+        @contextmanager
+        def slow() -> Iterator[Any]:
+            assert goes.wait(WITHIN_S)
+            with writer.view() as connection:
+                yield connection
+
+        foresight = Foresight()
+        foresight.knows(lambda: core.state, lambda _: AGENT)
+        foresight.opened(slow)
+        monkeypatch.setattr(foreseeing, "WITHIN_S", 0.05)
+        assert await foresight.look(request, core.state, late.set) is None
+        assert not late.is_set()
+        goes.set()
+        async with asyncio.timeout(WITHIN_S):
+            await late.wait()
+        monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
+        found = await foresight.look(request, core.state)
+        assert found is not None
+        assert found.steers()
+        await asyncio.to_thread(foresight.closed)
 
 
 def test_what_steers_is_looked_at_again_after_so_many_answers() -> None:

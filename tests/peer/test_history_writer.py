@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,8 @@ import pytest
 from peer import history_writer
 from peer.chronicle import LEAST_TOKENS, MAX_ANSWERS, OVER_S, Chronicle
 from peer.effects import Ran
-from peer.history_writer import keep_history
+from peer.foreseeing import Foresight
+from peer.history_writer import follow_mesh, open_history
 from peer.mesh import Mesh
 from peer.mesh_state import (
     Command,
@@ -244,6 +247,15 @@ def test_answers_count_those_that_were_computed_meanwhile(told: Told) -> None:
     facts += chronicle.idle(99.0)
     times = [fact for fact in facts if isinstance(fact, SessionTimes)]
     assert sorted((fact.tokens, fact.sessions) for fact in times) == [(6, 1), (10, 2), (10, 2), (81, 3)]
+
+
+@asynccontextmanager
+async def keep_history(mesh: Mesh, file: Path, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """As a founder does it."""
+    foresight = Foresight()
+    async with open_history(file, tell, foresight) as writer:
+        with nullcontext() if writer is None else follow_mesh(mesh, writer, foresight):
+            yield
 
 
 class Node:
