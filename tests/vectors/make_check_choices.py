@@ -11,6 +11,7 @@ import numpy as np
 from tracing import beside, shown, written
 
 from peer.check_choices import NextCheck, in_order, judges_of, most_between, pause
+from peer.envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes
 from peer.errors import BadCommand
 from peer.evidence import distance
 from peer.judging import Place, place_of
@@ -160,6 +161,30 @@ def places() -> list[Any]:
     return [*found, {"asked": older, "read": place_of(older).to_body()}]
 
 
+def envelopes() -> dict[str, Any]:
+    """Files for a model of three units, and rows that cross its borders."""
+    borders = Envelopes(((0, 2000), (3000, 4000)))
+    fine = encode_envelopes(borders).decode()
+    files = [fine, "", "{", "[]", "null", fine.replace(FORMAT, "another"), fine.replace(",[3000,4000]", "")]
+    for pair in ("[2,1]", "[0,1000000000]", "[0,true]", "[0.5,1]", "[0,1,2]", "7"):
+        files.append(fine.replace("[3000,4000]", pair))
+    given = [
+        (1, (1.0, 4.0, 2.0)),
+        (1, (0.51, 7.9)),
+        (1, (2.0, 8.1)),
+        (1, (0.49, 9.0)),
+        (1, (0.0,)),
+        (2, (8.0, 31.0)),
+    ]
+    given += [(2, (8.0, 33.0)), (0, (1e9,)), (3, (1e9,)), (1, ())]
+    rows = []
+    for unit, lengths in given:
+        row = np.zeros((len(lengths), 4), np.float32)
+        row[:, 1] = lengths
+        rows.append([unit, lengths, borders.odd(unit, row)])
+    return {"files": [[file, decode_envelopes(file.encode(), 3) is not None] for file in files], "rows": rows}
+
+
 def text() -> str:
     rng = random.Random(SEED)
     about = (
@@ -167,7 +192,8 @@ def text() -> str:
         "checks, with the rolls that were used, whether a check is due and how many tokens are left then. judges, "
         "orders: who is asked, and which stage first. most: the largest distance of honest results by weights, "
         "provider of the judge and of the peer in question. distances: null for infinite. tokens: sampling, most, "
-        "token, whether it fits. places: bodies of `check`, and what is read of them (null: refused)."
+        "token, whether it fits. places: bodies of `check`, and what is read of them (null: refused). envelopes: "
+        "files, and whether they make sense; unit, lengths of rows (second of four numbers), which of them is odd."
     )
     between = [
         [weights, judge, theirs, most_between(weights, judge, theirs)]
@@ -186,6 +212,7 @@ def text() -> str:
             "distances": distances(),
             "tokens": tokens(),
             "places": places(),
+            "envelopes": [envelopes()],
         },
     )
 

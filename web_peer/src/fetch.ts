@@ -4,6 +4,7 @@
  */
 
 import { type PieceCache, sha256 } from './cache';
+import { MOST_BYTES } from './envelopes';
 import { CannotServe } from './errors';
 import {
   type BlobRef,
@@ -177,6 +178,16 @@ export class HttpStore implements PieceSource {
       throw new CannotServe(`the server has no model ${model.slice(0, 12)}: it answered ${response.status}`);
     }
     return bounded(response, MAX_MANIFEST_BYTES);
+  }
+
+  /** How long rows of `model` are, as it was recorded; null where it was not, or the server does not answer. */
+  async envelopes(model: string, signal: AbortSignal): Promise<Bytes | null> {
+    try {
+      const response = await fetch(`${this.base}/models/${model}/envelopes.json`, { signal });
+      return response.ok ? await bounded(response, MOST_BYTES) : null;
+    } catch {
+      return null;
+    }
   }
 }
 

@@ -21,6 +21,7 @@ import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
 import type { Profile } from './mesh_state';
 import { Node } from './node';
 import { KeptEnds } from './own_ends';
+import { looksAtRows } from './oddities';
 import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
@@ -157,6 +158,9 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   const times = await lends.measure(manifest, mesh.signal);
   makeRoomForFronts(mesh);
   await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
+  if (node.serving !== null) {
+    await looksAtRows(node, node.serving, manifest, (id, signal) => store.envelopes(id, signal), mesh.signal);
+  }
 }
 
 /** The store of the link's server, which remembers whether it was away when it was asked last. */
@@ -172,6 +176,10 @@ class Store implements PieceSource {
 
   manifest(model: string, signal: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
     return this.http.manifest(model, signal);
+  }
+
+  envelopes(model: string, signal: AbortSignal): Promise<Uint8Array | null> {
+    return this.http.envelopes(model, signal);
   }
 
   async piece(ref: BlobRef, index: number, signal: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {

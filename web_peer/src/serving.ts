@@ -20,6 +20,7 @@ export interface Aside {
 
 export class Serving {
   readonly stepTimes = new StepTimes();
+  look: (step: RunStep) => void = () => undefined; // at what is about to be computed
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
@@ -87,6 +88,7 @@ export class Serving {
       queueMicrotask(() => this.onResults([refusal]));
       return;
     }
+    this.look(step);
     this.stepTimes.begun(nowS(), step, step.count === 1 && !behind);
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
     const turn = epoch;

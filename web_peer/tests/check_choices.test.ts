@@ -3,6 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { type Holder, inOrder, judgesOf, mostBetween, NextCheck, pause } from '../src/check_choices';
+import { decodeEnvelopes, Envelopes } from '../src/envelopes';
 import { BadCommand } from '../src/errors';
 import { distance } from '../src/evidence';
 import { bodyOfPlace, placeOf } from '../src/places';
@@ -33,6 +34,7 @@ interface Vectors {
     answer: number[];
     cases: [number[], number, number, boolean][];
   }[];
+  readonly envelopes: { files: [string, boolean][]; rows: [number, number[], number | null][] }[];
   readonly places: { asked: Record<string, unknown>; read: Record<string, unknown> | null }[];
 }
 
@@ -97,5 +99,21 @@ it('what a request may say of a step', () => {
   for (const { asked, read } of VECTORS.places) {
     if (read === null) expect(() => placeOf(asked)).toThrow(BadCommand);
     else expect(bodyOfPlace(placeOf(asked))).toEqual(read);
+  }
+});
+
+it('which rows are odd, and what a file of lengths may say', () => {
+  const borders = new Envelopes([
+    [0, 2000],
+    [3000, 4000],
+  ]);
+  for (const { files, rows } of VECTORS.envelopes) {
+    for (const [file, fine] of files) {
+      expect([file, decodeEnvelopes(new TextEncoder().encode(file), 3) !== null]).toEqual([file, fine]);
+    }
+    for (const [unit, lengths, odd] of rows) {
+      const given = Float32Array.from(lengths.flatMap((length) => [0, length, 0, 0]));
+      expect([unit, lengths, borders.odd(unit, given, 4)]).toEqual([unit, lengths, odd]);
+    }
   }
 });
