@@ -19,14 +19,12 @@ from peer.fetch import Fetcher
 from peer.frames import Open
 from peer.mesh import Mesh
 from peer.mesh_fairness import counted_milli, may_ask
-from peer.mesh_state import PlanRecord
 from peer.oddities import Oddities
 from peer.receipts import Claim, Receipts, claims_codec
 from planner.store import BlobRef
 
 SAY_EVERY_S: Final = 3.0  # a batch of what came since: the log is for other things, too
 PATIENCE_S: Final = 5.0  # for a leader; what could not be said is said again
-REMEMBERED_PLANS: Final = 4
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +37,10 @@ class Accounts:
         self.receipts = Receipts()
         self.checks = checks_work(mesh)
         self.canaries = Canaries(mesh, self.checks, Times())
-        self._plans: dict[int, PlanRecord] = {}
 
     def opened(self, frame: Open) -> None:
         """A turn of an answer begins."""
-        for plan in (self._node.state.plan, self._node.state.proposed):
-            if plan is not None:
-                self._plans[plan.version] = plan
-        for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
-            del self._plans[version]
-        plan = self._plans.get(frame.plan)
+        plan = self._node.askings.plan(frame.plan)
         if plan is None or len(plan.stages) != len(frame.route):
             return  # it was replaced long ago: this turn is not counted
         runs = [(stage.first, stage.stop) for stage in plan.stages]

@@ -121,6 +121,11 @@ class Askings:
                 return route
         return None
 
+    def plan(self, version: int) -> PlanRecord | None:
+        """The plan of that number, if answers of this peer may go over it."""
+        plan = self._around.state.plan
+        return plan if plan is not None and plan.version == version else self._plans.get(version)
+
     def perform(self, session: bytes, effects: list[OriginEffect]) -> None:
         """Does what a session decided."""
         asking = self._all.get(session)

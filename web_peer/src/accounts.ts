@@ -6,28 +6,22 @@
 import type { Checks } from './checks';
 import type { Open } from './frames';
 import { countedMilli, mayAsk } from './mesh_fairness';
-import type { PlanRecord } from './mesh_state';
 import type { Node } from './node';
 import { bodyOfClaims, Receipts } from './receipts';
 
 const SAY_EVERY_MS = 3000; // a batch of what came since: the log is for other things, too
 const PATIENCE_MS = 5000; // for a leader; what could not be said is said again
-const REMEMBERED_PLANS = 4;
 
 /** From here on this tab says what it owes, has it checked, until `signal` aborts, and refuses who may not ask. */
 export function keepAccounts(node: Node, checks: Checks, signal: AbortSignal): void {
   const receipts = new Receipts();
-  const plans = new Map<number, PlanRecord>();
   let isSaying = false;
 
   const opened = (frame: Open): void => {
-    for (const plan of [node.state.plan, node.state.proposed])
-      if (plan !== null) plans.set(plan.version, plan);
-    const versions = [...plans.keys()].sort((a, b) => a - b);
-    for (const version of versions.slice(0, -REMEMBERED_PLANS)) plans.delete(version);
-    const plan = plans.get(frame.plan);
+    const plan = node.askings.plan(frame.plan);
     if (plan?.stages.length !== frame.route.length) return; // it was replaced long ago: this turn is not counted
-    receipts.opened(Date.now(), frame, plan.stages);
+    const warms = frame.maxTokens === 0; // an answer moves there: what was computed before is paid for
+    receipts.opened(Date.now(), warms ? { ...frame, start: frame.promptTokens } : frame, plan.stages);
     checks.opened(frame, plan);
   };
   const say = async (): Promise<void> => {

@@ -190,6 +190,12 @@ export class Askings {
     }
   }
 
+  /** The plan of that number, if answers of this peer may go over it. */
+  plan(version: number): PlanRecord | null {
+    const { plan } = this.around.state;
+    return plan?.version === version ? plan : (this.plans.get(version) ?? null);
+  }
+
   /** The mesh changed: peers may have left, and there may be another route. */
   stateChanged(): void {
     const { members, plan } = this.around.state;
