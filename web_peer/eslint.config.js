@@ -50,6 +50,7 @@ const PURE = [
   'moving',
   'onnx',
   'order',
+  'pace',
   'packing',
   'pipeline',
   'plan_request',

@@ -21,6 +21,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "mesh_state",
         "moving",
         "pipeline",
+        "pace",
         "pinned",
         "prefixes",
         "receipts",

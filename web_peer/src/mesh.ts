@@ -30,6 +30,7 @@ import {
 import { Meter } from './meter';
 import type { Node } from './node';
 import type { KeptEnds } from './own_ends';
+import { followPace } from './pacing';
 import { type Away, Returning } from './returning';
 import type { Room } from './runtime_messages';
 import { Serving } from './serving';
@@ -318,6 +319,7 @@ export class Mesh {
       (run, text) => this.lost(run, text),
     );
     this.node.serving = this.serving;
+    this.serving.pacing = followPace(this.node, manifest, this.signal);
     this.journal = await Journal.open(`${this.node.me}:${model.model}`, (text) => this.events.notice(text));
     if (this.ended !== null) return this.journal.close();
     this.node.journal = this.journal;
@@ -338,9 +340,7 @@ export class Mesh {
           if (plan?.stages.some(({ primary }) => primary === me) === true) this.setPhase(phaseOf('ready'));
           this.events.changed();
         },
-        failed: (text) => {
-          this.cannotLend(text);
-        },
+        failed: (text) => this.cannotLend(text),
       },
       this.journal,
     );

@@ -9,6 +9,7 @@ import { textOf } from './engine';
 import type { FetchProgress, Fetcher } from './fetch';
 import { blobsOf, type Manifest } from './manifest';
 import { type Run, runKey } from './mesh_state';
+import type { Pacing } from './pacing';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from './runtime';
 import { StepTimes } from './step_times';
 
@@ -21,6 +22,7 @@ export interface Aside {
 export class Serving {
   readonly stepTimes = new StepTimes();
   look: (step: RunStep) => void = () => undefined; // at what is about to be computed
+  pacing: Pacing | null = null; // null: nobody looks at how long steps take
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
@@ -89,6 +91,7 @@ export class Serving {
       return;
     }
     this.look(step);
+    if (this.asides.size === 0) this.pacing?.begun(step); // what runs beside makes it no slower
     this.stepTimes.begun(nowS(), step, step.count === 1 && !behind);
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
     const turn = epoch;
@@ -107,7 +110,9 @@ export class Serving {
   }
 
   /** Frees the session's slot; what still waits of it is dropped. */
-  free({ run, session }: FreeSlot): void {
+  free(effect: FreeSlot): void {
+    const { run, session } = effect;
+    this.pacing?.dropped(effect);
     this.stepTimes.dropped(run, session);
     this.runtimes.get(runKey(run))?.runtime.release(session);
   }
@@ -181,7 +186,10 @@ export class Serving {
   }
 
   private took(results: readonly (Ran | NotRan)[]): void {
-    for (const result of results) this.stepTimes.ended(nowS(), result, 'count' in result);
+    for (const result of results) {
+      this.stepTimes.ended(nowS(), result, 'count' in result);
+      this.pacing?.ended(result);
+    }
     this.onResults(results);
   }
 

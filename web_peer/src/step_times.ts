@@ -34,12 +34,12 @@ export class StepTimes {
     const alone = this.open.size === 0;
     for (const other of this.open.values()) other.counts = false;
     const step = { run, session, epoch, position };
-    this.open.set(keyOf(step), { ...step, since: now, counts: counts && alone });
+    this.open.set(stepKey(step), { ...step, since: now, counts: counts && alone });
   }
 
   /** It came back. */
   ended(now: number, step: StepKey, ran: boolean): void {
-    const key = keyOf(step);
+    const key = stepKey(step);
     const found = this.open.get(key);
     this.open.delete(key);
     if (!ran || found?.counts !== true) return;
@@ -75,6 +75,6 @@ export class StepTimes {
   }
 }
 
-function keyOf({ run, session, epoch, position }: StepKey): string {
+export function stepKey({ run, session, epoch, position }: StepKey): string {
   return `${runKey(run)}/${session}/${epoch}/${position}`;
 }

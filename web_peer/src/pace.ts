@@ -1,0 +1,144 @@
+/*
+ * Decides whether this tab computes as fast as it did: how much longer its steps take than they took at first (twin of
+ * peer/pace.py).
+ *
+ * Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
+ * they should take comes from this tab's own measurement. The first samples say how real steps compare with it. A
+ * change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. Who was told
+ * slower and then got nothing to do could never show that it is as fast again: after a while it is taken to be, for
+ * longer each time that it was not.
+ */
+
+import type { SessionId } from './frames';
+import { type Run, runKey } from './mesh_state';
+import { type StepKey, stepKey } from './step_times';
+
+export const CHECK_S = 1; // between two looks
+const LEARNED = 5; // looks with work in them that say how fast this tab is
+const LEAST_S = 0.05; // of work between two looks; less says nothing
+const RECENT_S = 15; // what was seen before work paused for longer says nothing of now
+const FORGOTTEN_S = 30; // a step under way for longer will not come back
+const CHANGED = 1.8; // times slower or faster than told last
+const HELD = 4; // looks that say so; a slowness of 2 s has no more than 3
+const OF = 6; // of so many: on a busy machine one look among those of a slow peer may be as fast as ever
+const MOST = 64; // times slower that are believed
+const FORGIVEN_S = 300; // without work, after which a slower peer counts as fast as at first, for the first time
+const LONGEST_S = 7200; // the same after many times
+const MILLI = 1000;
+
+interface Open {
+  readonly step: StepKey;
+  readonly since: number;
+  readonly shouldS: number; // it should take
+}
+
+/** `toldMilli`: thousandths of the first time that steps take now, as it was told last. */
+export class Pace {
+  toldMilli = MILLI;
+  private readonly open = new Map<string, Open>(); // steps under way
+  private since = 0; // since when some step was under way
+  private busyS = 0;
+  private workS = 0;
+  private looked = 0;
+  private readonly first: number[] = [];
+  private base = 0;
+  private row: { readonly at: number; readonly pace: number }[] = []; // the last looks
+  private beforeMilli = MILLI;
+  private worked = -Infinity;
+  private forgivenS = FORGIVEN_S;
+
+  /** Whether it is known how fast this tab is; before, nothing is told. */
+  get learned(): boolean {
+    return this.first.length >= LEARNED;
+  }
+
+  /** A step was handed to the model. */
+  begun(now: number, step: StepKey, shouldS: number): void {
+    if (this.open.size === 0) this.since = now;
+    const { run, session, epoch, position } = step;
+    this.open.set(stepKey(step), { step: { run, session, epoch, position }, since: now, shouldS });
+    this.worked = now;
+  }
+
+  /** It came back; one that did not run counts for nothing. */
+  ended(now: number, step: StepKey, ran: boolean): void {
+    const key = stepKey(step);
+    const found = this.open.get(key);
+    if (found === undefined) return;
+    this.open.delete(key);
+    this.busyS += now - this.since;
+    this.since = now;
+    if (ran) this.workS += found.shouldS;
+  }
+
+  /** The steps of a session were given up. */
+  dropped(now: number, run: Run, session: SessionId): void {
+    for (const { step } of [...this.open.values()]) {
+      if (step.session === session && runKey(step.run) === runKey(run)) this.ended(now, step, false);
+    }
+  }
+
+  /** Called often; what is to be told now in thousandths of the first time, or null. */
+  look(now: number): number | null {
+    if (now - this.looked < CHECK_S) return null;
+    this.looked = now;
+    for (const [key, { since }] of [...this.open]) if (now - since > FORGOTTEN_S) this.open.delete(key);
+    if (this.toldMilli > MILLI && now - this.worked >= this.forgivenS) {
+      this.forgivenS = Math.min(2 * this.forgivenS, LONGEST_S);
+      return this.tell(MILLI);
+    }
+    const { busyS, workS } = this;
+    if (busyS < LEAST_S || workS <= 0) return null; // little to do, or a long step under way
+    this.busyS = this.workS = 0;
+    const ratio = busyS / workS;
+    if (!this.learned) {
+      this.first.push(ratio);
+      this.base = median(this.first);
+      return null;
+    }
+    const pace = Math.min(ratio / this.base, MOST);
+    const told = this.toldMilli / MILLI;
+    this.row = [...this.row, { at: now, pace }].slice(-OF);
+    const seen = this.row.filter(({ at }) => now - at < RECENT_S).map((each) => each.pace);
+    const isSlower = pace > told;
+    const differs = seen.filter((each) => (isSlower ? each > told * CHANGED : each < told / CHANGED));
+    if (differs.length < HELD) return null;
+    if (!isSlower) this.forgivenS = FORGIVEN_S;
+    return this.tell(Math.max(1, Math.round(median(differs) * MILLI)));
+  }
+
+  /** Nobody heard what was told last: it is told again when it still holds. */
+  unheard(): void {
+    this.toldMilli = this.beforeMilli;
+  }
+
+  private tell(milli: number): number {
+    this.beforeMilli = this.toldMilli;
+    this.toldMilli = milli;
+    this.row = [];
+    return milli;
+  }
+}
+
+/** Nanoseconds of each kind of unit. */
+export type Table = ReadonlyMap<string, number>;
+
+/** Seconds that a step of `tokens` tokens should take; `kinds`: how many units of each kind there are. */
+export function shouldTake(kinds: Table, decodeNs: Table, prefillNs: Table, tokens: number): number {
+  const table = tokens === 1 ? decodeNs : prefillNs;
+  let ns = 0;
+  for (const [kind, count] of kinds) ns += count * (table.get(kind) ?? 0);
+  return (ns * tokens) / 1e9;
+}
+
+/** Times at that pace. */
+export function atPace(table: Table, milli: number): Map<string, number> {
+  return new Map([...table].map(([kind, ns]) => [kind, Math.floor((ns * milli) / MILLI)]));
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  const upper = sorted[half] ?? 0;
+  return sorted.length % 2 === 1 ? upper : ((sorted[half - 1] ?? 0) + upper) / 2;
+}

@@ -1,0 +1,114 @@
+/*
+ * Watches how long this tab's steps take, and tells the mesh when it has become slower or faster (twin of
+ * peer/pacing.py). Edge around pace.ts.
+ */
+
+import { nowS } from './connection';
+import type { FreeSlot, NotRan, Ran, RunStep } from './effects';
+import { PeerError } from './errors';
+import type { Manifest } from './manifest';
+import type { MemberMeasured, Profile } from './mesh_commands';
+import { encodeCommand, type MeshState, runKey } from './mesh_state';
+import type { Node } from './node';
+import { atPace, CHECK_S, Pace, shouldTake, type Table } from './pace';
+
+/** What a tab's steps take, against what it measured of itself. */
+export class Pacing {
+  private readonly me: string;
+  private readonly manifest: Manifest;
+  private pace = new Pace();
+  private measured: Profile | null = null; // as this tab measured itself
+  private told: Profile | null = null; // the same at the pace that was told last
+  private readonly kinds = new Map<string, Table>(); // how many units of each kind, by run
+
+  constructor(me: string, manifest: Manifest) {
+    this.me = me;
+    this.manifest = manifest;
+  }
+
+  /** A step goes to the model. */
+  begun(step: RunStep): void {
+    if (this.measured === null || step.behind) return;
+    const { decodeNs, prefillNs } = this.measured;
+    this.pace.begun(nowS(), step, shouldTake(this.kindsOf(step), decodeNs, prefillNs, step.count));
+  }
+
+  /** It came back. */
+  ended(result: Ran | NotRan): void {
+    this.pace.ended(nowS(), result, 'count' in result);
+  }
+
+  /** What still waited of a session does not run. */
+  dropped({ run, session }: FreeSlot): void {
+    this.pace.dropped(nowS(), run, session);
+  }
+
+  /** What the coordinator is to hear now, and what to do when it did not. */
+  look(state: MeshState): { readonly command: MemberMeasured; readonly unheard: () => void } | null {
+    const member = state.members.get(this.me);
+    if (member === undefined || member.profile === null || member.status !== 'measured') return null;
+    const { profile: logged } = member;
+    const isKnown = [this.measured, this.told].some((each) => each !== null && isSame(each, logged));
+    if (!isKnown) {
+      this.pace = new Pace();
+      this.measured = this.told = logged;
+    }
+    const base = this.measured;
+    const milli = this.pace.look(nowS());
+    if (milli === null || base === null) return null;
+    const before = this.told;
+    const profile: Profile = (this.told = {
+      ...base,
+      decodeNs: atPace(base.decodeNs, milli),
+      prefillNs: atPace(base.prefillNs, milli),
+      batchNs: atPace(base.batchNs, milli),
+      stepNs: Math.floor((base.stepNs * milli) / 1000),
+    });
+    const { pace } = this;
+    const unheard = (): void => {
+      this.told = before;
+      pace.unheard();
+    };
+    return { command: { kind: 'MemberMeasured', peer: this.me, profile, links: [] }, unheard };
+  }
+
+  private kindsOf({ run }: RunStep): Table {
+    const key = runKey(run);
+    const known = this.kinds.get(key);
+    if (known !== undefined) return known;
+    const counts = new Map<string, number>();
+    for (const { kind } of this.manifest.units.slice(run.first, run.stop)) {
+      counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    }
+    this.kinds.set(key, counts);
+    return counts;
+  }
+}
+
+/** From here on this tab looks now and then how fast it is, and says so, until `signal` aborts. */
+export function followPace(node: Node, manifest: Manifest, signal: AbortSignal): Pacing {
+  const pacing = new Pacing(node.me, manifest);
+  const looking = setInterval(
+    () => {
+      const due = pacing.look(node.state);
+      if (due === null) return;
+      node.tellCoordinator('measured', due.command).catch((error: unknown) => {
+        due.unheard();
+        if (!(error instanceof PeerError)) reportError(error);
+      });
+    },
+    (CHECK_S / 4) * 1000,
+  );
+  signal.addEventListener('abort', () => clearInterval(looking));
+  return pacing;
+}
+
+function isSame(a: Profile, b: Profile): boolean {
+  return a === b || textOf(a) === textOf(b);
+}
+
+/** As the log would have it: entries of a table in one order. */
+function textOf(profile: Profile): string {
+  const command = { kind: 'MemberMeasured', peer: '', profile, links: [] } as const;
+  return new TextDecoder().decode(encodeCommand(command));
+}
