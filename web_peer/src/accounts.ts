@@ -41,6 +41,7 @@ export function keepAccounts(node: Node, checks: Checks, signal: AbortSignal): v
       receipts.ended(session);
       checks.ended(session);
     },
+    returned: ({ session, position, tensor }) => checks.returned.note(session, position, tensor),
   };
   node.core.mayAsk = (peer) => mayAsk(node.state.fairness, node.state.ledger, peer);
   node.core.admitting.owedMilli = (peer) => countedMilli(node.state.fairness, node.state.ledger, peer);

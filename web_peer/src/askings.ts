@@ -9,6 +9,7 @@ import type { Broken, Emit, Ended, OriginEffect } from './effects';
 import type { Feed, Frame, Here, Open, Refuse, SessionId, Step, Token } from './frames';
 import { HandedBack } from './handing_back';
 import { isAway, type MeshState, type PlanRecord, serving } from './mesh_state';
+import type { Ends } from './pinned';
 import { choose, placed, type Route } from './routes';
 import type { OriginSession, Without } from './session';
 
@@ -42,6 +43,7 @@ export interface Watcher {
   opened(frame: Open): void; // a turn of an answer begins
   emitted(session: SessionId, position: number): void; // a token came, for that position
   over(session: SessionId): void; // an answer ended
+  returned(frame: Step): void; // a state came from which this peer itself draws a token
 }
 
 const NOBODY: Without = { gone: new Set(), avoid: new Set() };
@@ -61,6 +63,7 @@ export class Askings {
   constructor(around: Surroundings, breakers: Breakers) {
     this.around = around;
     this.breakers = breakers;
+    this.states.returned = (frame) => this.watcher?.returned(frame);
   }
 
   /** Takes a session in. */
@@ -80,6 +83,11 @@ export class Askings {
   /** Whether `session` was taken in and not let go. */
   attached(session: SessionId): boolean {
     return this.all.has(session);
+  }
+
+  /** The ends of a session that keeps them here. */
+  ends(session: SessionId): Ends | null {
+    return this.all.get(session)?.core.ends ?? null;
   }
 
   /** All tokens of a session so far; none of one that is not asked here. */

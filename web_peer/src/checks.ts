@@ -11,6 +11,7 @@ import { BadCommand, PeerError } from './errors';
 import type { Verdict } from './evidence';
 import type { Open } from './frames';
 import { Judge, type Tab } from './judging';
+import { Returned, ShownEnds } from './kept_ends';
 import { type CheckFailed } from './mesh_fairness';
 import { isAway, type Member, type PlanRecord } from './mesh_state';
 import { isPinned } from './pinned';
@@ -33,7 +34,7 @@ interface Answer {
 /** Who was asked to check a session of this tab, and its tokens then. */
 interface Asked {
   readonly tokens: readonly number[];
-  readonly isPinned: boolean; // its ends stay here: nobody hears the tokens
+  readonly ends: ShownEnds | null; // where they stay here: nobody hears the tokens
   readonly peers: Set<string>;
 }
 
@@ -43,6 +44,7 @@ export class Checks {
   readonly judge: Judge;
   readonly made: Counts = { same: 0, differs: 0, disputed: 0, unable: 0 }; // here, for others and for this tab
   readonly got: Counts = { same: 0, differs: 0, disputed: 0, unable: 0 }; // for answers of this tab
+  readonly returned = new Returned(); // of answers whose ends stay here
   private readonly tab: Tab;
   private readonly next = new NextCheck();
   private readonly answers = new Map<string, Answer>();
@@ -107,8 +109,17 @@ export class Checks {
 
   /** From here on judges may ask for the tokens of an answer, as they are now. */
   private ask({ opening }: Answer): void {
-    const tokens = [...this.tab.node.askings.tokens(opening.session)];
-    this.asked.set(opening.session, { tokens, isPinned: isPinned(opening), peers: new Set() });
+    const { session, route } = opening;
+    const { askings } = this.tab.node;
+    const tokens = [...askings.tokens(session)];
+    const own = isPinned(opening) ? askings.ends(session) : null;
+    const sent = own?.embed(Int32Array.from(tokens.slice(0, MOST_POSITIONS)));
+    const ends = sent === undefined ? null : new ShownEnds(sent, this.returned.of(session), route.length);
+    this.asked.set(session, {
+      tokens: isPinned(opening) && ends === null ? [] : tokens,
+      ends,
+      peers: new Set(),
+    });
   }
 
   /** A peer of a route finds what came to it odd: the stage before it is checked at once. Raises BadCommand. */
@@ -152,11 +163,12 @@ export class Checks {
     const peer = route[stage];
     const run = plan.stages[stage];
     const isTail = stage === route.length - 1;
-    const tokens = this.asked.get(session)?.tokens ?? [];
+    const { tokens = [], ends = null } = this.asked.get(session) ?? {};
     if (peer === undefined || run === undefined || peer === node.me) return 'same'; // its own work
     if (position >= MOST_POSITIONS || tokens.length < position + 2) return 'same';
-    if (isPinned(opening) && (isTail || stage === 0)) return 'same'; // known to this tab alone
-    if (isTail && sampling.length !== SETTINGS) return 'same'; // held to a form that is known to this tab alone
+    const draws = isTail && ends === null;
+    if (draws && sampling.length !== SETTINGS) return 'same'; // held to a form that is known to this tab alone
+    const before = isTail && ends !== null ? Math.min(ends.returned.start, position) : 0; // compared: from here on
     const place: Place = {
       session,
       stage,
@@ -166,11 +178,11 @@ export class Checks {
       before: stage > 0 ? (route[stage - 1] ?? '') : '',
       after: isTail ? '' : (route[stage + 1] ?? ''),
       spans: spansUpTo(spans, promptTokens, position + 1),
-      token: isTail ? (tokens[position + 1] ?? -1) : -1,
-      sampling: isTail ? sampling : [],
+      token: draws ? (tokens[position + 1] ?? -1) : -1,
+      sampling: draws ? sampling : [],
       sampled: Math.max(0, position + 1 - promptTokens) + generated,
-      also: isTail || position === 0 ? -1 : Math.floor(Math.random() * position),
-      pinned: isPinned(opening),
+      also: draws || position === before ? -1 : before + Math.floor(Math.random() * (position - before)),
+      pinned: ends !== null,
     };
     let found = 0;
     let last: Verdict = 'unable';
@@ -204,7 +216,9 @@ export class Checks {
 
   private async verdictOf(judge: string, place: Place): Promise<Verdict> {
     const { node } = this.tab;
-    this.asked.get(place.session)?.peers.add(judge);
+    const asked = this.asked.get(place.session);
+    asked?.peers.add(judge);
+    asked?.ends?.asked(judge, place.stage);
     try {
       if (judge === node.me) return await this.judged(judge, place);
       await node.dialer.dial(judge);
@@ -258,7 +272,8 @@ export class Checks {
   }
 
   private async witness(peer: string, body: Body): Promise<Body> {
-    if (body['side'] !== 'tokens') return testimony(this.tab.node, peer, body);
+    const side = String(body['side']);
+    if (!['tokens', 'sent', 'back'].includes(side)) return testimony(this.tab.node, peer, body);
     const asked = this.asked.get(String(body['session']));
     const [first, stop] = [whole(body, 'first'), whole(body, 'stop')];
     if (first >= stop || stop > first + MOST_POSITIONS) {
@@ -267,10 +282,8 @@ export class Checks {
     if (asked?.peers.has(peer) !== true) {
       throw new BadCommand('witness: expected a peer that was asked to check this session');
     }
-    if (asked.isPinned) {
-      throw new BadCommand('witness: expected no question for the tokens of an answer that keeps them');
-    }
-    return { tokens: asked.tokens.slice(first, stop) };
+    if (asked.ends !== null) return asked.ends.shown(peer, side, first, stop);
+    return { tokens: side === 'tokens' ? asked.tokens.slice(first, stop) : null };
   }
 
   /** Computes the place again. A difference is said in the log, in this tab's name. */

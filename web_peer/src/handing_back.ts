@@ -11,6 +11,7 @@ import type { OriginSession } from './session';
 const MOST_SESSIONS = 256; // that are remembered; an answer has one
 
 export class HandedBack {
+  returned: (frame: Step) => void = () => undefined; // a state from which a token is drawn
   private readonly drawn = new Map<SessionId, string>(); // turn and position of the last one, by session
 
   /** A state of `core`'s session from `peer`; `heard` gets the token that follows, or why there is none. */
@@ -30,6 +31,9 @@ export class HandedBack {
     if (this.drawn.size > MOST_SESSIONS && oldest !== undefined) this.drawn.delete(oldest);
     const state = stateIn(frame, ends.width);
     if (state === null) heard(notUsable(frame));
-    else ends.draw(drawing, state, (token) => heard(token ?? notUsable(frame)));
+    else {
+      this.returned(frame);
+      ends.draw(drawing, state, (token) => heard(token ?? notUsable(frame)));
+    }
   }
 }

@@ -1,0 +1,78 @@
+/*
+ * Decides what an asker that keeps its ends shows to those who check them: what it sent, and what came back (twin of
+ * peer/kept_ends.py). Pure.
+ *
+ * A judge of a first stage gets the rows of the embedding that this stage got, a judge of a last stage the states from
+ * which tokens were drawn. Neither hears a token id, a setting or a logit.
+ */
+
+import { ActivationLog, rows } from './activation_log';
+import type { Body } from './calls';
+import { BadCommand } from './errors';
+import { spanOf } from './evidence';
+import type { Tensor } from './tensors';
+import { base64 } from './witness';
+
+const KEPT_BYTES = 1024 * 1024; // of the newest states that came back, of one session
+const ALL_BYTES = 8 * KEPT_BYTES; // of all: an answer can be checked for a while when it is over
+
+/** States that last stages handed back, by session; of the one that got none for longest they go first. */
+export class Returned {
+  private readonly logs = new Map<string, ActivationLog>();
+
+  /** `state`, float32 (1, hidden), came back for `position`. */
+  note(session: string, position: number, state: Tensor): void {
+    const log = this.of(session);
+    this.logs.delete(session);
+    this.logs.set(session, log);
+    log.append(position, state);
+    for (const oldest of this.logs.keys()) {
+      if ([...this.logs.values()].reduce((sum, { bytes }) => sum + bytes, 0) <= ALL_BYTES) break;
+      this.logs.delete(oldest);
+    }
+  }
+
+  /** Those of one session. */
+  of(session: string): ActivationLog {
+    return this.logs.get(session) ?? new ActivationLog(KEPT_BYTES);
+  }
+}
+
+/** What is shown of one session while it is checked: `sent` are the rows of its tokens. */
+export class ShownEnds {
+  readonly judges = new Map<string, Set<number>>(); // by peer, which stages it was asked to check
+  readonly returned: ActivationLog;
+  private readonly sent: Tensor;
+  private readonly stages: number; // of its route
+
+  constructor(sent: Tensor, returned: ActivationLog, stages: number) {
+    this.sent = sent;
+    this.returned = returned;
+    this.stages = stages;
+  }
+
+  /** `peer` is asked to check `stage`. */
+  asked(peer: string, stage: number): void {
+    this.judges.set(peer, new Set([...(this.judges.get(peer) ?? []), stage]));
+  }
+
+  /**
+   * Rows [first, stop) that were "sent" to the first stage, or came "back" of the last one; null for what is there no
+   * more. Raises BadCommand for anything else, and for who was not asked to check that stage.
+   */
+  shown(peer: string, side: string, first: number, stop: number): Body {
+    const stage = side === 'sent' ? 0 : side === 'back' ? this.stages - 1 : null;
+    if (stage === null) {
+      throw new BadCommand('witness: expected no question for the tokens of an answer that keeps them');
+    }
+    if (this.judges.get(peer)?.has(stage) !== true) {
+      throw new BadCommand('witness: expected a peer that was asked to check this stage');
+    }
+    if (side === 'back') {
+      const found = spanOf(this.returned, first, stop);
+      return { rows: found === null ? null : base64(found) };
+    }
+    const count = this.sent.shape[0] ?? 0;
+    return { rows: stop <= count ? base64(rows(this.sent, first, stop).data) : null };
+  }
+}
