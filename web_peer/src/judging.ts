@@ -21,7 +21,7 @@ import { digestOf, seatPlace } from './witness';
 
 const PAGE_BYTES = 64 * 1024; // of activations that are asked for at once: tokens wait behind them
 const CALL_S = 20;
-const MOST_TOKENS = 32; // of a last stage that one check looks at: each needs the head
+const MOST_TOKENS = 8; // of a last stage that one check looks at: each needs the head, and is drawn on the page's thread
 
 /** What a judge needs of the tab it lives in. */
 export interface Tab {
