@@ -7,7 +7,7 @@ the time. No prompt, text, token or activation gets here, and no name that a per
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -151,7 +151,8 @@ class Chronicle:
         peer_class = class_of(self._agent(member.peer)[: 2 * MAX_FIELD], profile.provider, profile.threads)
         if here is None:
             self._here[member.peer] = _Here(peer_class, condition, now)
-        if known is not None and known.profile == profile:
+        before = known.profile if known is not None else None
+        if before is not None and replace(before, surroundings=profile.surroundings) == profile:
             return facts
         name, model = peer_class.name, state.model.model if state.model is not None else ""
         facts.append(
@@ -215,6 +216,7 @@ class Chronicle:
             link.rtt_us / MICRO,
             float(link.bytes_per_s),
             link.overhead_us / MICRO,
+            link.relayed,
         )
 
     def _class_name(self, peer: str) -> str:

@@ -20,6 +20,7 @@ from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
 from peer.commands.pin_options import pin_argument
 from peer.commands.shares import fairness_arguments
+from peer.commands.surroundings_options import surroundings_arguments
 from peer.commands.talk_options import talk_arguments
 from peer.commands.validate_options import validate_arguments
 from peer.commands.wishes import wish_arguments
@@ -415,6 +416,7 @@ def _way(made: argparse.ArgumentParser) -> None:
 
 def _peer(made: argparse.ArgumentParser) -> None:
     _way(made)
+    surroundings_arguments(made)
     made.add_argument(
         "--memory",
         type=size,

@@ -40,6 +40,7 @@ from peer.frames import (
     sessions_of,
 )
 from peer.heartbeat import Heartbeat, HeartbeatTimes, Verdict
+from peer.paths import Path
 from peer.versions import common, told
 
 _T = TypeVar("_T")
@@ -182,6 +183,7 @@ class Connection:
         self.reason = ""
         self.suspect = False
         self.stats = Stats()
+        self.path = Path(engine)
         engine.attach(self)
 
     # Setting up
@@ -189,22 +191,22 @@ class Connection:
     async def offer(self) -> str:
         """Starts as the offering side; the SDP to send, candidates included."""
         self._start()
-        return await self._signal(self._engine.offer())
+        return self.path.own(await self._signal(self._engine.offer()))
 
     async def accept(self, offer: str) -> str:
         """Starts as the answering side; the SDP to send back, candidates included."""
         self._start()
         self._check_sdp(offer)
-        return await self._signal(self._engine.accept(offer))
+        return self.path.own(await self._signal(self._engine.accept(self.path.other(offer))))
 
     async def set_answer(self, answer: str) -> None:
         """Takes the other side's answer to offer()."""
         self._check_sdp(answer)
-        await self._signal(self._engine.set_answer(answer))
+        await self._signal(self._engine.set_answer(self.path.other(answer)))
 
     async def add_candidate(self, candidate: str) -> None:
         """Takes a later ICE candidate of the other side (`candidate:...`, without `a=`); "" ends them."""
-        await self._signal(self._engine.add_candidate(candidate))
+        await self._signal(self._engine.add_candidate(self.path.other(candidate)))
 
     async def opened(self) -> None:
         """Returns once the connection is OPEN. Raises its error, or ConnectionLost, when it ended instead."""

@@ -43,6 +43,7 @@ from peer.wishing import planner_wish
 from planner.choosing import better, choose, choose_after_loss
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
+from planner.holders import COPIES, doubts
 from planner.objectives import Wish
 from planner.placement import replan_held
 from planner.redundancy import with_standbys
@@ -268,6 +269,7 @@ class Coordinator:
             return Infeasible(f"the cuts {list(self.state.cuts)} cannot be served: {error}")
         why = (
             f"The borders {list(self.state.cuts)} were fixed by hand; stages go to peers in the order they joined.",
+            *doubts(request, stages),
         )
         return Plan(stages, request.objective, found.decode_s, found.tokens_per_s, found.bottleneck_s, why)
 
@@ -319,7 +321,7 @@ class Coordinator:
             found.decode_s,
             found.tokens_per_s,
             found.bottleneck_s,
-            (*(why for why in serving.why if why != KEPT), KEPT),
+            (*kept_reasons(serving.why), *doubts(request, stages), KEPT),
         )
         return replace(plan_record(kept, self.state.last_version + 1), choices=serving.choices)
 
@@ -430,6 +432,11 @@ def only_pace(state: MeshState, command: Command) -> bool:
     return (
         replace(now, decode_ns=times[0], prefill_ns=times[1], batch_ns=times[2], step_ns=times[3]) == before
     )
+
+
+def kept_reasons(why: Sequence[str]) -> tuple[str, ...]:
+    """Of a plan whose stages stay: not what was said of those who stood by for them."""
+    return tuple(each for each in why if each != KEPT and not each.startswith(COPIES))
 
 
 def _stages(record: PlanRecord) -> tuple[Stage, ...]:

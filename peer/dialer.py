@@ -93,6 +93,16 @@ class Dialer:
         line = self._lines.get(peer)
         return line.open if line is not None else None
 
+    def relayed(self, peer: str) -> bool | None:
+        """Whether the connection to `peer` goes through a relay or a third peer; None: unknown, or there is none."""
+        connection = self.connection(peer)
+        return connection.path.relayed() if connection is not None else None
+
+    def own_description(self, peer: str) -> str:
+        """The SDP of this side of the connection to `peer`; "" where there is none."""
+        connection = self.connection(peer)
+        return connection.path.mine if connection is not None else ""
+
     def connected_peers(self) -> tuple[str, ...]:
         """Peers with an open connection, sorted."""
         return tuple(sorted(peer for peer, line in self._lines.items() if line.open is not None))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peer.calls import Body
-from peer.errors import PeerError
+from peer.errors import BadCommand, PeerError
 from peer.frames import Frame, Probe, ProbeAck
 from peer.mesh_commands import LinkFacts
 from peer.reports import whole
+from peer.surroundings import agreed
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
 SMALL_BYTES = 64
@@ -32,9 +33,11 @@ class Measured:
     overhead_s: float
 
 
-def link_words(measured: Measured) -> dict[str, int]:
-    """As it goes over the wire."""
+def link_words(measured: Measured, relayed: bool | None = None) -> dict[str, int | bool]:
+    """As it goes over the wire. `relayed`: as far as this side can tell."""
+    known: dict[str, int | bool] = {} if relayed is None else {"relayed": relayed}
     return {
+        **known,
         "rtt_us": round(measured.rtt_s * 1e6),
         "bytes_per_s": round(measured.bytes_per_s),
         "overhead_us": round(measured.overhead_s * 1e6),
@@ -44,7 +47,17 @@ def link_words(measured: Measured) -> dict[str, int]:
 def link_facts(src: str, dst: str, words: Body) -> LinkFacts:
     """One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead."""
     overhead_us = whole(words, "overhead_us") if "overhead_us" in words else 0
-    return LinkFacts(src, dst, whole(words, "rtt_us"), whole(words, "bytes_per_s"), overhead_us)
+    relayed = words.get("relayed")
+    if relayed is not None and not isinstance(relayed, bool):
+        raise BadCommand("relayed: expected true or false")
+    return LinkFacts(src, dst, whole(words, "rtt_us"), whole(words, "bytes_per_s"), overhead_us, relayed)
+
+
+def both_ways(me: str, peer: str, there: Body, back: Body) -> tuple[LinkFacts, LinkFacts]:
+    """A link as both ends measured it: it is relayed both ways or neither. Raises BadCommand."""
+    out, home = link_facts(me, peer, there), link_facts(peer, me, back)
+    relayed = agreed(out.relayed, home.relayed)
+    return replace(out, relayed=relayed), replace(home, relayed=relayed)
 
 
 class Prober:

@@ -24,7 +24,7 @@ from peer.errors import BadCommand, NoPlan, PeerError
 from peer.fetch import Fetcher, PieceSource
 from peer.holding import Holding
 from peer.kept_log import LogKeeping
-from peer.links import link_facts, link_words
+from peer.links import both_ways, link_words
 from peer.measure import MEETING_BYTES, UnitTimes
 from peer.mesh_state import AWAY, Command, LinkFacts, MemberMeasured, MeshState, PlanStage, Profile, UnitsHeld
 from peer.mesh_upkeep import CutsFixed
@@ -45,6 +45,7 @@ from peer.returning import Away, Returning
 from peer.seats import Run_
 from peer.serving import Room, Serving
 from peer.signaling_client import SignalingClient
+from peer.surroundings_here import Around, begin_telling, with_surroundings
 from peer.text import Text
 from peer.third_peer import ThirdPeer, way_asked
 from peer.transaction_store import Journal
@@ -129,6 +130,7 @@ class Mesh:
         self.leaving = False
         self.on_away: list[Callable[[], None]] = []  # `away` changed
         self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
+        self.around: Around | None = None  # None: it lends nothing
         self.journal = Journal()
         node.answer_more = self._answer
         node.dialer.way = way_asked(node)
@@ -336,6 +338,7 @@ class Mesh:
         tell = partial(node.tell_coordinator, "measured")
         self.serving.pacing = Pacing(node.me, manifest, lambda: node.state, tell)
         self.start(self.serving.pacing.follow())
+        self.around = begin_telling(self, options)
         self.holding.start()
         self.holding.state_changed()
 
@@ -384,12 +387,13 @@ class Mesh:
                 await self.node.dialer.dial(peer)
                 there = await self.node.prober.measure(peer)
                 back = await self.node.calls.call(peer, "measure_link", {})
-                ways = ((self.node.me, peer, link_words(there)), (peer, self.node.me, back))
-                links += [link_facts(*way) for way in ways]
+                words = link_words(there, self.node.dialer.relayed(peer))
+                links += both_ways(self.node.me, peer, words, back)
             except (PeerError, TimeoutError) as error:
                 log.info("no link to %s: %s", peer[:8], error)
                 continue
-        return MemberMeasured(self.node.me, profile_of(options, times), tuple(links))
+        profile = with_surroundings(profile_of(options, times), self.around)
+        return MemberMeasured(self.node.me, profile, tuple(links))
 
     @property
     def away(self) -> Away | None:

@@ -32,6 +32,7 @@ from peer.mesh_people import PEOPLE_COMMANDS, PeopleCommand
 from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
 from peer.mesh_wish import WISH_COMMANDS, PlanWished
 from peer.protection import SHADOWS, STRATEGIES, Protection
+from peer.surroundings import UNKNOWN, Surroundings, surroundings_codec
 from planner.types import Objective
 
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
@@ -50,6 +51,7 @@ class Profile:
     step_ns: int
     provider: str
     threads: int
+    surroundings: Surroundings = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class LinkFacts:
     rtt_us: int
     bytes_per_s: int
     overhead_us: int
+    relayed: bool | None = None  # through a relay or a third peer; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +260,9 @@ _profile: Final = record(
         "step_ns": uint,
         "provider": text,
         "threads": uint,
+        "surroundings": surroundings_codec,
     },
+    since={"surroundings": UNKNOWN},
 )
 member_codec: Final = record(
     Member,
@@ -276,7 +281,16 @@ member_codec: Final = record(
     since={"headless": False, "durable": False, "incarnation": 0},
 )
 link_codec: Final = record(
-    LinkFacts, {"src": text, "dst": text, "rtt_us": uint, "bytes_per_s": uint, "overhead_us": uint}
+    LinkFacts,
+    {
+        "src": text,
+        "dst": text,
+        "rtt_us": uint,
+        "bytes_per_s": uint,
+        "overhead_us": uint,
+        "relayed": maybe(flag),
+    },
+    since={"relayed": None},
 )
 _plan_stage: Final = record(
     PlanStage,

@@ -106,7 +106,8 @@ from peer.mesh_upkeep import (
 )
 from peer.mesh_wish import PlanWished, wish
 from peer.protection import STANDARD, Protection
-from planner.types import Holding, Link, PeerProfile, Plan, Stage, UnitKind
+from peer.surroundings import Surroundings
+from planner.types import Holding, Link, PeerFacts, PeerProfile, Plan, Stage, UnitKind
 
 __all__ = [
     "AWAY",
@@ -411,13 +412,24 @@ def planner_profile(member: Member) -> PeerProfile:
         step_s=profile.step_ns / 1e9,
         batch_s=seconds(profile.batch_ns),
         holding=_HOLDINGS.get(profile.provider, "mapped"),
+        facts=_planner_facts(profile.surroundings),
     )
+
+
+def _planner_facts(said: Surroundings) -> PeerFacts:
+    hazard = None if said.hazard_milli is None else said.hazard_milli / 1000
+    return PeerFacts(hazard_per_h=hazard, domains=said.domains())
 
 
 def planner_link(link: LinkFacts) -> Link:
     """`link` in the planner's units."""
     return Link(
-        link.src, link.dst, link.rtt_us / MICRO, float(max(1, link.bytes_per_s)), link.overhead_us / MICRO
+        link.src,
+        link.dst,
+        link.rtt_us / MICRO,
+        float(max(1, link.bytes_per_s)),
+        link.overhead_us / MICRO,
+        relayed=link.relayed,
     )
 
 

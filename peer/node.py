@@ -558,7 +558,7 @@ class Node:
             measured = await self.prober.measure(peer)
         finally:
             self._measuring.discard(peer)
-        return link_words(measured)
+        return {**link_words(measured, self.dialer.relayed(peer))}
 
     async def _tick(self) -> None:
         while True:

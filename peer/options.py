@@ -26,6 +26,7 @@ BROWSERS = ("chromium", "firefox")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
+MAX_KNOWN_AS = 64  # characters of the name of an owner or a machine
 MAX_SPAN_S = 36_500 * 86_400
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -51,6 +52,8 @@ class PeerOptions:
     relay_only: bool = False  # others see the address of the mesh's relay, never one of this machine
     disturbance: Disturbance | None = None
     pin_ends: bool = False  # embedding, head and sampling of what it asks stay with it
+    owner: str = ""  # who may take it away; "": nobody is named
+    machine: str | None = None  # what it runs on, where several machines are one; None: as the system says
     older: bool = False  # speaks the older version of the protocol alone, as a peer that was not updated yet
 
 
@@ -139,6 +142,16 @@ def unit_names(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found:
         raise argparse.ArgumentTypeError(f"expected units with commas, such as embed,head; got {text!r:.60}")
+    return found
+
+
+def known_as(text: str) -> str:
+    """The name of an owner or a machine. Raises ArgumentTypeError."""
+    found = text.strip()
+    if not 0 < len(found) <= MAX_KNOWN_AS or not found.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"expected a name of 1 to {MAX_KNOWN_AS} printable characters, got {text!r:.80}"
+        )
     return found
 
 

@@ -17,6 +17,7 @@ from peer.errors import PeerError
 from peer.mesh_state import MemberMeasured, MeshState, Profile
 from peer.pace import CHECK_S, Pace, at_pace, should_take
 from peer.seats import Run_
+from peer.surroundings import UNKNOWN
 from planner.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -85,8 +86,10 @@ class Pacing:
         member = self._state().members.get(self._me)
         if member is None or member.profile is None or member.status != "measured":
             return None
-        if self._measured is None or member.profile not in (self._measured, self._told):
-            self._pace, self._measured, self._told = Pace(), member.profile, member.profile
+        said = member.profile.surroundings
+        profile = replace(member.profile, surroundings=UNKNOWN)  # what it says of them is no pace
+        if self._measured is None or profile not in (self._measured, self._told):
+            self._pace, self._measured, self._told = Pace(), profile, profile
         milli = self._pace.look(now)
         if milli is None:
             return None
@@ -99,4 +102,4 @@ class Pacing:
             batch_ns=at_pace(base.batch_ns, milli),
             step_ns=base.step_ns * milli // 1000,
         )
-        return MemberMeasured(self._me, self._told, ())
+        return MemberMeasured(self._me, replace(self._told, surroundings=said), ())

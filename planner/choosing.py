@@ -13,6 +13,7 @@ from typing import Final
 from planner import (
     cost,
     held_paths,
+    holders,
     objectives,
     placement,
     redundancy,
@@ -139,23 +140,29 @@ def _finished(request: PlanRequest, wish: Wish, outcome: Outcome) -> Plan | Infe
     said = list(outcome.answer.why)
     stages = outcome.chosen.stages
     covered = redundancy.with_standbys(request, stages)
-    if (
-        request.redundancy >= DOUBLED
-        and len(request.peers) > 1
-        and not survive.survives(request, _held(covered))
-    ):
-        safe = _survivor(request, wish, stages)
-        if safe is not None:
-            covered, line = safe
-            said.append(line)
-        else:
-            said.append("No copies fit that would let any one peer go.")
+    if request.redundancy >= DOUBLED and len(request.peers) > 1:
+        covered, line = _surviving(request, wish, stages, covered)
+        said += [line] if line else []
     for each in outcome.refused[:REFUSED]:
         whole = each.reason.startswith(each.plan)
         said.append(f"Refused: {each.reason}." if whole else f"Refused: {each.plan}, {each.reason}.")
     made = _as_plan(request, covered, tuple(said))
     among = standing.choices(request, wish, outcome, covered)
     return replace(made, objective=outcome.answer.objective, choices=among)
+
+
+def _surviving(
+    request: PlanRequest, wish: Wish, fastest: Sequence[Stage], covered: tuple[Stage, ...]
+) -> tuple[tuple[Stage, ...], str]:
+    """Stages that survive the loss of any one domain; where none do, of any one peer; and what is said of that."""
+    each = holders.alone(request)
+    for looked in (request,) if each == request else (request, each):
+        if survive.survives(looked, _held(covered)):
+            return covered, ""
+        safe = _survivor(looked, wish, fastest)
+        if safe is not None:
+            return safe
+    return covered, "No copies fit that would let any one peer go."
 
 
 def _survivor(
@@ -193,4 +200,5 @@ def _planned(request: PlanRequest, stages: Sequence[Stage], held: Held, why: tup
 
 def _as_plan(request: PlanRequest, stages: tuple[Stage, ...], why: tuple[str, ...]) -> Plan:
     found = cost.evaluate(request, stages)
-    return Plan(stages, request.objective, found.decode_s, found.tokens_per_s, found.bottleneck_s, why)
+    said = (*why, *holders.doubts(request, stages))
+    return Plan(stages, request.objective, found.decode_s, found.tokens_per_s, found.bottleneck_s, said)

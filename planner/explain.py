@@ -19,6 +19,7 @@ __all__ = ["decode_answer", "decode_request", "encode_answer", "encode_request",
 HEADINGS = ("stage", "peer", "units", "weights", "KV", "overhead", "of pledge", "decode", "standbys")
 PROMPT_TOKENS = 512  # the prompt whose first token is predicted, and the chunks it is sent in
 CHUNK_TOKENS = 64
+SHOWN_CHARS = 24  # of a failure domain's name; a hash is told by its beginning
 
 
 def explain(request: PlanRequest, answer: Plan | Infeasible) -> tuple[str, ...]:
@@ -66,7 +67,22 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
         f"{request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens: "
         f"{plan.tokens_per_s:.1f} tokens/s in total; slowest part {ms(plan.bottleneck_s)} a token",
     )
-    return (*_table(rows), *hops, *figures, *plan.why)
+    return (*_table(rows), *hops, *figures, *_surroundings(request), *plan.why)
+
+
+def _surroundings(request: PlanRequest) -> tuple[str, ...]:
+    """What is known of how peers fail; nothing where nobody says."""
+    lines: list[str] = []
+    for peer in sorted(request.peers, key=lambda peer: peer.peer):
+        hazard = peer.facts.hazard_per_h
+        known = [] if hazard is None else [f"leaves {hazard:.2g} times an hour"]
+        known += [
+            f"{kind} {name[:SHOWN_CHARS]}".rstrip()
+            for kind, _, name in (domain.partition(" ") for domain in sorted(peer.facts.domains))
+        ]
+        lines += [f"{peer.peer}: {', '.join(known)}"] if known else []
+    ways = sorted({" and ".join(sorted((link.src, link.dst))) for link in request.links if link.relayed})
+    return (*lines, *(f"between {way}: through a relay" for way in ways))
 
 
 def _rate(seconds: float) -> str:

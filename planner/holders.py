@@ -1,10 +1,17 @@
-"""Decides who counts as a holder of a copy: what fails together is one holder, who may be behind a relay is none."""
+"""Decides who counts as a holder of a copy: what fails together is one holder, who may be behind a relay is none; and
+what is said of copies that do not count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
-from planner.types import PeerProfile, PlanRequest
+from planner.types import PeerProfile, PlanRequest, Stage
+
+PRIOR_HAZARD_PER_H: Final = 0.5  # of a peer that nothing is known of: as a tab that somebody may close
+COPIES: Final = "Copies: "  # how a sentence on them begins
 
 
 def doubtful(request: PlanRequest) -> frozenset[str]:
@@ -33,3 +40,51 @@ def apart(peer: PeerProfile, others: Iterable[PeerProfile]) -> bool:
     """Whether nothing that takes one of `others` takes this one, too."""
     mine = domains_of(peer)
     return not any(mine & domains_of(other) for other in others)
+
+
+def shared(peer: PeerProfile, others: Iterable[PeerProfile]) -> frozenset[str]:
+    """The domains that this one has in common with any of `others`."""
+    mine = domains_of(peer)
+    return frozenset(name for other in others for name in mine & domains_of(other))
+
+
+def hazard(peer: PeerProfile) -> float:
+    """How often it leaves, an hour."""
+    return PRIOR_HAZARD_PER_H if peer.facts.hazard_per_h is None else peer.facts.hazard_per_h
+
+
+def alone(request: PlanRequest) -> PlanRequest:
+    """As if each peer failed by itself and was reached directly: where no copy counts, one is better than none."""
+    return replace(
+        request,
+        peers=tuple(replace(peer, facts=replace(peer.facts, domains=())) for peer in request.peers),
+        links=tuple(replace(link, relayed=False) for link in request.links),
+    )
+
+
+def doubts(request: PlanRequest, stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Sentences on the stages that are held as they should not be: nobody else has the room or the links."""
+    unsure = doubtful(request)
+    known = {peer.peer: peer for peer in request.peers}
+    lone: list[str] = []
+    together: list[str] = []
+    kinds: set[str] = set()
+    for number, stage in enumerate(stages, start=1):
+        if {stage.peer, *stage.standbys} <= unsure:
+            lone.append(str(number))
+        copies = [shared(known[name], [known[stage.peer]]) for name in stage.standbys]
+        if copies and all(copies):
+            together.append(str(number))
+            kinds |= {name.partition(" ")[0] for names in copies for name in names}
+    said: list[str] = []
+    if lone:
+        said.append(f"{_stages(lone)} held only by peers that may be behind a relay; nobody else can.")
+    if together:
+        said.append(
+            f"{_stages(together)} held only by peers that fail together (same {', '.join(sorted(kinds))})."
+        )
+    return tuple(COPIES + sentence for sentence in said)
+
+
+def _stages(numbers: Sequence[str]) -> str:
+    return f"stage {numbers[0]} is" if len(numbers) == 1 else f"stages {', '.join(numbers)} are"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner import beam, cost, exact, held_paths, network, partition, redundancy, wording
+from planner import beam, cost, exact, held_paths, holders, network, partition, redundancy, wording
 from planner.network import INF, Bools, Network, Path
 from planner.types import Infeasible, Plan, PlanRequest, Stage
 
@@ -241,6 +241,7 @@ def _finish(
         (
             *wording.reasons(request, stages, choice.rival, exact=choice.exact),
             *why,
+            *holders.doubts(request, stages),
             wording.method(choice.considered, len(request.peers), exact=choice.exact),
         ),
     )

@@ -17,7 +17,12 @@ from planner.history.facts import PeerClass
 HOUR: Final = 3600.0
 PRIOR_STAYS: Final = 2.0
 PRIOR_STAY_S: Final = {"process": 48 * HOUR, "tab": 2 * HOUR, "phone": HOUR / 3}
-CONDITIONS: Final = {"background": 3.0, "throttled": 2.0, "battery": 2.0}  # times the hazard, until measured
+CONDITIONS: Final = {  # times the hazard, until measured
+    "background": 3.0,
+    "throttled": 2.0,
+    "battery": 2.0,
+    "metered": 2.0,  # its person saves data
+}
 Z90: Final = 1.6449
 StayCount = tuple[str, str, int, float]  # class, condition, how many ended, seconds of all
 

@@ -6,8 +6,9 @@ copies, the costliest losses first; they go to whoever has room, primaries of ot
 fewest places first. With `request.spare`, peers that still have no place stand by as well.
 
 A copy counts where nothing takes it together with the others (machine, NAT, owner) and no relay may be in the way.
-Copies that do not count are placed where no other is left. A stage whose primary may be behind a relay comes first
-and gets a copy even where none is promised.
+Copies that do not count are placed where no other is left, those first that fail together in fewer ways. A stage whose
+primary may be behind a relay comes first and gets a copy even where none is promised. Who leaves rarely may stand by
+for more: the hazard counts with the places that one loss takes away.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from planner import cost
-from planner.holders import apart, doubtful
+from planner.holders import PRIOR_HAZARD_PER_H, apart, doubtful, hazard, shared
 from planner.types import PeerProfile, PlanRequest, Stage
 
 Run = tuple[int, int]
 Held = Mapping[str, tuple[Run, ...]]
 SEARCH_WORK: Final = 20_000  # peers looked at while standbys that were placed before are moved to make room
+HELD_WORTH: Final = (
+    16  # a standby stays unless another is so many times less likely to be lost: loading takes a while
+)
 CRITICAL: Final = frozenset({"embed", "head"})
 
 
@@ -32,12 +36,17 @@ def critical(request: PlanRequest, stage: Stage) -> bool:
 
 
 def loss_order(request: PlanRequest, stages: Sequence[Stage]) -> list[int]:
-    """Places of the stages, the costliest loss first: critical ones, then more bytes, then the earlier stage."""
+    """Places of the stages, the costliest loss first: critical ones, then more bytes and likelier, then the earlier."""
+    known = cost.profiles(request)
+
+    def often(name: str) -> float:
+        return hazard(known[name]) if name in known else PRIOR_HAZARD_PER_H
+
     return sorted(
         range(len(stages)),
         key=lambda at: (
             not critical(request, stages[at]),
-            -stages[at].weight_bytes - stages[at].kv_bytes,
+            -often(stages[at].peer) * (stages[at].weight_bytes + stages[at].kv_bytes),
             at,
         ),
     )
@@ -129,15 +138,24 @@ def _promise(room: _Room, wanted: int) -> None:
     steps, placed = iter(range(SEARCH_WORK // max(1, len(room.peers)))), list[int]()
     _place(room, placed, [at for at in room.order if room.stages[at].peer in room.unsure], steps)
     most = -(-wanted // max(1, len(room.stages)))
-    for turn in range(most):
-        lacking = [at for at in room.order if len(room.standbys[at]) <= turn]
-        _place(room, placed, lacking, steps, wanted)
+    _place_turns(room, placed, most, steps, wanted)
+    if not placed:  # nobody counts: then whoever has room, with the same care
+        room.anybody = True
+        _place_turns(room, placed, most, steps, wanted)
+        room.anybody = False
     left = wanted - len(placed)
     for at in room.order * most:
         able = room.able(at) if left > 0 else []
         if able and len(room.standbys[at]) < most:
             room.put(at, able[0])
             left -= 1
+
+
+def _place_turns(room: _Room, placed: list[int], most: int, steps: Iterator[int], wanted: int) -> None:
+    """First copies of all stages, then second ones."""
+    for turn in range(most):
+        lacking = [at for at in room.order if len(room.standbys[at]) <= turn]
+        _place(room, placed, lacking, steps, wanted)
 
 
 def _place(
@@ -183,6 +201,7 @@ class _Room:
     standbys: list[list[str]] = field(default_factory=list)
     prefer: Held = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()  # never the only holder
+    anybody: bool = False  # no copy counts: any does
 
     @classmethod
     def of(cls, request: PlanRequest, stages: Sequence[Stage]) -> _Room:
@@ -214,18 +233,27 @@ class _Room:
             and self.fits(name, (stage.first, stage.stop))
             and (not counted or self._counts(at, name))
         ]
-        return sorted(names, key=lambda name: self.liking(name, stage))
+        return sorted(names, key=lambda name: (*self._doubts(at, name), *self.liking(name, stage)))
+
+    def _doubts(self, at: int, name: str) -> tuple[int, bool]:
+        """In how many ways it fails together with those who hold stage `at`; whether a relay may be in the way."""
+        others = [self.peers[other] for other in (self.stages[at].peer, *self.standbys[at])]
+        return len(shared(self.peers[name], others)), name in self.unsure
 
     def _counts(self, at: int, name: str) -> bool:
+        if self.anybody:
+            return True
         others = [self.peers[other] for other in (self.stages[at].peer, *self.standbys[at])]
         return name not in self.unsure and apart(self.peers[name], others)
 
-    def liking(self, name: str, stage: Stage) -> tuple[bool, int, bool, int, str]:
-        """Fewest places first, nobody's primary first: what one loss takes away should be little."""
+    def liking(self, name: str, stage: Stage) -> tuple[float, bool, int, str]:
+        """Who holds the run already, then fewest places first, those that are lost rarely counting less."""
         lacks = (stage.first, stage.stop) not in self.prefer.get(name, ())
         serves = any(each.peer == name for each in self.stages)
         units = self.request.units[stage.first : stage.stop]
-        return lacks, len(self.places.get(name, ())), serves, cost.stage_ps(self.peers[name], units, 1), name
+        often = hazard(self.peers[name]) * (1 + len(self.places.get(name, ())))
+        often *= HELD_WORTH if lacks else 1
+        return often, serves, cost.stage_ps(self.peers[name], units, 1), name
 
     def put(self, at: int, name: str) -> None:
         self.standbys[at].append(name)

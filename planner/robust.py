@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner import cost, survive
+from planner import cost, holders
 from planner.draws import Draws
 from planner.errors import RequestError
 from planner.types import PeerProfile, PlanRequest, Stage
@@ -76,7 +76,7 @@ def score(request: PlanRequest, stages: Sequence[Stage], seed: int = 1, count: i
         )
         world = replace(request, peers=peers, links=links)
         gone = [
-            name for name in names if draws.uniform() < 1 - math.exp(-survive.hazard(known[name]) * HORIZON_H)
+            name for name in names if draws.uniform() < 1 - math.exp(-holders.hazard(known[name]) * HORIZON_H)
         ][:1]
         serving = tuple(
             stage

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner import cost, held_paths, objectives, portfolio
-from planner.holders import apart, domains, doubtful
+from planner.holders import apart, domains, doubtful, hazard
 from planner.types import Infeasible, PeerProfile, PlanRequest, Stage
 from planner.wording import mib
 
 Run = tuple[int, int]
-PRIOR_HAZARD_PER_H = 0.5  # of a peer that nothing is known of: as a tab that somebody may close
 SHARES = (1000, 800, 650, 500, 400, 330, 250)  # thousandths of the pledges that the first chain may use
 RELOAD_BYTES_PER_S = 10e6  # at which a lost stage comes back from others, where no link says better
 
@@ -56,6 +55,8 @@ def survivable(
 ) -> Survivable | Infeasible:
     """The fastest chain found whose every unit survives the loss of any k domains, with its copies."""
     steady = replace(request, peers=tuple(p for p in request.peers if p.peer not in doubtful(request)))
+    if any(len(peers) == len(steady.peers) for peers in domains(steady).values()):
+        return _short(request, steady, k)  # one loss may take them all
     best: Survivable | None = None
     for share in SHARES:
         chains = _chains(steady, share, effort)
@@ -222,11 +223,6 @@ def _bytes(request: PlanRequest, first: int, stop: int) -> int:
 
 def _pace(peer: PeerProfile) -> float:
     return sum(peer.decode_s.values())
-
-
-def hazard(peer: PeerProfile) -> float:
-    """How often it leaves, an hour."""
-    return PRIOR_HAZARD_PER_H if peer.facts.hazard_per_h is None else peer.facts.hazard_per_h
 
 
 def recovery_s(request: PlanRequest, stage: Stage, taken_over: bool) -> float:

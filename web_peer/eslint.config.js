@@ -71,6 +71,8 @@ const PURE = [
   'speaking',
   'stage_work',
   'step_times',
+  'surroundings',
+  'holders',
   'stop_strings',
   'strict_json',
   'tensors',

@@ -61,6 +61,8 @@ def peer_options(args: argparse.Namespace) -> PeerOptions:
         args.transport,
         tuple(args.bind),
         relay_only=args.relay_only,
+        owner=args.owner or "",
+        machine=args.machine,
     )
 
 

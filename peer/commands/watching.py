@@ -102,6 +102,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
                 "reason": plain(member.reason),
                 "stage": _stage_of(state, peer),
                 "planned": planned.get(peer),
+                "surroundings": asdict(member.profile.surroundings) if member.profile is not None else None,
                 "hop_us": _hop_us(state, peer, reports.get(peer)),
                 "report": reports.get(peer),
             }
@@ -111,7 +112,13 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
             )
         ],
         "links": [
-            {"src": x.src, "dst": x.dst, "rtt_us": x.rtt_us, "bytes_per_s": x.bytes_per_s}
+            {
+                "src": x.src,
+                "dst": x.dst,
+                "rtt_us": x.rtt_us,
+                "bytes_per_s": x.bytes_per_s,
+                "relayed": x.relayed,
+            }
             for x in state.links
         ],
     }

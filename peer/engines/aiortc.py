@@ -18,6 +18,7 @@ from peer.engines.aiortc_tuned import tune
 from peer.errors import ConnectionLost, SignalingFault
 from peer.flow import LOW_WATER_BYTES
 from peer.frames import Channel
+from peer.surroundings import End
 
 
 class AiortcEngine:
@@ -79,6 +80,15 @@ class AiortcEngine:
     async def close(self) -> None:
         self._closing = True
         await self._pc.close()
+
+    def selected(self) -> tuple[End, End] | None:
+        """The two ends of what ICE uses."""
+        pair = self._pc.sctp.transport.transport._connection._nominated.get(1) if self._pc.sctp else None
+        if pair is None:
+            return None
+        ends = (pair.local_candidate, pair.remote_candidate)
+        mine, theirs = (End(str(each.host), int(each.port), str(each.type)) for each in ends)
+        return mine, theirs
 
     async def _describe(self, sdp: str, kind: str) -> None:
         try:

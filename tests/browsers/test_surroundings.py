@@ -19,6 +19,7 @@ from peer.commands.watching import snapshot
 from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
+from peer.surroundings import hazard_milli
 from planner.store import Store
 
 from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
@@ -133,6 +134,11 @@ async def held_by(mesh: Mesh, *peers: str) -> None:
     assert await mesh.node.until(lambda _: so(), WITHIN_S), mesh.node.state
 
 
+def hazard_of(mesh: Mesh, peer: str) -> int | None:
+    profile = mesh.node.state.members[peer].profile
+    return profile.surroundings.hazard_milli if profile is not None else None
+
+
 @pytest.mark.parametrize("name", SURROUNDINGS)
 async def test_a_tab_lends_less_while_it_must(
     driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path, name: str
@@ -151,6 +157,12 @@ async def test_a_tab_lends_less_while_it_must(
         right = await tokens_of(mesh)
         assert len(right) == TOKENS
 
+        assert hazard_of(mesh, tab) == hazard_milli("tab", ())
+        if name == "battery":
+            await machine.tab.run("setBattery(0.9, false)")
+            likelier = hazard_milli("tab", {"battery"})
+            assert await mesh.node.until(lambda _: hazard_of(mesh, tab) == likelier, WITHIN_S)
+            await held_by(mesh, tab)
         await surrounding.begins(machine)
         await stands(mesh, tab, surrounding.status, surrounding.reason)
         if surrounding.status == "draining":  # a mesh is never left without its only peer
@@ -166,6 +178,7 @@ async def test_a_tab_lends_less_while_it_must(
             assert await tokens_of(mesh) == right
             await surrounding.ends(machine)
             await stands(mesh, tab, "measured")
+            assert {link.relayed for link in mesh.node.state.links} == {False}
         await held_by(mesh, tab)
         assert await tokens_of(mesh) == right
         await browser.close()

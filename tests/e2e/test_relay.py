@@ -82,11 +82,12 @@ def test_peers_that_reach_only_the_relay(models: Models, tmp_path: Path, network
                 shown = run(
                     tmp_path, "status", link, "--json", *asking[5:], before=inside("ann"), within_s=PATIENCE_S
                 )
-                held = {
-                    member["name"]: member["report"]["runs"] for member in json.loads(shown.out)["members"]
-                }
+                data = json.loads(shown.out)
+                held = {member["name"]: member["report"]["runs"] for member in data["members"]}
                 assert [0, 31] in held["ann"]
                 assert [31, 62] in held["bob"]  # reached through the relay with credentials that it got later
+                assert [link["relayed"] for link in data["links"]] == [True, True]
+                assert any("may be behind a relay" in why for why in data["plan"]["why"])
     log = (tmp_path / "turn.log").read_text(errors="replace")
     assert "ALLOCATE processed, success" in log
 
@@ -120,6 +121,9 @@ def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, netwo
             answer = run(tmp_path, *asking, before=inside("middle"), within_s=PATIENCE_S)
             assert answer.status == 0, answer.err
             assert answer.out.strip()
+            watching = ["status", link, "--json", *store, "--state", tmp_path / "asker"]
+            data = json.loads(run(tmp_path, *watching, before=inside("middle"), within_s=PATIENCE_S).out)
+            assert [link["relayed"] for link in data["links"]] == [True, True]
         assert any("hands on for" in line for line in carol.err)
 
 

@@ -28,6 +28,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "session",
         "speaking",
         "step_times",
+        "surroundings",
         "text",
         "transactions",
         "turns",

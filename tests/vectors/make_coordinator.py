@@ -33,6 +33,7 @@ from peer.mesh_state import (
     encode_command,
 )
 from peer.protection import PRESETS
+from peer.surroundings import Surroundings
 from planner.types import Unit
 
 PATH = beside(__file__, "coordinator.json")
@@ -52,12 +53,19 @@ class NeedsPlanner(Exception):
 
 def profile(rng: random.Random, kinds: tuple[str, ...] = KINDS) -> Profile:
     table = {kind: rng.randrange(1, 9) * 1000 for kind in sorted(set(kinds))}
-    return Profile(1 << 30, 1000, table, table, table, 500, "cpu", 1)
+    said = Surroundings(
+        rng.choice((None, 21, 500, 9000)),
+        rng.choice(("", "a2" * 16, "b3" * 16)),
+        "",
+        rng.choice(("", "c4" * 16)),
+    )
+    return Profile(1 << 30, 1000, table, table, table, 500, "cpu", 1, said)
 
 
 def measured(rng: random.Random, peer: str) -> MemberMeasured:
+    relayed = rng.choice((None, False, False, True))
     links = [
-        LinkFacts(*pair, 1000, 10**7, 0)
+        LinkFacts(*pair, 1000, 10**7, 0, relayed)
         for other in PEERS
         if other != peer
         for pair in ((peer, other), (other, peer))
@@ -116,7 +124,7 @@ def bare(command: Command) -> dict[str, Any]:
     if isinstance(command, PlanProposed):
         if TOOK_OVER not in command.plan.why and command.plan.why != ("by hand",):
             raise NeedsPlanner
-        stages = [[s.first, s.stop, s.primary, sorted(s.standbys)] for s in command.plan.stages]
+        stages = [[s.first, s.stop, s.primary, list(s.standbys)] for s in command.plan.stages]
         return {"kind": "PlanProposed", "version": command.plan.version, "stages": stages}
     return shown
 
@@ -169,7 +177,7 @@ def trace(number: int) -> dict[str, Any]:
 def text() -> str:
     about = (
         "Histories of meshes. `submit`: a command enters the log; `gives` is it with what the coordinator adds, of "
-        "plans version and stages (first, stop, primary, standbys in order of name). `told`: what `peer` says of "
+        "plans version and stages (first, stop, primary, standbys). `told`: what `peer` says of "
         "itself, and what of it enters the log; `stop_waiting`: a lost peer was waited for long enough. `awaited`: "
         "who is then."
     )

@@ -36,18 +36,34 @@ from peer.mesh_state import (
     encode_state,
 )
 from peer.protection import PRESETS, Protection
+from peer.surroundings import UNKNOWN, Surroundings
 
 PATH = beside(__file__, "mesh_state.json")
 SEED = 20260713
 TRACES = 10
 OPS = 24
 PEERS = ("pb", "pa", "pc", "10", "9")  # some look like numbers, which JavaScript objects would reorder
+SURROUNDINGS = (
+    UNKNOWN,
+    Surroundings(21, "a2" * 16, "", "c4" * 16),
+    Surroundings(12_000, "", "b3" * 16, "d5" * 16),
+)
 MODEL = ModelChosen("a" * 64, 'toy, größer 😀 "\\\n\x7f\u2028', 6, 128, 2, "latency")
 
 
 def some_profile(rng: random.Random) -> Profile:
     kinds = {kind: rng.randrange(10**6) for kind in ("embed", "attn", "ffn", "head")}
-    return Profile(rng.randrange(2**40), rng.randrange(2**30), kinds, kinds, {}, 5, "cpu", rng.randint(1, 8))
+    return Profile(
+        rng.randrange(2**40),
+        rng.randrange(2**30),
+        kinds,
+        kinds,
+        {},
+        5,
+        "cpu",
+        rng.randint(1, 8),
+        rng.choice(SURROUNDINGS),
+    )
 
 
 def some_plan(rng: random.Random, version: int) -> PlanRecord:
@@ -65,7 +81,14 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
     peer = rng.choice(PEERS)
     proposed = state.proposed.version if state.proposed else 0
     links = tuple(
-        LinkFacts(rng.choice(PEERS), rng.choice(PEERS), rng.randrange(9999), rng.randrange(10**9), 0)
+        LinkFacts(
+            rng.choice(PEERS),
+            rng.choice(PEERS),
+            rng.randrange(9999),
+            rng.randrange(10**9),
+            0,
+            rng.choice((None, True, False)),
+        )
         for _ in range(rng.randint(0, 3))
     )
     return rng.choices(
@@ -163,7 +186,40 @@ HALF_KEY = (
     '{"batch_ns":{"\\ud83d":1},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
     '"step_ns":1,"threads":1}'
 )
+
+
+def measured(surroundings: str, link: str = "") -> str:
+    profile = (
+        '{"batch_ns":{},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
+        '"step_ns":1,"threads":1' + (f',"surroundings":{surroundings}' if surroundings else "") + "}"
+    )
+    return '{"kind":"MemberMeasured","peer":"a","links":[' + link + '],"profile":' + profile + "}"
+
+
+def said(hazard: str = "21", machine: str = "", network: str = "", owner: str = "") -> str:
+    names = f'"machine":"{machine}","network":"{network}","owner":"{owner}"'
+    return f'{{"hazard_milli":{hazard},{names}}}'
+
+
+LINK = '{"src":"a","dst":"b","rtt_us":1,"bytes_per_s":2,"overhead_us":3%}'
+PLACE = "a2" * 16
 COMMANDS: tuple[tuple[str, str], ...] = (
+    ("good, a profile of before surroundings", measured("", LINK.replace("%", ""))),
+    ("good, surroundings", measured(said("1000000", PLACE, PLACE, PLACE))),
+    ("good, unknown surroundings", measured(said("null"))),
+    ("an owner that can be read", measured(said(owner="anna"))),
+    ("an owner that is a number", measured(said().replace('"owner":""', '"owner":1'))),
+    ("a hazard beyond the bound", measured(said("1000001"))),
+    ("a hazard below zero", measured(said("-1"))),
+    ("a hazard that is true", measured(said("true"))),
+    ("a machine of 31 characters", measured(said(machine=PLACE[1:]))),
+    ("a machine of other characters", measured(said(machine="A1" * 16))),
+    ("a network with a line break behind it", measured(said(network=PLACE + "\\n"))),
+    ("surroundings without an owner", measured(said().replace(',"owner":""', ""))),
+    ("surroundings that are null", measured("null")),
+    ("good, a link of which it is not known", measured("", LINK.replace("%", ',"relayed":null'))),
+    ("good, a link through a relay", measured("", LINK.replace("%", ',"relayed":true'))),
+    ("a number for a relay", measured("", LINK.replace("%", ',"relayed":1'))),
     ("good", '{"kind":"PlanActivated","version":1}'),
     ("good, with spaces and another order", ' {"version": 1, "kind": "PlanActivated"} '),
     ("good, the largest integer", '{"kind":"PlanActivated","version":9007199254740991}'),

@@ -26,7 +26,9 @@ import {
   MAX_TEXT_BYTES,
   sessionsOf,
 } from './frames';
+import { Path } from './paths';
 import { Heartbeat, HEARTBEAT_TIMES, type HeartbeatTimes } from './heartbeat';
+import type { End } from './surroundings';
 import { common, told } from './versions';
 
 const LINGER_MS = 1000; // how long a BYE may take to be answered once nothing else is waiting
@@ -52,6 +54,8 @@ export interface Engine {
   addCandidate(candidate: string): Promise<void>;
   send(channel: Channel, piece: Uint8Array<ArrayBuffer>): void;
   bufferedBytes(channel: Channel): number;
+  /** The addresses in use, of this side and of the other; null: none yet. */
+  selected?(): Promise<readonly End[] | null>;
   close(): void;
 }
 
@@ -90,6 +94,7 @@ export class Connection implements EngineEvents {
   suspect = false;
   readonly peer: string;
   readonly stats: Stats = { sentFrames: 0, sentBytes: 0, receivedFrames: 0, receivedBytes: 0 };
+  readonly path: Path;
   private readonly engine: Engine;
   private readonly hello: Hello;
   private readonly events: ConnectionEvents;
@@ -110,6 +115,7 @@ export class Connection implements EngineEvents {
 
   constructor(engine: Engine, hello: Hello, peer: string, events: ConnectionEvents, times: Times = TIMES) {
     this.engine = engine;
+    this.path = new Path(engine);
     this.hello = hello;
     this.peer = peer;
     this.events = events;
@@ -123,21 +129,21 @@ export class Connection implements EngineEvents {
   /** Starts as the offering side; the SDP to send. */
   offer(): Promise<string> {
     this.start();
-    return this.step(this.engine.offer());
+    return this.step(this.engine.offer()).then((sdp) => this.path.own(sdp));
   }
 
   /** Starts as the answering side; the SDP to send back. */
   accept(offer: string): Promise<string> {
     this.start();
-    return this.step(this.engine.accept(offer));
+    return this.step(this.engine.accept(this.path.other(offer))).then((sdp) => this.path.own(sdp));
   }
 
   setAnswer(answer: string): Promise<void> {
-    return this.step(this.engine.setAnswer(answer));
+    return this.step(this.engine.setAnswer(this.path.other(answer)));
   }
 
   addCandidate(candidate: string): Promise<void> {
-    return this.step(this.engine.addCandidate(candidate));
+    return this.step(this.engine.addCandidate(this.path.other(candidate)));
   }
 
   // --- in use

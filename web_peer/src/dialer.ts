@@ -87,6 +87,11 @@ export class Dialer {
     return this.lines.get(peer)?.open ?? null;
   }
 
+  /** Whether the connection to `peer` goes through a relay or a third peer; null: unknown, or there is none. */
+  async relayed(peer: string): Promise<boolean | null> {
+    return (await this.connection(peer)?.path.relayed()) ?? null;
+  }
+
   /** Peers with an open connection, sorted. */
   connectedPeers(): readonly string[] {
     return [...this.lines]

@@ -8,6 +8,7 @@
 import { ConnectFailed, SignalingFault, TransportError } from './errors';
 import { LOW_WATER_BYTES } from './flow';
 import { type Channel, CHANNEL_IDS } from './frames';
+import type { End } from './surroundings';
 
 const GATHER_MS = 1500; // host candidates take a few ms, a STUN answer some hundred
 
@@ -18,6 +19,21 @@ export interface EngineEvents {
   engineWritable(channel: Channel): void;
   engineClosed(reason: string): void;
   engineCandidate(candidate: string): void;
+}
+
+/** What getStats says of transports, pairs and candidates. */
+interface Stat {
+  readonly id: string;
+  readonly type: string;
+  readonly selectedCandidatePairId?: string;
+  readonly selected?: boolean;
+  readonly nominated?: boolean;
+  readonly state?: string;
+  readonly localCandidateId?: string;
+  readonly remoteCandidateId?: string;
+  readonly address?: string;
+  readonly port?: number;
+  readonly candidateType?: string;
 }
 
 export class RtcEngine {
@@ -90,6 +106,27 @@ export class RtcEngine {
 
   bufferedBytes(channel: Channel): number {
     return this.channels.get(channel)?.bufferedAmount ?? 0;
+  }
+
+  /** The ends of what ICE uses. */
+  async selected(): Promise<readonly End[] | null> {
+    const stats = await this.connection.getStats();
+    const all = new Map<string, Stat>();
+    stats.forEach((stat: Stat) => all.set(stat.id, stat));
+    const pairs = [...all.values()].filter(({ type }) => type === 'candidate-pair');
+    const transport = [...all.values()].find(({ type }) => type === 'transport');
+    const pair =
+      all.get(transport?.selectedCandidatePairId ?? '') ??
+      pairs.find(
+        ({ selected, nominated, state }) => selected ?? (nominated === true && state === 'succeeded'),
+      );
+    const ends = [pair?.localCandidateId, pair?.remoteCandidateId].map((id) => all.get(id ?? ''));
+    if (ends.some((end) => end === undefined)) return null;
+    return ends.map((end) => ({
+      host: end?.address ?? '',
+      port: end?.port ?? 0,
+      kind: end?.candidateType ?? '',
+    }));
   }
 
   close(): void {

@@ -6,6 +6,7 @@
  * whole runs that are held, of all chains the one that is predicted to be fastest.
  */
 
+import { doubtful, hazardOf, shared } from './holders';
 import type { LinkFacts, PlanRecord, Profile, Run } from './mesh_state';
 import type { PlanStage } from './mesh_commands';
 import { byBytes } from './order';
@@ -61,10 +62,10 @@ function promoted(request: PlanRequest, held: Held, before: readonly PlanStage[]
       .filter(({ peer }) => holds(held, peer, stage))
       .map(({ peer, profile }) => ({
         peer,
-        places: found.filter(({ primary }) => primary === peer).length,
+        often: hazardOf(profile) * (1 + found.filter(({ primary }) => primary === peer).length),
         ns: computeNs(request, profile, first, stop),
       }))
-      .sort((a, b) => a.places - b.places || a.ns - b.ns || byBytes(a.peer, b.peer))
+      .sort((a, b) => a.often - b.often || a.ns - b.ns || byBytes(a.peer, b.peer))
       .map(({ peer }) => peer);
     const primary = [stage.primary, ...stage.standbys, ...able].find((peer) => able.includes(peer));
     if (primary === undefined) return null;
@@ -118,8 +119,9 @@ function linked(request: PlanRequest, places: readonly Place[]): boolean {
 }
 
 /**
- * For each place whoever holds all of it, does not serve it, is reached by its neighbours and has the room: fewest places
- * first. The costliest loss comes first: the embedding and the head, then more bytes, then the earlier stage.
+ * For each place whoever holds all of it, does not serve it, is reached by its neighbours and has the room: those first
+ * that fail with its primary in fewer ways, then whose loss is less likely and takes fewer places. The costliest loss comes
+ * first: of peers that may be behind a relay, the embedding and the head, then more bytes and likelier, then the earlier.
  */
 function standbysOf(
   request: PlanRequest,
@@ -132,7 +134,9 @@ function standbysOf(
   };
   for (const place of places) put(place.primary, place);
   const found = new Map<Place, readonly string[]>();
-  for (const place of lossOrder(request, places)) {
+  const [facts, unsure] = [profilesOf(request), doubtful(request)];
+  for (const place of lossOrder(request, places, unsure)) {
+    const primary = facts.get(place.primary);
     const able = request.peers.filter(
       ({ peer, profile }) =>
         peer !== place.primary &&
@@ -142,11 +146,21 @@ function standbysOf(
     const liked = able
       .map(({ peer, profile }) => ({
         peer,
-        places: runs.get(peer)?.size ?? 0,
+        together: primary === undefined ? 0 : shared(profile, primary),
+        doubt: Number(unsure.has(peer)),
+        often: hazardOf(profile) * (1 + (runs.get(peer)?.size ?? 0)),
         serves: Number(places.some(({ primary }) => primary === peer)),
         ns: computeNs(request, profile, place.first, place.stop),
       }))
-      .sort((x, y) => x.places - y.places || x.serves - y.serves || x.ns - y.ns || byBytes(x.peer, y.peer))
+      .sort(
+        (x, y) =>
+          x.together - y.together ||
+          x.doubt - y.doubt ||
+          x.often - y.often ||
+          x.serves - y.serves ||
+          x.ns - y.ns ||
+          byBytes(x.peer, y.peer),
+      )
       .map(({ peer }) => peer)
       .filter((peer) =>
         (held.get(peer) ?? []).some(({ first, stop }) => first <= place.first && place.stop <= stop),
@@ -157,19 +171,26 @@ function standbysOf(
   return found;
 }
 
-function lossOrder(request: PlanRequest, places: readonly Place[]): readonly Place[] {
+function lossOrder(
+  request: PlanRequest,
+  places: readonly Place[],
+  unsure: ReadonlySet<string>,
+): readonly Place[] {
   const facts = profilesOf(request);
-  const cost = (place: Place): { readonly critical: number; readonly bytes: number } => {
+  const cost = (
+    place: Place,
+  ): { readonly doubt: number; readonly critical: number; readonly loss: number } => {
     const units = request.units.slice(place.first, place.stop);
     const profile = facts.get(place.primary);
     const { weightBytes = 0, kvBytes = 0 } =
       profile === undefined ? {} : stageBytes(request, profile, place.first, place.stop);
     const critical = Number(units.some(({ kind }) => kind === 'embed' || kind === 'head'));
-    return { critical, bytes: weightBytes + kvBytes };
+    const often = profile === undefined ? 0 : hazardOf(profile);
+    return { doubt: Number(unsure.has(place.primary)), critical, loss: often * (weightBytes + kvBytes) };
   };
   return places
     .map((place) => ({ place, ...cost(place) }))
-    .sort((a, b) => b.critical - a.critical || b.bytes - a.bytes)
+    .sort((a, b) => b.doubt - a.doubt || b.critical - a.critical || b.loss - a.loss)
     .map(({ place }) => place);
 }
 

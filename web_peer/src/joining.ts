@@ -25,6 +25,7 @@ import { looksAtRows } from './oddities';
 import { Pieces } from './pieces';
 import { drawn, SignalingClient } from './signaling_client';
 import { SignalingError } from './signaling_errors';
+import { Around } from './surroundings_here';
 import { Text } from './text';
 import { wayAsked } from './third_peer';
 import { announced, OLDER, SPOKEN } from './versions';
@@ -157,6 +158,10 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
   makeRoomForFronts(mesh);
+  mesh.around = new Around(mesh.link.mesh, node, {
+    relayOnly: options.relayOnly === true,
+    says: options.older !== true,
+  });
   await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
   if (node.serving !== null) {
     await looksAtRows(node, node.serving, manifest, (id, signal) => store.envelopes(id, signal), mesh.signal);

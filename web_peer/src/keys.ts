@@ -8,6 +8,7 @@
 
 import { getPublicKeyAsync, signAsync, verifyAsync } from '@noble/ed25519';
 
+import { base32 } from './hex';
 import { signalingError } from './signaling_errors';
 
 export const TAG_ED25519 = 1;
@@ -18,7 +19,6 @@ export const SIGNATURE_BYTES = 64;
 export const SEED_BYTES = 32;
 const ID_BYTES = 20;
 const ID_PATTERN = /^[a-z2-7]{32}$/;
-const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 const P256 = { name: 'ECDSA', namedCurve: 'P-256' } as const;
 const P256_SIGNATURE = { name: 'ECDSA', hash: 'SHA-256' } as const;
 
@@ -157,20 +157,7 @@ async function exported(tag: number, key: CryptoKey): Promise<Base64> {
 
 /** Mesh or peer id of a tagged public key: base32 of the first 20 bytes of its SHA-256. */
 export async function keyId(encoded: Base64): Promise<string> {
-  const digest = (await sha256(fromText(encoded))).subarray(0, ID_BYTES);
-  let bits = 0;
-  let held = 0;
-  let made = '';
-  for (const byte of digest) {
-    held = (held << 8) | byte;
-    bits += 8;
-    while (bits >= 5) {
-      bits -= 5;
-      made += BASE32[(held >> bits) & 31] ?? '';
-    }
-    held &= 31;
-  }
-  return made;
+  return base32((await sha256(fromText(encoded))).subarray(0, ID_BYTES));
 }
 
 export function isId(text: string): boolean {

@@ -4,9 +4,13 @@
  * Probes travel on the data channel like activations do, so that what is measured is what a step will see.
  */
 
+import type { Body } from './calls';
 import { nowS } from './connection';
-import { ConnectionLost, PeerError } from './errors';
+import { textOf } from './engine';
+import { BadCommand, ConnectionLost, PeerError } from './errors';
 import type { Frame, Probe, ProbeAck } from './frames';
+import type { LinkFacts } from './mesh_state';
+import { agreed } from './surroundings';
 
 const ROUNDS = 9; // odd, for a median; a first exchange on a fresh connection is slower and is not counted
 const SMALL_BYTES = 64;
@@ -21,13 +25,51 @@ export interface Measured {
   readonly overheadS: number;
 }
 
-/** As it goes over the wire. */
-export function linkWords({ rttS, bytesPerS, overheadS }: Measured): Record<string, number> {
+/** As it goes over the wire. `relayed`: as far as this side can tell. */
+export function linkWords(
+  { rttS, bytesPerS, overheadS }: Measured,
+  relayed: boolean | null = null,
+): Record<string, number | boolean> {
   return {
+    ...(relayed === null ? {} : { relayed }),
     rtt_us: Math.round(rttS * 1e6),
     bytes_per_s: Math.round(bytesPerS),
     overhead_us: Math.round(overheadS * 1e6),
   };
+}
+
+/** A link as both ends measured it: it is relayed both ways or neither. Raises BadCommand. */
+export function bothWays(me: string, peer: string, there: Body, back: Body): readonly LinkFacts[] {
+  const [out, home] = [linkFacts(me, peer, there), linkFacts(peer, me, back)];
+  const relayed = agreed(out.relayed, home.relayed);
+  return [
+    { ...out, relayed },
+    { ...home, relayed },
+  ];
+}
+
+/** One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead. */
+function linkFacts(src: string, dst: string, words: Body): Required<LinkFacts> {
+  const { relayed = null } = words;
+  if (relayed !== null && typeof relayed !== 'boolean') {
+    throw new BadCommand('relayed: expected true or false');
+  }
+  return {
+    src,
+    dst,
+    rttUs: whole(words, 'rtt_us'),
+    bytesPerS: whole(words, 'bytes_per_s'),
+    overheadUs: 'overhead_us' in words ? whole(words, 'overhead_us') : 0,
+    relayed,
+  };
+}
+
+function whole(body: Body, name: string): number {
+  const value = body[name];
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
+    throw new BadCommand(`${name}: expected a whole number, got ${textOf(value)}`);
+  }
+  return value;
 }
 
 function median(values: readonly number[]): number {

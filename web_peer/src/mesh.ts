@@ -14,7 +14,7 @@ import type { Fetcher } from './fetch';
 import { toHex } from './hex';
 import { Holding } from './holding';
 import { type InviteLink, linkUrl } from './invites';
-import { linkWords } from './links';
+import { bothWays, linkWords } from './links';
 import { LogPart } from './log_part';
 import { blobsOf, type Manifest } from './manifest';
 import { abilities, candidate } from './measure';
@@ -35,6 +35,7 @@ import { type Away, Returning } from './returning';
 import type { Room } from './runtime_messages';
 import { Serving } from './serving';
 import type { SignalingClient } from './signaling_client';
+import type { Around } from './surroundings_here';
 import type { Text } from './text';
 import { Journal } from './transaction_store';
 
@@ -100,6 +101,7 @@ export class Mesh {
   manifest: Manifest | null = null;
   ends: KeptEnds | null = null; // of the model, once that is known
   lending: Lending;
+  around: Around | null = null; // null: nothing is told of its surroundings
   phase: JoinPhase = phaseOf('connect');
   ended: string | null = null; // why this membership is over
   private profile: Profile | null = null;
@@ -353,6 +355,7 @@ export class Mesh {
     this.setLending({ kind: 'lending' });
     await Promise.race([heldAgain, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
     await this.tellMeasured(profile);
+    this.around?.follow(this.signal);
   }
 
   /** The runs of units that this tab held when it ended, of which this browser still keeps every piece. */
@@ -382,12 +385,13 @@ export class Mesh {
         await node.dialer.dial(peer);
         const there = await node.prober.measure(peer);
         const back = await node.calls.call(peer, 'measure_link', {});
-        links.push(linkFacts(node.me, peer, linkWords(there)), linkFacts(peer, node.me, back));
+        links.push(...bothWays(node.me, peer, linkWords(there, await node.dialer.relayed(peer)), back));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
       }
     }
-    await node.tellCoordinator('measured', { kind: 'MemberMeasured', peer: node.me, profile, links });
+    const said = this.around?.with(profile) ?? profile;
+    await node.tellCoordinator('measured', { kind: 'MemberMeasured', peer: node.me, profile: said, links });
   }
 
   /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
@@ -580,23 +584,4 @@ function roomOf(profile: Profile, model: ModelChosen): Room {
   const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
   const slots = model.sessions + 1; // one that a check uses, so that it never takes that of an answer
   return { provider, threads: profile.threads, slots, context: model.context };
-}
-
-function whole(body: Body, name: string): number {
-  const value = body[name];
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadCommand(`${name}: expected a whole number, got ${textOf(value)}`);
-  }
-  return value;
-}
-
-/** One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead. */
-function linkFacts(src: string, dst: string, words: Body): LinkFacts {
-  return {
-    src,
-    dst,
-    rttUs: whole(words, 'rtt_us'),
-    bytesPerS: whole(words, 'bytes_per_s'),
-    overheadUs: 'overhead_us' in words ? whole(words, 'overhead_us') : 0,
-  };
 }

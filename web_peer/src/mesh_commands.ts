@@ -28,6 +28,7 @@ import { PEOPLE_COMMANDS, type PeopleCommand } from './mesh_people';
 import { UPKEEP_COMMANDS, type UpkeepCommand } from './mesh_upkeep';
 import { WISH_COMMANDS, type WishCommand } from './mesh_wish';
 import type { Protection } from './protection';
+import { surroundings, type Surroundings, UNKNOWN } from './surroundings';
 
 export type Objective = 'latency' | 'throughput';
 export type MemberStatus = 'joining' | 'measured' | 'draining' | 'paused' | 'leaving';
@@ -52,6 +53,7 @@ export interface Profile {
   readonly stepNs: number;
   readonly provider: string;
   readonly threads: number;
+  readonly surroundings?: Surroundings;
 }
 
 /** One peer of the mesh. `compute` is false for a peer that only asks. */
@@ -75,6 +77,7 @@ export interface LinkFacts {
   readonly rttUs: number;
   readonly bytesPerS: number;
   readonly overheadUs: number;
+  readonly relayed?: boolean | null; // through a relay or a third peer; null: unknown
 }
 
 /** Units [first, stop) on `primary`; `standbys` hold them too. */
@@ -234,16 +237,21 @@ export type Command = KnownCommand | UnknownCommand;
 
 // --- wire
 
-const profile = record<Profile>('Profile', {
-  memoryBytes: uint,
-  overheadBytes: uint,
-  decodeNs: table(uint),
-  prefillNs: table(uint),
-  batchNs: table(uint),
-  stepNs: uint,
-  provider: text,
-  threads: uint,
-});
+const profile = record<Required<Profile>>(
+  'Profile',
+  {
+    memoryBytes: uint,
+    overheadBytes: uint,
+    decodeNs: table(uint),
+    prefillNs: table(uint),
+    batchNs: table(uint),
+    stepNs: uint,
+    provider: text,
+    threads: uint,
+    surroundings,
+  },
+  { since: { surroundings: UNKNOWN } },
+) as Codec<Profile>;
 
 export const member = record<Member>(
   'Member',
@@ -262,13 +270,11 @@ export const member = record<Member>(
   { since: { headless: false, durable: false, incarnation: 0 } },
 );
 
-export const link = record<LinkFacts>('LinkFacts', {
-  src: text,
-  dst: text,
-  rttUs: uint,
-  bytesPerS: uint,
-  overheadUs: uint,
-});
+export const link = record<Required<LinkFacts>>(
+  'LinkFacts',
+  { src: text, dst: text, rttUs: uint, bytesPerS: uint, overheadUs: uint, relayed: maybe(flag) },
+  { since: { relayed: null } },
+) as Codec<LinkFacts>;
 
 const planStage = record<PlanStage>('PlanStage', {
   first: uint,

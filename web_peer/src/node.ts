@@ -539,7 +539,9 @@ export class Node {
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
     if (ASKED_OF_LEADER.includes(method)) return this.leading.answer(peer, method, body);
     if (method === 'leader') return this.whoLeads();
-    if (method === 'measure_link') return linkWords(await this.prober.measure(peer));
+    if (method === 'measure_link') {
+      return linkWords(await this.prober.measure(peer), await this.dialer.relayed(peer));
+    }
     if (method === 'wait') return this.queue.answer(peer, body);
     if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
     return this.answerMore(peer, method, body);

@@ -8,6 +8,7 @@ import { type ChoiceRecord, MAX_CHOICES } from './mesh_choices';
 import type { Architecture, Manifest, ManifestUnit, UnitKind } from './manifest';
 import type { Member, MeshState, PlanRecord, Profile } from './mesh_state';
 import { byBytes } from './order';
+import { domainsOf, UNKNOWN } from './surroundings';
 
 const MAX_TEXT = 512; // characters of a sentence in a record
 const MAX_STAGES = 64;
@@ -170,15 +171,17 @@ export function encodeRequest({ state, units, peers }: PlanRequest): string {
       step_s: profile.stepNs / 1e9,
       batch_s: seconds(profile.batchNs),
       holding: holdingOf(profile),
+      facts: factsOf(profile),
     })),
     links: links
       .filter(({ src, dst }) => here.has(src) && here.has(dst))
-      .map(({ src, dst, rttUs, bytesPerS, overheadUs }) => ({
+      .map(({ src, dst, rttUs, bytesPerS, overheadUs, relayed = null }) => ({
         src,
         dst,
         rtt_s: rttUs / MICRO,
         bytes_per_s: Math.max(1, bytesPerS),
         overhead_s: overheadUs / MICRO,
+        relayed,
       })),
     context: model?.context ?? 1,
     sessions: model?.sessions ?? 1,
@@ -187,6 +190,15 @@ export function encodeRequest({ state, units, peers }: PlanRequest): string {
     spare: protection.spare,
     ...wishOf(state),
   });
+}
+
+/** What the peer says of how it may fail. */
+function factsOf({ surroundings = UNKNOWN }: Profile): Record<string, unknown> {
+  const { hazardMilli } = surroundings;
+  return {
+    hazard_per_h: hazardMilli === null ? null : hazardMilli / 1000,
+    domains: domainsOf(surroundings),
+  };
 }
 
 /** What the mesh wishes of its plans. A component may prefer a peer by its id or by its name; of equal names the first id. */

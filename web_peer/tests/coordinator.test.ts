@@ -41,12 +41,7 @@ function sortedKeys(value: unknown): unknown {
 function bare(command: Command): unknown {
   if (command.kind !== 'PlanProposed') return JSON.parse(new TextDecoder().decode(encodeCommand(command)));
   const { version, stages } = command.plan;
-  const shown = stages.map(({ first, stop, primary, standbys }) => [
-    first,
-    stop,
-    primary,
-    [...standbys].sort(),
-  ]);
+  const shown = stages.map(({ first, stop, primary, standbys }) => [first, stop, primary, [...standbys]]);
   return { kind: 'PlanProposed', version, stages: shown };
 }
 
