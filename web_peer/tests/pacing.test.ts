@@ -106,3 +106,13 @@ it('says nothing while it does not lend, and learns anew when it has measured an
   expect(work(pacing, stateWith(PROFILE, 'paused'), 8, 6)).toBeNull();
   expect(work(pacing, stateWith({ ...PROFILE, provider: 'webgpu' }), 8, 6)).toBeNull();
 });
+
+it('what it says of its surroundings is no pace, and goes along with it', () => {
+  const pacing = new Pacing(ME, MANIFEST);
+  const place = 'a2'.repeat(16);
+  const near = { hazardMilli: 500, machine: '', network: place, owner: '' };
+  const far = { ...near, hazardMilli: 1500 };
+  expect(work(pacing, stateWith({ ...PROFILE, surroundings: near }), 6, 1)).toBeNull();
+  const told = work(pacing, stateWith({ ...PROFILE, surroundings: far }), 60, 3);
+  expect(told?.command.profile.surroundings).toEqual(far);
+});
