@@ -192,6 +192,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.watching import status
 
             return asyncio.run(status(args))
+        case "wish":
+            from peer.commands.wish import wish
+
+            return asyncio.run(wish(args))
         case "demo":
             from peer.commands.demo import demo
 
@@ -356,6 +360,15 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print once, as JSON")
     _way(status)
     _state(status)
+    wish = command("wish", "change by what the plans of a running mesh are made, as its owner")
+    _link(wish)
+    wish_arguments(wish)
+    wish.add_argument("--json", action="store_true", help="print the wish and the plan that followed as JSON")
+    wish.add_argument(
+        "--wait", type=float, default=10.0, help="seconds in which a plan may follow [%(default)s]"
+    )
+    _way(wish)
+    _state(wish)
     demo = command("demo", "three peers on this machine answer a question")
     _model(demo, nargs="?")
     demo.add_argument("--once", action="store_true", help="end after the first answer")

@@ -26,6 +26,7 @@ from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, 
 from signaling.messages import GRANT, load_json
 
 FORMAT: Final = 1
+OWNERS: Final = "owners"  # in a state folder: who speaks for the founder from a command line beside it
 MAX_SLOTS: Final = 256  # processes of one machine in one mesh at the same time
 MAX_MEMBERSHIPS: Final = 64  # invites that one key came with, the latest kept
 MODEL_DIGITS: Final = 16  # of a model's id in the name of a file
@@ -90,6 +91,13 @@ def kept_identity(state: Path, mesh: str) -> Iterator[KeptIdentity]:
         yield KeptIdentity(identity_from_seed(seed), memberships, keep, first, beside)
     finally:
         os.close(fd)
+
+
+def owner_beside(state: Path, mesh: str) -> str:
+    """The peer id of who speaks for the owner of a mesh that is kept in `state`. Raises StateUnusable."""
+    folder = state / OWNERS / "peers" / mesh
+    private_folder(folder)
+    return identity_in(folder / "0.json", mesh).id
 
 
 def identity_in(path: Path, mesh: str) -> Identity:

@@ -11,6 +11,7 @@ Edge, and the door of the Python API:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +24,7 @@ from peer.connection import Engine
 from peer.coordinator import check_cuts
 from peer.engines import EngineSettings, IceServer, choose_engine
 from peer.entering import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
-from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted
+from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted, PeerError
 from peer.fetch import Fetcher
 from peer.foreseeing import Foresight
 from peer.identities import KeptIdentity, thrown_away, viewer
@@ -65,6 +66,8 @@ FOUNDED_WAIT_S: Final = 10.0
 OTHERS_WAIT_S: Final = 20.0  # peers look for a signaling server at least every 15 s
 CONNECTION_ID_BYTES: Final = 16
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Founding:
@@ -80,6 +83,7 @@ class Founding:
     invite_role: Role = Role.PEER
     kept: tuple[KeptInvite, ...] = ()  # of earlier runs, registered again; the withdrawn ones stay withdrawn
     shown: KeptInvite | None = None  # one of `kept` to show instead of a new one
+    owners: tuple[str, ...] = ()  # peers that own the mesh as its founder does
 
 
 class _Door:
@@ -226,6 +230,7 @@ async def found(
                     await node.line.ask("join", asking_in(mesh, options, lends))
                 else:
                     await _come_back(mesh, options, lends)
+                await _owned_by(mesh, founding.owners)
                 times: UnitTimes | None = None
                 if lends:
                     report(Phase("measure this machine", 0, 0))
@@ -375,6 +380,17 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
     if coordinating.state.signaling[:1] != (address,):
         others = (other for other in coordinating.state.signaling if other != address)
         coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))
+
+
+async def _owned_by(mesh: Mesh, owners: tuple[str, ...]) -> None:
+    """Has the log say so. Where nobody takes it now, the next start tries again."""
+    roles = mesh.node.state.people.roles
+    for peer in owners:
+        if roles.get(peer) != "owner" and roles.get(mesh.node.me) == "owner":
+            try:
+                await mesh.propose(RoleGiven(peer, "owner"))
+            except (PeerError, TimeoutError) as error:
+                log.info("nobody owns the mesh beside its founder: %s", error)
 
 
 async def _come_back(mesh: Mesh, options: PeerOptions, lends: bool) -> None:

@@ -24,7 +24,7 @@ from peer.commands.wishes import wish_of
 from peer.errors import CannotServe, StateUnusable
 from peer.foreseeing import Foresight
 from peer.history_writer import follow_mesh, open_history
-from peer.identities import kept_identity
+from peer.identities import kept_identity, owner_beside
 from peer.joining import Founding, found, join, plan_bytes
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.mesh import Mesh
@@ -191,6 +191,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             stack.enter_context(file.serving())
             kept = file.read_or_make()
             key, promise = kept.key, with_kept(promise, file, kept)
+            promise = replace(promise, owners=(owner_beside(args.state, key.id),))
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         with ctrl.cancelling():
             options = replace(peer_options(args), disturbance=_disturbance(args.inject))

@@ -652,3 +652,30 @@ def test_plan_and_status(world: World, tmp_path: Path) -> None:
     one_line(run(tmp_path, "plan", tmp_path / "none.json"), r"neither an invite link .* nor a file")
     (tmp_path / "bad.json").write_text("{")
     one_line(run(tmp_path, "plan", tmp_path / "bad.json"), r"JSON")
+
+
+def test_an_owner_changes_the_wish_of_a_running_mesh_and_nobody_else_does(world: World) -> None:
+    own = ["--store", world.store, "--state", world.state, "--bind", "127.0.0.1"]
+    refused = {
+        "nothing": ([], own, "nothing is wished for: give --goal, --strategy or --component"),
+        "no owner": (
+            ["--goal", "memory"],
+            world.asker("wish"),
+            "only an owner changes by what plans are made",
+        ),
+        "no such units": (
+            ["--component", "low=0-9"],
+            own,
+            "component low: expected units from 0 to at most 5",
+        ),
+    }
+
+    for more, who, why in refused.values():  # a state folder speaks for the owner once at a time
+        one_line(run(world.home, "wish", world.link, *more, *who), re.escape(why))
+    words = ["--goal", "memory", "--strategy", "layer", "--json", "--wait", "1"]
+    made = run(world.home, "wish", world.link, *words, *own)
+    assert made.status == 0, made.err
+    found = json.loads(made.out)
+    assert found["wish"] == {"strategy": "layer", "goal": "memory", "components": []}
+    assert found["serves"]
+    assert "founder holds units 0-5" in found["said"]  # one peer alone has no other plan

@@ -1,0 +1,52 @@
+"""What `shoal wish` changes in the wish that holds, and what it says of the plan that followed."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import pytest
+
+from peer.commands.wish import changed, outcome, told
+from peer.mesh_state import MemberJoined, MeshState, PlanRecord, PlanStage, UnitsHeld, apply
+from peer.mesh_wish import Group, PlanWished
+
+GROUPS = (Group("low", 0, 3, ""), Group("high", 3, 6, "den"))
+BY_GROUPS = PlanWished("component", "latency", GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "goal", "groups", "before", "expected"),
+    [
+        (None, "memory", (), PlanWished("layer", "latency"), PlanWished("layer", "memory")),
+        ("pipeline", None, (), PlanWished("layer", "balanced"), PlanWished("pipeline", "balanced")),
+        (None, "memory", (), BY_GROUPS, replace(BY_GROUPS, goal="memory")),
+        ("optimal", None, (), BY_GROUPS, PlanWished("optimal", "latency")),
+        (None, None, GROUPS, PlanWished("optimal", "latency"), BY_GROUPS),
+        (None, None, GROUPS[:1], BY_GROUPS, replace(BY_GROUPS, components=GROUPS[:1])),
+    ],
+)
+def test_what_is_not_said_stays_as_it_was(
+    strategy: str | None,
+    goal: str | None,
+    groups: tuple[Group, ...],
+    before: PlanWished,
+    expected: PlanWished,
+) -> None:
+    args = argparse.Namespace(strategy=strategy, goal=goal, component=list(groups))
+    assert changed(args, before) == expected
+
+
+def test_it_says_which_plan_followed() -> None:
+    state = apply(MeshState(), MemberJoined("a", "den", True))
+    plan = PlanRecord(4, (PlanStage(0, 6, "a"),), 1, 1)
+    assert outcome(replace(state, refused="too little memory"), 3, asked=True) == "no plan: too little memory"
+    loads = replace(state, proposed=plan, last_version=4)
+    assert outcome(loads, 3, asked=True) == "plan 4 is being loaded: den holds units 0-5"
+    serves = apply(replace(loads, plan=plan, proposed=None), UnitsHeld("a", ((0, 6),)))
+    assert outcome(serves, 3, asked=True) == "plan 4 followed: den holds units 0-5"
+    assert outcome(serves, 4, asked=True) == (
+        "plan 4 stays, no other is better by enough: den holds units 0-5"
+    )
+    assert outcome(serves, 4, asked=False).startswith("that was the wish before; plan 4 stays")
+    assert (told(serves, 3, "so")["followed"], told(serves, 4, "so")["followed"]) == (True, False)
