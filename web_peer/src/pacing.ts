@@ -11,7 +11,6 @@ import type { MemberMeasured, Profile } from './mesh_commands';
 import { encodeCommand, type MeshState, runKey } from './mesh_state';
 import type { Node } from './node';
 import { atPace, CHECK_S, Pace, shouldTake, type Table } from './pace';
-import { UNKNOWN } from './surroundings';
 
 /** What a tab's steps take, against what it measured of itself. */
 export class Pacing {
@@ -48,7 +47,7 @@ export class Pacing {
   look(state: MeshState): { readonly command: MemberMeasured; readonly unheard: () => void } | null {
     const member = state.members.get(this.me);
     if (member === undefined || member.profile === null || member.status !== 'measured') return null;
-    const { surroundings = UNKNOWN, ...logged } = member.profile; // what it says of them is no pace
+    const { surroundings, ...logged } = member.profile; // what it says of them is no pace
     const isKnown = [this.measured, this.told].some((each) => each !== null && isSame(each, logged));
     if (!isKnown) {
       this.pace = new Pace();
@@ -70,7 +69,7 @@ export class Pacing {
       this.told = before;
       pace.unheard();
     };
-    const said = { ...profile, surroundings };
+    const said = surroundings === undefined ? profile : { ...profile, surroundings };
     return { command: { kind: 'MemberMeasured', peer: this.me, profile: said, links: [] }, unheard };
   }
 
