@@ -2,8 +2,8 @@
 
 A prediction takes the place of a peer's own measure once MIN_RUNS runs of the same class, kind, shape and provider are
 known and agree with it. Where they disagree the peer is not like its class (or is slower now), and its own measure
-counts; where runs differ too much to say anything it counts as well, and both ask the peer to measure itself afresh. A
-kind that a peer never measured has the guess of its class, said as such.
+counts; where runs differ too much to say anything it counts as well. A kind that a peer never measured has the guess of
+its class, said as such.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class KindTime:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """`request` with the times to plan with; of each peer where they come from; who should measure itself afresh."""
+    """`request` with the times to plan with; of each peer where they come from."""
 
     request: PlanRequest
     times: Mapping[str, tuple[KindTime, ...]]
-    unsure: tuple[str, ...] = ()
 
     def steers(self) -> bool:
         """Whether any time is another than what the peer measured."""
@@ -57,7 +56,6 @@ def foreseen(request: PlanRequest, classes: Mapping[str, PeerClass], predictor: 
     known: _Known = {}
     peers: list[PeerProfile] = []
     times: dict[str, tuple[KindTime, ...]] = {}
-    unsure: list[str] = []
     for peer in request.peers:
         peer_class = classes.get(peer.peer)
         if peer_class is None:
@@ -66,9 +64,7 @@ def foreseen(request: PlanRequest, classes: Mapping[str, PeerClass], predictor: 
         found = [_time(peer, peer_class, unit, predictor, known) for unit in shapes.values()]
         times[peer.peer] = tuple(found)
         peers.append(_with(peer, found))
-        if any(time.source == "measured" and time.said.runs >= MIN_RUNS for time in found):
-            unsure.append(peer.peer)
-    return Foreseen(replace(request, peers=tuple(peers)), times, tuple(sorted(unsure)))
+    return Foreseen(replace(request, peers=tuple(peers)), times)
 
 
 def _time(

@@ -54,23 +54,22 @@ def found(cells: list[Cell], request: PlanRequest, *known: str) -> Foreseen:
 
 
 @pytest.mark.parametrize(
-    ("count", "variance", "times", "source", "asks"),
+    ("count", "variance", "times", "source"),
     [
-        (MIN_RUNS, SPREAD, 1.04, "predicted", False),
-        (MIN_RUNS - 1, SPREAD, 1.04, "measured", False),
-        (MIN_RUNS, 0.25, 1.04, "measured", True),  # runs of this class differ by too much
-        (MIN_RUNS, SPREAD, 4.0, "measured", True),  # this peer is slow now, whatever its class does
-        (MIN_RUNS, SPREAD, 0.4, "measured", True),
+        (MIN_RUNS, SPREAD, 1.04, "predicted"),
+        (MIN_RUNS - 1, SPREAD, 1.04, "measured"),
+        (MIN_RUNS, 0.25, 1.04, "measured"),  # runs of this class differ by too much
+        (MIN_RUNS, SPREAD, 4.0, "measured"),  # this peer is slow now, whatever its class does
+        (MIN_RUNS, SPREAD, 0.4, "measured"),
     ],
 )
 def test_a_prediction_counts_once_enough_runs_say_it_and_the_peer_does_not_differ(
-    count: int, variance: float, times: float, source: str, asks: bool
+    count: int, variance: float, times: float, source: str
 ) -> None:
     request = asked(times)
     seen = found(runs(count, variance), request)
     assert {time.source for time in seen.times["den"]} == {source}
     assert seen.steers() == (source == "predicted")
-    assert seen.unsure == (("den",) if asks else ())
     (peer,) = seen.request.peers
     if source == "measured":
         assert peer == request.peers[0]
