@@ -35,15 +35,11 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
       return seatPlace(seat, stop);
     case 'token':
       return { token: seat.sampled.get(first)?.token ?? null };
-    case 'marks': {
-      const inputs = spanOf(seat.inputs, first, stop);
-      return { marks: inputs === null ? null : await marksOf(inputs, stop - first) };
-    }
+    case 'marks':
+      return { marks: await marksOfSeat(seat, first, stop) };
     case 'match': {
-      const inputs = first === 0 ? spanOf(seat.inputs, 0, stop) : null;
-      return {
-        same: inputs === null ? null : (await digestOf(await marksOf(inputs, stop))) === body['seen'],
-      };
+      const marks = first === 0 ? await marksOfSeat(seat, 0, stop) : null;
+      return { same: marks === null ? null : (await digestOf(marks)) === body['seen'] };
     }
     case 'in':
     case 'out': {
@@ -53,6 +49,16 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
     default:
       throw new BadCommand('witness: expected place, marks, match, in, out or token');
   }
+}
+
+/** Marks of positions [first, stop), in hex: those of the first span are kept, also of a front that was copied. */
+export async function marksOfSeat(seat: Seat, first: number, stop: number): Promise<string | null> {
+  if (stop > seat.submitted) return null;
+  const kept = seat.marks.slice(first, stop).map(toHex).join('');
+  const from = Math.max(first, seat.marks.length);
+  if (from >= stop) return kept;
+  const inputs = spanOf(seat.inputs, from, stop);
+  return inputs === null ? null : kept + (await marksOf(inputs, stop - from));
 }
 
 /** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */

@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Open } from '../src/frames';
 import { named, Prefixes, split } from '../src/prefixes';
 import { sha256 } from '../src/sha256';
+import { marksOfSeat } from '../src/witness';
 import { effect, perform, servingCore, type StageTrace, stateOf } from './stage_traces';
 import { frameOf, type Row } from './traces';
 import { vectors } from './vectors';
@@ -57,6 +58,24 @@ describe('traces', () => {
     expect(prefixes.bound(0)).toHaveLength(size - 1);
     expect(prefixes.keptBytes).toBe(0);
   });
+});
+
+it('a seat has the marks of a front that was copied, and of what came behind it', async () => {
+  const trace = traces.find(({ name }) => name.endsWith('at stage 1'));
+  const core = servingCore();
+  const told = async (session: string): Promise<string | null> => {
+    const seat = core.seatAt(session, 1);
+    return seat === undefined ? null : marksOfSeat(seat, 0, 12);
+  };
+  const first: (string | null)[] = [];
+  for (const op of trace?.ops ?? []) {
+    perform(core, op);
+    first.push(await told('01'.repeat(16)));
+    if (core.prefixes.reused > 0 && op.do === 'step') break;
+  }
+  const [marks] = first.filter((each) => each !== null);
+  expect(marks).toMatch(/^[0-9a-f]{192}$/); // eight bytes of each of twelve
+  expect(await told('02'.repeat(16))).toBe(marks);
 });
 
 it('nothing is kept without room', () => expect(new Prefixes(0).keptBytes).toBe(0));
