@@ -27,6 +27,11 @@ SWITCHES = "[...document.querySelectorAll('input[role=switch]')]"
 KEPT = json.dumps({"temperature": 0, "repetitionPenalty": 1, "maxTokens": COUNT, "topP": 1})
 GREEDY = f"localStorage.setItem('shoal.settings', {json.dumps(KEPT)})"
 SHEET = "document.querySelector('.who-is-in')"
+LIST = "document.querySelector('button[aria-label=Conversations]')"
+OWN_LINE = (
+    "[...document.querySelectorAll('dialog .talk-lines button')]"
+    ".find((line) => line.innerText.includes('in this tab only'))"
+)
 DONE = "document.querySelectorAll('.turn .foot .facts').length"
 
 
@@ -121,8 +126,16 @@ async def test_what_is_asked_stays_in_the_tab(
         await expect_names(page, "the switch on a phone")
         await page.click(f"{SWITCHES}[0]")
         await page.press("Chat")
-        await page.click("document.querySelector('[aria-label=Conversations]')")
-        await page.press("New conversation")
+        await page.click(LIST)
+        await page.click("document.querySelector('dialog .new-talk')")
         await page.ask("Is this for everybody?")
         await mesh.node.until(lambda state: len(state.conversations) == 1, WITHIN_S)
+        await page.click(LIST)
+        await page.click(OWN_LINE)
+        await page.until(f"{DONE} === 2")
+        await page.click(SHEET)
+        await page.press("Remove it")
+        await page.click("document.querySelector('.sure .danger')")
+        await page.until("document.querySelectorAll('nav.talks .talk-lines li').length === 1")
+        assert len(mesh.node.state.conversations) == 1
     await made.close()

@@ -23,8 +23,9 @@ export function makeRoomForFronts(mesh: Mesh): void {
 }
 
 function mostBytes(mesh: Mesh): number {
-  const { serving } = mesh.node;
-  if (mesh.lending.kind !== 'lending' || serving === null) return 0;
+  const { serving, state } = mesh.node;
+  const { model } = state;
+  if (mesh.lending.kind !== 'lending' || serving === null || model === null) return 0;
   const share = Math.floor(mesh.mine().pledgeBytes / LENT_SHARE);
-  return Math.min(MOST_BYTES, share, serving.spareBytes());
+  return Math.min(MOST_BYTES, share, serving.spareBytes(model.sessions * model.context));
 }

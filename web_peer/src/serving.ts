@@ -129,10 +129,9 @@ export class Serving {
     return 4 * arrays.length * kvHeads * headSize;
   }
 
-  /** Of caches that were promised to sessions and that nobody has needed so far. */
-  spareBytes(): number {
-    const { slots, context } = this.room;
-    const promised = this.runs.reduce((sum, run) => sum + slots * context * this.positionBytes(run), 0);
+  /** Of caches of `positions`, promised to sessions, that nobody has needed so far. */
+  spareBytes(positions: number): number {
+    const promised = this.runs.reduce((sum, run) => sum + positions * this.positionBytes(run), 0);
     return Math.max(0, promised - this.memoryBytes().kv);
   }
 

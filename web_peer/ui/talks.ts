@@ -221,9 +221,9 @@ export class Talks {
   }
 
   remove(): void {
-    const gone = this.open;
+    const { open: gone, talking } = this;
     this.show('');
-    if (gone !== '') this.talking?.remove(gone);
+    if (gone !== '') talking?.remove(gone);
   }
 
   setRole(person: string, role: Role): void {
