@@ -18,14 +18,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import onnxruntime
-
 from peer.chat_template import Message
 from peer.commands.demo import QUESTION
 from peer.commands.models import find_or_import
 from peer.commands.terminal import say
 from peer.errors import CannotServe
 from peer.mesh import text_of
+from peer.onnx_engine import ort
 from planner.manifest import decode_manifest
 from planner.store import Store
 
@@ -193,5 +192,5 @@ def _figures(
         "prompt_tokens": prompt,
         "rounds": rounds,
         "medians": {name: round(value, 4) for name, value in medians.items()},
-        "versions": {"python": platform.python_version(), "onnxruntime": onnxruntime.__version__},
+        "versions": {"python": platform.python_version(), "onnxruntime": ort.__version__},
     }

@@ -13,8 +13,6 @@ import statistics
 from contextlib import ExitStack
 from typing import Any, Final
 
-import onnxruntime
-
 from peer.asking import Finished, Settings
 from peer.bench_member import mesh_task
 from peer.bench_pipeline import Child, Subject, balanced_cuts, running
@@ -23,6 +21,7 @@ from peer.commands.demo import QUESTION
 from peer.commands.models import find_or_import
 from peer.commands.terminal import say
 from peer.mesh import Mesh, text_of
+from peer.onnx_engine import ort
 from peer.options import MeshOptions
 from peer.protection import chosen
 from peer.validation.conditions import Conditions
@@ -107,7 +106,7 @@ async def _measure(
         "shared_tokens": SHARED_TOKENS,
         "rounds": args.rounds,
         "medians": {name: round(value, 4) for name, value in medians.items()},
-        "versions": {"python": platform.python_version(), "onnxruntime": onnxruntime.__version__},
+        "versions": {"python": platform.python_version(), "onnxruntime": ort.__version__},
     }
 
 

@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 from tokenizers import Tokenizer
 
 from peer.errors import ApiError, CannotServe
 from peer.execution import session_options
 from peer.gateway_embeddings import EmbeddingRequest, batches, embedding_answer, too_long
 from peer.gateway_queue import RETRY_AFTER_S
+from peer.onnx_engine import ort
 from planner.encoder import EncoderManifest, decode_encoder
 from planner.encoder_graph import encoder_graph
 from planner.store import Store

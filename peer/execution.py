@@ -20,11 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
-from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice
 
 from peer.errors import CannotServe
 from peer.kv_slots import KvSlots, Move, Shape
+from peer.onnx_engine import OrtDevice, ort
 from peer.pages import give_back_memory, use_huge_pages
 from planner.shards import EmbedTable, Shard, rotary_tables
 

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from planner.importers.registry import fetch_short_encoder, fetch_short_name
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that load onnxruntime themselves, too
 settings.register_profile(
     "any machine", deadline=None
 )  # how long an example takes says nothing about the code

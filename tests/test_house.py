@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -107,3 +108,15 @@ def test_every_module_is_pure_by_contract_or_named_as_an_edge() -> None:
     }
     says_pure.remove("peer.options")  # holds paths, and opens none
     assert says_pure <= pure, "a module that calls itself pure belongs in pyproject.toml's contract"
+
+
+def test_onnxruntime_does_not_report_to_its_maker(tmp_path: Path) -> None:
+    """It is loaded in one place, which turns that off first: then no name for this machine is made up and kept."""
+    imports = re.compile(r"^\s*(import|from) onnxruntime\b", re.MULTILINE)
+    ours = [path for path in MODULES if not path.is_relative_to(ROOT / "tests")]
+    assert [path.name for path in ours if imports.search(path.read_text())] == ["onnx_engine.py"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_"))}
+    home = kept | {"HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    for module in ("peer.execution", "peer.embedder"):
+        subprocess.run([sys.executable, "-c", f"import {module}"], env=home, cwd=ROOT, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
