@@ -195,7 +195,7 @@ class Holding:
             loop.call_later(REPORT_AGAIN_S, self._changed.set)
             return False
         self._changed.set()
-        return run not in self._wanted()
+        return run not in self._wanted() and not self._in_use(run)  # an answer may have begun meanwhile
 
     async def _unload(self, run: Run_) -> None:
         operation = self._way_out(run)
