@@ -183,9 +183,12 @@ class Checks:
 
     def _asked_for(self, answer: Answer, tokens: tuple[int, ...]) -> _Asked:
         session, route = answer.opening.session, answer.opening.route
-        ends = self._mesh.own_ends if is_pinned(answer.opening) else None
-        kept = KeptEnds(ends, tokens, self.returned.of(session), len(route)) if ends is not None else None
-        return _Asked(tokens, kept)
+        if not is_pinned(answer.opening):
+            return _Asked(tokens)
+        ends = self._mesh.own_ends
+        if ends is None:
+            return _Asked(())
+        return _Asked(tokens, KeptEnds(ends, tokens, self.returned.of(session), len(route)))
 
     def _order(self, answer: Answer) -> list[int]:
         suspects = self._suspects()

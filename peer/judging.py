@@ -26,7 +26,7 @@ from peer.evidence import (
     marks_of,
     span_of,
 )
-from peer.kept_ends import digest_of
+from peer.kept_ends import digest_of, rows_body
 from peer.mesh import Mesh
 from peer.node import Node
 from peer.recomputing import MOST_POSITIONS, Means, Recomputing
@@ -38,7 +38,6 @@ from peer.tensors import tensor_of
 from peer.token_checks import fits
 
 PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
-MOST_BYTES: Final = 768 * 1024  # of activations in one answer: bodies are at most 1032192 bytes of JSON
 MOST_SPANS: Final = 512
 SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a form
 MOST_TOKENS: Final = 32  # of a last stage that one check looks at: each needs the head
@@ -170,10 +169,7 @@ def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
             marks = seat.evidence.marked(0, stop) if not first else None
             return {"same": digest_of(marks) == seen if marks is not None else None}
         case "in" | "out":
-            found = span_of(seat.log if side == "out" else seat.evidence.newest, first, stop)
-            if found is None or found.nbytes > MOST_BYTES:
-                return {"rows": None}
-            return {"rows": base64.b64encode(found.tobytes()).decode()}
+            return rows_body(span_of(seat.log if side == "out" else seat.evidence.newest, first, stop))
         case _:
             raise BadCommand("witness: expected place, marks, match, in, out, token or tokens")
 

@@ -17,6 +17,7 @@ from peer.evidence import Floats, span_of
 from peer.pinned import Ends
 from peer.tensors import Tensor
 
+MOST_BYTES: Final = 768 * 1024  # of activations in one answer: bodies are at most 1032192 bytes of JSON
 KEPT_BYTES: Final = 1024 * 1024  # of the newest states that came back, of one session
 ALL_BYTES: Final = 8 * KEPT_BYTES  # of all: an answer can be checked for a while when it is over
 
@@ -62,7 +63,8 @@ class KeptEnds:
         if side == "back":
             return rows_body(span_of(self.returned, first, stop))
         tokens = self.tokens[first:stop]
-        return rows_body(self.ends.embed(tokens).array() if len(tokens) == stop - first else None)
+        is_whole = len(tokens) == stop - first and 4 * self.ends.width * len(tokens) <= MOST_BYTES
+        return rows_body(self.ends.embed(tokens).array() if is_whole else None)
 
     def before(self, position: int) -> range:
         """Positions before that one of which a state came back."""
@@ -70,8 +72,10 @@ class KeptEnds:
 
 
 def rows_body(found: Floats | None) -> dict[str, Any]:
-    """Rows as a witness tells them."""
-    return {"rows": None if found is None else base64.b64encode(found.tobytes()).decode()}
+    """Rows as a witness tells them; null where they are too many for one answer."""
+    if found is None or found.nbytes > MOST_BYTES:
+        return {"rows": None}
+    return {"rows": base64.b64encode(found.tobytes()).decode()}
 
 
 def digest_of(marks: list[bytes]) -> str:

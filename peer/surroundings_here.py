@@ -51,7 +51,10 @@ def machine_name() -> str:
 def on_battery() -> bool:
     """Whether this machine runs on its battery, as far as its system says so."""
     sensors: Callable[[], object] | None = getattr(psutil, "sensors_battery", None)
-    found = sensors() if sensors is not None else None
+    try:
+        found = sensors() if sensors is not None else None
+    except Exception:  # psutil reads files that some systems lack, or fill in their own way
+        return False
     return getattr(found, "power_plugged", None) is False
 
 

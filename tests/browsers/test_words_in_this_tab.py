@@ -96,7 +96,7 @@ async def test_what_is_asked_stays_in_the_tab(
         page = Page(await made.tab(mesh.link.url(), width=width, height=height, early=WATCHED))
         frames = heard(mesh)
         await page.until_says("Ready: new conversations stay in this tab", WITHIN_S)
-        assert await page.run(f"{SWITCHES}.length === 1 && {SWITCHES}[0].checked")
+        await page.until(f"{SWITCHES}.length === 1 && {SWITCHES}[0].checked")
         await page.until_says("Kept in this tab only")
         said: list[Message] = []
         for at, question in enumerate((FIRST, SECOND)):

@@ -16,6 +16,7 @@ from peer.errors import BadCommand
 from peer.evidence import Verdict
 from peer.frames import Open, Step
 from peer.judging import Place
+from peer.kept_ends import MOST_BYTES, KeptEnds
 from peer.mesh import Mesh
 from peer.pinned import pinned
 from peer.seats import Seat
@@ -86,7 +87,9 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
 
         monkeypatch.setattr(checks, "_check_stage", check_stage)
         opening = SimpleNamespace(session=SESSION, route=("p",), sampling=sampling)
-        around.own_ends = SimpleNamespace(embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None]))
+        around.own_ends = SimpleNamespace(
+            width=1, embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None])
+        )
         await checks._check(cast(Any, SimpleNamespace(opening=opening)), 1)
         assert answers == [told]
 
@@ -95,7 +98,9 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     around = mesh()
-    around.own_ends = SimpleNamespace(embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None]))
+    around.own_ends = SimpleNamespace(
+        width=1, embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None])
+    )
     checks = Checks(cast(Mesh, around))
     checks.returned.note(SESSION, 1, tensor_of(np.asarray([[7.0]], np.float32)))
     places: list[Place] = []
@@ -134,6 +139,17 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
         (1, True, ()),
         (2, True, ()),
     ]
+
+
+def test_no_more_is_shown_than_one_answer_carries() -> None:
+    width = MOST_BYTES // 8  # two rows are as much as it may be
+    ends = SimpleNamespace(width=width, embed=lambda ids: tensor_of(np.ones((len(ids), width), np.float32)))
+    returned = ActivationLog(2 * MOST_BYTES)
+    returned.append(0, tensor_of(np.ones((3, width), np.float32)))
+    kept = KeptEnds(cast(Any, ends), (1, 2, 3), returned, 1, {"judge": {0}})
+    for side in ("sent", "back"):
+        assert kept.shown("judge", side, 0, 2)["rows"]
+        assert kept.shown("judge", side, 0, 3) == {"rows": None}
 
 
 def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -> None:

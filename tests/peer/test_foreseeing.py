@@ -194,7 +194,7 @@ async def test_a_history_that_takes_too_long_or_fails_holds_no_plan_up(
     foresight = Foresight()
     foresight.opened(slow)
     assert await foresight.look(request, MeshState()) is None
-    assert waits.is_set()
+    assert await asyncio.to_thread(waits.wait, WITHIN_S)
     assert await foresight.look(request, MeshState()) is None  # one question at a time
     goes.set()
     await asyncio.to_thread(foresight.closed)

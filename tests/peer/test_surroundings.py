@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from peer.coordinator import Coordinator, plan_request
@@ -26,7 +27,7 @@ from peer.pacing import Pacing
 from peer.paths import Path
 from peer.protection import PRESETS
 from peer.surroundings import UNKNOWN, WORSE_MS, End, Surroundings, hashed
-from peer.surroundings_here import POWER_EVERY_S, THROTTLED_FOR_S, Around, Power, machine_name
+from peer.surroundings_here import POWER_EVERY_S, THROTTLED_FOR_S, Around, Power, machine_name, on_battery
 from planner.choosing import choose
 from planner.explain import explain
 from planner.holders import COPIES
@@ -188,6 +189,14 @@ def test_a_relay_that_comes_as_a_later_candidate_is_known_as_one() -> None:
 
 def test_this_machine_has_a_name_that_lasts() -> None:
     assert machine_name() == machine_name()
+
+
+def test_a_system_without_readable_batteries_runs_on_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> None:
+        raise FileNotFoundError("/sys/class/power_supply")
+
+    monkeypatch.setattr(psutil, "sensors_battery", unreadable, raising=False)
+    assert not on_battery()
 
 
 def test_power_is_looked_at_now_and_then_and_heat_is_remembered() -> None:

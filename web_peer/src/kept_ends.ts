@@ -11,7 +11,7 @@ import type { Body } from './calls';
 import { BadCommand } from './errors';
 import { spanOf } from './evidence';
 import type { Tensor } from './tensors';
-import { base64 } from './witness';
+import { rowsBody } from './witness';
 
 const KEPT_BYTES = 1024 * 1024; // of the newest states that came back, of one session
 const ALL_BYTES = 8 * KEPT_BYTES; // of all: an answer can be checked for a while when it is over
@@ -69,10 +69,9 @@ export class ShownEnds {
       throw new BadCommand('witness: expected a peer that was asked to check this stage');
     }
     if (side === 'back') {
-      const found = spanOf(this.returned, first, stop);
-      return { rows: found === null ? null : base64(found) };
+      return rowsBody(spanOf(this.returned, first, stop));
     }
     const count = this.sent.shape[0] ?? 0;
-    return { rows: stop <= count ? base64(rows(this.sent, first, stop).data) : null };
+    return rowsBody(stop <= count ? rows(this.sent, first, stop).data : null);
   }
 }

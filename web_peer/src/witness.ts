@@ -43,8 +43,7 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
     }
     case 'in':
     case 'out': {
-      const found = spanOf(side === 'out' ? seat.log : seat.inputs, first, stop);
-      return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
+      return rowsBody(spanOf(side === 'out' ? seat.log : seat.inputs, first, stop));
     }
     default:
       throw new BadCommand('witness: expected place, marks, match, in, out or token');
@@ -89,6 +88,11 @@ function admit({ state }: Node, peer: string, { opening }: Seat, other: number):
 /** What stands for all inputs of a first stage: that two are the same shows, nothing else does. */
 export async function digestOf(marks: string): Promise<string> {
   return toHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(fromHex(marks)))));
+}
+
+/** Rows as a witness tells them; null where they are too many for one answer. */
+export function rowsBody(found: Uint8Array | null): Body {
+  return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
 }
 
 export function base64(bytes: Uint8Array): string {

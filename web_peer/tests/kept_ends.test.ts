@@ -33,6 +33,15 @@ describe('an asker that keeps its ends', () => {
     expect(shown.shown('last', 'back', 1, 3)).toEqual({ rows: null });
   });
 
+  it('shows no more than one answer carries', () => {
+    const width = 96 * 1024; // two rows are as much as it may be
+    const wide = tensorOf(new Float32Array(3 * width), [3, width]);
+    const ends = new ShownEnds(wide, new ActivationLog(9), 1);
+    ends.asked('judge', 0);
+    expect(ends.shown('judge', 'sent', 0, 2)['rows']).toHaveLength(1024 * 1024);
+    expect(ends.shown('judge', 'sent', 0, 3)).toEqual({ rows: null });
+  });
+
   it.each([
     ['last', 'sent'],
     ['middle', 'sent'],
