@@ -65,6 +65,7 @@ describe('a first stage of such an answer', () => {
   const opening = { session: SESSION, stage: 0, origin: 'asker', route: ['me', 'x'], sampling: [], plan: 1 };
   const seat = new Seat(opening as unknown as Open, { first: 0, stop: 2 }, GREEDY, new ActivationLog(99), 0);
   seat.inputs.append(0, SENT);
+  seat.submitted = 3;
   const held = [{ first: 0, stop: 2 }];
   const members = new Map(
     ['asker', 'holder', 'other'].map((peer) => [peer, { held: peer === 'holder' ? held : [] }]),
