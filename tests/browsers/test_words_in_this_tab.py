@@ -129,7 +129,7 @@ async def test_what_is_asked_stays_in_the_tab(
         await page.click(LIST)
         await page.click("document.querySelector('dialog .new-talk')")
         await page.ask("Is this for everybody?")
-        await mesh.node.until(lambda state: len(state.conversations) == 1, WITHIN_S)
+        assert await mesh.node.until(lambda state: len(state.conversations) == 1, WITHIN_S)
         await page.click(LIST)
         await page.click(OWN_LINE)
         await page.until(f"{DONE} === 2")
