@@ -79,6 +79,7 @@ export class Conversation {
   private readonly outcomes: Outcome[] = [];
   private wake: (() => void) | null = null;
   private line: AbortController | null = null; // while it waits for a session
+  private breakOff: () => void = () => undefined; // while it waits for the ends of the model
   private seating = false; // from the refusal until the answer goes on
   private isStopped = false;
   private seatUntilS: number | null = null;
@@ -151,12 +152,23 @@ export class Conversation {
       yield* this.answered(prompt, settings, goesOn);
       return;
     }
-    this.core.ends = await ends.take();
+    const taken = ends.take();
     try {
+      this.core.ends = await Promise.race([taken, this.stopped()]);
       yield* this.answered(prompt, settings, goesOn);
     } finally {
-      ends.giveBack();
+      taken.then(
+        () => ends.giveBack(),
+        () => undefined, // it gave them back itself
+      );
     }
+  }
+
+  /** Raises AnswerFailed when the answer is stopped before it began: its ends may be long in coming. */
+  private stopped(): Promise<never> {
+    return new Promise<never>((_, reject) => {
+      this.breakOff = () => reject(new AnswerFailed('stopped while the ends of the model were loaded'));
+    });
   }
 
   private async *answered(
@@ -232,6 +244,7 @@ export class Conversation {
 
   private leaveLine(): void {
     this.isStopped = true;
+    this.breakOff();
     this.line?.abort();
   }
 

@@ -35,6 +35,7 @@ export class OwnEnds implements Ends {
   private readonly head: StageRuntime;
   private readonly waiting: Map<number, Waiting>;
   private last = 0;
+  private isClosed = false; // nothing is drawn any more
 
   private constructor(
     manifest: Manifest,
@@ -70,10 +71,7 @@ export class OwnEnds implements Ends {
     const { threads } = await abilities();
     const room: Room = { provider: 'wasm', threads, slots: 1, context: CONTEXT };
     const waiting = new Map<number, Waiting>();
-    const over = (): void => {
-      for (const { tell } of [...waiting.values()]) tell(null);
-      waiting.clear();
-    };
+    let made: OwnEnds | null = null;
     const receiver = {
       answers: (answers: readonly Answer[]) => {
         for (const answer of answers) {
@@ -84,13 +82,16 @@ export class OwnEnds implements Ends {
         }
       },
       lost: (text: string) => {
-        over();
+        made?.close();
+        for (const { tell } of [...waiting.values()]) tell(null);
+        waiting.clear();
         lost(text);
       },
     };
     const load = { manifest, first: stop - 1, stop, blobs };
     const head = await StageRuntime.load(load, room, receiver, signal);
-    return new OwnEnds(manifest, table, head, waiting);
+    made = new OwnEnds(manifest, table, head, waiting);
+    return made;
   }
 
   embed(tokens: Int32Array): Tensor {
@@ -101,6 +102,10 @@ export class OwnEnds implements Ends {
   }
 
   draw(drawing: Drawing, state: Float32Array, tell: (token: Token | null) => void): void {
+    if (this.isClosed) {
+      queueMicrotask(() => tell(null));
+      return;
+    }
     const { sampling, position, history, generated } = drawing.pick;
     this.last += 1;
     this.waiting.set(this.last, { drawing, tell });
@@ -120,6 +125,7 @@ export class OwnEnds implements Ends {
 
   /** Gives the memory back. */
   close(): void {
+    this.isClosed = true;
     this.head.close();
   }
 }

@@ -1,0 +1,31 @@
+/* A question whose ends are not here yet can be stopped, and the ends are given back whenever they come. */
+
+import { expect, it } from 'vitest';
+
+import { ASK_SETTINGS, Conversation } from '../src/asking';
+import { AnswerFailed } from '../src/errors';
+import type { Node } from '../src/node';
+import type { KeptEnds, OwnEnds } from '../src/own_ends';
+import type { Text } from '../src/text';
+
+const SESSION = '07'.repeat(16);
+
+it('an answer that waits for its ends ends when it is stopped', async () => {
+  const askings = { attach: () => undefined, attached: () => true, perform: () => undefined };
+  let here: (ends: OwnEnds) => void = () => undefined;
+  let given = 0;
+  const ends = {
+    take: () => new Promise<OwnEnds>((resolve) => (here = resolve)),
+    giveBack: () => (given += 1),
+  } as unknown as KeptEnds;
+  const node = { me: 'asker', askings } as unknown as Node;
+  const conversation = new Conversation(node, {} as unknown as Text, SESSION, () => undefined, ends);
+
+  const first = conversation.tokens([1, 2], ASK_SETTINGS).next();
+  conversation.stop();
+  await expect(first).rejects.toThrow(AnswerFailed);
+  expect(given).toBe(0);
+  here({} as unknown as OwnEnds);
+  await Promise.resolve();
+  expect(given).toBe(1);
+});
