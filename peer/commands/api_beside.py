@@ -16,12 +16,16 @@ from peer.metrics import serving_metrics
 from planner.store import Store
 
 
+def check_beside(args: argparse.Namespace) -> None:
+    """Before anything is fetched or joined. Raises BadCommand for options that say nothing without --api."""
+    if args.api is None and args.api_embedding_model is not None:
+        raise BadCommand("--api-embedding-model is for the API beside this peer: give --api, too")
+
+
 @asynccontextmanager
 async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
     """The gateway of a member that was started with --api; nothing without that."""
     if args.api is None:
-        if args.api_embedding_model is not None:
-            raise BadCommand("--api-embedding-model is for the API beside this peer: give --api, too")
         yield
         return
     options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import segno
 
-from peer.commands.api_beside import beside, measured
+from peer.commands.api_beside import beside, check_beside, measured
 from peer.commands.models import find_or_import
 from peer.commands.shares import fairness_of
 from peer.commands.terminal import either, err, interrupts, out, reporting, say, whisper
@@ -173,6 +173,7 @@ def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding
 
 def serve(args: argparse.Namespace) -> int:
     """Founds a mesh and serves it until Ctrl-C."""
+    check_beside(args)
     store = Store(args.store)
     model_id = find_or_import(
         store, args.model, args.weights
@@ -256,6 +257,7 @@ def run_recover(args: argparse.Namespace) -> int:
 
 async def run_join(args: argparse.Namespace) -> int:
     """Lends this machine to a mesh until Ctrl-C."""
+    check_beside(args)
     invite = parse_link(args.link)
     tell = whisper if args.quiet else say
     async with AsyncExitStack() as stack:

@@ -55,6 +55,8 @@ async def test_the_standby_of_each_stage_is_elsewhere(tmp_path: Path) -> None:
             plan = state.serving()
             if plan is None or state.proposed is not None or plan.route != (me[0], me[1]):
                 return False
+            if any(state.members[peer].profile is None for peer in me):
+                return False
             places = {peer: set(_surroundings(state, peer).domains()) for peer in me}
             return all(
                 any(

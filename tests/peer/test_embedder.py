@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from peer import embedder as module
-from peer.commands.api_beside import beside
+from peer.commands.members import serve
 from peer.embedder import Embedder
 from peer.errors import ApiError, BadCommand
 from peer.gateway_embeddings import (
@@ -203,12 +203,10 @@ def test_weights_that_changed_on_the_disk_are_not_loaded(tiny: tuple[Embedder, P
         Embedder(store, tiny[0].model_id, 1)
 
 
-async def test_an_embedding_model_without_a_gateway_is_a_mistake() -> None:
+def test_an_embedding_model_without_a_gateway_is_a_mistake() -> None:
     args = argparse.Namespace(api=None, api_embedding_model="tiny")
-    mesh: Any = None  # it is refused before anything of the mesh is used
     with pytest.raises(BadCommand, match="give --api, too"):
-        async with beside(args, mesh, print):
-            pass
+        serve(args)
 
 
 # --- the real model
