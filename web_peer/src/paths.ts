@@ -33,7 +33,8 @@ export class Path {
 
   /** Whether a relay or a third peer is in the way; null: nobody can tell. */
   async relayed(): Promise<boolean | null> {
-    const pair = (await this.engine.selected?.()) ?? null;
+    const asked = this.engine.selected?.() ?? Promise.resolve(null);
+    const pair = await asked.catch(() => null); // it closed meanwhile: some browsers tell nothing then
     return isRelayed([this.mine, this.theirs], pair);
   }
 }

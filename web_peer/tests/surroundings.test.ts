@@ -69,6 +69,10 @@ it('a relay that comes as a later candidate is known as one', async () => {
   path.other('candidate:1 1 udp 1 192.0.2.1 7000 typ relay raddr 0.0.0.0 rport 0');
   expect(await path.relayed()).toBe(true);
   expect(await new Path({}).relayed()).toBe(false);
+  const closed = new Path({ selected: () => Promise.reject(new Error('closed')) });
+  expect(await closed.relayed()).toBe(false);
+  closed.own('a=candidate:1 1 udp 1 192.0.2.1 7000 typ relay');
+  expect(await closed.relayed()).toBe(null);
 });
 
 it('domains are what is known', () => {
