@@ -249,7 +249,7 @@ export class Talks {
   }
 
   imported(text: string): void {
-    const { talking } = this;
+    const talking = this.around.keepsWords() ? this.own : this.talking; // it begins here, whatever is shown now
     const brought = broughtOf(text);
     if (typeof brought === 'string') this.around.tell(brought);
     else if (talking !== null) {
