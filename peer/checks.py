@@ -36,6 +36,7 @@ CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
 ODD_AGAIN_S: Final = 10.0  # between two checks that one peer brings about
 ODD_LOOKS: Final = 20  # for the token of an odd row,
 ODD_LOOK_S: Final = 0.1  # and how long after each other
+MOST_MATCHES: Final = 64  # questions of one peer about one session whether marks match: each may be a guess
 AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Checks:
         self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._next = NextCheck()
+        self._matches: dict[tuple[bytes, int, str], int] = {}  # by seat and peer: how often it asked
         self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
@@ -330,7 +332,18 @@ class Checks:
             raise BadCommand("witness: expected the asker, who alone has the tokens")
         if peer != self._node.me:
             self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
+        if side == "match" and peer != self._node.me:
+            self._count_match(session, stage, peer)
         return testimony(seat, side, first, stop, str(body.get("seen")))
+
+    def _count_match(self, session: bytes, stage: int, peer: str) -> None:
+        """Raises BadCommand for who asks so often that it guesses tokens."""
+        seat_at, key = self._node.core.seat_at, (session, stage, peer)
+        known = {k: count for k, count in self._matches.items() if seat_at(k[0], k[1]) is not None}
+        asked = known.get(key, 0)
+        self._matches = {**known, key: asked + 1}
+        if asked >= MOST_MATCHES:
+            raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
         """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""

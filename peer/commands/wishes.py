@@ -30,7 +30,9 @@ def wish_arguments(made: argparse.ArgumentParser) -> None:
         "[optimal]",
     )
     made.add_argument(
-        "--goal", choices=GOALS, help="what plans are to be good at [latency, or what --objective says]"
+        "--goal",
+        choices=GOALS,
+        help="what plans are to be good at [as before; at first latency, or --objective]",
     )
     made.add_argument(
         "--component",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from peer.activation_log import ActivationLog
-from peer.checks import CheckFailed, Checks
+from peer.checks import MOST_MATCHES, CheckFailed, Checks
 from peer.errors import BadCommand
 from peer.evidence import Verdict
 from peer.frames import Open, Step
@@ -166,6 +166,11 @@ def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -
     assert checks._witness("asker", asks)["marks"]
     with pytest.raises(BadCommand, match="who alone"):
         checks._witness("p", asks)
+    guess = {**asks, "side": "match", "seen": "00" * 32}
+    for _ in range(MOST_MATCHES):
+        assert checks._witness("asker", guess)["same"] is False
+    with pytest.raises(BadCommand, match="at most"):
+        checks._witness("asker", guess)
 
 
 async def test_checks_that_nobody_can_make_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ export function makeRoomForFronts(mesh: Mesh): void {
     const most = mostBytes(mesh);
     if (most !== prefixes.mostBytes) node.perform(prefixes.bound(most));
   };
+  if (signal.aborted) return; // the membership ended meanwhile
   look();
   const looking = setInterval(look, LOOK_MS);
   signal.addEventListener('abort', () => clearInterval(looking));

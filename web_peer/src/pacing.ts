@@ -89,6 +89,7 @@ export class Pacing {
 /** From here on this tab looks now and then how fast it is, and says so, until `signal` aborts. */
 export function followPace(node: Node, manifest: Manifest, signal: AbortSignal): Pacing {
   const pacing = new Pacing(node.me, manifest);
+  if (signal.aborted) return pacing; // the membership ended meanwhile
   const looking = setInterval(
     () => {
       const due = pacing.look(node.state);

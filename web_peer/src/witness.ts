@@ -12,6 +12,7 @@ import { tellsIds } from './pinned';
 import type { Seat } from './seats';
 import { cutSpans, extended } from './spans';
 
+const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
 const MOST_POSITIONS = 1024;
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 
@@ -38,6 +39,7 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
     case 'marks':
       return { marks: await marksOfSeat(seat, first, stop) };
     case 'match': {
+      countMatch(seat, peer);
       const marks = first === 0 ? await marksOfSeat(seat, 0, stop) : null;
       return { same: marks === null ? null : (await digestOf(marks)) === body['seen'] };
     }
@@ -47,6 +49,18 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
     }
     default:
       throw new BadCommand('witness: expected place, marks, match, in, out or token');
+  }
+}
+
+const matches = new WeakMap<Seat, Map<string, number>>(); // by peer: how often it asked for a match
+
+/** Raises BadCommand for who asks so often that it guesses tokens. */
+function countMatch(seat: Seat, peer: string): void {
+  const counts = matches.get(seat) ?? new Map<string, number>();
+  const asked = counts.get(peer) ?? 0;
+  matches.set(seat, counts.set(peer, asked + 1));
+  if (asked >= MOST_MATCHES) {
+    throw new BadCommand(`witness: at most ${MOST_MATCHES} of these questions about one session`);
   }
 }
 
