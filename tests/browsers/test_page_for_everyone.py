@@ -72,6 +72,19 @@ async def expect_names(page: Page, state: str) -> None:
     assert [node for node in nodes if node["focusable"] and not node["name"].strip()] == [], state
 
 
+# One sheet is closed, another one opened before the next frame, in which a browser tells of the first one's end.
+SHEET_AFTER_SHEET = """
+(async () => {
+  const frame = () => new Promise((seen) => requestAnimationFrame(seen));
+  document.querySelector("dialog button[aria-label=Close]").click();
+  while (document.querySelector("dialog") !== null) await new Promise((then) => setTimeout(then));
+  document.querySelector("button[aria-label=Settings]").click();
+  for (let frames = 0; frames < 4; frames += 1) await frame();
+  return document.querySelector("dialog[open]") !== null;
+})()
+"""
+
+
 async def walk(page: Page, steps: int) -> list[str]:
     """What has the focus after each press of Tab."""
     seen = []
@@ -132,6 +145,12 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await sheet_keeps_and_returns_focus(page, "Settings", "Alt+Comma", "settings")
         await sheet_keeps_and_returns_focus(page, "Keys", "?", "keys")
         await sheet_keeps_and_returns_focus(page, "See the plan", "Alt+KeyP", "the plan")
+
+        await page.key("Alt+KeyS")
+        await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+        assert await page.run(SHEET_AFTER_SHEET), "the end of one sheet closed the next one"
+        await page.key("Escape")
+        await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
 
         await page.run(HEARD)
         await page.ask("Tell me in four sentences what a fish is.")

@@ -14,17 +14,23 @@ interface Props {
 
 export function Dialog({ title, close, wide = false, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
+  const isGone = useRef(false); // browsers say `close` a frame later: by then another sheet may be open
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      isGone.current = true;
+      dialog?.close();
+    };
   }, []);
   return (
     <dialog
       ref={element}
       class={wide ? 'sheet is-wide' : 'sheet'}
       aria-label={title}
-      onClose={close}
+      onClose={() => {
+        if (!isGone.current) close();
+      }}
       onClick={(event) => {
         if (event.target === element.current) close();
       }}
