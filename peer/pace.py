@@ -110,6 +110,10 @@ class Pace:
         """Nobody heard what was told last: it is told again when it still holds."""
         self.told_milli = self._before_milli
 
+    def lost(self) -> None:
+        """The log has the first pace, whatever was told last."""
+        self.told_milli = MILLI
+
     def _tell(self, milli: int) -> int:
         self._before_milli, self.told_milli = self.told_milli, milli
         self._row.clear()

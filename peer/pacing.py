@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Final
 
 from peer.effects import FreeSlot, NotRan, Ran, RunStep
 from peer.errors import PeerError
@@ -19,6 +20,8 @@ from peer.pace import CHECK_S, Pace, at_pace, should_take
 from peer.seats import Run_
 from peer.surroundings import UNKNOWN
 from planner.manifest import Manifest
+
+LOST_S: Final = 5.0  # the log has what was told by then
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class Pacing:
         self._pace = Pace()
         self._measured: Profile | None = None  # as this peer measured itself
         self._told: Profile | None = None  # the same at the pace that was told last
+        self._told_s = 0.0  # when that was
         self._kinds: dict[Run_, Counter[str]] = {}
 
     @property
@@ -70,7 +74,7 @@ class Pacing:
     async def follow(self) -> None:
         """Looks now and then, for as long as this peer lends."""
         while True:
-            await asyncio.sleep(CHECK_S / 4)
+            await asyncio.sleep(CHECK_S * 1.05)  # the pace is looked at no sooner
             before = self._told
             command = self._look(time.monotonic())
             if command is None:
@@ -90,9 +94,15 @@ class Pacing:
         profile = replace(member.profile, surroundings=UNKNOWN)  # what it says of them is no pace
         if self._measured is None or profile not in (self._measured, self._told):
             self._pace, self._measured, self._told = Pace(), profile, profile
+        elif (
+            profile != self._told and now - self._told_s > LOST_S
+        ):  # a word on its surroundings crossed the last one
+            self._told = profile
+            self._pace.lost()
         milli = self._pace.look(now)
         if milli is None:
             return None
+        self._told_s = now
         log.info("steps take %.1f times what they took at first", milli / 1000)
         base = self._measured
         self._told = replace(

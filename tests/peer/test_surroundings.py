@@ -23,7 +23,7 @@ from peer.mesh_state import (
     UnitsHeld,
 )
 from peer.options import PeerOptions, known_as
-from peer.pacing import Pacing
+from peer.pacing import LOST_S, Pacing
 from peer.paths import Path
 from peer.protection import PRESETS
 from peer.surroundings import UNKNOWN, WORSE_MS, End, Surroundings, hashed
@@ -272,6 +272,20 @@ def test_a_changed_hazard_is_no_changed_pace() -> None:
     state = mesh({"p": Surroundings(42), "b": UNKNOWN}).state
     assert pacing._look(1.0) is None
     assert pacing._pace is learned
+
+
+def test_a_pace_that_a_word_on_surroundings_put_back_is_told_again() -> None:
+    state = mesh({"p": Surroundings(42), "b": UNKNOWN}).state
+    pacing = Pacing("p", cast(Any, None), lambda: state, cast(Any, None))
+    assert pacing._look(0.0) is None
+    assert pacing._measured is not None
+    slower = replace(pacing._measured, step_ns=2000)
+    pacing._told, pacing._told_s = slower, 10.0
+    pacing._pace.told_milli, pacing._pace._worked = 4000, 10.0  # nor is it forgiven for want of work
+    pacing._look(10.0 + LOST_S)  # the log may lag
+    assert (pacing._told, pacing._pace.told_milli) == (slower, 4000)
+    pacing._look(10.1 + LOST_S)
+    assert (pacing._told, pacing._pace.told_milli) == (pacing._measured, 1000)
 
 
 def test_names_of_owners_are_checked() -> None:
