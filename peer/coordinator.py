@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from peer.errors import BadCommand
 from peer.mesh_fairness import CheckFailed, PeerPardoned
@@ -75,6 +76,8 @@ def solve(wanted: Wanted) -> Plan | Infeasible:
     return choose(wanted.request, wanted.wish)
 
 
+News = Literal["all", "pace", "surroundings"]
+
 _PLANNED_ANEW = (
     MemberMeasured
     | MemberDraining
@@ -110,6 +113,8 @@ class Coordinator:
         self._relief = Relief()
         self._case: tuple[Wanted, Plan] | None = None  # for somebody's pace: looked at for a while
         self._paced = False  # what is planned anew is for somebody's pace alone
+        self._unplanned = False  # something came since the last plan was made
+        self._stays = False  # and it was surroundings alone: who serves stays, others may stand by
         self._awaited: set[str] = set()  # lost members that may come back before anything is planned anew
 
     def set_cuts(self, cuts: tuple[int, ...] | None) -> list[Command]:
@@ -158,7 +163,11 @@ class Coordinator:
         """Applies `command` and whatever follows from it at once; returns all of them in log order."""
         log = [command]
         if isinstance(command, _PLANNED_ANEW):
-            self._paced, self._case = only_pace(self.state, command), None
+            news = news_of(self.state, command)
+            if news != "surroundings":
+                self._paced, self._case = news == "pace", None
+            self._stays = news == "surroundings" and (self._stays or not self._unplanned)
+            self._unplanned = True
         awaited = self._worth_waiting(command)
         self._apply(command)
         self._awaited |= awaited
@@ -236,6 +245,7 @@ class Coordinator:
         """The members are planned with once more; the result counts as one for somebody's pace alone."""
         if self.state.serving() is not None:
             self._planned_key, self._paced = "", True
+            self._unplanned, self._stays = True, False
 
     def unit_costs(self) -> tuple[int, ...]:
         """What the units cost beside one another, as the members measured them."""
@@ -285,11 +295,13 @@ class Coordinator:
             serving = self.state.serving() is not None
             return [] if serving else self.submit(PlanRefused(result.reason[:500]))
         serving_plan = self.state.serving()
-        if self._paced and serving_plan is not None and self.state.cuts is None:
+        stays = self._stays and serving_plan is not None
+        self._unplanned = self._stays = False
+        if self._paced and not stays and serving_plan is not None and self.state.cuts is None:
             self._case = wanted, result
             return []
         record = plan_record(result, self.state.last_version + 1)
-        if serving_plan is not None and self._good_enough(serving_plan, record, wanted.request):
+        if serving_plan is not None and (stays or self._good_enough(serving_plan, record, wanted.request)):
             record = self._with_other_standbys(serving_plan, wanted.request)
             if record.holders() == serving_plan.holders():
                 return []
@@ -420,18 +432,22 @@ def plan_request(
     )
 
 
-def only_pace(state: MeshState, command: Command) -> bool:
-    """Whether a member that serves says no more than that it has become slower or faster."""
+def news_of(state: MeshState, command: Command) -> News:
+    """What a command says that is planned anew: "pace", where a member that serves says no more than that it has become
+    slower or faster, and maybe what its surroundings are; "surroundings", where it says these alone.
+    """
     if not isinstance(command, MemberMeasured) or command.links:
-        return False
+        return "all"
     member = state.members.get(command.peer)
     if member is None or member.status != "measured" or member.profile is None:
-        return False
-    now, before = command.profile, member.profile
+        return "all"
+    before = member.profile
+    now = replace(command.profile, surroundings=before.surroundings)
+    if now == before:
+        return "surroundings"
     times = (before.decode_ns, before.prefill_ns, before.batch_ns, before.step_ns)
-    return (
-        replace(now, decode_ns=times[0], prefill_ns=times[1], batch_ns=times[2], step_ns=times[3]) == before
-    )
+    paced = replace(now, decode_ns=times[0], prefill_ns=times[1], batch_ns=times[2], step_ns=times[3])
+    return "pace" if paced == before else "all"
 
 
 def kept_reasons(why: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from peer.mesh_state import (
     UnitsHeld,
 )
 from peer.pace import FORGIVEN_S, MILLI, Pace, at_pace, should_take
+from peer.surroundings import Surroundings
 from planner.types import Infeasible, Unit
 
 MIB = 2**20
@@ -216,6 +217,22 @@ def test_a_slower_peer_is_relieved_after_three_looks_and_not_tossed_to_and_fro()
     assert units.get(victim, 0) < {s.primary: s.stop - s.first for s in serving.stages}[victim]
     slowed(made, victim, 1.0)  # it is as before: not at once, and only for a large gain
     assert looked(made, 112.0, 40.0) == []
+
+
+@pytest.mark.parametrize("planned_between", [True, False])
+def test_a_slower_peer_that_says_what_is_around_it_is_relieved_as_others_are(planned_between: bool) -> None:
+    made = serving_mesh()
+    serving = made.state.serving()
+    assert serving is not None
+    victim = max(serving.stages, key=lambda stage: stage.stop - stage.first).primary
+    made.submit(MemberMeasured(victim, profile(4.0), ()))
+    if planned_between:
+        plan(made)
+    made.submit(MemberMeasured(victim, replace(profile(4.0), surroundings=Surroundings(9000)), ()))
+    plan(made)
+    assert made.state.proposed is None
+    assert looked(made, 100.0, 1.9) == []
+    assert len(looked(made, 102.0, 10.0)) == 1
 
 
 def test_a_peer_that_is_fast_again_before_the_third_look_keeps_its_units() -> None:
