@@ -65,7 +65,7 @@ COMMANDS_S: Final = 60.0
 MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials it meanwhile, a member has left
 REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
 BILL_EVERY_S: Final = 2.0  # work enters the log in batches
-TEND_EVERY_S: Final = 0.75  # the group is looked at this often where nothing calls for it
+TEND_EVERY_S: Final = 0.75  # members, work and the group are looked at this often where nothing calls for it
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 log = logging.getLogger(__name__)
@@ -175,6 +175,9 @@ class Coordinating:
 
     def look(self, now: float) -> None:
         """Time has passed: who has had no connection for long has left, and the group may be changed."""
+        if now - self._tended < TEND_EVERY_S:
+            return
+        self._tended = now
         for peer in [
             peer for peer in self.state.members if peer != self._core.me and not self._connected(peer)
         ]:
@@ -186,9 +189,7 @@ class Coordinating:
             self._billed = now
             self._bill()
         self._publish(self._core.relieve(now))
-        if now - self._tended >= TEND_EVERY_S:
-            self._tended = now
-            self.tend()
+        self.tend()
 
     def _bill(self) -> None:
         """Has the log take what counts of the work that askers said."""
@@ -492,7 +493,7 @@ class Coordinating:
         try:
             found = (
                 None
-                if self.foresight is None
+                if self.foresight is None or wanted.before  # after a loss nobody waits for the history
                 else await self.foresight.look(wanted.request, self.state, self.reconsider)
             )
             wanted = wanted if found is None else replace(wanted, request=found.request)

@@ -54,7 +54,7 @@ class Foresight:
         self._answers = 0
         self._looked_at = 0
         self._learned: _Learned | None = None
-        self._complained = False
+        self._complained: set[type[Exception]] = set()  # each kind is told once
         self._was_late = False
 
     def opened(self, view: View) -> None:
@@ -163,10 +163,10 @@ class Foresight:
                 learned = self._learned = _Learned(fit(samples_of(kept)), answers, about)
             return foreseen(request, classes, learned.predictor)
         except Exception as error:  # whatever it is: a mesh plans on without its history
-            if not self._complained:
+            if type(error) not in self._complained:
                 told = log.info if isinstance(error, HistoryUnusable) else log.exception
                 told("the history says nothing of times, plans go by what was measured: %s", error)
-            self._complained = True
+            self._complained.add(type(error))
             return None
 
 
