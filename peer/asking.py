@@ -237,6 +237,8 @@ class Conversation:
         else:
             effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
         self._node.askings.perform(session, effects)
+        if self._stopped:  # while a plan or connections were awaited
+            self._node.askings.perform(session, core.cancel())
         words = self._text.stream()
         for token in begun_before.ids if begun_before is not None else ():
             words.push(token)
@@ -348,6 +350,8 @@ class Conversation:
         core, node = self._core, self._node
         if asked.was_in_line:
             await asyncio.sleep(AGAIN_S)  # called in vain: no loop at the speed of the link
+        if self._stopped:
+            return False
         full, ask = dict(core.full), asked.next()
         wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)
         line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_left_s())
