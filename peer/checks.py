@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,8 +33,6 @@ from planner.errors import PlannerError
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
 CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
 ODD_AGAIN_S: Final = 10.0  # between two checks that one peer brings about
-ODD_LOOKS: Final = 20  # for the token of an odd row,
-ODD_LOOK_S: Final = 0.1  # and how long after each other
 MOST_MATCHES: Final = 64  # questions of one peer about one session whether marks match: each may be a guess
 AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
 
@@ -85,10 +82,12 @@ class Checks:
         self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._next = NextCheck()
-        self._matches: dict[tuple[bytes, int, str], int] = {}  # by seat and peer: how often it asked
         self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
+        self._odd_due: dict[
+            bytes, tuple[int, int]
+        ] = {}  # by session: stage and position whose token is to come
         self.returned = Returned()  # of answers whose ends stay here
         self.judge = Judge(mesh, self._witness)
         self.made = Counts()  # here, for others and for this peer
@@ -106,6 +105,9 @@ class Checks:
         fairness = self._node.state.fairness
         if answer is None or not fairness.checks_ppm:
             return
+        due = self._odd_due.get(session)
+        if due is not None and position > due[1]:
+            self._look_at_odd(answer)
         suspected = not self._suspects().isdisjoint(answer.opening.route)
         busy = self._running >= AT_ONCE
         if not self._next.token(fairness.checks_ppm, self._rng.random, suspected=suspected, busy=busy):
@@ -140,18 +142,21 @@ class Checks:
         if self._running >= AT_ONCE or now_s < self._odd_s.get(peer, 0.0) or not self._checks_ppm:
             return  # whoever says it again and again has no more checked
         self._odd_s[peer] = now_s + ODD_AGAIN_S
-        self._running += 1
-        self._mesh.start(self._check_odd(answer, route.index(peer) - 1, position))
+        self._odd_due[session] = (route.index(peer) - 1, position)
+        if len(self._node.askings.tokens(session)) >= position + 2:
+            self._look_at_odd(answer)
+
+    def _look_at_odd(self, answer: Answer) -> None:
+        """The token of an odd row was drawn, so that it can be checked."""
+        stage, position = self._odd_due.pop(answer.opening.session)
+        if self._running < AT_ONCE:
+            self._running += 1
+            self._mesh.start(self._check_odd(answer, stage, position))
 
     async def _check_odd(self, answer: Answer, stage: int, position: int) -> None:
         try:
-            tokens: Sequence[int] = ()
-            for _ in range(ODD_LOOKS):
-                tokens = self._node.askings.tokens(answer.opening.session)
-                if len(tokens) >= position + 2:
-                    await self.check_known(answer, tuple(tokens), stage, position)
-                    return
-                await asyncio.sleep(ODD_LOOK_S)  # the token of an odd row is not drawn yet
+            tokens = tuple(self._node.askings.tokens(answer.opening.session))
+            await self.check_known(answer, tokens, stage, position)
         except Exception:  # a defect in a check must not end this membership
             log.exception("a check failed")
         finally:
@@ -165,6 +170,7 @@ class Checks:
         """An answer is over, and so are the sessions that it moved from or was to move to."""
         for key in [key for key in self._answers if key[:-ID_BYTES] == session[:-ID_BYTES]]:
             del self._answers[key]
+            self._odd_due.pop(key, None)
 
     def _suspects(self) -> set[str]:
         """Peers that somebody found wrong a short while ago."""
@@ -333,17 +339,10 @@ class Checks:
         if peer != self._node.me:
             self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
         if side == "match" and peer != self._node.me:
-            self._count_match(session, stage, peer)
+            seat.matches[peer] = seat.matches.get(peer, 0) + 1
+            if seat.matches[peer] > MOST_MATCHES:
+                raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
         return testimony(seat, side, first, stop, str(body.get("seen")))
-
-    def _count_match(self, session: bytes, stage: int, peer: str) -> None:
-        """Raises BadCommand for who asks so often that it guesses tokens."""
-        seat_at, key = self._node.core.seat_at, (session, stage, peer)
-        known = {k: count for k, count in self._matches.items() if seat_at(k[0], k[1]) is not None}
-        asked = known.get(key, 0)
-        self._matches = {**known, key: asked + 1}
-        if asked >= MOST_MATCHES:
-            raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
         """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""

@@ -58,6 +58,7 @@ class Seat:
     steering: Steering = STRAIGHT
     picks: dict[int, Pick] = field(default_factory=dict)  # by position, of an answer that is steered
     evidence: Evidence = field(default_factory=Evidence)  # of its inputs, for those who check
+    matches: dict[str, int] = field(default_factory=dict)  # by peer: how often it asked whether marks match
     prefix: Prefix | None = None  # the front of its prompt, as the next stage hears of it (peer.prefixes)
     front_kept: bool = False  # or given up
     unfit: int = 0  # steps that the runtime could not place, in a row

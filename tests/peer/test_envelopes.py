@@ -151,6 +151,18 @@ async def test_the_stage_before_whoever_finds_a_row_odd_is_checked_at_once() -> 
     assert len(asker.checked) == 2, "one peer brings about one check in a while"
 
 
+async def test_an_odd_row_is_checked_when_its_token_has_come() -> None:
+    asker = Asker()
+    asker.tokens = list(range(6))
+    await asker.hears("q", 5)
+    asker.checks.emitted(SESSION, 5)
+    assert asker.checked == []
+    asker.tokens.append(6)
+    asker.checks.emitted(SESSION, 6)
+    await asyncio.gather(*asker.tasks)
+    assert asker.checked[:1] == [(0, 5)]
+
+
 @pytest.mark.parametrize(("peer", "session"), [("p", SESSION), ("stranger", SESSION), ("q", bytes(16))])
 async def test_only_later_stages_of_a_running_answer_are_heard(peer: str, session: bytes) -> None:
     asker = Asker()
