@@ -6,7 +6,6 @@ that nothing that expects a model of units (planner.manifest) can take it for on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, get_args, runtime_checkable
@@ -16,11 +15,12 @@ import numpy.typing as npt
 
 from planner.errors import CorruptStore
 from planner.manifest import (
-    MAX_MANIFEST_BYTES,
     Fields,
     StoredTensor,
     blob_document,
     blob_of,
+    canonical,
+    opened,
     tensor_document,
     tensor_of,
 )
@@ -157,20 +157,12 @@ def encode_encoder(manifest: EncoderManifest) -> bytes:
             for part in manifest.parts
         ],
     }
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical(document)
 
 
 def decode_encoder(encoded: bytes) -> EncoderManifest:
     """Raises CorruptStore that says which field broke which rule."""
-    if len(encoded) > MAX_MANIFEST_BYTES:
-        raise CorruptStore(f"manifest: at most {MAX_MANIFEST_BYTES} bytes expected, got {len(encoded)}")
-    try:
-        document = json.loads(encoded)
-    except (ValueError, RecursionError) as error:
-        raise CorruptStore(f"manifest: JSON expected: {error}; import the model again") from None
-    root = Fields(document, "manifest")
-    if root.text("format", 64) != FORMAT:
-        raise CorruptStore(f'manifest: format "{FORMAT}" expected; this is no embedding model')
+    root = opened(encoded, FORMAT, "this is no embedding model")
     numbers = _numbers(root.fields("encoder"))
     parts = tuple(_part(fields) for fields in root.list_of_fields("parts", MAX_PARTS))
     _check_parts(parts, tensor_shapes(numbers))

@@ -171,11 +171,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
             for unit in manifest.units
         ],
     }
+    return canonical(document)
+
+
+def canonical(document: object) -> bytes:
+    """Sorted keys, no spaces, UTF-8: what is the same is written the same."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_manifest(encoded: bytes) -> Manifest:
-    """Raises CorruptStore that says which field broke which rule."""
+def opened(encoded: bytes, expected: str, otherwise: str) -> Fields:
+    """The fields of a manifest of that format. Raises CorruptStore, which says `otherwise` of another one."""
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise CorruptStore(f"manifest: at most {MAX_MANIFEST_BYTES} bytes expected, got {len(encoded)}")
     try:
@@ -183,8 +188,14 @@ def decode_manifest(encoded: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise CorruptStore(f"manifest: JSON expected: {error}; import the model again") from None
     root = Fields(document, "manifest")
-    if root.text("format", 64) != FORMAT:
-        raise CorruptStore(f'manifest: format "{FORMAT}" expected; import the model again with this version')
+    if root.text("format", 64) != expected:
+        raise CorruptStore(f'manifest: format "{expected}" expected; {otherwise}')
+    return root
+
+
+def decode_manifest(encoded: bytes) -> Manifest:
+    """Raises CorruptStore that says which field broke which rule."""
+    root = opened(encoded, FORMAT, "import the model again with this version")
     architecture = _architecture(root.fields("architecture"))
     units = tuple(_unit(fields) for fields in root.list_of_fields("units", MAX_UNITS))
     _check_units(units, architecture)
