@@ -1,6 +1,7 @@
 /* The switch that keeps words in this tab: what that hides, what it costs, and how far it is. */
 
 import type { KeptEnds } from '../src/own_ends';
+import { Switch } from './switch';
 import type { PinEnds, View } from './view';
 import { bytesText } from './words';
 
@@ -33,25 +34,22 @@ function stateText({ on, state, done, total, text }: PinEnds): string {
 export function PinSwitch({ view }: { view: View }) {
   const pin = view.pinEnds.value;
   return (
-    <div class="switch">
-      <label>
-        <input
-          type="checkbox"
-          role="switch"
-          aria-describedby="pin-ends-hint"
-          checked={pin.on}
-          onChange={(event) => view.actions.setPinEnds(event.currentTarget.checked)}
-        />
-        <span>Keep my words in this tab</span>
-      </label>
-      <p class="hint" id="pin-ends-hint">
-        New conversations are kept in this tab alone and end with it. Other machines get numbers in place of
-        words; one that sets out to can still turn most of them back. It takes {costText(pin)}: this tab then
-        holds the first and the last part of the model itself.
-      </p>
+    <Switch
+      name="pin-ends"
+      label="Keep my words in this tab"
+      on={pin.on}
+      set={(on) => view.actions.setPinEnds(on)}
+      hint={
+        <>
+          New conversations are kept in this tab alone and end with it. Other machines get numbers in place of
+          words; one that sets out to can still turn most of them back. It takes {costText(pin)}: this tab
+          then holds the first and the last part of the model itself.
+        </>
+      }
+    >
       <p class="hint switch-state" role="status">
         {stateText(pin)}
       </p>
-    </div>
+    </Switch>
   );
 }
