@@ -1,4 +1,4 @@
-"""Decides which way a connection takes: directly, or by a relay or a third peer, as descriptions and engine tell it."""
+"""Tells whether a relay or a third peer is in a connection's way, by descriptions and what its engine says. Pure."""
 
 from __future__ import annotations
 
