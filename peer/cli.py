@@ -360,7 +360,9 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print once, as JSON")
     _way(status)
     _state(status)
-    wish = command("wish", "change by what the plans of a running mesh are made, as its owner")
+    wish = command(
+        "wish", "change by what the plans of a running mesh are made, as its owner: beside shoal serve --keep"
+    )
     _link(wish)
     wish_arguments(wish)
     wish.add_argument("--json", action="store_true", help="print the wish and the plan that followed as JSON")
@@ -396,7 +398,11 @@ def parser() -> argparse.ArgumentParser:
 def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
     text = "a .gguf file, a Hugging Face folder, hf:owner/repo, or a short name such as smollm2-135m"
     if nargs is None:
-        made.add_argument("model", metavar="MODEL", help=text)
+        made.add_argument(
+            "model",
+            metavar="MODEL",
+            help=f"{text}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder",
+        )
     else:
         made.add_argument(
             "model", metavar="MODEL", nargs="?", default=DEFAULT_MODEL, help=f"{text} [%(default)s]"

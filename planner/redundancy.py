@@ -5,7 +5,7 @@ from the tokens, is lost with it), then that of the most bytes of weights and KV
 copies, the costliest losses first; they go to whoever has room, primaries of other stages included, peers with
 fewest places first. With `request.spare`, peers that still have no place stand by as well.
 
-A copy counts where nothing takes it together with the others (machine, NAT, owner) and no relay may be in the way.
+A copy counts where nothing takes it together with the others (machine, network, owner) and no relay may be in the way.
 Copies that do not count are placed where no other is left, those first that fail together in fewer ways. A stage whose
 primary may be behind a relay comes first and gets a copy even where none is promised. Who leaves rarely may stand by
 for more: the hazard counts with the places that one loss takes away.

@@ -27,7 +27,7 @@ def wish_arguments(made: argparse.ArgumentParser) -> None:
         choices=STRATEGIES,
         help="where units may be cut: anywhere (optimal), between blocks (layer), into equal stages (pipeline), "
         "between named groups (component), attention from feed-forward (attention-ffn), peers may come back (hybrid) "
-        "[optimal]",
+        "[as before; at first optimal]",
     )
     made.add_argument(
         "--goal",

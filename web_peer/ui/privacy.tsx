@@ -3,7 +3,7 @@
 const SEEN: readonly (readonly [who: string, what: string])[] = [
   [
     'Everyone in the mesh',
-    'reads every conversation in it, but for those that somebody keeps in their own tab, and sees who is here, under which name, what each lends and from which network address. The machines that keep the mesh store conversations on their disks.',
+    'reads every conversation in it, but for those that somebody keeps in their own tab, and sees who is here, under which name, what each lends, from which network address, and how likely it is to leave, which shows whether a tab is hidden or on battery. The machines that keep the mesh store conversations on their disks.',
   ],
   [
     'Peers that run a part of the model',
