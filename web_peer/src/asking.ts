@@ -200,6 +200,7 @@ export class Conversation {
     if (!this.node.askings.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
+    if (!this.isWanted()) throw new AnswerFailed('stopped before it began');
     this.outcomes.length = 0;
     const effects =
       goesOn === null
@@ -240,6 +241,11 @@ export class Conversation {
     this.leaveLine();
     this.node.askings.detach(this.core.session);
     this.closed();
+  }
+
+  /** Whether nobody stopped it while it waited, or closed its conversation. */
+  private isWanted(): boolean {
+    return !this.isStopped && this.node.askings.attached(this.core.session);
   }
 
   private leaveLine(): void {
@@ -325,6 +331,7 @@ export class Conversation {
     };
     // Called in vain: no loop at the speed of the link.
     if (this.seatUntilS !== null) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    if (!this.isWanted()) return false;
     this.seatUntilS ??= nowS() + SEAT_WAIT_S; // all lines of this answer together
     const line = (this.line = new AbortController());
     const late = setTimeout(
@@ -356,7 +363,7 @@ export class Conversation {
       (who === '' ? null : node.askings.route({ gone: new Set(), avoid })) ??
       (await this.findRoute(PLAN_WAIT_S));
     await this.connect(route);
-    if (this.isStopped || !node.askings.attached(core.session)) return false;
+    if (!this.isWanted()) return false;
     node.askings.perform(core.session, core.begin(nowS(), route, { ...ask, prompt, sampled: made.length }));
     return true;
   }
