@@ -42,7 +42,7 @@ const MAX_COMMANDS = 120; // reports of one member in COMMANDS_MS; an honest one
 const MAX_PROPOSALS = 1200; // of what people of one member say in COMMANDS_MS, texts of running answers among it
 const COMMANDS_MS = 60_000;
 const BILL_EVERY_MS = 2000; // work enters the log in batches
-const TEND_EVERY_MS = 750; // the group is looked at this often where nothing calls for it
+const TEND_EVERY_MS = 750; // members and group are looked at this often where nothing calls for it
 const MISSING_MS = 5000; // without a connection to the coordinator, which dials it meanwhile, a member has left
 const REFUSED_MS = 500; // a change of the group is proposed again after that: a learner may have caught up
 const SAME_PEER_MS = 3000; // how long the strategy `simple` waits for a peer that was lost before it plans anew
@@ -87,7 +87,7 @@ export class Coordinating {
   private readonly proposals: Spent = new Map(); // the same
   private readonly till = new Till();
   private billedMs = 0; // when work was last put into the log
-  private tendedMs = 0; // when the group was last looked at because time has passed
+  private tendedMs = 0; // when members and group were last looked at because time has passed
   private readonly missing = new Map<string, number>(); // members without a connection: since when
   private changing = false; // the group
   private handing = false; // leadership
@@ -149,8 +149,10 @@ export class Coordinating {
     return this.last ?? Promise.resolve([0, 0]);
   }
 
-  /** Time has passed: who has had no connection for long has left, and the group may be changed. */
+  /** Called often. Time has passed: who has had no connection for long has left, and the group may be changed. */
   look(now: number): void {
+    if (now - this.tendedMs < TEND_EVERY_MS) return;
+    this.tendedMs = now;
     const { members } = this.state;
     for (const peer of [...members.keys()]) {
       if (peer === this.core.me || this.around.connected(peer)) continue;
@@ -165,8 +167,6 @@ export class Coordinating {
       this.billedMs = now;
       this.bill();
     }
-    if (now - this.tendedMs < TEND_EVERY_MS) return;
-    this.tendedMs = now;
     this.tend();
   }
 
