@@ -112,6 +112,11 @@ export class Pace {
     this.toldMilli = this.beforeMilli;
   }
 
+  /** The log has the first pace, whatever was told last. */
+  lost(): void {
+    this.toldMilli = MILLI;
+  }
+
   private tell(milli: number): number {
     this.beforeMilli = this.toldMilli;
     this.toldMilli = milli;

@@ -12,6 +12,8 @@ import { encodeCommand, type MeshState, runKey } from './mesh_state';
 import type { Node } from './node';
 import { atPace, CHECK_S, Pace, shouldTake, type Table } from './pace';
 
+const LOST_S = 5; // after which what was told is in the log, or was put back there by a word that crossed it
+
 /** What a tab's steps take, against what it measured of itself. */
 export class Pacing {
   private readonly me: string;
@@ -19,6 +21,9 @@ export class Pacing {
   private pace = new Pace();
   private measured: Profile | null = null; // as this tab measured itself
   private told: Profile | null = null; // the same at the pace that was told last
+  private toldS = 0; // when that was
+  private logged: Profile | null = null; // as the log had it when it was looked at last
+  private isFirst = true; // that is as this tab measured itself
   private readonly kinds = new Map<string, Table>(); // how many units of each kind, by run
 
   constructor(me: string, manifest: Manifest) {
@@ -48,14 +53,20 @@ export class Pacing {
     const member = state.members.get(this.me);
     if (member === undefined || member.profile === null || member.status !== 'measured') return null;
     const { surroundings, ...logged } = member.profile; // what it says of them is no pace
-    const isKnown = [this.measured, this.told].some((each) => each !== null && isSame(each, logged));
-    if (!isKnown) {
-      this.pace = new Pace();
-      this.measured = this.told = logged;
+    if (member.profile !== this.logged) {
+      this.logged = member.profile;
+      this.heard(logged);
     }
     const base = this.measured;
-    const milli = this.pace.look(nowS());
+    const now = nowS();
+    // What this tab said of its surroundings carries the pace of then, and may come after what it said of its pace.
+    if (this.isFirst && this.told !== base && now - this.toldS > LOST_S) {
+      this.told = base;
+      this.pace.lost();
+    }
+    const milli = this.pace.look(now);
     if (milli === null || base === null) return null;
+    this.toldS = now;
     const before = this.told;
     const profile: Profile = (this.told = {
       ...base,
@@ -71,6 +82,16 @@ export class Pacing {
     };
     const said = surroundings === undefined ? profile : { ...profile, surroundings };
     return { command: { kind: 'MemberMeasured', peer: this.me, profile: said, links: [] }, unheard };
+  }
+
+  /** The log has another profile: at a pace that was told, or of a new measurement. */
+  private heard(logged: Profile): void {
+    const { measured, told } = this;
+    this.isFirst = measured !== null && isSame(measured, logged);
+    if (this.isFirst || (told !== null && isSame(told, logged))) return;
+    this.pace = new Pace();
+    this.measured = this.told = logged;
+    this.isFirst = true;
   }
 
   private kindsOf({ run }: RunStep): Table {
@@ -99,14 +120,14 @@ export function followPace(node: Node, manifest: Manifest, signal: AbortSignal):
         if (!(error instanceof PeerError)) reportError(error);
       });
     },
-    (CHECK_S / 4) * 1000,
+    CHECK_S * 1050, // a look that comes sooner than that says nothing
   );
   signal.addEventListener('abort', () => clearInterval(looking));
   return pacing;
 }
 
 function isSame(a: Profile, b: Profile): boolean {
-  return a === b || textOf(a) === textOf(b);
+  return textOf(a) === textOf(b);
 }
 
 /** As the log would have it: entries of a table in one order. */

@@ -101,6 +101,25 @@ it('tells it again when nobody heard it, and not when everybody did', () => {
   expect(work(pacing, stateWith(profile), 8, 1.5)?.command.profile).toEqual(PROFILE);
 });
 
+it('waits for the log to have it', () => {
+  const pacing = learned();
+  const profile = work(pacing, stateWith(PROFILE), 8, 6)?.command.profile ?? PROFILE;
+  expect(work(pacing, stateWith(PROFILE), 4, 6)).toBeNull();
+  expect(work(pacing, stateWith(structuredClone(PROFILE)), 0.5, 6)).toBeNull();
+  expect(work(pacing, stateWith(profile), 20, 6)).toBeNull();
+  expect(work(pacing, stateWith(profile), 8, 1.5)?.command.profile).toEqual(PROFILE);
+});
+
+it('tells it again when a word that crossed it put the first pace back', () => {
+  const surroundings = { hazardMilli: 500, machine: '', network: '', owner: '' };
+  const pacing = learned();
+  const profile = work(pacing, stateWith(PROFILE), 8, 6)?.command.profile ?? PROFILE;
+  expect(work(pacing, stateWith(profile), 1, 6)).toBeNull();
+  const crossed = stateWith({ ...PROFILE, surroundings });
+  expect(work(pacing, crossed, 3, 6)).toBeNull();
+  expect(work(pacing, crossed, 3, 6)?.command.profile).toEqual({ ...profile, surroundings });
+});
+
 it('says nothing while it does not lend, and learns anew when it has measured anew', () => {
   const pacing = learned();
   expect(work(pacing, stateWith(PROFILE, 'paused'), 8, 6)).toBeNull();
