@@ -65,7 +65,7 @@ async function run(): Promise<void> {
     while (stage.busy) {
       const answers = await stage.turn();
       const transfer = answers.flatMap((answer) =>
-        answer.kind === 'done' && answer.hidden !== null ? [answer.hidden.buffer as ArrayBuffer] : [],
+        answer.kind === 'done' ? [...buffersOf(answer.hidden), ...buffersOf(answer.logits)] : [],
       );
       tell({ kind: 'answers', answers, lengths: stage.lengths(), memory: memoryOf(loaded) }, transfer);
       await breathe();
@@ -80,6 +80,11 @@ function breathe(): Promise<void> {
     breath.port1.onmessage = () => resolve();
     breath.port2.postMessage(null);
   });
+}
+
+/** Arrays of an answer are slices of their own: nobody else reads them. */
+function buffersOf(array: Float32Array | null): readonly ArrayBuffer[] {
+  return array === null ? [] : [array.buffer as ArrayBuffer];
 }
 
 function memoryOf({ execution, stage }: Loaded): MemoryBytes {
