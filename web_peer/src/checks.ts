@@ -21,14 +21,18 @@ import { testimony } from './witness';
 const FOUND_LATELY_MS = 600_000; // how long one word against a peer has it checked sooner
 const CHECK_S = 60; // for a judge: it computes when nothing else does
 const ODD_AGAIN_MS = 10_000; // between two checks that one peer brings about
-const ODD_LOOKS = 20; // for the token of an odd row,
-const ODD_LOOK_MS = 100; // and how long after each other
 const ID_DIGITS = 8; // of a session's id count how often its answers moved
 
 /** An answer of this tab: the route that computes it, and the plan of that. */
 interface Answer {
   readonly opening: Open;
   readonly plan: PlanRecord;
+}
+
+/** A row that came out of a stage was odd for the next one. */
+interface Odd {
+  readonly stage: number;
+  readonly position: number;
 }
 
 /** Who was asked to check a session of this tab, and its tokens then. */
@@ -51,6 +55,7 @@ export class Checks {
   private readonly asked = new Map<string, Asked>();
   private readonly judging = new Set<string>(); // peers for which a check is under way here
   private readonly oddMs = new Map<string, number>(); // by peer: when it may bring about another check
+  private readonly oddDue = new Map<string, Odd>(); // by session: what is checked when its token came
   private running = false; // a check of an answer of this tab
 
   constructor(tab: Omit<Tab, 'own'>) {
@@ -63,6 +68,7 @@ export class Checks {
   /** A turn of an answer begins. */
   opened(opening: Open, plan: PlanRecord): void {
     this.answers.set(opening.session, { opening, plan });
+    this.oddDue.delete(opening.session); // that was of another turn, maybe of other stages
   }
 
   /** The token for `position` came: the position before it was computed by all stages. */
@@ -70,6 +76,11 @@ export class Checks {
     const answer = this.answers.get(session);
     const { checksPpm } = this.tab.node.state.fairness;
     if (answer === undefined || checksPpm === 0) return;
+    const odd = this.oddDue.get(session);
+    if (odd !== undefined && position > odd.position && !this.running) {
+      this.oddDue.delete(session);
+      void this.checkOdd(answer, odd);
+    }
     const suspects = this.suspects();
     const isSuspected = answer.opening.route.some((peer) => suspects.has(peer));
     if (!this.next.token(checksPpm, Math.random, isSuspected, this.running)) return;
@@ -79,7 +90,9 @@ export class Checks {
   /** An answer is over, and so are the sessions that it moved from or was to move to. */
   ended(session: string): void {
     const prefix = session.slice(0, -ID_DIGITS);
-    for (const key of this.answers.keys()) if (key.startsWith(prefix)) this.answers.delete(key);
+    for (const known of [this.answers, this.oddDue]) {
+      for (const key of known.keys()) if (key.startsWith(prefix)) known.delete(key);
+    }
   }
 
   private suspects(): ReadonlySet<string> {
@@ -122,7 +135,10 @@ export class Checks {
     });
   }
 
-  /** A peer of a route finds what came to it odd: the stage before it is checked at once. Raises BadCommand. */
+  /**
+   * A peer of a route finds what came to it odd: the stage before it is checked at once, or when the token of that
+   * position came. Raises BadCommand.
+   */
   private odd(peer: string, body: Body): void {
     const session = String(body['session']);
     const position = whole(body, 'position');
@@ -134,21 +150,17 @@ export class Checks {
     const isDue = Date.now() >= (this.oddMs.get(peer) ?? 0);
     if (this.running || !isDue || this.tab.node.state.fairness.checksPpm === 0) return;
     this.oddMs.set(peer, Date.now() + ODD_AGAIN_MS);
-    void this.checkOdd(answer, stage, position);
+    const isDrawn = this.tab.node.askings.tokens(session).length >= position + 2;
+    if (isDrawn) void this.checkOdd(answer, { stage, position });
+    else this.oddDue.set(session, { stage, position });
   }
 
-  private async checkOdd(answer: Answer, stage: number, position: number): Promise<void> {
+  private async checkOdd(answer: Answer, { stage, position }: Odd): Promise<void> {
     const { session } = answer.opening;
     this.running = true;
     try {
-      for (let look = 0; look < ODD_LOOKS; look += 1) {
-        if (this.tab.node.askings.tokens(session).length >= position + 2) {
-          this.ask(answer);
-          await this.checkStage(answer, stage, position);
-          return;
-        }
-        await new Promise((resolve) => setTimeout(resolve, ODD_LOOK_MS)); // its token is not drawn yet
-      }
+      this.ask(answer);
+      await this.checkStage(answer, stage, position);
     } catch (error) {
       reportError(error);
     } finally {

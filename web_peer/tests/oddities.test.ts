@@ -1,10 +1,13 @@
-/* An asker hears of an odd row, and not of each; without recorded lengths nobody looks. */
+/* An asker hears of an odd row, and not of each, and has it checked; without recorded lengths nobody looks. */
 
 import { expect, it } from 'vitest';
 
 import type { Body } from '../src/calls';
+import { Checks } from '../src/checks';
 import type { RunStep } from '../src/effects';
+import type { Open } from '../src/frames';
 import type { Manifest } from '../src/manifest';
+import type { PlanRecord } from '../src/mesh_state';
 import type { Node } from '../src/node';
 import { looksAtRows } from '../src/oddities';
 import type { Serving } from '../src/serving';
@@ -48,4 +51,87 @@ it('an asker hears of the first odd row', async () => {
 
 it.each([null, '{}'])('without lengths that make sense nobody looks: %s', async (encoded) => {
   expect(await told(encoded)).toEqual([]);
+});
+
+/** What judges are asked to check, as [judge, stage, position]; `tokens` are those of the one answer, over a and b. */
+function asking(tokens: number[]): {
+  checks: Checks;
+  asked: unknown[];
+  odd: (position: number) => Promise<void>;
+} {
+  const asked: unknown[] = [];
+  const judge = { peer: 'j', status: 'measured', profile: null, held: [{ first: 0, stop: 1 }] };
+  const node = {
+    me: 'q',
+    state: {
+      members: new Map<string, unknown>([
+        ...['q', 'a', 'b'].map((peer) => [peer, { ...judge, peer, held: [] }] as const),
+        ['j', judge],
+      ]),
+      fairness: { checksPpm: 1, findings: [], quarantined: new Set() },
+    },
+    askings: { tokens: () => tokens },
+    dialer: { dial: () => Promise.resolve() },
+    calls: {
+      call: (peer: string, _: string, { stage, position }: Body) => {
+        asked.push([peer, stage, position]);
+        return Promise.resolve({ verdict: 'same' });
+      },
+    },
+  } as unknown as Node;
+  const tab = { node, serving: () => null, manifest: () => null, provider: () => 'wasm' };
+  const checks = new Checks(tab);
+  const answer = checks.before(() => Promise.resolve({}));
+  const odd = async (position: number): Promise<void> => {
+    await answer('b', 'odd', { session: SESSION, units: [1, 3], position });
+  };
+  return { checks, asked, odd };
+}
+
+const OPENING = {
+  ...{ session: SESSION, route: ['a', 'b'], promptTokens: 2, spans: [2], generated: 0 },
+  sampling: [0, 1, 0, 0, 0, 0, 0, 0],
+} as unknown as Open;
+const PLAN = {
+  stages: [
+    { first: 0, stop: 1 },
+    { first: 1, stop: 3 },
+  ],
+} as unknown as PlanRecord;
+
+/** Everything that nobody waits for has happened. */
+function settled(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 0));
+}
+
+it('the stage before an odd row is checked at once where the token is known', async () => {
+  const { checks, asked, odd } = asking([5, 6, 7, 8]);
+  checks.opened(OPENING, PLAN);
+  await odd(2);
+  await settled();
+  expect(asked).toEqual([['j', 0, 2]]);
+});
+
+it('and else when its token came, once', async () => {
+  const tokens = [5, 6];
+  const { checks, asked, odd } = asking(tokens);
+  checks.opened(OPENING, PLAN);
+  await odd(2);
+  for (const token of [7, 8, 9]) {
+    checks.emitted(SESSION, tokens.push(token) - 1);
+    await settled();
+    expect(asked).toEqual(tokens.length < 4 ? [] : [['j', 0, 2]]);
+  }
+});
+
+it.each(['an answer that is over', 'another turn'])('nothing is due of %s', async (what) => {
+  const tokens = [5, 6, 7];
+  const { checks, asked, odd } = asking(tokens);
+  checks.opened(OPENING, PLAN);
+  await odd(2);
+  if (what !== 'another turn') checks.ended(SESSION);
+  checks.opened(OPENING, PLAN);
+  checks.emitted(SESSION, tokens.push(8) - 1);
+  await settled();
+  expect(asked).toEqual([]);
 });
