@@ -49,6 +49,7 @@ export class Seat {
   history: number[] = []; // for penalties
   generated = 0; // tokens sampled in this answer
   readonly inputs = new ActivationLog(KEPT_BYTES); // the newest, for those who check
+  readonly matches = new Map<string, number>(); // by peer: how often it asked whether its marks are ours
   marks: Uint8Array[] = []; // of the inputs of the first span, from position 0 on without a hole
   prefix: Prefix | null = null; // of its OPEN, as the next stage is to hear of it
   frontKept = false; // or it was seen that it cannot be

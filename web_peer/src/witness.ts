@@ -52,13 +52,10 @@ export async function testimony(node: Node, peer: string, body: Body): Promise<B
   }
 }
 
-const matches = new WeakMap<Seat, Map<string, number>>(); // by peer: how often it asked for a match
-
 /** Raises BadCommand for who asks so often that it guesses tokens. */
-function countMatch(seat: Seat, peer: string): void {
-  const counts = matches.get(seat) ?? new Map<string, number>();
-  const asked = counts.get(peer) ?? 0;
-  matches.set(seat, counts.set(peer, asked + 1));
+function countMatch({ matches }: Seat, peer: string): void {
+  const asked = matches.get(peer) ?? 0;
+  matches.set(peer, asked + 1);
   if (asked >= MOST_MATCHES) {
     throw new BadCommand(`witness: at most ${MOST_MATCHES} of these questions about one session`);
   }
