@@ -12,8 +12,9 @@ const MOST_SPANS = 512;
 /**
  * One stage at one position of a session, as its asker knows it. `before`, `after`: "" for the asker itself.
  *
- * Of the last stage also `token`, which it drew from that position, with which settings, and how many tokens of the
- * answer were `sampled` before it; of others another position before it that is compared `also` (-1: none).
+ * Of the last stage, unless its asker keeps its ends, also `token`, which it drew from that position, with which
+ * settings, and how many tokens of the answer were `sampled` before it; of all others another position before it that is
+ * compared `also` (-1: none).
  */
 export interface Place {
   readonly session: string;
