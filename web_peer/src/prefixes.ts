@@ -20,7 +20,7 @@ import type { Tensor } from './tensors';
 export const MOST_BYTES = 64 * 1024 * 1024; // of all fronts that a peer keeps
 export const LENT_SHARE = 16; // and no more than this part of what it lends
 export const ENTRY_BYTES = 1024; // what a front takes besides, and
-export const MARK_BYTES = 64; // each of its marks
+export const MARK_ENTRY_BYTES = 64; // each of its marks
 const WORDS = 4; // of `sampling`, behind the settings: how many positions, and the hash
 const WORD_BYTES = 6;
 const MARK = 8; // bytes of a hash
@@ -160,7 +160,7 @@ export class Prefixes {
       return [];
     }
     const kept = outputs.reduce((sum, { tensor }) => sum + tensor.data.length, 0);
-    const bytes = kept + count * (this.positionBytes(run) + MARK_BYTES) + ENTRY_BYTES;
+    const bytes = kept + count * (this.positionBytes(run) + MARK_ENTRY_BYTES) + ENTRY_BYTES;
     if (bytes > this.mostBytes) return [];
     const onward = outputs.length > 0 ? hashOf(outputs.flatMap(({ tensor }) => marksOf(tensor))) : NOT_SAID;
     seat.prefix = { count, digest: onward };
