@@ -3,13 +3,14 @@
 import { cut, nowS } from './connection';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from './errors';
 import type { Frame, Request, Response } from './frames';
+import type { Body } from './json_codec';
+
+export type { Body } from './json_codec';
 
 const CALL_TIMEOUT_S = 9; // the other side answers control questions from its event loop, never from a model run
 const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
 const STATUS = { ok: 0, refused: 1, failed: 2, elsewhere: 3, anew: 4 } as const;
 const MAX_PEER = 128; // characters of a peer id
-
-export type Body = Readonly<Record<string, unknown>>;
 
 interface Waiting {
   readonly peer: string;

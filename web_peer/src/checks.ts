@@ -10,12 +10,13 @@ import { type Holder, inOrder, judgesOf, NextCheck, shuffled } from './check_cho
 import { BadCommand, PeerError } from './errors';
 import type { Verdict } from './evidence';
 import type { Open } from './frames';
-import { Judge, type Tab } from './judging';
+import { whole } from './json_codec';
+import { Judge, providerOf, type Tab } from './judging';
 import { Returned, ShownEnds } from './kept_ends';
 import { type CheckFailed } from './mesh_fairness';
-import { isAway, type Member, type PlanRecord } from './mesh_state';
+import { isAway, type PlanRecord } from './mesh_state';
 import { isPinned } from './pinned';
-import { bodyOfPlace, MOST_POSITIONS, type Place, placeOf, SETTINGS, spansUpTo, whole } from './places';
+import { bodyOfPlace, MOST_POSITIONS, type Place, placeOf, SETTINGS, spansUpTo } from './places';
 import { testimony } from './witness';
 
 const FOUND_LATELY_MS = 600_000; // how long one word against a peer has it checked sooner
@@ -316,9 +317,4 @@ export class Checks {
     this.made[verdict] += 1;
     return verdict;
   }
-}
-
-/** What a member computes on; one of which nobody knows counts as a process like others. */
-function providerOf(member: Member | undefined): string {
-  return member?.profile?.provider ?? 'cpu';
 }

@@ -19,6 +19,9 @@ const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot: no 
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
+/** What a question between peers and its answer carry: an object of which nothing is checked yet. */
+export type Body = Readonly<Record<string, unknown>>;
+
 /** Both directions of one kind of value. `where` names the place in error messages. */
 export interface Codec<T> {
   decode(value: unknown, where: string): T;
@@ -205,8 +208,17 @@ export function itemsOf(value: unknown, where: string, most = MAX_ITEMS): readon
   return value;
 }
 
-export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+export function isObject(value: unknown): value is Body {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** A whole number below 2^53. Raises BadCommand. */
+export function whole(body: Body, key: string): number {
+  const value = body[key];
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
+    throw new BadCommand(`${key}: expected a whole number, got ${shown(value)}`);
+  }
+  return value;
 }
 
 /** The bytes of canonical JSON. */
@@ -215,7 +227,7 @@ export function dump(value: Json): Uint8Array<ArrayBuffer> {
 }
 
 /** The object in `bytes`. BadCommand for anything else, and for numbers with a point or an exponent anywhere. */
-export function load(bytes: Uint8Array): Readonly<Record<string, unknown>> {
+export function load(bytes: Uint8Array): Body {
   let parsed: unknown;
   try {
     const source = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);

@@ -11,6 +11,7 @@ import { mostBetween } from './check_choices';
 import { BadCommand, CannotServe } from './errors';
 import { type Bytes, distance, MARK_BYTES, marksOf, spanOf, type Verdict } from './evidence';
 import type { Manifest } from './manifest';
+import type { Member } from './mesh_state';
 import type { Node } from './node';
 import { bodyOfPlace, keepsIds, type Place } from './places';
 import { type Inputs, Recomputing } from './recomputing';
@@ -60,7 +61,8 @@ export class Judge {
     const marks = keepsIds(place) ? null : await said.marks(stop);
     if (marks === null && !keepsIds(place)) return 'unable';
     if (!(await said.sameplace(stop))) return 'disputed'; // about what was to be computed at all
-    const most = mostBetween(manifest?.weights ?? '4bit', this.tab.provider(), this.providerOf(place.peer));
+    const theirs = providerOf(this.tab.node.state.members.get(place.peer));
+    const most = mostBetween(manifest?.weights ?? '4bit', this.tab.provider(), theirs);
     const kept = await this.shadowed(said, place, marks);
     if (kept !== null) return this.compareRows(said, place, kept, most);
     const inputs = await said.inputs(stop);
@@ -71,10 +73,6 @@ export class Judge {
     const rows = await this.again.rows(place.units, inputs);
     const width = rows.length / stop;
     return this.compareRows(said, place, (at) => rows.subarray(at * width, (at + 1) * width), most);
-  }
-
-  private providerOf(peer: string): string {
-    return this.tab.node.state.members.get(peer)?.profile?.provider ?? 'cpu';
   }
 
   /** Where this peer shadows the stage it has the rows already, from the same inputs: nothing is computed again. */
@@ -269,6 +267,11 @@ class Said {
     await node.dialer.dial(peer);
     return node.calls.call(peer, 'witness', asks, CALL_S);
   }
+}
+
+/** What a member computes on; one of which nobody knows counts as a process like others. */
+export function providerOf(member: Member | undefined): string {
+  return member?.profile?.provider ?? 'cpu';
 }
 
 function marksOfInputs(inputs: Inputs, count: number): Promise<string> {

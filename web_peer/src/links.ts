@@ -4,11 +4,11 @@
  * Probes travel on the data channel like activations do, so that what is measured is what a step will see.
  */
 
-import type { Body } from './calls';
 import { nowS } from './connection';
-import { textOf } from './engine';
 import { BadCommand, ConnectionLost, PeerError } from './errors';
 import type { Frame, Probe, ProbeAck } from './frames';
+import { type Body, whole } from './json_codec';
+import { median } from './medians';
 import type { LinkFacts } from './mesh_state';
 import { agreed } from './surroundings';
 
@@ -62,18 +62,6 @@ function linkFacts(src: string, dst: string, words: Body): Required<LinkFacts> {
     overheadUs: 'overhead_us' in words ? whole(words, 'overhead_us') : 0,
     relayed,
   };
-}
-
-function whole(body: Body, name: string): number {
-  const value = body[name];
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadCommand(`${name}: expected a whole number, got ${textOf(value)}`);
-  }
-  return value;
-}
-
-function median(values: readonly number[]): number {
-  return [...values].sort((a, b) => a - b)[(values.length - 1) / 2] ?? 0;
 }
 
 interface Open {

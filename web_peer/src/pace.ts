@@ -10,6 +10,7 @@
  */
 
 import type { SessionId } from './frames';
+import { median } from './medians';
 import { type Run, runKey } from './mesh_state';
 import { type StepKey, stepKey } from './step_times';
 
@@ -139,11 +140,4 @@ export function shouldTake(kinds: Table, decodeNs: Table, prefillNs: Table, toke
 /** Times at that pace. */
 export function atPace(table: Table, milli: number): Map<string, number> {
   return new Map([...table].map(([kind, ns]) => [kind, Math.floor((ns * milli) / MILLI)]));
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const half = sorted.length >> 1;
-  const upper = sorted[half] ?? 0;
-  return sorted.length % 2 === 1 ? upper : ((sorted[half - 1] ?? 0) + upper) / 2;
 }

@@ -1,7 +1,7 @@
 /* Decides what a `check` request may say of a step, and how it stands on the wire (twin of Place in peer/judging.py). Pure. */
 
-import type { Body } from './calls';
 import { BadCommand } from './errors';
+import { type Body, whole } from './json_codec';
 import type { Run } from './mesh_state';
 import { cutSpans, extended } from './spans';
 
@@ -87,11 +87,4 @@ function integers(body: Body, key: string): number[] {
     throw new BadCommand(`check: expected integers as \`${key}\``);
   }
   return found;
-}
-
-/** Raises BadCommand. */
-export function whole(body: Body, key: string): number {
-  const value = body[key];
-  if (!isInteger(value) || value < 0) throw new BadCommand(`${key}: expected a whole number`);
-  return value;
 }

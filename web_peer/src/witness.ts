@@ -3,17 +3,16 @@
  * peer/checks.py).
  */
 
-import type { Body } from './calls';
 import { BadCommand } from './errors';
 import { marksOf, spanOf } from './evidence';
 import { fromHex, toHex } from './hex';
+import { type Body, whole } from './json_codec';
 import type { Node } from './node';
 import { tellsIds } from './pinned';
+import { MOST_POSITIONS, spansUpTo } from './places';
 import type { Seat } from './seats';
-import { cutSpans, extended } from './spans';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
-const MOST_POSITIONS = 1024;
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 
 /** The answer to a `witness` request of `peer`. Raises BadCommand. */
@@ -73,13 +72,11 @@ export async function marksOfSeat(seat: Seat, first: number, stop: number): Prom
 
 /** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */
 export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: number): Body {
-  const { spans, promptTokens, stage } = opening;
-  const cut = cutSpans(spans, Math.min(stop, promptTokens));
   return {
     units: [run.first, run.stop],
-    before: stage > 0 ? upstream : '',
+    before: opening.stage > 0 ? upstream : '',
     after: downstream ?? '',
-    spans: extended(cut, Math.max(0, stop - promptTokens), false),
+    spans: spansUpTo(opening.spans, opening.promptTokens, stop),
   };
 }
 
@@ -110,12 +107,4 @@ export function base64(bytes: Uint8Array): string {
   let text = '';
   for (const byte of bytes) text += String.fromCharCode(byte);
   return btoa(text);
-}
-
-export function whole(body: Body, key: string): number {
-  const value = body[key];
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadCommand(`witness: expected a whole number as \`${key}\``);
-  }
-  return value;
 }
