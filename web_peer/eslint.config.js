@@ -5,7 +5,8 @@ import prettier from 'eslint-config-prettier';
 import globals from 'globals';
 import tseslint from 'typescript-eslint';
 
-// Modules that are functions of their arguments. Each has its twin of the same name in peer/ or signaling/.
+// Modules that are functions of their arguments.
+// Most have their twin of the same name in peer/, signaling/ or planner/; their heads say which.
 const PURE = [
   'activation_log',
   'admission',
@@ -14,13 +15,16 @@ const PURE = [
   'breakers',
   'bundles',
   'chat_template',
+  'check_choices',
   'checksum',
   'consensus_held',
   'consensus_records',
   'coordinator',
   'effects',
   'electorate',
+  'envelopes',
   'errors',
+  'evidence',
   'fields',
   'flow',
   'frame_kinds',
@@ -33,9 +37,11 @@ const PURE = [
   'hex',
   'json_codec',
   'keeping',
+  'kept_ends',
   'kv_slots',
   'lateness',
   'manifest',
+  'medians',
   'mesh_choices',
   'mesh_commands',
   'mesh_conversations',
@@ -52,7 +58,9 @@ const PURE = [
   'order',
   'pace',
   'packing',
+  'paths',
   'pipeline',
+  'places',
   'plan_request',
   'prefixes',
   'protection',
@@ -77,6 +85,9 @@ const PURE = [
   'strict_json',
   'tensors',
   'text',
+  'token_checks',
+  'transaction_records',
+  'transactions',
   'turn_frames',
   'turns',
   'versions',

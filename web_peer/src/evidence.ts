@@ -4,11 +4,12 @@
  */
 
 import { type ActivationLog, rowsIn } from './activation_log';
-import { toHex } from './hex';
+import type { Body } from './json_codec';
 
 export const MARK_BYTES = 8;
 export const SAME = 0.001; // relative distance of two results that were made with the same rounding (docs/numerics.md)
 export const ALIKE = 0.25; // where one side rounds activations to 8 bits and the other does not
+const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 
 export type Verdict = 'same' | 'differs' | 'disputed' | 'unable';
 export type Rounding = 'rounded' | 'plain' | 'unknown';
@@ -45,17 +46,6 @@ export function distance(seen: Float32Array, computed: Float32Array): number {
   return gap === 0 ? 0 : Infinity;
 }
 
-/** The mark of each of `count` rows: the first bytes of its hash, in hex, one behind the other. */
-export async function marksOf(inputs: Bytes, count: number): Promise<string> {
-  const width = inputs.length / count;
-  const marks: string[] = [];
-  for (let at = 0; at < count; at += 1) {
-    const hash = await crypto.subtle.digest('SHA-256', inputs.subarray(at * width, (at + 1) * width));
-    marks.push(toHex(new Uint8Array(hash).subarray(0, MARK_BYTES)));
-  }
-  return marks.join('');
-}
-
 /** The bytes of positions [first, stop) of what `log` keeps; null when they are not all there. */
 export function spanOf(log: ActivationLog, first: number, stop: number): Bytes | null {
   const found = first >= log.start && stop <= log.stop ? log.since(first) : null;
@@ -73,4 +63,15 @@ export function spanOf(log: ActivationLog, first: number, stop: number): Bytes |
     at += part.length;
   }
   return whole;
+}
+
+/** Rows as a witness tells them; null where they are too many for one answer. */
+export function rowsBody(found: Uint8Array | null): Body {
+  return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
+}
+
+export function base64(bytes: Uint8Array): string {
+  let text = '';
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text);
 }

@@ -9,7 +9,7 @@
 import type { Body } from './calls';
 import { mostBetween } from './check_choices';
 import { BadCommand, CannotServe } from './errors';
-import { type Bytes, distance, MARK_BYTES, marksOf, spanOf, type Verdict } from './evidence';
+import { type Bytes, distance, MARK_BYTES, spanOf, type Verdict } from './evidence';
 import type { Manifest } from './manifest';
 import type { Member } from './mesh_state';
 import type { Node } from './node';
@@ -18,7 +18,7 @@ import { type Inputs, Recomputing } from './recomputing';
 import { needsHistory, samplingFromWire } from './sampling';
 import type { Serving } from './serving';
 import { fits } from './token_checks';
-import { digestOf, seatPlace } from './witness';
+import { digestOf, marksOf, seatPlace } from './witness';
 
 const PAGE_BYTES = 64 * 1024; // of activations that are asked for at once: tokens wait behind them
 const CALL_S = 20;

@@ -7,11 +7,10 @@
  */
 
 import { ActivationLog, rows } from './activation_log';
-import type { Body } from './calls';
 import { BadCommand } from './errors';
-import { spanOf } from './evidence';
+import { rowsBody, spanOf } from './evidence';
+import type { Body } from './json_codec';
 import type { Tensor } from './tensors';
-import { rowsBody } from './witness';
 
 const KEPT_BYTES = 1024 * 1024; // of the newest states that came back, of one session
 const ALL_BYTES = 8 * KEPT_BYTES; // of all: an answer can be checked for a while when it is over

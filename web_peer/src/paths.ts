@@ -1,4 +1,4 @@
-/* Decides which way a connection takes: directly, or by a relay or a third peer (twin of peer/paths.py). */
+/* Tells whether a relay or a third peer is in a connection's way (twin of peer/paths.py). Pure. */
 
 import { type End, isRelayed } from './surroundings';
 

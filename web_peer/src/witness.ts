@@ -4,7 +4,7 @@
  */
 
 import { BadCommand } from './errors';
-import { marksOf, spanOf } from './evidence';
+import { type Bytes, MARK_BYTES, rowsBody, spanOf } from './evidence';
 import { fromHex, toHex } from './hex';
 import { type Body, whole } from './json_codec';
 import type { Node } from './node';
@@ -13,7 +13,6 @@ import { MOST_POSITIONS, spansUpTo } from './places';
 import type { Seat } from './seats';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
-const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 
 /** The answer to a `witness` request of `peer`. Raises BadCommand. */
 export async function testimony(node: Node, peer: string, body: Body): Promise<Body> {
@@ -70,6 +69,17 @@ export async function marksOfSeat(seat: Seat, first: number, stop: number): Prom
   return inputs === null ? null : kept + (await marksOf(inputs, stop - from));
 }
 
+/** The mark of each of `count` rows: the first bytes of its hash, in hex, one behind the other. */
+export async function marksOf(inputs: Bytes, count: number): Promise<string> {
+  const width = inputs.length / count;
+  const marks: string[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const hash = await crypto.subtle.digest('SHA-256', inputs.subarray(at * width, (at + 1) * width));
+    marks.push(toHex(new Uint8Array(hash).subarray(0, MARK_BYTES)));
+  }
+  return marks.join('');
+}
+
 /** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */
 export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: number): Body {
   return {
@@ -96,15 +106,4 @@ function admit({ state }: Node, peer: string, { opening }: Seat, other: number):
 /** What stands for all inputs of a first stage: that two are the same shows, nothing else does. */
 export async function digestOf(marks: string): Promise<string> {
   return toHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(fromHex(marks)))));
-}
-
-/** Rows as a witness tells them; null where they are too many for one answer. */
-export function rowsBody(found: Uint8Array | null): Body {
-  return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
-}
-
-export function base64(bytes: Uint8Array): string {
-  let text = '';
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
 }

@@ -4,14 +4,14 @@ import { describe, expect, it } from 'vitest';
 
 import { ActivationLog } from '../src/activation_log';
 import { BadCommand } from '../src/errors';
-import { marksOf } from '../src/evidence';
+import { base64 } from '../src/evidence';
 import type { Open } from '../src/frames';
 import { Returned, ShownEnds } from '../src/kept_ends';
 import type { Node } from '../src/node';
 import { GREEDY } from '../src/sampling';
 import { Seat } from '../src/seats';
 import { tensorOf } from '../src/tensors';
-import { base64, digestOf, testimony } from '../src/witness';
+import { digestOf, marksOf, testimony } from '../src/witness';
 
 const SESSION = '07'.repeat(16);
 const SENT = tensorOf(Float32Array.of(1, 2, 3), [3, 1]);
