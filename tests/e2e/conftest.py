@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -96,6 +97,13 @@ def start(models: Models) -> Start:
             yield meshes
 
     return started
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits until what a mesh does of itself has come about."""
+    async with asyncio.timeout(120):
+        while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
+            await asyncio.sleep(0.02)
 
 
 async def tokens_of(mesh: Mesh, prompt: list[int], settings: Settings) -> list[int]:

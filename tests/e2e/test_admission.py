@@ -19,7 +19,7 @@ from peer.mesh import Mesh
 from peer.mesh_fairness import FairnessChosen
 from peer.waiting import Waits
 
-from .conftest import Start
+from .conftest import Start, until
 
 LONG = Settings(max_tokens=490, ignore_end=True)
 SHORT = Settings(max_tokens=6, ignore_end=True)
@@ -27,13 +27,6 @@ QUESTION = "Rivers of Europe"
 BODY = {"model": "smollm2-135m", "prompt": QUESTION, "max_tokens": 3}
 TOKEN_S = 0.3  # of the answer that holds the only session: it lasts longer than all that is tried meanwhile
 WORKED = (0, 2000)  # positions that one peer is said to have computed for another
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits until what a mesh does of itself has come about."""
-    async with asyncio.timeout(120):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from peer.mesh import Mesh
 from planner.encoder_graph import put_encoder
 from planner.importers.bert import open_encoder
 
-from .conftest import Models, Start
+from .conftest import Models, Start, until
 
 KEY = "a key of the tests"
 MODEL = "smollm2-135m"
@@ -57,13 +57,6 @@ class World:
     async def until_free(self) -> None:
         """Waits until no stage holds a session."""
         await until(lambda: not any(mesh.node.core.sessions() for mesh in self.meshes))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits until what a mesh does of itself has come about."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

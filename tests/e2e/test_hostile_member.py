@@ -39,7 +39,7 @@ from peer.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
 from peer.sampling import Sampling
 from peer.tensors import tensor_of
 
-from .conftest import CONTEXT, UNITS, Models, Start, options
+from .conftest import CONTEXT, UNITS, Models, Start, options, until
 
 TOKENS = 60
 QUESTION = [Said("user", "What is the capital of France? Tell me about it in a paragraph.")]
@@ -171,7 +171,7 @@ async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Mo
             assert seen == 4
         assert [member.name for member in founder.node.state.members.values()] == ["founder", "peer1"]
         assert await answer(founder.conversation(), 20) == undisturbed[:20]
-        assert second.node.state == founder.node.state
+        await until(lambda: second.node.state == founder.node.state)
 
 
 async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None:
