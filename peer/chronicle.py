@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from peer.effects import Ran
-from peer.mesh_state import MICRO, LinkFacts, Member, MeshState, PlanRecord
+from peer.mesh_state import MICRO, LinkFacts, Member, MeshState, PlanRecord, Profile
 from planner.history.facts import (
     MAX_FIELD,
     Fact,
@@ -81,6 +81,7 @@ class Chronicle:
         self._mesh = mesh
         self._units = units
         self._agent = agent
+        self.again: Callable[[str, Profile], bool] = lambda *_: False  # whether it was asked to measure that
         self._before = MeshState()
         self._here: dict[str, _Here] = {}
         self._losses: list[_Loss] = []
@@ -168,6 +169,7 @@ class Chronicle:
                 profile.memory_bytes,
                 profile.overhead_bytes,
                 profile.step_ns / NANO,
+                self.again(member.peer, profile),
             )
         )
         tables = (("decode", profile.decode_ns), ("prefill", profile.prefill_ns), ("batch", profile.batch_ns))

@@ -22,6 +22,7 @@ from peer.electorate import Electorate
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.foreseeing import Foresight
 from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
+from peer.freshening import Freshening
 from peer.mesh_entries import ParticipantInvited
 from peer.mesh_ledger import WorkRecorded, tally
 from peer.mesh_state import (
@@ -134,6 +135,7 @@ class Coordinating:
         self._refused: dict[Change, int] = {}  # by the core: not again before
         self._planning: asyncio.Task[None] | None = None
         self.foresight: Foresight | None = None  # what a history says of the times to plan with
+        self.freshening: Freshening | None = None  # asks for fresh measurements; None: nobody is asked
         self._away: dict[
             str, tuple[Member, tuple[LinkFacts, ...]]
         ] = {}  # silent and gone, as they were known
@@ -189,6 +191,9 @@ class Coordinating:
             self._billed = now
             self._bill()
         self._publish(self._core.relieve(now))
+        if self.freshening is not None and not self._closed:
+            calm = self._core.settled and (self._planning is None or self._planning.done())
+            self.freshening.look(now, self.state, calm=calm)
         self.tend()
 
     def _bill(self) -> None:
@@ -312,6 +317,8 @@ class Coordinating:
             wait.cancel()
         if self._suspicions is not None:
             await self._suspicions.close()
+        if self.freshening is not None:
+            await self.freshening.close()
         if self._planning is not None:
             self._planning.cancel()
             await asyncio.gather(self._planning, return_exceptions=True)
@@ -443,6 +450,8 @@ class Coordinating:
                 if not isinstance(said, MemberMeasured if method == "measured" else UnitsHeld):
                     raise BadCommand(f"{method}: expected what this peer itself measured or holds")
                 command = self._core.told(peer, said)
+                if self.freshening is not None and isinstance(command, MemberMeasured):
+                    self.freshening.heard(command, body)
             case "drain" | "paused":
                 lends_less = MemberDraining if method == "drain" else MemberPaused
                 command = lends_less(peer, plain(str(body.get("why", "")))[:MAX_REASON])
@@ -497,11 +506,15 @@ class Coordinating:
                 else await self.foresight.look(wanted.request, self.state, self.reconsider)
             )
             wanted = wanted if found is None else replace(wanted, request=found.request)
+            again: frozenset[str] = frozenset()
+            if self.freshening is not None and found is not None:
+                self.freshening.looked(found)
+                again = self.freshening.due.fresh(self.state)
             result = self._core.by_hand(wanted.request)
             if result is None:
                 result = await asyncio.to_thread(solve, wanted)
             if found is not None and isinstance(result, Plan):
-                result = explained(result, found)
+                result = explained(result, found, again)
         except PlannerError as error:
             result = Infeasible(str(error))
         except Exception as error:  # a defect, which must not end planning for good

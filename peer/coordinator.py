@@ -247,6 +247,11 @@ class Coordinator:
             self._planned_key, self._paced = "", True
             self._unplanned, self._stays = True, False
 
+    @property
+    def settled(self) -> bool:
+        """Whether nobody is about to be relieved, and no plan is on its way."""
+        return self._case is None and self.state.proposed is None and not self._awaited
+
     def unit_costs(self) -> tuple[int, ...]:
         """What the units cost beside one another, as the members measured them."""
         profiles = [m.profile.decode_ns for m in self.state.members.values() if m.profile is not None]

@@ -17,8 +17,9 @@ from peer.entry_links import is_proven
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
 from peer.foreseeing import Foresight, agent_of
 from peer.frames import LOWEST_VERSION
+from peer.freshening import freshening
 from peer.leader_line import PATIENCE_S
-from peer.measure import UnitTimes
+from peer.measuring_again import MeasuringAgain
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState
 from peer.node import Node
@@ -56,6 +57,7 @@ def coordinates(mesh: Mesh, foresight: Foresight | None = None) -> None:
             gate=Gate(node.dialer.speaks, partial(is_proven, node.replica.begin.mesh)),
         )
         made.foresight = foresight
+        made.freshening = freshening(node) if foresight is not None else None
         return made
 
     if foresight is not None:
@@ -86,14 +88,15 @@ def asking_in(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, obje
     }
 
 
-def rejoining(mesh: Mesh, options: PeerOptions, times: UnitTimes | None) -> Callable[[], Awaitable[None]]:
-    """One try to be a whole member again."""
+def rejoining(
+    mesh: Mesh, options: PeerOptions, again: MeasuringAgain | None
+) -> Callable[[], Awaitable[None]]:
+    """One try to be a whole member again. `again`: what was measured here; None: this peer lends nothing."""
 
     async def rejoin() -> None:
-        compute = times is not None
-        await enter(mesh, options, compute, TRY_S)
-        if times is not None:
-            await mesh.node.tell_coordinator("measured", await mesh.measured(options, times))
+        await enter(mesh, options, again is not None, TRY_S)
+        if again is not None:
+            await mesh.node.tell_coordinator("measured", await mesh.measured(options, again.times))
             if mesh.holding is not None:
                 mesh.holding.forget_report()
 

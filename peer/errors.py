@@ -31,6 +31,7 @@ PeerError
 │   ├── NotBegun             the end of an operation that was not begun
 │   ├── NotAllowed           the thing does not stand so that the operation can begin, or too many are there
 │   └── WrongRecord          a line of the transaction log that no peer can have written
+├── MeasuringEnded           a measurement of this machine that had to make room for an answer
 ├── NoBrowser                a browser or its page that is not there, or a browser that ended by itself
 ├── Interrupted              Ctrl-C came before there was anything to stop politely
 ├── SamplingError            settings or logits that no token can be drawn from
@@ -179,6 +180,10 @@ class NotAllowed(TransactionError):
 
 class WrongRecord(TransactionError):
     """A line of the transaction log that no peer can have written."""
+
+
+class MeasuringEnded(PeerError):
+    """A measurement of this machine had to make room for something else."""
 
 
 class NoBrowser(PeerError):

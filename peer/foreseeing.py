@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from peer.mesh_state import MeshState
@@ -20,7 +21,7 @@ from planner.codec import decode_wished, encode_answer
 from planner.errors import HistoryUnusable
 from planner.foreseen import Foreseen, explained, foreseen
 from planner.history.facts import MAX_FIELD, PeerClass, class_of
-from planner.history.reading import Cell, cells
+from planner.history.reading import Cell, cells, measured_often
 from planner.prediction import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
 from planner.types import Plan, PlanRequest
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
     from peer.node import Node
 
 WITHIN_S: Final = 2.0  # planning waits no longer; what is found later counts the next time
+RESTLESS_TIMES: Final = 6  # that a peer measured itself within RESTLESS_WITHIN: it starts anew, or wavers
+RESTLESS_WITHIN: Final = timedelta(hours=1)
 MOST_CLASSES: Final = 12  # that are learned from: those here, then those with the most runs
 NOBODY: Final = PlanRequest((), (), (), 1, 1)
 View = Callable[[], AbstractContextManager[Any]]  # a connection to what the history has
@@ -147,6 +150,8 @@ class Foresight:
         try:
             with view() as connection:
                 known = cells(connection)
+                since = datetime.now(UTC).replace(tzinfo=None) - RESTLESS_WITHIN
+                restless = measured_often(connection, RESTLESS_TIMES, since)
             here = frozenset(classes[peer.peer].name for peer in request.peers if peer.peer in classes)
             kept = _kept(known, here)
             about = frozenset(
@@ -161,7 +166,8 @@ class Foresight:
                 return foreseen(request, classes, counted(samples_of(kept)))  # nothing to learn for them yet
             if learned is None or learned.about != about or learned.answers != answers:
                 learned = self._learned = _Learned(fit(samples_of(kept)), answers, about)
-            return foreseen(request, classes, learned.predictor)
+            found = foreseen(request, classes, learned.predictor)
+            return replace(found, restless=restless) if found.doubted() else found
         except Exception as error:  # whatever it is: a mesh plans on without its history
             if type(error) not in self._complained:
                 told = log.info if isinstance(error, HistoryUnusable) else log.exception

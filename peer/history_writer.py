@@ -16,6 +16,7 @@ from peer.chronicle import Chronicle
 from peer.effects import Ran
 from peer.foreseeing import Foresight, agent_of
 from peer.mesh import Mesh
+from peer.mesh_state import Profile
 from planner.errors import HistoryError
 from planner.history.facts import Fact, SessionTimes
 from planner.history.writing import HistoryWriter
@@ -50,6 +51,12 @@ def follow_mesh(mesh: Mesh, writer: HistoryWriter, foresight: Foresight) -> Iter
     node = mesh.node
     units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
     chronicle = Chronicle(mesh.link.mesh if mesh.link is not None else "", units, partial(agent_of, node))
+
+    def was_asked(peer: str, profile: Profile) -> bool:
+        freshening = node.coordinating.freshening if node.coordinating is not None else None
+        return freshening is not None and freshening.due.is_fresh(peer, profile)
+
+    chronicle.again = was_asked
 
     def look() -> None:
         now = time.monotonic()

@@ -31,6 +31,7 @@ from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
 from peer.measure import UnitTimes, measure_units
+from peer.measuring_again import MeasuringAgain, measures_again
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_people import RoleGiven
 from peer.mesh_state import MeshState, ModelChosen, refusal
@@ -249,9 +250,11 @@ async def found(
                         founding.invite_expires_s,
                         founding.invite_uses,
                     )
+                again: MeasuringAgain | None = None
                 if times is not None:
                     await node.tell_coordinator("measured", await mesh.measured(options, times))
-                mesh.watch_coordinator(rejoining(mesh, options, times))
+                    again = measures_again(mesh, options, times)
+                mesh.watch_coordinator(rejoining(mesh, options, again))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():
@@ -319,7 +322,7 @@ async def join(
             await fetcher.blobs([manifest.tokenizer])
             if options.pin_ends:
                 mesh.own_ends = await own_ends(manifest, store, fetcher, options.threads)
-            times: UnitTimes | None = None
+            again: MeasuringAgain | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))
                 times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
@@ -329,7 +332,8 @@ async def join(
                 mesh.compute(options, fetcher)
                 await mesh.held_again()
                 await node.tell_coordinator("measured", await mesh.measured(options, times))
-            mesh.watch_coordinator(rejoining(mesh, options, times))
+                again = measures_again(mesh, options, times)
+            mesh.watch_coordinator(rejoining(mesh, options, again))
             yield mesh
         finally:
             if not mesh.ended.is_set():

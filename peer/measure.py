@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import psutil
 
+from peer.errors import MeasuringEnded
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
 from peer.measure_step import steps_s
@@ -38,6 +39,8 @@ MEETING_BYTES: Final = 20 << 20  # connections, plans and answers come to occupy
 RUNS: Final = 15
 FASTEST: Final = 10  # one call in so many is faster than what counts
 LIMIT_S: Final = 0.6  # for the runs of one kind
+_BODIES: Final[tuple[UnitKind, ...]] = ("attn", "ffn")
+SCRATCH_BYTES: Final = 32 << 20  # of the units under the clock, beside their weights and KV
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,28 @@ class _Times:
     overhead_bytes: int = 0  # what the process occupied meanwhile beyond weights and KV: code, scratch, holes
 
 
-def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
-    """Takes a second or two. Call it before any weights are loaded. Raises CannotServe when the provider is
-    missing.
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What is measured, and by what. `stop()`: whether that is to end at once."""
+
+    manifest: Manifest
+    blobs: _SparseBlobs
+    provider: str
+    threads: int
+    stop: Callable[[], bool]
+
+
+def measure_units(
+    manifest: Manifest, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
+) -> UnitTimes:
+    """Takes a second or two. `overhead_bytes` holds where no weights are loaded. Raises CannotServe when the provider
+    is missing, MeasuringEnded soon after `stop()`.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
-        blobs = _SparseBlobs(Path(folder), manifest)
-        found: dict[UnitKind, _Times] = {
-            kind: _time_body(manifest, blobs, kind, provider, threads) for kind in ("attn", "ffn")
-        }
-        found["head"] = _time_head(manifest, blobs, provider, threads)
-        found["embed"], step_s = _time_step(manifest, blobs, provider, threads)
+        trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), provider, threads, stop)
+        found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _BODIES}
+        found["head"] = _time_head(trial)
+        found["embed"], step_s = _time_step(trial)
     overhead = max(times.overhead_bytes for times in found.values())
     give_back_memory()
     return UnitTimes(
@@ -81,6 +95,17 @@ def measure_units(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
         batch_s={kind: times.batch_s for kind, times in found.items()},
         overhead_bytes=overhead,
     )
+
+
+def measuring_bytes(manifest: Manifest) -> int:
+    """What this process occupies at most while it measures, beyond what it did before."""
+    bodies = [_first(manifest, kind) for kind in _BODIES]
+    kv_bytes = ROWS * CONTEXT
+    weights = [
+        _copies(manifest, one) * (one.resident_bytes + kv_bytes * one.kv_bytes_per_token) for one in bodies
+    ]
+    head = min(_first(manifest, "head").resident_bytes, HEAD_BYTES) + EVICT_BYTES
+    return max(*weights, head) + SCRATCH_BYTES
 
 
 class _SparseBlobs:
@@ -113,15 +138,18 @@ def _first(manifest: Manifest, kind: UnitKind) -> ManifestUnit:
     return next(unit for unit in manifest.units if unit.kind == kind)
 
 
-def _time_body(
-    manifest: Manifest, blobs: _SparseBlobs, kind: UnitKind, provider: str, threads: int
-) -> _Times:
+def _copies(manifest: Manifest, one: ManifestUnit) -> int:
+    return max(1, min(manifest.architecture.blocks, WORKING_BYTES // max(one.resident_bytes, 1)))
+
+
+def _time_body(trial: _Trial, kind: UnitKind) -> _Times:
     """One unit among as many copies of it as fit."""
+    manifest = trial.manifest
     one = _first(manifest, kind)
-    count = max(1, min(manifest.architecture.blocks, WORKING_BYTES // max(one.resident_bytes, 1)))
+    count = _copies(manifest, one)
     copies = tuple(_copy(one, block) for block in range(count))
-    shard = make_shard(replace(manifest, units=copies), blobs, 0, count, provider)
-    execution = Execution(shard, threads=threads, context=CONTEXT)
+    shard = make_shard(replace(manifest, units=copies), trial.blobs, 0, count, trial.provider)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
     try:
         slots = KvSlots(ROWS, CONTEXT)
         for row in range(ROWS):
@@ -131,6 +159,7 @@ def _time_body(
             (PIECE_TOKENS, manifest.architecture.hidden), np.float32
         )
         decode, batch, prompt = _seconds(
+            trial.stop,
             lambda: execution.decode(hidden[:1], range(1), [FILLED]),
             lambda: execution.decode(hidden[:ROWS], range(ROWS), [FILLED] * ROWS),
             lambda: execution.prompt(hidden, Row(0, 0)),
@@ -154,8 +183,9 @@ def _copy(unit: ManifestUnit, block: int) -> ManifestUnit:
     return replace(unit, name=f"{unit.kind}.{block}", state=state, tensors=tensors)
 
 
-def _time_head(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: int) -> _Times:
+def _time_head(trial: _Trial) -> _Times:
     """A head above HEAD_BYTES is measured on its first rows only."""
+    manifest = trial.manifest
     head = _first(manifest, "head")
     vocab = manifest.architecture.vocab
     rows = max(1, min(vocab, vocab * HEAD_BYTES // max(head.resident_bytes, 1)))
@@ -170,12 +200,16 @@ def _time_head(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: 
         architecture=replace(manifest.architecture, vocab=rows),
         units=(replace(head, tensors=tensors),),
     )
-    execution = Execution(make_shard(part, blobs, 0, 1, provider), threads=threads, context=CONTEXT)
+    shard = make_shard(part, trial.blobs, 0, 1, trial.provider)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
     try:
         hidden = np.ones((ROWS, manifest.architecture.hidden), np.float32)
         others = np.zeros(EVICT_BYTES, np.uint8)  # in a step the blocks' weights pass through the cache first
         decode, batch = _seconds(
-            lambda: execution.head(hidden[:1]), lambda: execution.head(hidden), before=lambda: others.sum()
+            trial.stop,
+            lambda: execution.head(hidden[:1]),
+            lambda: execution.head(hidden),
+            before=lambda: others.sum(),
         )
     finally:
         execution.close()
@@ -184,16 +218,21 @@ def _time_head(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: 
     return _Times(decode * share, 0.0, max(batch - decode, 0.0) * share / (ROWS - 1))
 
 
-def _time_step(manifest: Manifest, blobs: _SparseBlobs, provider: str, threads: int) -> tuple[_Times, float]:
+def _time_step(trial: _Trial) -> tuple[_Times, float]:
     """The embedding, and what a step costs around its units."""
-    shard = make_shard(replace(manifest, units=(_first(manifest, "embed"),)), blobs, 0, 1, provider)
+    embed = replace(trial.manifest, units=(_first(trial.manifest, "embed"),))
+    shard = make_shard(embed, trial.blobs, 0, 1, trial.provider)
     tokens = np.zeros(PIECE_TOKENS, np.int64)
-    execution = Execution(shard, threads=threads, context=CONTEXT)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
     try:
-        decode, prompt = _seconds(lambda: execution.embed(tokens[:1]), lambda: execution.embed(tokens))
+        decode, prompt = _seconds(
+            trial.stop, lambda: execution.embed(tokens[:1]), lambda: execution.embed(tokens)
+        )
     finally:
         execution.close()
-    steps = asyncio.run(steps_s(shard, threads, CONTEXT, RUNS, LIMIT_S))
+    _go_on(trial.stop)
+    steps = asyncio.run(steps_s(shard, trial.threads, CONTEXT, RUNS, LIMIT_S))
+    _go_on(trial.stop)  # an answer that began makes these longer, too
     return _Times(decode, prompt / PIECE_TOKENS, decode), max(_usual(steps) - decode, 0.0)
 
 
@@ -202,7 +241,14 @@ def _resident() -> int:
     return resident
 
 
-def _seconds(*runs: Callable[[], object], before: Callable[[], object] = lambda: None) -> list[float]:
+def _go_on(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise MeasuringEnded("this peer has something else to do than to measure itself")
+
+
+def _seconds(
+    stop: Callable[[], bool], *runs: Callable[[], object], before: Callable[[], object] = lambda: None
+) -> list[float]:
     """Time of a call of each, taken in turns so that a busy moment meets all, after one that warms up.
 
     Of all calls one of the fastest counts: others that compute at the same time, as peers that start together do, only
@@ -211,10 +257,12 @@ def _seconds(*runs: Callable[[], object], before: Callable[[], object] = lambda:
     """
     times: list[list[float]] = [[] for _ in runs]
     for run in runs:
+        _go_on(stop)
         run()
     end = time.perf_counter() + LIMIT_S
     while len(times[0]) < RUNS and (len(times[0]) < 3 or time.perf_counter() < end):
         for run, taken in zip(runs, times, strict=True):
+            _go_on(stop)
             before()
             start = time.perf_counter()
             run()

@@ -44,6 +44,7 @@ def report_of(mesh: Mesh) -> dict[str, Any]:
         "log_bytes": core.log_bytes + core.prefixes.log_bytes,
         "taken_over": core.taken_over,
         "breakers": _breakers(mesh),
+        "fresh": _fresh(mesh),
         "rtt_us": {
             other: round((connection.rtt_s or 0) * 1e6)
             for other in mesh.node.dialer.connected_peers()
@@ -66,6 +67,14 @@ def _breakers(mesh: Mesh) -> list[list[str]]:
     found = dict(node.coordinating.breakers() if node.coordinating is not None else [])
     found |= dict(node.breakers.shown(now))
     return [[key, state] for key, state in sorted(found.items())][:MAX_REPORTED]
+
+
+def _fresh(mesh: Mesh) -> list[str]:
+    """Where this peer coordinates: who measured itself once more because it was asked, and is planned with by that."""
+    coordinating = mesh.node.coordinating
+    if coordinating is None or coordinating.freshening is None:
+        return []
+    return sorted(coordinating.freshening.due.fresh(coordinating.state))[:MAX_REPORTED]
 
 
 async def kv_digest(mesh: Mesh, peer: str, body: Body) -> Body:

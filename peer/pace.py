@@ -52,6 +52,12 @@ class Pace:
         """Whether it is known how fast this peer is; before, nothing is told."""
         return len(self._first) >= LEARNED
 
+    def steady(self, now: float) -> bool:
+        """Whether steps take about what they took at first, as far as anybody knows."""
+        told = self.told_milli / MILLI
+        recent = [pace for since, pace in self._row if now - since < RECENT_S]
+        return all(1 / CHANGED <= pace <= CHANGED for pace in (told, *recent))
+
     def begun(self, now: float, step: Step, should_s: float) -> None:
         """A step was handed to the model."""
         if not self._open:

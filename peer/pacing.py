@@ -51,6 +51,11 @@ class Pacing:
         """Whether it is known how fast this peer is; before, nothing is told."""
         return self._pace.learned
 
+    @property
+    def steady(self) -> bool:
+        """Whether this peer is as fast as it measured; not while it may be becoming slower."""
+        return self._pace.steady(time.monotonic())
+
     def begun(self, step: RunStep) -> None:
         """A step goes to the model."""
         profile, taken = self._measured, step.tokens if step.tokens is not None else step.hidden

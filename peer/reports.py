@@ -46,7 +46,16 @@ def checked_report(body: Body) -> Body:
         "rtt_us": {peer: whole(rtts, peer) for peer in rtts},
         "step_us": _checked_steps(body.get("step_us", [])),
         "breakers": _checked_breakers(body.get("breakers", [])),
+        "fresh": _checked_peers(body.get("fresh", [])),
     }
+
+
+def _checked_peers(value: object) -> list[str]:
+    if not isinstance(value, list) or len(value) > MAX_REPORTED:
+        raise BadCommand(f"fresh: expected at most {MAX_REPORTED} peers")
+    if not all(isinstance(peer, str) for peer in value):
+        raise BadCommand("fresh: expected ids of peers")
+    return [plain(peer[:MAX_SHOWN]) for peer in value]
 
 
 def _checked_steps(value: object) -> list[list[int]]:

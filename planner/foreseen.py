@@ -9,14 +9,14 @@ its class, said as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from planner.history.facts import PeerClass, bucket_of
 from planner.prediction import MIN_RUNS, Z90, Prediction, Predictor, ProbeFirst, Query
 from planner.types import PeerProfile, Plan, PlanRequest, Unit, UnitKind
-from planner.wording import TIMES
+from planner.wording import AGAIN, TIMES
 
 Source = Literal["predicted", "measured", "prior"]
 ALIKE: Final = (
@@ -37,13 +37,26 @@ class KindTime:
     said: Prediction
     why: str = ""  # why it is not the prediction
 
+    @property
+    def abstains(self) -> bool:
+        """Whether there are runs enough, and they say nothing that could be planned with."""
+        return self.source == "measured" and self.said.runs >= MIN_RUNS
+
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """`request` with the times to plan with; of each peer where they come from."""
+    """`request` with the times to plan with; of each peer where they come from. `restless`: peers that measured
+    themselves often of late, as one that starts again and again does.
+    """
 
     request: PlanRequest
     times: Mapping[str, tuple[KindTime, ...]]
+    restless: frozenset[str] = frozenset()
+
+    def doubted(self) -> frozenset[str]:
+        """The peers that are worth a fresh measurement: a prediction of theirs abstains."""
+        found = {peer for peer, times in self.times.items() if any(time.abstains for time in times)}
+        return frozenset(found - self.restless)
 
     def steers(self) -> bool:
         """Whether any time is another than what the peer measured."""
@@ -107,16 +120,18 @@ def _with(peer: PeerProfile, times: Sequence[KindTime]) -> PeerProfile:
     )
 
 
-def explained(plan: Plan, found: Foreseen) -> Plan:
-    """The plan, which also says of its peers where their times come from."""
+def explained(plan: Plan, found: Foreseen, again: Collection[str] = ()) -> Plan:
+    """The plan, which also says of its peers where their times come from. `again`: those that were asked to measure
+    themselves once more, and did.
+    """
     route = list(dict.fromkeys(stage.peer for stage in plan.stages))
-    told = [_sentence(peer, found.times[peer]) for peer in route if peer in found.times]
+    told = [_sentence(peer, found.times[peer], peer in again) for peer in route if peer in found.times]
     more = len(told) - TOLD_PEERS
     rest = (f"{TIMES}{more} more peers are not told.",) if more > 0 else ()
     return replace(plan, why=(*plan.why, *told[:TOLD_PEERS], *rest))
 
 
-def _sentence(peer: str, times: Sequence[KindTime]) -> str:
+def _sentence(peer: str, times: Sequence[KindTime], again: bool = False) -> str:
     """Of one peer: "Times of den: attn 2.1 ms predicted (1.9 ms to 2.4 ms in 90 %, 14 runs); embed, head measured"."""
     by_reason: dict[tuple[Source, str], list[str]] = {}
     for time in times:
@@ -131,6 +146,7 @@ def _sentence(peer: str, times: Sequence[KindTime]) -> str:
                 what = f"measured by itself ({time.why})"
         by_reason.setdefault((time.source, what), []).append(time.kind)
     parts = [f"{', '.join(kinds)} {what}" for (_, what), kinds in by_reason.items()]
+    parts += [AGAIN] if again else []
     return f"{TIMES}{peer}: {'; '.join(parts)}."
 
 

@@ -33,7 +33,7 @@ from planner.explain import explain
 from planner.manifest import Manifest
 from planner.objectives import Component, Wish
 from planner.types import Infeasible, Plan, PlanRequest
-from planner.wording import units_text
+from planner.wording import AGAIN, TIMES, units_text
 
 REFRESH_S = 1.0
 NAME_CHARS = 18  # of a name in the table, which fits 80 columns
@@ -253,6 +253,7 @@ def view(data: dict[str, Any]) -> Group:
     plan_data = data["plan"]
     called = {member["peer"]: member["name"] for member in data["members"]}
     tail += _left_alone(data["members"], called)
+    tail += _measured_again(data["members"], data["consensus"]["leader"], called)
     tail += lines_of(data["shares"], called)
     if plan_data is not None:
         tail += _standby_lines(plan_data["stages"], called)
@@ -315,6 +316,13 @@ def _left_alone(members: list[dict[str, Any]], called: dict[str, str]) -> list[s
         how = "is left alone by" if state == "open" else "is being tried again by"
         lines.append(f"{what} {how} {', '.join(seen_by)}")
     return lines
+
+
+def _measured_again(members: list[dict[str, Any]], leader: str | None, called: dict[str, str]) -> list[str]:
+    """Whom the coordinator asked for a fresh measurement, by which it plans."""
+    reports = [member["report"] for member in members if member["peer"] == leader and member["report"]]
+    fresh = {peer for report in reports for peer in report.get("fresh", [])}
+    return [f"{TIMES.lower()}{called[peer]}: {AGAIN}" for peer in sorted(fresh & called.keys())]
 
 
 def _less(member: dict[str, Any]) -> str:

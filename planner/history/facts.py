@@ -89,6 +89,7 @@ class PeerMeasured:
     memory_bytes: int
     overhead_bytes: int
     step_s: float
+    again: bool = False  # because it was asked to, since a prediction of its times abstained
 
 
 @dataclass(frozen=True, slots=True)

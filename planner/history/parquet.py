@@ -16,6 +16,7 @@ from planner.history.schema import MIGRATIONS
 from planner.history.writing import HistoryWriter
 
 NOTE: Final = "history.json"
+_ADDED: Final = {"peers": ("again",)}  # columns that came after the first version
 
 
 def export_parquet(path: Path, folder: Path) -> dict[str, int]:
@@ -71,7 +72,11 @@ def _check_note(folder: Path) -> None:
 
 
 def _add(connection: Any, table: str, file: Path) -> int:
-    names = ", ".join(columns(table))
+    has = {
+        row[0] for row in connection.execute("describe select * from read_parquet(?)", [str(file)]).fetchall()
+    }
+    older = {name for name in _ADDED.get(table, ()) if name not in has}  # what an older history did not know
+    names = ", ".join(name for name in columns(table) if name not in older)
     count = f"select count(*) from {table}"
     before = connection.execute(count).fetchone()[0]
     connection.execute(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,6 +116,14 @@ def cells(connection: Any, classes: Sequence[str] | None = None, days: int = FEW
     which = "" if classes is None else f"and device_class in ({', '.join('?' * len(classes)) or 'null'})"
     found = rows_of(connection, _CELLS.format(which=which), [days, *(classes or ())])
     return [Cell(**row) for row in found]
+
+
+def measured_often(connection: Any, times: int, since: datetime) -> frozenset[str]:
+    """The peers that measured themselves at least so many times since then (UTC, without a zone)."""
+    found = connection.execute(
+        "select peer from peers where seen >= ? group by peer having count(*) >= ?", [since, times]
+    ).fetchall()
+    return frozenset(str(peer) for (peer,) in found)
 
 
 def stays(connection: Any, days: int = FEW_DAYS) -> list[tuple[str, str, int, float]]:

@@ -37,6 +37,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         """create table benchmarks (seen timestamp not null, name varchar, figure varchar, value double,
             unit varchar, machine varchar)""",
     ),
+    ("alter table peers add column again boolean",),
 )
 
 

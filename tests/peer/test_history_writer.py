@@ -263,6 +263,7 @@ class Node:
 
     def __init__(self, state: MeshState) -> None:
         self.state, self.me, self.agent = state, "a", AGENTS["a"]
+        self.coordinating = None
         self.on_state: list[Any] = []
         self.on_ran: list[Any] = []
         self.dialer = SimpleNamespace(

@@ -139,6 +139,22 @@ def test_a_slower_peer_without_work_counts_as_fast_again_for_longer_each_time_th
     assert len(worker.told) == 2  # what is as fast as at first has nothing to be forgiven
 
 
+def test_a_peer_is_steady_until_it_seems_slower_and_again_when_it_is_as_fast_as_it_was() -> None:
+    worker = Worker(2)
+    worker.work(15, 1.0)
+    assert worker.pace.steady(worker.now)
+    worker.work(3, 4.0)
+    assert worker.told == []
+    assert not worker.pace.steady(worker.now)  # before anybody is told
+    worker.work(7, 4.0)
+    assert len(worker.told) == 1
+    worker.now += 100.0
+    assert not worker.pace.steady(worker.now)  # what was told holds while it rests
+    worker.work(20, 1.0)
+    assert len(worker.told) == 2
+    assert worker.pace.steady(worker.now)
+
+
 def test_what_steps_should_take() -> None:
     assert should_take({"attn": 2, "ffn": 1}, {"attn": 100, "ffn": 50}, {"attn": 10, "ffn": 5}, 1) == 250e-9
     assert should_take({"attn": 2, "ffn": 1}, {"attn": 100, "ffn": 50}, {"attn": 10, "ffn": 5}, 4) == 100e-9
@@ -244,6 +260,26 @@ def test_a_peer_that_is_fast_again_before_the_third_look_keeps_its_units() -> No
     slowed(made, serving.route[0], 1.0)
     assert looked(made, 102.0, 30.0) == []
     assert made.state.serving() == serving
+
+
+def test_a_fresh_measurement_ends_no_relief_and_one_like_the_first_changes_nothing() -> None:
+    made = serving_mesh()
+    serving = made.state.serving()
+    assert serving is not None
+    assert made.settled
+    slowed(made, serving.route[1], 1.05)  # as a member tells that measured itself again: times alone
+    assert looked(made, 50.0, 20.0) == []
+    assert made.state.serving() == serving
+    assert made.settled
+    victim = max(serving.stages, key=lambda stage: stage.stop - stage.first).primary
+    other = next(peer for peer in serving.route if peer != victim)
+    slowed(made, victim, 4.0)
+    assert not made.settled  # nobody is asked now
+    assert looked(made, 100.0, 1.9) == []
+    slowed(made, other, 0.97)
+    (at,) = looked(made, 102.0, 10.0)
+    assert at < 103.0  # at its third look
+    assert made.state.members[victim].profile == profile(4.0)
 
 
 def test_a_little_slower_changes_nothing_and_a_peer_that_comes_is_planned_for_at_once() -> None:

@@ -90,6 +90,17 @@ async def test_protection_standbys_and_breakers_are_shown() -> None:
         assert line in text
 
 
+async def test_whom_the_coordinator_asked_to_measure_again_is_shown_as_it_says_it() -> None:
+    said = {**REPORT, "fresh": ["c", "nobody"]}
+    data, text = await shown(mesh_state(), {"a": said, "b": {**REPORT, "fresh": ["b"]}})
+    assert "once more" not in text  # nobody leads here
+    data["consensus"]["leader"] = "a"
+    console = Console(file=io.StringIO(), width=200)
+    console.print(view(data))
+    (line,) = (line for line in console.file.getvalue().splitlines() if "once more" in line)  # type: ignore[attr-defined]
+    assert line.strip() == "times of Cy: measured by itself once more, since a prediction abstained"
+
+
 async def test_every_level_and_settings_given_alone_are_said_in_words() -> None:
     for level in PRESETS:
         _, text = await shown(apply(mesh_state(), ProtectionChosen(PRESETS[level])), {})

@@ -107,7 +107,27 @@ def test_a_plan_says_of_its_peers_where_their_times_come_from() -> None:
     )
     (_, slow) = explained(plan, found(runs(14), asked(4.0))).why
     assert "head measured by itself (14 runs of its kind say 3." in slow
-    assert all(len(line) <= 512 for line in (predicted, own, slow))
+    (_, fresh) = explained(plan, found(runs(14), asked(4.0)), {"den"}).why
+    assert fresh == f"{slow[:-1]}; measured by itself once more, since a prediction abstained."
+    assert all(len(line) <= 512 for line in (predicted, own, slow, fresh))
+
+
+@pytest.mark.parametrize(
+    ("count", "variance", "times", "doubted"),
+    [
+        (MIN_RUNS, SPREAD, 1.04, False),  # it is predicted
+        (MIN_RUNS - 1, 0.25, 4.0, False),  # too few runs to say anything against it
+        (MIN_RUNS, 0.25, 1.04, True),  # runs of this class differ by too much
+        (MIN_RUNS, SPREAD, 4.0, True),  # it is not like its class, or was measured in a bad moment
+        (MIN_RUNS, SPREAD, 0.4, True),
+    ],
+)
+def test_a_fresh_measurement_is_worth_it_where_enough_runs_say_nothing_of_this_peer(
+    count: int, variance: float, times: float, doubted: bool
+) -> None:
+    seen = found(runs(count, variance), asked(times))
+    assert seen.doubted() == ({"den"} if doubted else set())
+    assert replace(seen, restless=frozenset({"den"})).doubted() == set()
 
 
 def test_of_many_peers_only_the_first_are_told() -> None:

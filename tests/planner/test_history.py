@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -300,6 +300,35 @@ def test_an_older_history_becomes_one_of_today_and_keeps_its_rows(path: Path, wr
         assert connection.execute("select value, place from benchmarks").fetchall() == [(1.0, "here")]
     with pytest.raises(HistoryUnusable, match="newer"):
         HistoryWriter(path)
+
+
+def test_the_first_version_becomes_one_of_today_and_its_export_can_be_imported(
+    tmp_path: Path, path: Path
+) -> None:
+    old, folder = tmp_path / "old.duckdb", tmp_path / "out"
+    first = HistoryWriter(old, migrations=MIGRATIONS[:1])
+    with first.transaction() as connection:
+        connection.execute("insert into peers (seen, peer) values (timestamp '2026-01-01', 'p')")
+    first.close()
+    HistoryWriter(old).close()
+    export_parquet(old, folder)
+    with _raw(old) as connection:  # as a program of that version exported it
+        connection.execute(f"copy (select * exclude (again) from peers) to '{folder}/peers.parquet'")
+    writer = HistoryWriter(path, flush_s=NEVER_S)
+    assert [import_parquet(writer, folder)["peers"] for _ in range(2)] == [1, 0]
+    writer.close()
+    assert ask(path, "select peer, again from peers").rows == ask(old, "select peer, again from peers").rows
+
+
+def test_who_measured_itself_often_of_late_is_found(path: Path, writer: HistoryWriter) -> None:
+    measured = next(fact for fact in ONE_OF_EACH if isinstance(fact, PeerMeasured))
+    writer.record([dataclasses.replace(measured, peer=peer) for peer in ("a", "b", "a", "a", "b")])
+    writer.flush()
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with writer.view() as view:
+        assert reading.measured_often(view, 3, now - timedelta(hours=1)) == {"a"}
+        assert reading.measured_often(view, 2, now - timedelta(hours=1)) == {"a", "b"}
+        assert reading.measured_often(view, 1, now + timedelta(hours=1)) == set()
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, writer: HistoryWriter) -> None:

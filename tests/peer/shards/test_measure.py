@@ -11,7 +11,7 @@ import pytest
 
 import peer.bench_single as bench_module
 from peer.bench_single import compare
-from peer.errors import CannotServe
+from peer.errors import CannotServe, MeasuringEnded
 from peer.measure import measure_units
 from planner.manifest import encode_manifest
 from planner.types import UnitKind
@@ -27,6 +27,26 @@ def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str) -> No
     assert min(times.decode_s.values()) > 0
     assert 0 < times.step_s < 0.1
     assert times.overhead_bytes > 20 << 20
+
+
+def test_a_measurement_ends_as_soon_as_it_is_told_to_and_leaves_nothing(
+    made_up: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _, manifest, _ = made_up()
+    asked = 0
+
+    def stop(after: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > after
+
+    for after in (0, 5, 60, 130):
+        asked = 0
+        with pytest.raises(MeasuringEnded):
+            measure_units(manifest, "cpu", 1, lambda after=after: stop(after))
+        assert asked == after + 1  # it is asked before each call of the model
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:

@@ -1,0 +1,90 @@
+"""Decides how a member is asked to measure itself once more, and what its answer, or none, means.
+
+Edge around peer.fresh_times, over a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from peer.calls import Body
+from peer.errors import ConnectFailed, ConnectionLost, MeshError
+from peer.fresh_times import FreshTimes, Outcome
+from peer.mesh_state import MemberMeasured, MeshState
+from planner.foreseen import Foreseen
+
+if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
+    from peer.node import Node
+
+WITHIN_S: Final = 60.0  # a measurement takes two seconds, on a busy machine many times that
+
+log = logging.getLogger(__name__)
+Ask = Callable[[str, str], Awaitable[Body]]  # peer, model
+
+
+class Freshening:
+    """`ask` has a member measure itself; `due` says whom."""
+
+    def __init__(self, ask: Ask, due: FreshTimes | None = None) -> None:
+        self._ask = ask
+        self.due = due or FreshTimes()
+        self._task: asyncio.Task[None] | None = None
+
+    def looked(self, found: Foreseen) -> None:
+        """What a history said when a plan was to be made."""
+        self.due.doubts(found.doubted(), found.times.keys())
+
+    def look(self, now: float, state: MeshState, *, calm: bool) -> None:
+        """Called often: asks who is to be asked now."""
+        peer = self.due.due(now, state, calm=calm)
+        if peer is not None and state.model is not None:
+            self.due.begun(peer)
+            self._task = asyncio.ensure_future(self._asked(peer, state.model.model))
+
+    def heard(self, command: MemberMeasured, body: Body) -> None:
+        """A member told what it measured; `body` says whether it was asked to."""
+        if body.get("again") is True:
+            self.due.heard(command.peer, command.profile)
+
+    async def close(self) -> None:
+        """Waits for no answer any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _asked(self, peer: str, model: str) -> None:
+        log.info("asks %s to measure itself once more: a prediction of its times abstained", peer[:8])
+        outcome: Outcome = "lost"
+        try:
+            said = await self._ask(peer, model)
+            outcome = "measured" if said.get("measured") is True else "unable"
+            if outcome == "unable" and said.get("busy") is True:
+                outcome = "busy"
+        except (ConnectionLost, ConnectFailed, TimeoutError):
+            log.info("%s was lost when it was to measure itself; it is not asked again", peer[:8])
+        except MeshError as error:  # an older peer does not know how
+            log.info("%s does not measure itself once more: %s", peer[:8], error)
+            outcome = "unable"
+        except Exception:  # a defect of this peer's own measuring, which must not end what it coordinates
+            log.exception("%s failed to measure itself once more", peer[:8])
+            outcome = "unable"
+        finally:
+            self.due.ended(time.monotonic(), model, outcome)
+
+
+def freshening(node: Node) -> Freshening:
+    """Asks the members of this mesh, this peer among them."""
+
+    async def ask(peer: str, model: str) -> Body:
+        body = {"model": model}
+        if peer == node.me:
+            return await node.ask(peer, "measure", body)
+        if not node.is_connected(peer):
+            return {"measured": False, "busy": True}
+        return await node.calls.call(peer, "measure", body, WITHIN_S)
+
+    return Freshening(ask)
