@@ -41,6 +41,7 @@ from peer.receipts import unit_costs
 from peer.relief import Case, Relief
 from peer.repair_order import chained, priority_stages, waves
 from peer.wishing import planner_wish
+from planner.beside import with_other_standbys
 from planner.choosing import better, choose, choose_after_loss
 from planner.cost import check_request, evaluate, make_stage, profiles
 from planner.errors import RequestError
@@ -307,7 +308,7 @@ class Coordinator:
             return []
         record = plan_record(result, self.state.last_version + 1)
         if serving_plan is not None and (stays or self._good_enough(serving_plan, record, wanted.request)):
-            record = self._with_other_standbys(serving_plan, wanted.request)
+            record = self._with_other_standbys(serving_plan, wanted.request) or record
             if record.holders() == serving_plan.holders():
                 return []
         return self.submit(PlanProposed(record))
@@ -326,20 +327,16 @@ class Coordinator:
         self._case = None
         return self.submit(PlanProposed(plan_record(plan, self.state.last_version + 1)))
 
-    def _with_other_standbys(self, serving: PlanRecord, request: PlanRequest) -> PlanRecord:
-        """The plan that serves, with standbys as they are promised for the members there are."""
-        profile = profiles(request)
-        bare = [make_stage(request, profile[s.primary], s.first, s.stop) for s in serving.stages]
-        stages = with_standbys(request, bare, prefer=self._held())
-        found = evaluate(request, stages)
-        kept = Plan(
-            stages,
-            request.objective,
-            found.decode_s,
-            found.tokens_per_s,
-            found.bottleneck_s,
-            (*kept_reasons(serving.why), *doubts(request, stages), KEPT),
-        )
+    def _with_other_standbys(self, serving: PlanRecord, request: PlanRequest) -> PlanRecord | None:
+        """The plan that serves, with standbys as they are promised for the members there are.
+
+        None: a member of it drains, so that it is not planned with.
+        """
+        try:
+            found = with_other_standbys(request, _stages(serving), self._held())
+        except (RequestError, KeyError):
+            return None
+        kept = replace(found, why=(*kept_reasons(serving.why), *found.why, KEPT))
         return replace(plan_record(kept, self.state.last_version + 1), choices=serving.choices)
 
     def _good_enough(self, serving: PlanRecord, fresh: PlanRecord, request: PlanRequest) -> bool:

@@ -13,17 +13,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from peer.mesh_state import MeshState
-from planner.choosing import choose
-from planner.codec import decode_wished, encode_answer
 from planner.errors import HistoryUnusable
 from planner.foreseen import Foreseen, explained, foreseen
 from planner.history.facts import MAX_FIELD, PeerClass, class_of
 from planner.history.reading import Cell, cells, measured_often
 from planner.prediction import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
-from planner.types import Plan, PlanRequest
+from planner.service import answer, decode_asked
+from planner.types import PlanRequest
 
 if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
     from peer.node import Node
@@ -110,16 +110,16 @@ class Foresight:
 
     def plan_bytes(self, body: bytes) -> bytes:
         """The planning service: JSON request in, JSON answer out, in a thread. Raises RequestError."""
-        request, wish = decode_wished(body)
-        asked = self._ask(request, self._state())
+        asked = decode_asked(body)
+        lost = asked.serving is not None and asked.serving.lost  # after a loss nobody waits for the history
+        looking = None if lost else self._ask(asked.request, self._state())
         try:
-            found = None if asked is None else asked.result(WITHIN_S)
+            found = None if looking is None else looking.result(WITHIN_S)
         except TimeoutError:
             found = None
-        answer = choose(request if found is None else found.request, wish)
-        if found is not None and isinstance(answer, Plan):
-            answer = explained(answer, found)
-        return encode_answer(answer)
+        if found is None:
+            return answer(asked)
+        return answer(replace(asked, request=found.request), partial(explained, found=found))
 
     def _ask(self, request: PlanRequest, state: MeshState) -> Future[Foreseen | None] | None:
         view, pool = self._view, self._pool

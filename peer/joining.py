@@ -52,9 +52,8 @@ from peer.signaling_client import (
 from peer.third_peer import ThirdPeer
 from peer.transaction_store import Journal
 from peer.versions import OLDER, SPOKEN, announced
-from planner.choosing import choose
-from planner.codec import decode_wished, encode_answer
 from planner.manifest import Manifest, decode_manifest
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.errors import InviteRevoked, Replaced, SignalingError
 from signaling.invites import Grant, Role, make_revocation, parse_link
@@ -169,11 +168,6 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
 def _third(options: PeerOptions) -> ThirdPeer | None:
     """Who keeps to a relay tells nobody an address of its own."""
     return None if options.relay_only else ThirdPeer(options.bind)
-
-
-def plan_bytes(request: bytes) -> bytes:
-    """The planning service: JSON request in, JSON answer out. Raises RequestError."""
-    return encode_answer(choose(*decode_wished(request)))
 
 
 @asynccontextmanager

@@ -6,20 +6,17 @@ waver do not toss the units to and fro.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from planner import cost, redundancy, resharding, strategies
+from planner import resharding
+from planner.beside import LIMITS, Held, bare, relieved
 from planner.errors import RequestError
 from planner.objectives import Wish
 from planner.types import Plan, PlanRequest, Stage
-from planner.wording import TIMES
 
 LOOK_S: Final = 1.0  # between two checks
 REST_S: Final = 60.0  # after a relief
-LIMITS: Final = resharding.Limits()
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Relief:
         if now - self._looked < LOOK_S or now < self._rests_until:
             return None
         self._looked = now
-        fresh = _bare(case.fresh.stages)
+        fresh = bare(case.fresh.stages)
         try:
             decision = resharding.check(case.request, case.serving, case.held, fresh, self._memory, LIMITS)
         except (RequestError, KeyError):
@@ -57,27 +54,6 @@ class Relief:
         if decision.rung == "stay":
             self.over = not 0 < decision.memory.in_a_row < LIMITS.checks
             return None
-        stages = _bare(decision.stages)
-        if not strategies.keeps(case.request, case.wish, stages):
-            stages = fresh
         self._rests_until = now + REST_S
         self._memory = resharding.Memory()
-        covered = redundancy.with_standbys(case.request, stages, prefer=case.held)
-        found = cost.evaluate(case.request, covered)
-        return replace(
-            case.fresh,
-            stages=covered,
-            choices=(),  # it is none of those that were compared
-            decode_s=found.decode_s,
-            tokens_per_s=found.tokens_per_s,
-            bottleneck_s=found.bottleneck_s,
-            why=(
-                f"Relief: {decision.why}.",
-                *case.fresh.why[:1],
-                *(line for line in case.fresh.why[1:] if line.startswith(TIMES)),
-            ),
-        )
-
-
-def _bare(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    return tuple(replace(stage, standbys=()) for stage in stages)
+        return relieved(case.request, case.wish, case.held, case.fresh, decision)

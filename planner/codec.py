@@ -45,28 +45,28 @@ Item = TypeVar("Item")
 
 
 def encode_request(request: PlanRequest) -> bytes:
-    return _encode(dataclasses.asdict(request))
+    return encoded(dataclasses.asdict(request))
 
 
 def encode_answer(answer: Plan | Infeasible) -> bytes:
     """`{"plan": {...}}` or `{"infeasible": {...}}`."""
-    return _encode({"plan" if isinstance(answer, Plan) else "infeasible": dataclasses.asdict(answer)})
+    return encoded({"plan" if isinstance(answer, Plan) else "infeasible": dataclasses.asdict(answer)})
 
 
 def decode_request(data: bytes) -> PlanRequest:
     """Raises RequestError for anything but a request that `placement.plan` can answer."""
-    return _request(_parse(data))
+    return request_of(parse(data))
 
 
 def decode_wished(data: bytes) -> tuple[PlanRequest, Wish | None]:
     """A request that may say in a field `wish` what its plan is to be good at: `strategy`, `goal`, `components`."""
-    parsed = _parse(data)
-    wish = _wish(parsed.pop("wish")) if isinstance(parsed, dict) and "wish" in parsed else None
-    return _request(parsed), wish
+    parsed = parse(data)
+    wish = wish_of(parsed.pop("wish")) if isinstance(parsed, dict) and "wish" in parsed else None
+    return request_of(parsed), wish
 
 
-def _request(parsed: object) -> PlanRequest:
-    top = _Fields("request", parsed, PlanRequest)
+def request_of(parsed: object) -> PlanRequest:
+    top = Fields("request", parsed, PlanRequest)
     request = PlanRequest(
         units=top.items("units", _unit, MAX_UNITS),
         peers=top.items("peers", _peer, MAX_PEERS),
@@ -84,13 +84,13 @@ def _request(parsed: object) -> PlanRequest:
 
 def decode_answer(data: bytes) -> Plan | Infeasible:
     """Raises RequestError for anything but the encoding of an answer."""
-    parsed = _parse(data)
+    parsed = parse(data)
     if not isinstance(parsed, dict) or list(parsed) not in (["plan"], ["infeasible"]):
-        _refuse("answer", 'an object with one field, "plan" or "infeasible"', parsed)
+        refuse("answer", 'an object with one field, "plan" or "infeasible"', parsed)
     if "infeasible" in parsed:
-        fields = _Fields("infeasible", parsed["infeasible"], Infeasible)
+        fields = Fields("infeasible", parsed["infeasible"], Infeasible)
         return Infeasible(fields.text("reason"), fields.integer("missing_bytes", 2**62))
-    fields = _Fields("plan", parsed["plan"], Plan)
+    fields = Fields("plan", parsed["plan"], Plan)
     return Plan(
         stages=fields.items("stages", _stage, MAX_PEERS),
         objective=_objective(fields),
@@ -102,13 +102,13 @@ def decode_answer(data: bytes) -> Plan | Infeasible:
     )
 
 
-def _encode(value: object) -> bytes:
+def encoded(value: object) -> bytes:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
 
 
-def _parse(data: bytes) -> object:
+def parse(data: bytes) -> object:
     if len(data) > MAX_BYTES:
         raise RequestError(f"expected at most {MAX_BYTES} bytes of JSON, got {len(data)}")
     try:
@@ -133,20 +133,20 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _refuse(where: str, expected: str, got: object) -> NoReturn:
+def refuse(where: str, expected: str, got: object) -> NoReturn:
     raise RequestError(f"{where}: expected {expected}, got {repr(got)[:80]}")
 
 
-class _Fields:
+class Fields:
     """One JSON object whose fields are those of a dataclass; optional where the dataclass has a default."""
 
     def __init__(self, where: str, raw: object, shape: type) -> None:
         if not isinstance(raw, dict):
-            _refuse(where, "an object", raw)
+            refuse(where, "an object", raw)
         known = {field.name: field for field in dataclasses.fields(shape)}
         for name in raw:
             if name not in known:
-                _refuse(where, f"only the fields {', '.join(known)}", name)
+                refuse(where, f"only the fields {', '.join(known)}", name)
         self.where = where
         self.raw: dict[str, Any] = raw
         for name, field in known.items():
@@ -157,12 +157,12 @@ class _Fields:
             elif field.default_factory is not dataclasses.MISSING:
                 raw[name] = field.default_factory()
             else:
-                _refuse(where, f"the field {name}", list(raw))
+                refuse(where, f"the field {name}", list(raw))
 
     def integer(self, name: str, most: int = MAX_INT) -> int:
         value = self.raw[name]
         if type(value) is not int or not 0 <= value <= most:
-            _refuse(f"{self.where}.{name}", f"an integer from 0 to {most}", value)
+            refuse(f"{self.where}.{name}", f"an integer from 0 to {most}", value)
         return value
 
     def integer_or_none(self, name: str) -> int | None:
@@ -171,7 +171,7 @@ class _Fields:
     def flag(self, name: str) -> bool:
         value = self.raw[name]
         if not isinstance(value, bool):
-            _refuse(f"{self.where}.{name}", "true or false", value)
+            refuse(f"{self.where}.{name}", "true or false", value)
         return value
 
     def number(self, name: str) -> float:
@@ -186,74 +186,74 @@ class _Fields:
     def times(self, name: str) -> Mapping[UnitKind, float]:
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, dict):
-            _refuse(where, "an object of seconds per kind of unit", raw)
+            refuse(where, "an object of seconds per kind of unit", raw)
         for kind in raw:
             if kind not in get_args(UnitKind):
-                _refuse(where, f"kinds out of {', '.join(get_args(UnitKind))}", kind)
+                refuse(where, f"kinds out of {', '.join(get_args(UnitKind))}", kind)
         return {kind: _number(f"{where}.{kind}", raw[kind]) for kind in get_args(UnitKind) if kind in raw}
 
     def times_by_name(self, name: str) -> Mapping[str, float]:
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, dict) or len(raw) > MAX_UNITS:
-            _refuse(where, f"an object of seconds by unit, at most {MAX_UNITS}", raw)
+            refuse(where, f"an object of seconds by unit, at most {MAX_UNITS}", raw)
         return {_text(where, key, MAX_NAME): _number(f"{where}.{key}", value) for key, value in raw.items()}
 
     def items(self, name: str, decode: Callable[[str, object], Item], most: int) -> tuple[Item, ...]:
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, (list, tuple)) or len(raw) > most:
-            _refuse(where, f"a list of at most {most}", raw)
+            refuse(where, f"a list of at most {most}", raw)
         return tuple(decode(f"{where}[{at}]", item) for at, item in enumerate(raw))
 
 
 def _number(where: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_INT:
-        _refuse(where, f"a number from 0 to {MAX_INT}", value)
+        refuse(where, f"a number from 0 to {MAX_INT}", value)
     return float(value)
 
 
 def _text(where: str, value: object, most: int) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= most or not value.isprintable():
-        _refuse(where, f"1 to {most} printable characters", value)
+        refuse(where, f"1 to {most} printable characters", value)
     return value
 
 
-def _objective(fields: _Fields) -> Objective:
+def _objective(fields: Fields) -> Objective:
     value = fields.raw["objective"]
     if value not in get_args(Objective):
-        _refuse(f"{fields.where}.objective", " or ".join(get_args(Objective)), value)
+        refuse(f"{fields.where}.objective", " or ".join(get_args(Objective)), value)
     return "latency" if value == "latency" else "throughput"
 
 
-def _wish(raw: object) -> Wish:
+def wish_of(raw: object) -> Wish:
     if not isinstance(raw, dict) or not raw.keys() <= {"strategy", "goal", "components"}:
-        _refuse("wish", "an object of strategy, goal and components", raw)
+        refuse("wish", "an object of strategy, goal and components", raw)
     strategies: dict[object, Strategy] = {name: name for name in get_args(Strategy)}
     goals: dict[object, Goal] = {name: name for name in get_args(Goal)}
     strategy, goal = raw.get("strategy", "optimal"), raw.get("goal", "latency")
     if not isinstance(strategy, str) or strategy not in strategies:
-        _refuse("wish.strategy", " or ".join(get_args(Strategy)), strategy)
+        refuse("wish.strategy", " or ".join(get_args(Strategy)), strategy)
     if not isinstance(goal, str) or goal not in goals:
-        _refuse("wish.goal", " or ".join(get_args(Goal)), goal)
+        refuse("wish.goal", " or ".join(get_args(Goal)), goal)
     components = raw.get("components", [])
     if not isinstance(components, list) or len(components) > MAX_PEERS:
-        _refuse("wish.components", f"a list of at most {MAX_PEERS}", components)
+        refuse("wish.components", f"a list of at most {MAX_PEERS}", components)
     groups = tuple(_component(f"wish.components[{at}]", each) for at, each in enumerate(components))
     return Wish(goals[goal], strategies[strategy], components=groups)
 
 
 def _component(where: str, raw: object) -> Component:
-    fields = _Fields(where, raw, Component)
+    fields = Fields(where, raw, Component)
     prefers = None if fields.raw["prefers"] in (None, "") else fields.name("prefers")
     return Component(
         fields.name("name"), fields.integer("first", MAX_UNITS), fields.integer("stop", MAX_UNITS), prefers
     )
 
 
-def _holding(fields: _Fields) -> Holding:
+def _holding(fields: Fields) -> Holding:
     known: dict[object, Holding] = {holding: holding for holding in get_args(Holding)}
     value = fields.raw["holding"]
     if value not in known:
-        _refuse(f"{fields.where}.holding", " or ".join(get_args(Holding)), value)
+        refuse(f"{fields.where}.holding", " or ".join(get_args(Holding)), value)
     return known[value]
 
 
@@ -266,11 +266,11 @@ def _peer_name(where: str, raw: object) -> str:
 
 
 def _unit(where: str, raw: object) -> Unit:
-    fields = _Fields(where, raw, Unit)
+    fields = Fields(where, raw, Unit)
     kinds: dict[object, UnitKind] = {kind: kind for kind in get_args(UnitKind)}
     kind = fields.name("kind")
     if kind not in kinds:
-        _refuse(f"{where}.kind", " or ".join(get_args(UnitKind)), kind)
+        refuse(f"{where}.kind", " or ".join(get_args(UnitKind)), kind)
     return Unit(
         name=fields.name("name"),
         kind=kinds[kind],
@@ -286,7 +286,7 @@ def _unit(where: str, raw: object) -> Unit:
 
 
 def _peer(where: str, raw: object) -> PeerProfile:
-    fields = _Fields(where, raw, PeerProfile)
+    fields = Fields(where, raw, PeerProfile)
     return PeerProfile(
         peer=fields.name("peer"),
         memory_bytes=fields.integer("memory_bytes"),
@@ -303,7 +303,7 @@ def _peer(where: str, raw: object) -> PeerProfile:
 def _facts(where: str, raw: object) -> PeerFacts:
     if isinstance(raw, PeerFacts):
         return raw  # the default of an absent field
-    fields = _Fields(where, raw, PeerFacts)
+    fields = Fields(where, raw, PeerFacts)
     return PeerFacts(
         weights_bytes=fields.integer_or_none("weights_bytes"),
         kv_bytes=fields.integer_or_none("kv_bytes"),
@@ -321,7 +321,7 @@ def _facts(where: str, raw: object) -> PeerFacts:
 
 
 def _link(where: str, raw: object) -> Link:
-    fields = _Fields(where, raw, Link)
+    fields = Fields(where, raw, Link)
     return Link(
         src=fields.name("src"),
         dst=fields.name("dst"),
@@ -334,7 +334,7 @@ def _link(where: str, raw: object) -> Link:
 
 
 def _choice(where: str, raw: object) -> PlanChoice:
-    fields = _Fields(where, raw, PlanChoice)
+    fields = Fields(where, raw, PlanChoice)
     return PlanChoice(
         name=fields.text("name"),
         decode_s=fields.number("decode_s"),
@@ -349,10 +349,10 @@ def _choice(where: str, raw: object) -> PlanChoice:
 
 
 def _stage(where: str, raw: object) -> Stage:
-    fields = _Fields(where, raw, Stage)
+    fields = Fields(where, raw, Stage)
     first, stop = fields.integer("first", MAX_UNITS), fields.integer("stop", MAX_UNITS)
     if first >= stop:
-        _refuse(where, "first before stop", (first, stop))
+        refuse(where, "first before stop", (first, stop))
     return Stage(
         first=first,
         stop=stop,

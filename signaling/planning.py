@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from planner.choosing import choose
-from planner.codec import decode_wished, encode_answer
 from planner.errors import PlannerError
 from signaling.limits import Limits
 from signaling.metrics import Metrics
@@ -16,11 +14,6 @@ from signaling.metrics import Metrics
 Planning = Callable[
     [bytes], bytes
 ]  # JSON PlanRequest in, JSON plan or infeasible out; PlannerError: a bad request
-
-
-def plan_json(body: bytes) -> bytes:
-    """The answer to one JSON PlanRequest; raises PlannerError for a bad one."""
-    return encode_answer(choose(*decode_wished(body)))
 
 
 def add_planning_route(app: web.Application, planning: Planning, limits: Limits, metrics: Metrics) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.app_files import add_app_routes
 from signaling.errors import (
@@ -39,7 +40,7 @@ from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
 from signaling.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage, decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
-from signaling.planning import Planning, add_planning_route, plan_json
+from signaling.planning import Planning, add_planning_route
 from signaling.presence import NONCE_BYTES
 from signaling.room import (
     Broke,
@@ -336,7 +337,7 @@ class SignalingServer:
 
 
 def create_app(
-    options: ServerOptions, store: Store | None = None, planning: Planning = plan_json
+    options: ServerOptions, store: Store | None = None, planning: Planning = plan_bytes
 ) -> web.Application:
     """The web application: WebSocket rooms, store, planning, health and metrics."""
     server = SignalingServer(options)
@@ -363,7 +364,7 @@ def create_app(
 
 @asynccontextmanager
 async def serve(
-    options: ServerOptions, store: Store | None = None, planning: Planning = plan_json
+    options: ServerOptions, store: Store | None = None, planning: Planning = plan_bytes
 ) -> AsyncIterator[RunningServer]:
     """Listen until the block ends. PortInUse, BadCertificate or ServerError when that cannot be."""
     context = tls_context(options.tls) if options.tls is not None else None

@@ -68,6 +68,8 @@ const PURE = [
   'sampling',
   'saying',
   'receipts',
+  'relief',
+  'repair_order',
   'seats',
   'openings',
   'pinned',

@@ -25,7 +25,7 @@ from peer.errors import CannotServe, StateUnusable
 from peer.foreseeing import Foresight
 from peer.history_writer import follow_mesh, open_history
 from peer.identities import kept_identity, owner_beside
-from peer.joining import Founding, found, join, plan_bytes
+from peer.joining import Founding, found, join
 from peer.kept_mesh import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
@@ -35,6 +35,7 @@ from peer.protection import Protection, chosen
 from peer.recovering import FOUNDERS, kept_peers, recover
 from planner.history.files import NAME
 from planner.manifest import decode_manifest
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.app_files import built_app
 from signaling.errors import BadCertificate

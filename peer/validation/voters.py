@@ -16,7 +16,7 @@ from typing import Final
 
 from peer.consensus.records import Config
 from peer.errors import CannotServe, PeerError
-from peer.joining import join, plan_bytes
+from peer.joining import join
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, Profile
 from peer.options import PeerOptions
@@ -26,6 +26,7 @@ from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.rig import ASKER, Shape
 from peer.voting import ENOUGH
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.server import ServerOptions, serve
 

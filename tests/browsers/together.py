@@ -23,13 +23,14 @@ from typing import Final, Protocol
 from peer.commands.defaults import cache_folder
 from peer.commands.models import find_or_import
 from peer.errors import MeshError
-from peer.joining import join, plan_bytes
+from peer.joining import join
 from peer.mesh import Mesh
 from peer.mesh_conversations import Conversation, Message, MessageAdded
 from peer.options import PeerOptions
 from peer.talking import new_id
 from peer.turns import running, waiting
 from peer.validation.children import FoundingProcess, How, JoinedProcess
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.server import ServerOptions, serve
 

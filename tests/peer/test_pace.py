@@ -10,6 +10,7 @@ import pytest
 from peer.coordinator import Coordinator, solve
 from peer.mesh_state import (
     LinkFacts,
+    MemberDraining,
     MemberJoined,
     MemberMeasured,
     ModelChosen,
@@ -249,6 +250,20 @@ def test_a_slower_peer_that_says_what_is_around_it_is_relieved_as_others_are(pla
     assert made.state.proposed is None
     assert looked(made, 100.0, 1.9) == []
     assert len(looked(made, 102.0, 10.0)) == 1
+
+
+def test_surroundings_that_are_said_while_a_member_of_the_plan_drains_change_nothing_of_its_going() -> None:
+    made = serving_mesh()
+    serving = made.state.serving()
+    assert serving is not None
+    made.submit(MemberDraining(serving.route[0], "hidden"))
+    plan(made)
+    assert made.state.proposed is not None
+    other = serving.route[-1]
+    made.submit(MemberMeasured(other, replace(profile(), surroundings=Surroundings(9000)), ()))
+    plan(made)
+    assert made.state.proposed is not None
+    assert serving.route[0] not in made.state.proposed.route
 
 
 def test_a_peer_that_is_fast_again_before_the_third_look_keeps_its_units() -> None:

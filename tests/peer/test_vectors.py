@@ -25,6 +25,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "pinned",
         "prefixes",
         "receipts",
+        "relief",
         "session",
         "speaking",
         "step_times",

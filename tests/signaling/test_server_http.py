@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from planner.errors import PlannerError
+from planner.service import plan_bytes
 from planner.store import Store
 from signaling.app_files import policy
 from signaling.errors import BadCertificate, CorruptState, ServerError
 from signaling.invites import Admissions, make_revocation
 from signaling.limits import Limits
-from signaling.planning import Planning, plan_json
+from signaling.planning import Planning
 from signaling.room import Policy
 from signaling.server import ServerOptions, Tls, own_certificate, serve
 from signaling.state import StateFolder, decode_admissions, encode_admissions
@@ -35,7 +36,7 @@ BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
 
 @asynccontextmanager
 async def site(
-    options: ServerOptions | None = None, store: Store | None = None, planning: Planning = plan_json
+    options: ServerOptions | None = None, store: Store | None = None, planning: Planning = plan_bytes
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
         serve(options or ServerOptions(), store, planning) as server,

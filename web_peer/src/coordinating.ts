@@ -167,6 +167,8 @@ export class Coordinating {
       this.billedMs = now;
       this.bill();
     }
+    this.publish(this.core.relieve(now));
+    this.planIfWanted();
     this.tend();
   }
 

@@ -1,6 +1,7 @@
 /*
  * Decides, on the one peer that coordinates: who is in, when to plan anew, when a plan takes over (twin of
- * peer/coordinator.py, as far as a tab can: it asks a planning service, and compares predictions instead of evaluating).
+ * peer/coordinator.py). A tab evaluates no plans: the planning service that it asks says what a plan is worth beside the
+ * stages that serve.
  *
  * Pure: commands and planner results in, commands for the log out. `state` runs ahead of the log by what is not committed
  * yet.
@@ -23,16 +24,21 @@ import {
 import type { MemberMeasured, PlanStage, UnitsHeld } from './mesh_commands';
 import { byBytes } from './order';
 import {
+  type Beside,
   type PlannerUnit,
   type Planned,
   planRequest,
   type PlanRequest,
   readyToServe,
+  type Serving,
+  type Unnumbered,
   unusable,
 } from './plan_request';
 import { unitCosts } from './receipts';
+import { type News, newsOf, Relief, shown } from './relief';
+import { repairOrder } from './repair_order';
 
-const WORTH_MOVING = 0.95; // a new plan replaces a working one only below this share of its predicted time
+const WORTH_MOVING = 0.95; // where a service compares no plans: below this share of the time that was predicted
 const SLOWEST_RTT_US = 60_000_000; // a link slower than these is as good as none, whoever measured it
 const SLOWEST_BYTES_PER_S = 1000;
 const MAX_REASON = 500;
@@ -43,6 +49,16 @@ const LENDS_LESS: ReadonlySet<string> = new Set([
   'MemberLeft',
   'CheckFailed',
 ]);
+const PLANNED_ANEW: ReadonlySet<string> = new Set([
+  ...LENDS_LESS,
+  'MemberMeasured',
+  'PeerPardoned',
+  'ProtectionChosen',
+  'CutsFixed',
+  'PlanWished',
+]); // a plan made after these is not for somebody's pace alone
+const KEPT = 'The stages stay; who stands by for them has changed.';
+const COPIES = 'Copies: '; // how a sentence on those who stand by begins
 export const SILENT = 'it does not answer'; // the reason of a member that the coordinator itself drains
 
 /** A planner run to make. */
@@ -59,6 +75,11 @@ export class Coordinator {
   private joined: readonly string[]; // order of joining, for hand-made cuts
   private needed = false; // no plan exists without the members that drain
   private readonly waiting = new Set<string>(); // lost members that may come back before anything is planned anew
+  private readonly relief = new Relief();
+  private looked: { readonly wanted: Wanted; readonly beside: Beside } | null = null; // for somebody's pace
+  private paced = false; // what is planned anew is for somebody's pace alone
+  private pending = false; // something came since the last plan was made
+  private stays = false; // and it was surroundings alone: who serves stays, others may stand by
 
   constructor(me: string, units: readonly PlannerUnit[], state: MeshState) {
     this.me = me;
@@ -120,12 +141,22 @@ export class Coordinator {
 
   /** Applies `command` and whatever follows from it at once; returns all of them in log order. */
   submit(command: Command): readonly Command[] {
+    if (PLANNED_ANEW.has(command.kind)) this.heard(newsOf(this.state, command));
     const awaited = this.worthWaiting(command);
     this.apply(command);
     if (awaited !== null) this.waiting.add(awaited);
     const lendsLess = LENDS_LESS.has(command.kind);
     if (lendsLess || command.kind === 'MemberMeasured') this.needed = false;
     return [command, ...(lendsLess ? this.quick() : []), ...this.followUps()];
+  }
+
+  private heard(news: News): void {
+    if (news !== 'surroundings') {
+      this.paced = news === 'pace';
+      this.looked = null;
+    }
+    this.stays = news === 'surroundings' && (this.stays || !this.pending);
+    this.pending = true;
   }
 
   /** What follows from the state that another coordinator left behind. */
@@ -179,14 +210,33 @@ export class Coordinator {
       return this.wanted();
     }
     if (ready.length === 0) return null; // nobody has measured yet
-    const known = ready.map(({ peer, profile }) => [
-      peer,
-      profile === null ? null : { ...profile, ...tables(profile) },
-    ]);
+    const known = ready.map(({ peer, profile }) => [peer, profile === null ? null : shown(profile)]);
     const key = JSON.stringify([model, cuts, wish, protection, this.lost().length > 0, known]);
     if (key === this.plannedKey) return null;
     this.plannedKey = key;
-    return { request: planRequest(this.state, this.units, spared), key };
+    const here = new Set(ready.map(({ peer }) => peer));
+    return { request: planRequest(this.state, this.units, spared, this.stagesNow(here)), key };
+  }
+
+  /** The stages that serve, or of the plan that can serve no more, of whose peers some are not `here`. */
+  private stagesNow(here: ReadonlySet<string>): Serving | null {
+    const { priority, together } = this.state.protection;
+    const stages = this.lost();
+    if (stages.length === 0) {
+      const present = serving(this.state);
+      return present === null ? null : { stages: present.stages, lost: false, first: [] };
+    }
+    const gone = stages.flatMap(({ primary }, place) => (here.has(primary) ? [] : [place]));
+    const names = this.units.map(({ name }) => name);
+    return { stages, lost: true, first: repairOrder(gone, stages, names, priority, together) };
+  }
+
+  /** The members are planned with once more; the result counts as one for somebody's pace alone. */
+  private reconsider(): void {
+    this.plannedKey = '';
+    this.looked = null;
+    this.stays = false;
+    this.paced = this.pending = true;
   }
 
   /** The plan for cuts fixed by hand: the stages in order of joining. Null when the planner decides. */
@@ -219,7 +269,7 @@ export class Coordinator {
         const standbys = new Set([...before.filter((peer) => here.has(peer)), ...stage.standbys]);
         return { ...stage, standbys: [...standbys] };
       });
-      return { kind: 'plan', plan: { ...found, stages } };
+      return { kind: 'plan', plan: { ...found, stages }, beside: null };
     }
     return {
       kind: 'infeasible',
@@ -239,13 +289,57 @@ export class Coordinator {
       const serves = serving(this.state) !== null;
       return serves ? [] : this.submit({ kind: 'PlanRefused', reason: result.reason.slice(0, MAX_REASON) });
     }
-    const fresh = this.numbered(result.plan);
     const present = serving(this.state);
-    if (present === null) return this.submit({ kind: 'PlanProposed', plan: fresh });
-    const same = sameStages(fresh, present);
-    if (!same && this.goodEnough(present, fresh, wanted)) return [];
-    if (sameHolders(fresh, present)) return [];
-    return this.submit({ kind: 'PlanProposed', plan: fresh });
+    const { plan, beside } = result;
+    if (present !== null && this.state.cuts === null && !this.isOf(wanted, present)) {
+      this.plannedKey = ''; // other stages serve than those that it was compared with
+      return [];
+    }
+    const stays = this.stays && present !== null;
+    this.pending = this.stays = false;
+    if (present === null) return this.proposed(plan);
+    if (beside === null) return this.unlike(present, plan, wanted);
+    if (this.paced && !stays) {
+      this.looked = { wanted, beside };
+      return [];
+    }
+    const kept = stays || !beside.better ? withReasons(present, beside.kept) : null;
+    return sameHolders(kept ?? plan, present) ? [] : this.proposed(kept ?? plan);
+  }
+
+  /** Called often: a plan for peers that became slower or faster, once what it gains has held for a while. */
+  relieve(nowMs: number): readonly Command[] {
+    const present = serving(this.state);
+    if (this.looked === null || present === null || this.state.proposed !== null) return [];
+    const { wanted, beside } = this.looked;
+    if (!this.isOf(wanted, present) || !this.isHeldAsIn(wanted)) {
+      this.reconsider(); // the step was reckoned for other stages, or for units that others hold
+      return [];
+    }
+    const plan = this.relief.check(nowMs, beside.relief);
+    if (plan !== null || this.relief.over) this.looked = null;
+    return plan === null ? [] : this.proposed(plan);
+  }
+
+  private proposed(plan: Unnumbered): readonly Command[] {
+    return this.submit({ kind: 'PlanProposed', plan: this.numbered(plan) });
+  }
+
+  /** Whether the service was asked beside the stages that serve now. */
+  private isOf({ request }: Wanted, present: PlanRecord): boolean {
+    return request.serving !== null && sameStages(request.serving, present);
+  }
+
+  private isHeldAsIn({ request }: Wanted): boolean {
+    const runs = ({ members }: MeshState): string =>
+      JSON.stringify(request.peers.map(({ peer }) => members.get(peer)?.held ?? []));
+    return runs(request.state) === runs(this.state);
+  }
+
+  /** A plan that nobody compared with the one that serves: borders fixed by hand, or the word of an older service. */
+  private unlike(present: PlanRecord, plan: Unnumbered, wanted: Wanted): readonly Command[] {
+    if (!sameStages(plan, present) && this.goodEnough(present, plan, wanted)) return [];
+    return sameHolders(plan, present) ? [] : this.proposed(plan);
   }
 
   /** No planner answers: this run may be asked for again. */
@@ -264,11 +358,11 @@ export class Coordinator {
     );
   }
 
-  private goodEnough(present: PlanRecord, fresh: PlanRecord, { request }: Wanted): boolean {
+  private goodEnough(present: PlanRecord, fresh: Unnumbered, { request }: Wanted): boolean {
     if (this.state.cuts !== null) return false;
     const here = new Set(request.peers.map(({ peer }) => peer));
     if (routeOf(present).some((peer) => !here.has(peer))) return false; // a member of it drains
-    if (covered(fresh) > covered(present)) return false; // a tab places no standbys by itself
+    if (covered(fresh) > covered(present)) return false; // nobody else places standbys
     return request.state.model?.objective === 'throughput'
       ? fresh.predictedRateMilli * WORTH_MOVING <= present.predictedRateMilli
       : fresh.predictedTokenUs >= present.predictedTokenUs * WORTH_MOVING;
@@ -312,7 +406,7 @@ export class Coordinator {
     return new Map([...this.state.members].map(([peer, { held }]) => [peer, held]));
   }
 
-  private numbered(plan: Omit<PlanRecord, 'version'>): PlanRecord {
+  private numbered(plan: Unnumbered): PlanRecord {
     return { ...plan, version: this.state.lastVersion + 1 };
   }
 
@@ -334,29 +428,26 @@ export class Coordinator {
   }
 }
 
-/** Maps do not show in JSON. */
-function tables(profile: MemberMeasured['profile']): Record<string, unknown> {
-  const rows = (table: ReadonlyMap<string, number>): unknown => [...table].sort(([a], [b]) => byBytes(a, b));
-  return {
-    decodeNs: rows(profile.decodeNs),
-    prefillNs: rows(profile.prefillNs),
-    batchNs: rows(profile.batchNs),
-  };
+/** The plan that serves with others who stand by, `kept`. */
+function withReasons({ why, choices }: PlanRecord, kept: Unnumbered | null): Unnumbered | null {
+  if (kept === null) return null;
+  const reasons = why.filter((each) => each !== KEPT && !each.startsWith(COPIES));
+  return { ...kept, why: [...reasons, ...kept.why, KEPT], choices };
 }
 
 /** How many stages have somebody who stands by. */
-function covered({ stages }: PlanRecord): number {
+function covered({ stages }: Unnumbered): number {
   return stages.filter(({ standbys }) => standbys.length > 0).length;
 }
 
-function sameStages(one: PlanRecord, other: PlanRecord): boolean {
-  const bare = ({ stages }: PlanRecord): string =>
+function sameStages(one: Pick<PlanRecord, 'stages'>, other: Pick<PlanRecord, 'stages'>): boolean {
+  const bare = ({ stages }: Pick<PlanRecord, 'stages'>): string =>
     JSON.stringify(stages.map(({ first, stop, primary }) => [first, stop, primary]));
   return bare(one) === bare(other);
 }
 
-function sameHolders(one: PlanRecord, other: PlanRecord): boolean {
-  const all = (plan: PlanRecord): string =>
+function sameHolders(one: Unnumbered, other: Unnumbered): boolean {
+  const all = (plan: Unnumbered): string =>
     JSON.stringify(
       [...holdersOf(plan)]
         .map(([peer, runs]) => [peer, runs.map(({ first, stop }) => `${first}-${stop}`).sort()] as const)

@@ -7,12 +7,11 @@
  */
 
 import { doubtful, hazardOf, shared } from './holders';
-import type { LinkFacts, PlanRecord, Profile, Run } from './mesh_state';
+import type { LinkFacts, Profile, Run } from './mesh_state';
 import type { PlanStage } from './mesh_commands';
 import { byBytes } from './order';
-import { type PlanRequest, stageBytes } from './plan_request';
+import { type PlanRequest, stageBytes, type Unnumbered } from './plan_request';
 
-type Unnumbered = Omit<PlanRecord, 'version'>;
 type Place = Pick<PlanStage, 'first' | 'stop' | 'primary'>;
 export type Held = ReadonlyMap<string, readonly Run[]>;
 

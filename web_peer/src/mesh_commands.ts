@@ -107,7 +107,7 @@ export function routeOf(plan: PlanRecord): string[] {
 }
 
 /** Which runs of units each peer must hold for this plan. */
-export function holdersOf(plan: PlanRecord): Map<string, Run[]> {
+export function holdersOf(plan: Pick<PlanRecord, 'stages'>): Map<string, Run[]> {
   const runs = new Map<string, Run[]>();
   for (const { first, stop, primary, standbys } of plan.stages) {
     for (const peer of [primary, ...standbys]) {

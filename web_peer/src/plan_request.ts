@@ -1,12 +1,13 @@
 /*
  * Decides what a planner is asked in a state of the mesh, in the JSON of `POST /plan`, and what its answer means (twin of
- * planner/codec.py and plan_request in peer/coordinator.py). Pure.
+ * planner/service.py and plan_request in peer/coordinator.py). Pure.
  */
 
 import { BadCommand } from './errors';
 import { type ChoiceRecord, MAX_CHOICES } from './mesh_choices';
+import type { PlanStage } from './mesh_commands';
 import type { Architecture, Manifest, ManifestUnit, UnitKind } from './manifest';
-import type { Member, MeshState, PlanRecord, Profile } from './mesh_state';
+import type { Member, MeshState, PlanRecord, Profile, Run } from './mesh_state';
 import { byBytes } from './order';
 import { domainsOf, UNKNOWN } from './surroundings';
 
@@ -85,22 +86,31 @@ export function readyToServe(state: MeshState): readonly Member[] {
     .sort((a, b) => byBytes(a.peer, b.peer));
 }
 
-/** What the planner is told: who may serve, and what each unit takes. */
+/** What the planner is told: who may serve, what each unit takes, and what serves already. */
 export interface PlanRequest {
   readonly state: MeshState;
   readonly units: readonly PlannerUnit[];
   readonly peers: readonly Measured[];
+  readonly serving: Serving | null;
+}
+
+/** The stages that serve. */
+export interface Serving {
+  readonly stages: readonly PlanStage[];
+  readonly lost: boolean; // they can serve no more: what moves then counts most
+  readonly first: readonly number[]; // places that are lost, in the order of their repair
 }
 
 export function planRequest(
   state: MeshState,
   units: readonly PlannerUnit[],
   without: ReadonlySet<string> = new Set(),
+  serving: Serving | null = null,
 ): PlanRequest {
   const peers = readyToServe(state).flatMap(({ peer, profile }) =>
     profile === null || without.has(peer) ? [] : [{ peer, profile }],
   );
-  return { state, units, peers };
+  return { state, units, peers, serving };
 }
 
 /** (weights, KV of every promised session at full context, overhead) of units [first, stop) on a peer. */
@@ -145,8 +155,9 @@ export function unusable(profile: Profile, units: readonly PlannerUnit[]): strin
 
 // --- the service
 
-/** JSON as planner/codec.py reads it. */
-export function encodeRequest({ state, units, peers }: PlanRequest): string {
+/** JSON as planner/service.py reads it. */
+export function encodeRequest(request: PlanRequest): string {
+  const { state, units, peers } = request;
   const { model, protection, links } = state;
   const here = new Set(peers.map(({ peer }) => peer));
   const seconds = (table: ReadonlyMap<string, number>): Record<string, number> =>
@@ -189,7 +200,17 @@ export function encodeRequest({ state, units, peers }: PlanRequest): string {
     redundancy: protection.redundancyMilli,
     spare: protection.spare,
     ...wishOf(state),
+    ...servingOf(request),
   });
+}
+
+/** Whose planner is told what serves can say what a plan is worth beside it. */
+function servingOf({ serving, peers, state }: PlanRequest): Record<string, unknown> {
+  if (serving === null) return {};
+  const stages = serving.stages.map(({ first, stop, primary }) => ({ first, stop, peer: primary }));
+  const runs = (held: readonly Run[]): number[][] => held.map(({ first, stop }) => [first, stop]);
+  const held = Object.fromEntries(peers.map(({ peer }) => [peer, runs(state.members.get(peer)?.held ?? [])]));
+  return { serving: { stages, held, lost: serving.lost, first: serving.first } };
 }
 
 /** What the peer says of how it may fail. */
@@ -219,13 +240,29 @@ function wishOf({ wish, members }: MeshState): Record<string, unknown> {
   return { wish: { strategy, goal, components } };
 }
 
-/** A plan for the log, without its number, or why there is none. */
+/** A plan for the log, without its number. */
+export type Unnumbered = Omit<PlanRecord, 'version'>;
+
+/** Such a plan and what it is beside the stages that serve (null: nobody said that), or why there is none. */
 export type Planned =
-  | { readonly kind: 'plan'; readonly plan: Omit<PlanRecord, 'version'> }
+  | { readonly kind: 'plan'; readonly plan: Unnumbered; readonly beside: Beside | null }
   | { readonly kind: 'infeasible'; readonly reason: string };
 
+/** What a new plan is beside the stages that serve. */
+export interface Beside {
+  readonly better: boolean;
+  readonly kept: Unnumbered | null; // the stages that serve, with others who stand by; null: they cannot serve
+  readonly relief: Relieving | null; // null: nothing asks for another plan
+}
+
+/** A step that relieves once `checks` in a row have seen that one is asked for; null: none is worth what it moves. */
+export interface Relieving {
+  readonly checks: number;
+  readonly plan: Unnumbered | null;
+}
+
 /** The service's answer. Raises BadCommand for anything but a plan of `units` units over these peers, or a reason. */
-export function decodeAnswer(text: string, { units, peers }: PlanRequest): Planned {
+export function decodeAnswer(text: string, request: PlanRequest): Planned {
   let answer: unknown;
   try {
     answer = JSON.parse(text);
@@ -238,7 +275,27 @@ export function decodeAnswer(text: string, { units, peers }: PlanRequest): Plann
     if (typeof reason !== 'string') throw new BadCommand('infeasible: expected a reason');
     return { kind: 'infeasible', reason };
   }
-  const plan = objectOf(top['plan'], 'plan');
+  const plan = planIn(top['plan'], request);
+  return { kind: 'plan', plan, beside: besideOf(top['serving'], request) };
+}
+
+function besideOf(value: unknown, request: PlanRequest): Beside | null {
+  if (value === undefined || request.serving === null) return null;
+  const { better, kept, relief } = objectOf(value, 'serving');
+  return {
+    better: better === true,
+    kept: kept === null ? null : planIn(kept, request),
+    relief: relief === null ? null : relievingOf(relief, request),
+  };
+}
+
+function relievingOf(value: unknown, request: PlanRequest): Relieving {
+  const { checks, plan } = objectOf(value, 'relief');
+  return { checks: whole(checks, 'checks'), plan: plan === null ? null : planIn(plan, request) };
+}
+
+function planIn(value: unknown, { units, peers }: PlanRequest): Unnumbered {
+  const plan = objectOf(value, 'plan');
   const here = new Set(peers.map(({ peer }) => peer));
   const stages = listOf(plan['stages'], 'stages').map((each) => stageOf(each, here));
   let at = 0;
@@ -251,14 +308,11 @@ export function decodeAnswer(text: string, { units, peers }: PlanRequest): Plann
     typeof each === 'string' ? [[...each].slice(0, MAX_TEXT).join('')] : [],
   );
   return {
-    kind: 'plan',
-    plan: {
-      stages,
-      predictedTokenUs: Math.round(number(plan['decode_s'], 'decode_s') * MICRO),
-      predictedRateMilli: Math.round(number(plan['tokens_per_s'], 'tokens_per_s') * 1000),
-      why,
-      choices: choicesOf(plan['choices']),
-    },
+    stages,
+    predictedTokenUs: Math.round(number(plan['decode_s'], 'decode_s') * MICRO),
+    predictedRateMilli: Math.round(number(plan['tokens_per_s'], 'tokens_per_s') * 1000),
+    why,
+    choices: choicesOf(plan['choices']),
   };
 }
 

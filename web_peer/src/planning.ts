@@ -19,8 +19,23 @@ export async function askPlanner(
   request: PlanRequest,
   signal: AbortSignal,
 ): Promise<Planned | null> {
-  let status: number;
-  let text: string;
+  const answer = await posted(server, request, signal);
+  if (answer === null) return null;
+  const { status, text } = answer;
+  if (status === REFUSED && request.serving !== null) {
+    return askPlanner(server, { ...request, serving: null }, signal); // a service of before knows no such field
+  }
+  if (status === REFUSED) throw new BadCommand(`the planner refused: ${text.slice(0, MAX_REASON).trim()}`);
+  if (status < 200 || status > 299) return null;
+  if (text.length > MAX_ANSWER_CHARS) throw new BadCommand('plan: expected a shorter answer');
+  return decodeAnswer(text, request);
+}
+
+async function posted(
+  server: string,
+  request: PlanRequest,
+  signal: AbortSignal,
+): Promise<{ readonly status: number; readonly text: string } | null> {
   try {
     const response = await fetch(new URL('plan', `${server}/`), {
       method: 'POST',
@@ -28,13 +43,8 @@ export async function askPlanner(
       body: encodeRequest(request),
       signal: AbortSignal.any([signal, AbortSignal.timeout(WITHIN_MS)]),
     });
-    status = response.status;
-    text = await response.text();
+    return { status: response.status, text: await response.text() };
   } catch {
     return null;
   }
-  if (status === REFUSED) throw new BadCommand(`the planner refused: ${text.slice(0, MAX_REASON).trim()}`);
-  if (status < 200 || status > 299) return null;
-  if (text.length > MAX_ANSWER_CHARS) throw new BadCommand('plan: expected a shorter answer');
-  return decodeAnswer(text, request);
 }
