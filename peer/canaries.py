@@ -32,12 +32,12 @@ LOOK_S: Final = 5.0  # between two looks at who is due
 TOKENS: Final = (8, 24)  # of an answer, at least and at most
 ANSWER_S: Final = 60.0
 STATUS_S: Final = 10.0
-_ABOUT: Final = (
+ABOUT: Final = (
     *("the tides", "bread", "a bicycle", "the moon", "volcanoes", "bees", "a good night's sleep", "chess"),
     *("rain", "the printing press", "glass", "cats", "paper", "coffee", "the heart", "bridges", "maps"),
     *("magnets", "an orchard", "old clocks", "salt", "the alphabet", "trains", "snow", "a lighthouse"),
 )
-_ASKED: Final = (
+ASKED: Final = (
     "What should I know about {about}?",
     "Tell me about {about} in {count} sentences.",
     "Write {count} short lines about {about}.",
@@ -213,8 +213,8 @@ class Canaries:
         return Ask(tuple(prompt), most, sampling, self._mesh.text.end_tokens)
 
     def _question(self) -> str:
-        form = self._rng.choice(_ASKED)
-        return form.format(about=self._rng.choice(_ABOUT), count=self._rng.randint(2, 12))
+        form = self._rng.choice(ASKED)
+        return form.format(about=self._rng.choice(ABOUT), count=self._rng.randint(2, 12))
 
 
 def computing(state: MeshState, me: str) -> list[str]:

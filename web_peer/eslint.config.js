@@ -15,6 +15,7 @@ const PURE = [
   'breakers',
   'bundles',
   'chat_template',
+  'canary_choices',
   'check_choices',
   'checksum',
   'consensus_held',

@@ -15,6 +15,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
     [
         "admission",
         "breakers",
+        "canaries",
         "coordinator",
         "kv_slots",
         "mesh_facts",

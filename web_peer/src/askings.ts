@@ -80,6 +80,11 @@ export class Askings {
     this.all.delete(session);
   }
 
+  /** How many sessions are asked here. */
+  get size(): number {
+    return this.all.size;
+  }
+
   /** Whether `session` was taken in and not let go. */
   attached(session: SessionId): boolean {
     return this.all.has(session);

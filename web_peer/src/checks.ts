@@ -25,7 +25,7 @@ const ODD_AGAIN_MS = 10_000; // between two checks that one peer brings about
 const ID_DIGITS = 8; // of a session's id count how often its answers moved
 
 /** An answer of this tab: the route that computes it, and the plan of that. */
-interface Answer {
+export interface Answer {
   readonly opening: Open;
   readonly plan: PlanRecord;
 }
@@ -96,6 +96,23 @@ export class Checks {
     }
   }
 
+  /** The running answer of this tab in `session`. */
+  answerOf(session: string): Answer | null {
+    return this.answers.get(session) ?? null;
+  }
+
+  /** Has one stage of an answer of this tab checked now, as its tokens are; "unable" where nobody can. */
+  async checkKnown(answer: Answer, stage: number, position: number): Promise<Verdict> {
+    const { session } = answer.opening;
+    if (this.asked.has(session)) return 'unable';
+    this.ask(answer);
+    try {
+      return await this.checkStage(answer, stage, position, 'unable');
+    } finally {
+      this.asked.delete(session);
+    }
+  }
+
   private suspects(): ReadonlySet<string> {
     const since = Date.now() - FOUND_LATELY_MS;
     const { findings } = this.tab.node.state.fairness;
@@ -157,20 +174,23 @@ export class Checks {
   }
 
   private async checkOdd(answer: Answer, { stage, position }: Odd): Promise<void> {
-    const { session } = answer.opening;
     this.running = true;
     try {
-      this.ask(answer);
-      await this.checkStage(answer, stage, position);
+      await this.checkKnown(answer, stage, position);
     } catch (error) {
       reportError(error);
     } finally {
       this.running = false;
-      this.asked.delete(session);
     }
   }
 
-  private async checkStage({ opening, plan }: Answer, stage: number, position: number): Promise<Verdict> {
+  /** `lone`: what it is called where nobody else holds the units; "same" is as far as anybody can say. */
+  private async checkStage(
+    { opening, plan }: Answer,
+    stage: number,
+    position: number,
+    lone: Verdict = 'same',
+  ): Promise<Verdict> {
     const { route, session, promptTokens, sampling, spans, generated } = opening;
     const { node } = this.tab;
     const peer = route[stage];
@@ -200,7 +220,7 @@ export class Checks {
     let found = 0;
     let last: Verdict = 'unable';
     const judges = this.judges(place);
-    if (judges.length === 0) return 'same'; // as far as anybody can say
+    if (judges.length === 0) return lone;
     for (const judge of judges) {
       const verdict = await this.verdictOf(judge, place);
       this.got[verdict] += 1;

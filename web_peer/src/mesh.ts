@@ -7,6 +7,7 @@ import { keepAccounts } from './accounts';
 import { Checks } from './checks';
 import { Conversation } from './asking';
 import type { Body } from './calls';
+import { Canaries } from './canaries';
 import { nowS } from './connection';
 import { textOf } from './engine';
 import { BadCommand, NoPlan, PeerError } from './errors';
@@ -98,6 +99,7 @@ export class Mesh {
   readonly link: InviteLink;
   readonly name: string;
   readonly part: LogPart; // in the log
+  readonly canaries: Canaries;
   manifest: Manifest | null = null;
   ends: KeptEnds | null = null; // of the model, once that is known
   lending: Lending;
@@ -133,6 +135,8 @@ export class Mesh {
     const checks = new Checks({ node, ...around, provider: () => this.profile?.provider ?? 'wasm' });
     node.answerMore = checks.before((method) => this.answer(method));
     keepAccounts(node, checks, this.signal);
+    this.canaries = new Canaries(node, checks, () => this.model, this.signal);
+    this.canaries.start();
     node.onState.add(() => this.events.changed());
     node.onGone.add(() => this.events.changed());
     node.onConnected.add(() => this.events.changed());
