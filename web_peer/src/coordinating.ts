@@ -513,7 +513,8 @@ export class Coordinating {
   }
 
   private async plan(wanted: Wanted): Promise<void> {
-    const found = this.core.byHand(wanted.request) ?? (await this.asked(wanted.request));
+    const byHand = this.core.byHand(wanted.request);
+    const found = byHand === null ? await this.asked(wanted.request) : await this.doubled(wanted, byHand);
     if (this.closed) return;
     if (found !== null) {
       this.publish(this.core.planned(wanted, found));
@@ -524,6 +525,15 @@ export class Coordinating {
       this.core.unplanned(wanted);
       this.planIfWanted();
     }, PLAN_AGAIN_MS);
+  }
+
+  /** A plan whose borders were fixed by hand, with standbys as the planner places them where it answers. */
+  private async doubled({ request }: Wanted, byHand: Planned): Promise<Planned> {
+    if (byHand.kind === 'infeasible') return byHand;
+    const { plan } = byHand;
+    const answer = await this.asked({ ...request, serving: { stages: plan.stages, lost: false, first: [] } });
+    const kept = answer?.kind === 'plan' ? (answer.beside?.kept ?? null) : null;
+    return kept === null ? byHand : { ...byHand, plan: { ...kept, why: [...plan.why, ...kept.why] } };
   }
 
   private async asked(request: PlanRequest): Promise<Planned | null> {
