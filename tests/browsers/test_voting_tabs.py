@@ -110,6 +110,15 @@ class Watch:
             )
         )
 
+    def relieved(self, slower: str) -> bool:
+        plan = self.state.serving()
+        return plan is not None and slower not in plan.route and plan.why[0].startswith("Relief: ")
+
+    def standing(self) -> set[str]:
+        """Who holds a stage of the plan that serves."""
+        plan = self.state.serving()
+        return {peer for stage in plan.stages for peer in (stage.primary, *stage.standbys)} if plan else set()
+
     def led_without(self, lost: str) -> bool:
         return self.mesh.node.coordinator in self.state.members and lost not in self.state.members
 
@@ -133,6 +142,18 @@ async def lend(made: Browser, server: str, link: str) -> TabInBrowser:
     status = await tab.join(link, lends=True, memory=MEMORY)
     assert status["state"] == "in", status
     return tab
+
+
+async def tried(leads: TabInBrowser, others: set[str]) -> dict[str, str]:
+    """What the tab that leads finds of all the others; an answer may be over before anything of it can be checked."""
+    found: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not others <= found.keys() or "unable" in found.values():
+                found = await leads.run("shoal.tries()")
+    except TimeoutError:
+        pytest.fail(f"{others} should have been tried: {found}")
+    return found
 
 
 async def test_two_processes_and_a_tab_vote_and_each_may_be_killed(
@@ -216,6 +237,15 @@ async def test_tabs_alone_keep_a_mesh_and_let_people_in(
             await watch.until(
                 lambda: watch.whole(3) and watch.voters == opened.keys(), "three tabs that vote"
             )
+            plan = watch.state.serving()
+            assert plan is not None
+            slower = plan.route[0]
+            await opened[slower][1].run("shoal.slower(50)")
+            await watch.until(lambda: watch.relieved(slower), "relief of a slower tab")
+            assert mesh.node.coordinator == leader
+            assert await watch.tokens() == expected
+            found = await tried(opened[leader][1], watch.standing() - {leader})
+            assert set(found.values()) == {"same"}
             await watch.say("before-the-tab")
 
             made, tab = opened.pop(leader)

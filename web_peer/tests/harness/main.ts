@@ -8,6 +8,7 @@ import { openDB } from 'idb';
 
 import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/asking';
 import { PieceCache } from '../../src/cache';
+import { Due } from '../../src/canary_choices';
 import { textOf } from '../../src/engine';
 import { measure } from '../../src/measure';
 import { serving } from '../../src/mesh_state';
@@ -89,6 +90,10 @@ export interface Harness {
   recover(): Promise<number>;
   /** Flips a bit of one kept piece; whether there was one. */
   spoil(): Promise<boolean>;
+  /** Tells the mesh that steps here take so many times as long. */
+  slower(times: number): Promise<void>;
+  /** As who coordinates: tries every other member now with a known answer; the verdicts so far, by member. */
+  tries(): Promise<Readonly<Record<string, string>>>;
   /** Acts as a page of another protocol version from now on. */
   version(number: number): void;
 }
@@ -273,6 +278,31 @@ window.shoal = {
     await database.put('pieces', bytes, key);
     database.close();
     return true;
+  },
+  slower: async (times) => {
+    const { node } = tab?.mesh ?? {};
+    const profile = node?.state.members.get(node.me)?.profile ?? null;
+    if (node === undefined || profile === null)
+      throw new Error('not in a mesh that knows how fast this tab is');
+    const scaled = (table: ReadonlyMap<string, number>): ReadonlyMap<string, number> =>
+      new Map([...table].map(([kind, ns]) => [kind, Math.round(ns * times)]));
+    const { decodeNs, prefillNs, batchNs } = profile;
+    const said = { decodeNs: scaled(decodeNs), prefillNs: scaled(prefillNs), batchNs: scaled(batchNs) };
+    const command = {
+      kind: 'MemberMeasured',
+      peer: node.me,
+      profile: { ...profile, ...said },
+      links: [],
+    } as const;
+    await node.tellCoordinator('measured', command);
+  },
+  tries: async () => {
+    const canaries = tab?.mesh?.canaries;
+    if (canaries === undefined) throw new Error('not in a mesh');
+    canaries.due = new Due({ firstS: [0, 0], againS: [3600, 3600], busyS: [0, 0] }, Math.random);
+    canaries.due.look(0, true, []); // it leads already, and everybody comes now
+    await canaries.look();
+    return Object.fromEntries(canaries.tried);
   },
   version: (number) => {
     const { stringify } = JSON;
