@@ -114,6 +114,25 @@ describe('a peer that is to be relieved', () => {
   });
 });
 
+it('what was compared with stages that serve no more is asked for anew', () => {
+  const first = history.findIndex((op) => op.do === 'plan');
+  const coordinator = replayed(history.slice(0, first));
+  const wanted = coordinator.wanted();
+  const [op, ...later] = history.slice(first);
+  if (wanted === null || op === undefined) throw new Error('a wrong vector');
+  const planned = decodeAnswer(op.answer ?? '', wanted.request);
+  if (planned.kind !== 'plan') throw new Error('a wrong vector');
+  coordinator.submit({ kind: 'PlanProposed', plan: { ...planned.plan, version: 1 } });
+  for (const held of later.slice(
+    0,
+    later.findIndex(({ do: what }) => what !== 'submit'),
+  ))
+    perform(coordinator, held);
+  expect(coordinator.state.plan?.version).toBe(1);
+  expect(coordinator.planned(wanted, planned)).toEqual([]);
+  expect(coordinator.wanted()?.request.serving?.stages).toEqual(planned.plan.stages);
+});
+
 describe('what a service says of the stages that serve', () => {
   const coordinator = replayed(before.slice(0, -1));
   const request: PlanRequest = {
