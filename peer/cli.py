@@ -19,6 +19,7 @@ from peer.commands.defaults import cache_folder, default_name, default_pledge, s
 from peer.commands.history_options import history_arguments
 from peer.commands.ice_options import ice_arguments, relay_argument
 from peer.commands.pin_options import pin_argument
+from peer.commands.role_options import role_arguments
 from peer.commands.shares import fairness_arguments
 from peer.commands.surroundings_options import surroundings_arguments
 from peer.commands.talk_options import talk_arguments
@@ -196,6 +197,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.commands.wish import wish
 
             return asyncio.run(wish(args))
+        case "role":
+            from peer.commands.role import role
+
+            return asyncio.run(role(args))
         case "demo":
             from peer.commands.demo import demo
 
@@ -371,6 +376,11 @@ def parser() -> argparse.ArgumentParser:
     )
     _way(wish)
     _state(wish)
+    role = command("role", "as an owner of a mesh, say who is one, too: beside shoal serve --keep")
+    _link(role)
+    role_arguments(role)
+    _way(role)
+    _state(role)
     demo = command("demo", "three peers on this machine answer a question")
     _model(demo, nargs="?")
     demo.add_argument("--once", action="store_true", help="end after the first answer")

@@ -672,6 +672,8 @@ def test_an_owner_changes_the_wish_of_a_running_mesh_and_nobody_else_does(world:
 
     for more, who, why in refused.values():  # a state folder speaks for the owner once at a time
         one_line(run(world.home, "wish", world.link, *more, *who), re.escape(why))
+    no_owner = run(world.home, "role", world.link, "founder", "member", *world.asker("wish"))
+    one_line(no_owner, r"only an owner gives roles")
     words = ["--goal", "memory", "--strategy", "layer", "--json", "--wait", "1"]
     made = run(world.home, "wish", world.link, *words, *own)
     assert made.status == 0, made.err

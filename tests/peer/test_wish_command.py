@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from peer.commands.role import member
 from peer.commands.wish import changed, outcome, told
+from peer.errors import BadCommand
 from peer.mesh_state import MemberJoined, MeshState, PlanRecord, PlanStage, UnitsHeld, apply
 from peer.mesh_wish import Group, PlanWished
 
@@ -50,3 +52,14 @@ def test_it_says_which_plan_followed() -> None:
     )
     assert outcome(serves, 4, asked=False).startswith("that was the wish before; plan 4 stays")
     assert (told(serves, 3, "so")["followed"], told(serves, 4, "so")["followed"]) == (True, False)
+
+
+def test_a_role_goes_to_one_member() -> None:
+    state = MeshState()
+    for peer, name in (("a", "den"), ("b", "Firefox"), ("c", "Firefox"), ("me", "shoal role")):
+        state = apply(state, MemberJoined(peer, name, True))
+    assert (member(state, "den", "me"), member(state, "b", "me")) == ("a", "b")
+    assert member(state, "Firefox (c)", "me") == "c"
+    for wrong in ("Firefox", "shoal role", "me", ""):
+        with pytest.raises(BadCommand, match=r"here are Firefox \(b\), Firefox \(c\), den"):
+            member(state, wrong, "me")
