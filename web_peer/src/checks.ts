@@ -12,7 +12,7 @@ import type { Verdict } from './evidence';
 import type { Open } from './frames';
 import { whole } from './json_codec';
 import { Judge, providerOf, type Tab } from './judging';
-import { Returned, ShownEnds } from './kept_ends';
+import { Returned, sentOf, ShownEnds } from './kept_ends';
 import { type CheckFailed } from './mesh_fairness';
 import { isAway, type PlanRecord } from './mesh_state';
 import { isPinned } from './pinned';
@@ -144,8 +144,8 @@ export class Checks {
     const { askings } = this.tab.node;
     const tokens = [...askings.tokens(session)];
     const own = isPinned(opening) ? askings.ends(session) : null;
-    const sent = own?.embed(Int32Array.from(tokens.slice(0, MOST_POSITIONS)));
-    const ends = sent === undefined ? null : new ShownEnds(sent, this.returned.of(session), route.length);
+    const sent = own === null ? null : sentOf(own, tokens.slice(0, MOST_POSITIONS));
+    const ends = sent === null ? null : new ShownEnds(sent, this.returned.of(session), route.length);
     this.asked.set(session, {
       tokens: isPinned(opening) && ends === null ? [] : tokens,
       ends,

@@ -66,8 +66,10 @@ export function spanOf(log: ActivationLog, first: number, stop: number): Bytes |
 }
 
 /** Rows as a witness tells them; null where they are too many for one answer. */
+export const fitsPage = (bytes: number): boolean => bytes <= PAGE_BYTES;
+
 export function rowsBody(found: Uint8Array | null): Body {
-  return { rows: found === null || found.length > PAGE_BYTES ? null : base64(found) };
+  return { rows: found === null || !fitsPage(found.length) ? null : base64(found) };
 }
 
 export function base64(bytes: Uint8Array): string {

@@ -6,10 +6,11 @@
  * which tokens were drawn. Neither hears a token id, a setting or a logit.
  */
 
-import { ActivationLog, rows } from './activation_log';
+import { ActivationLog } from './activation_log';
 import { BadCommand } from './errors';
-import { rowsBody, spanOf } from './evidence';
+import { fitsPage, rowsBody, spanOf } from './evidence';
 import type { Body } from './json_codec';
+import type { Ends } from './pinned';
 import type { Tensor } from './tensors';
 
 const KEPT_BYTES = 1024 * 1024; // of the newest states that came back, of one session
@@ -37,14 +38,30 @@ export class Returned {
   }
 }
 
-/** What is shown of one session while it is checked: `sent` are the rows of its tokens. */
+/** What went to a first stage: rows are looked up when a judge asks, as all at once would hold up the page. */
+export interface Sent {
+  readonly count: number;
+  readonly rowBytes: number;
+  rows(first: number, stop: number): Tensor;
+}
+
+/** The rows of the embedding for `tokens`. */
+export function sentOf(ends: Pick<Ends, 'embed' | 'width'>, tokens: readonly number[]): Sent {
+  return {
+    count: tokens.length,
+    rowBytes: 4 * ends.width,
+    rows: (first, stop) => ends.embed(Int32Array.from(tokens.slice(first, stop))),
+  };
+}
+
+/** What is shown of one session while it is checked. */
 export class ShownEnds {
   readonly judges = new Map<string, Set<number>>(); // by peer, which stages it was asked to check
   readonly returned: ActivationLog;
-  private readonly sent: Tensor;
+  private readonly sent: Sent;
   private readonly stages: number; // of its route
 
-  constructor(sent: Tensor, returned: ActivationLog, stages: number) {
+  constructor(sent: Sent, returned: ActivationLog, stages: number) {
     this.sent = sent;
     this.returned = returned;
     this.stages = stages;
@@ -70,7 +87,8 @@ export class ShownEnds {
     if (side === 'back') {
       return rowsBody(spanOf(this.returned, first, stop));
     }
-    const count = this.sent.shape[0] ?? 0;
-    return rowsBody(stop <= count ? rows(this.sent, first, stop).data : null);
+    const { sent } = this;
+    const isThere = stop <= sent.count && fitsPage((stop - first) * sent.rowBytes);
+    return rowsBody(isThere ? sent.rows(first, stop).data : null);
   }
 }

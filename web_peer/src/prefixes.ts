@@ -131,6 +131,7 @@ export class Prefixes {
     seat.log.clear(front.outputs.length > 0 ? 0 : front.count);
     for (const { position, tensor } of front.outputs) seat.log.append(position, tensor);
     seat.marks = [...front.marks];
+    seat.onward = [];
     seat.prefix = { count: front.count, digest: front.onward };
     seat.frontKept = true;
     this.reused += front.count;
@@ -146,9 +147,11 @@ export class Prefixes {
   /** A seat computed more: keeps its front once that is there. */
   computed(seat: Seat): PrefixWork[] {
     const { prefix, run, session } = seat;
-    if (prefix === null || seat.frontKept || seat.computed < prefix.count) return [];
-    seat.frontKept = true;
+    if (prefix === null || seat.frontKept) return [];
     const { count } = prefix;
+    if (!seat.isTail) markOnward(seat, count);
+    if (seat.computed < count) return [];
+    seat.frontKept = true;
     const marks = count <= seat.marks.length ? seat.marks.slice(0, count) : null;
     const outputs = seat.isTail ? [] : frontOf(seat, count);
     if (marks === null || outputs === null) return [];
@@ -162,7 +165,7 @@ export class Prefixes {
     const kept = outputs.reduce((sum, { tensor }) => sum + tensor.data.length, 0);
     const bytes = kept + count * (this.positionBytes(run) + MARK_ENTRY_BYTES) + ENTRY_BYTES;
     if (bytes > this.mostBytes) return [];
-    const onward = outputs.length > 0 ? hashOf(outputs.flatMap(({ tensor }) => marksOf(tensor))) : NOT_SAID;
+    const onward = outputs.length > 0 ? hashOf(seat.onward.slice(0, count)) : NOT_SAID;
     seat.prefix = { count, digest: onward };
     this.all.set(keyOf(run, digest), { run, digest, count, marks, outputs, onward, bytes });
     return [workOf('keep', run, session, digest, count), ...this.bound(this.mostBytes)];
@@ -206,6 +209,14 @@ function workOf(
   count: number,
 ): PrefixWork {
   return { kind: 'prefixWork', what, run, session, digest, count };
+}
+
+/** Marks what was handed on since the last time: a whole front at once would hold up the page. */
+function markOnward({ log, onward }: Seat, count: number): void {
+  for (const { position, tensor } of log.since(onward.length) ?? []) {
+    if (position !== onward.length || position >= count) return;
+    onward.push(...marksOf(rows(tensor, 0, Math.min(rowsIn(tensor), count - position))));
+  }
 }
 
 /** What the seat handed on for positions [0, count); null where its log has not all of it. */

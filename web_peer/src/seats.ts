@@ -51,6 +51,7 @@ export class Seat {
   readonly inputs = new ActivationLog(KEPT_BYTES); // the newest, for those who check
   readonly matches = new Map<string, number>(); // by peer: how often it asked whether its marks are ours
   marks: Uint8Array[] = []; // of the inputs of the first span, from position 0 on without a hole
+  onward: Uint8Array[] = []; // marks of what it handed on, from position 0 on, as far as its front needs them
   prefix: Prefix | null = null; // of its OPEN, as the next stage is to hear of it
   frontKept = false; // or it was seen that it cannot be
   unfit = 0; // steps that the runtime could not place, in a row
@@ -159,6 +160,7 @@ export class Seat {
     this.submitted = this.received = position;
     this.computed = Math.min(this.computed, position);
     this.log.cut(position);
+    this.onward.length = Math.min(this.onward.length, position);
     this.asked = NEVER_ASKED;
     this.forgetBefore(position);
     this.advance();

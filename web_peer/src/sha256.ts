@@ -4,8 +4,8 @@ import { toHex } from './hex';
 
 // The first 32 bits of the fractional parts of the square roots of 8 primes and the cube roots of 64.
 const PRIMES = primes(64);
-const START = PRIMES.slice(0, 8).map((prime) => fraction(Math.sqrt(prime)));
-const ROUNDS = PRIMES.map((prime) => fraction(Math.cbrt(prime)));
+const START = Int32Array.from(PRIMES.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
+const ROUNDS = Int32Array.from(PRIMES, (prime) => fraction(Math.cbrt(prime)));
 
 function primes(count: number): number[] {
   const found: number[] = [];
@@ -15,11 +15,10 @@ function primes(count: number): number[] {
   return found;
 }
 
+/** As the bits of a signed word: engines multiply and add doubles where a number does not fit one. */
 function fraction(root: number): number {
-  return Math.floor((root - Math.floor(root)) * 2 ** 32);
+  return Math.floor((root - Math.floor(root)) * 2 ** 32) | 0;
 }
-
-const turned = (word: number, by: number): number => (word >>> by) | (word << (32 - by));
 
 const state = new Int32Array(8);
 const words = new Int32Array(64);
@@ -55,9 +54,9 @@ function block(view: DataView, start: number): void {
   for (let at = 16; at < 64; at += 1) {
     const two = words[at - 2] as number;
     const fifteen = words[at - 15] as number;
-    const low = turned(fifteen, 7) ^ turned(fifteen, 18) ^ (fifteen >>> 3);
-    const high = turned(two, 17) ^ turned(two, 19) ^ (two >>> 10);
-    words[at] = ((words[at - 16] as number) + low + (words[at - 7] as number) + high) | 0;
+    const low = ((fifteen >>> 7) | (fifteen << 25)) ^ ((fifteen >>> 18) | (fifteen << 14)) ^ (fifteen >>> 3);
+    const high = ((two >>> 17) | (two << 15)) ^ ((two >>> 19) | (two << 13)) ^ (two >>> 10);
+    words[at] = ((((words[at - 16] as number) + low) | 0) + (((words[at - 7] as number) + high) | 0)) | 0;
   }
   let a = state[0] as number;
   let b = state[1] as number;
@@ -68,9 +67,10 @@ function block(view: DataView, start: number): void {
   let g = state[6] as number;
   let h = state[7] as number;
   for (let at = 0; at < 64; at += 1) {
-    const one = turned(e, 6) ^ turned(e, 11) ^ turned(e, 25);
-    const first = (h + one + ((e & f) ^ (~e & g)) + (ROUNDS[at] as number) + (words[at] as number)) | 0;
-    const zero = turned(a, 2) ^ turned(a, 13) ^ turned(a, 22);
+    const one = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
+    const added = ((ROUNDS[at] as number) + (words[at] as number)) | 0;
+    const first = (((((h + one) | 0) + ((e & f) ^ (~e & g))) | 0) + added) | 0;
+    const zero = ((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10));
     const second = (zero + ((a & b) ^ (a & c) ^ (b & c))) | 0;
     h = g;
     g = f;

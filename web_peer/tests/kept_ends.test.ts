@@ -6,7 +6,7 @@ import { ActivationLog } from '../src/activation_log';
 import { BadCommand } from '../src/errors';
 import { base64 } from '../src/evidence';
 import type { Open } from '../src/frames';
-import { Returned, ShownEnds } from '../src/kept_ends';
+import { Returned, sentOf, ShownEnds } from '../src/kept_ends';
 import type { Node } from '../src/node';
 import { GREEDY } from '../src/sampling';
 import { Seat } from '../src/seats';
@@ -15,6 +15,8 @@ import { digestOf, marksOf, testimony } from '../src/witness';
 
 const SESSION = '07'.repeat(16);
 const SENT = tensorOf(Float32Array.of(1, 2, 3), [3, 1]);
+/** An embedding of one column, in which each token is its own row. */
+const EMBEDS = { width: 1, embed: (ids: Int32Array) => tensorOf(Float32Array.from(ids), [ids.length, 1]) };
 
 function bytes(...numbers: readonly number[]): Uint8Array<ArrayBuffer> {
   return new Uint8Array(Float32Array.from(numbers).buffer);
@@ -23,7 +25,7 @@ function bytes(...numbers: readonly number[]): Uint8Array<ArrayBuffer> {
 describe('an asker that keeps its ends', () => {
   const returned = new Returned();
   returned.note(SESSION, 2, tensorOf(Float32Array.of(7), [1, 1]));
-  const shown = new ShownEnds(SENT, returned.of(SESSION), 3);
+  const shown = new ShownEnds(sentOf(EMBEDS, [1, 2, 3]), returned.of(SESSION), 3);
   ['first', 'middle', 'last'].forEach((judge, stage) => shown.asked(judge, stage));
 
   it('shows each judge its own end', () => {
@@ -35,11 +37,16 @@ describe('an asker that keeps its ends', () => {
 
   it('shows no more than one answer carries', () => {
     const width = 96 * 1024; // two rows are as much as it may be
-    const wide = tensorOf(new Float32Array(3 * width), [3, width]);
-    const ends = new ShownEnds(wide, new ActivationLog(9), 1);
+    let embedded = 0;
+    const embed = ({ length }: Int32Array) => {
+      embedded += length;
+      return tensorOf(new Float32Array(length * width), [length, width]);
+    };
+    const ends = new ShownEnds(sentOf({ embed, width }, [1, 2, 3]), new ActivationLog(9), 1);
     ends.asked('judge', 0);
     expect(ends.shown('judge', 'sent', 0, 2)['rows']).toHaveLength(1024 * 1024);
     expect(ends.shown('judge', 'sent', 0, 3)).toEqual({ rows: null });
+    expect(embedded).toBe(2); // what is shown, and only when it is asked for
   });
 
   it.each([
