@@ -42,7 +42,7 @@ def check_wish(wish: PlanWished, units: int) -> None:
     """Raises BadCommand unless the components, if any are needed, hold all `units` units of the model in order."""
     if wish.strategy != "component":
         if wish.components:
-            raise BadCommand("--component: expected the strategy component with it")
+            raise BadCommand("component: expected the strategy component with it")
         return
     at = 0
     for group in wish.components:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from peer.asking import Settings
+from peer.commands.role import give
 from peer.mesh import Mesh
+from peer.mesh_wish import PlanWished
 
 from .conftest import WITHIN_S, Driver, Models, founded, launch
 from .page import SHOWN_WITHIN_S, Page
@@ -68,6 +70,7 @@ async def test_joining_asking_and_a_founder_that_leaves(
         if browser == "chromium":  # the one that tells of long tasks
             await expect_never_blocked(page)
 
+        await wish_by_keys(mesh, page)
         await page.run(WATCH_PICTURE)
         helped = await page.run(HELPED)
         await asked_until(mesh, page, "saw.busy && saw.dot")
@@ -114,6 +117,31 @@ async def expect_never_blocked(page: Page) -> None:
     longest_ms = await call("longestTask")
     blocked_ms = await page.run("Math.max(0, ...blockedMs)")
     assert min(blocked_ms, longest_ms) < MOST_BLOCKED_MS, (blocked_ms, longest_ms)
+
+
+async def own(mesh: Mesh) -> None:
+    """The only tab that lends is an owner of the mesh from now on."""
+    (tab,) = [peer for peer, one in mesh.node.state.members.items() if one.compute and peer != mesh.node.me]
+    await give(mesh, tab, "owner")
+
+
+async def wish_by_keys(mesh: Mesh, page: Page) -> None:
+    """An owner chooses another strategy on the page; its goal stays."""
+    await own(mesh)
+    await page.key("Alt+KeyP")
+    await page.until("document.querySelector('.wish-form')", SHOWN_WITHIN_S)
+    await page.run("document.querySelector('[name=wish-strategy]:checked').focus()")
+    await page.key("ArrowDown")
+    await page.key("Tab")  # to the goal
+    await page.key("Tab")
+    await page.key("Enter")
+    await page.until_says("The borders are fixed by hand: no plan changes now.")
+    await page.until(
+        "document.querySelectorAll('.wishes .tag')[0].parentElement.innerText.startsWith('layer')"
+    )
+    assert mesh.node.state.wish == PlanWished("layer", "latency")
+    await page.key("Escape")
+    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
 
 
 async def asked_until(mesh: Mesh, page: Page, seen: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from .conftest import WEB_PEER, Browser, Driver, Models, founded, launch
 from .page import SHOWN_WITHIN_S, Page
+from .test_page import own
 
 CUTS = (31,)
 PHONE = (390, 844)
@@ -169,6 +170,10 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_no_barriers(page, "answered, cards open")
         await expect_names(page, "answered, cards open")
         await page.key("Alt+KeyP")
+        await page.until_says("Only owners of the mesh change this")
+        assert await page.run("document.querySelector('.wish input, .wish button') === null")
+        await own(mesh)
+        await page.until("document.querySelector('.wish-form')", SHOWN_WITHIN_S)
         await page.until(f"{MEASURED}.length === 3 && {MEASURED}.every((text) => / ms/.test(text))")
         await expect_no_barriers(page, "the plan, measured")
 

@@ -36,6 +36,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "turns",
         "versions",
         "voting",
+        "wish",
     ],
 )
 def test_vectors_are_up_to_date(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

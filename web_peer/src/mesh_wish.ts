@@ -28,6 +28,21 @@ export interface PlanWished {
 
 export type WishCommand = PlanWished;
 
+/** Why the components do not hold all `units` units of the model in order, where they are needed; "" when they do. */
+export function checkWish({ strategy, components }: PlanWished, units: number): string {
+  if (strategy !== 'component') {
+    return components.length === 0 ? '' : 'component: expected the strategy component with it';
+  }
+  let at = 0;
+  for (const { name, first, stop } of components) {
+    if (first !== at || stop <= first || stop > units) {
+      return `component ${name}: expected units from ${at} to at most ${units - 1}, got ${first}-${stop - 1}`;
+    }
+    at = stop;
+  }
+  return at === units ? '' : `component: expected groups that hold all ${units} units, got the first ${at}`;
+}
+
 // --- wire
 
 const fields = {

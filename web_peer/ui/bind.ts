@@ -26,12 +26,13 @@ import {
 import { meshView, namesOf, readable, runsOnText, steady } from './members';
 import { NO_PIN, pinEndsOf } from './pin_switch';
 import { PlanWatch } from './plan_watch';
+import { PlanWishing } from './plan_wishing';
 import { Recovery } from './recovering';
 import type { Report } from './reports';
 import { allDone, began, firstSteps, progressed } from './steps';
 import { Talks } from './talks';
 import { LEFT, phaseAfter, STOPPED } from './trouble';
-import { Watching } from './watching';
+import { ownReport, Watching } from './watching';
 import type {
   Activity,
   AskSettings,
@@ -103,6 +104,7 @@ export class Bound {
   private left: { readonly member: StateMember; readonly at: number }[] = [];
   private watching = new Watching();
   private readonly plan = new PlanWatch();
+  private readonly wishing = new PlanWishing(() => this.look());
   private ranBefore = 0;
   private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
@@ -140,6 +142,7 @@ export class Bound {
       ),
       mesh: this.mesh,
       plan: this.plan.view,
+      wish: this.wishing.view,
       activity: this.activity,
       mine: this.mine,
       talk: talks.talk,
@@ -201,6 +204,10 @@ export class Bound {
           this.plan.watch(shown);
           this.look();
         },
+        wishPlan: (strategy, goal) => {
+          const mesh = this.tab?.mesh ?? null;
+          if (mesh !== null) this.wishing.wish(mesh, { strategy, goal });
+        },
       },
     };
   }
@@ -230,6 +237,7 @@ export class Bound {
   private async open(link: string): Promise<void> {
     this.tab?.close();
     this.talks.forget();
+    this.wishing.forget();
     this.link.value = link;
     this.steps.value = firstSteps();
     this.phase.value = { kind: 'joining' };
@@ -425,6 +433,7 @@ export class Bound {
       online: navigator.onLine,
       lost: mesh.away?.needed ?? false,
     };
+    this.wishing.look(mesh, performance.now());
     this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
     const next = meshView(node.state, seen);
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
@@ -511,23 +520,6 @@ const NOBODY = {
 };
 
 const tenths = (value: number): number => Math.round(value * 10) / 10;
-
-/** What this tab would say of itself. */
-function ownReport(mesh: Mesh): Report {
-  const { core } = mesh.node;
-  const mine = mesh.mine();
-  return {
-    steps: mine.tokensHelped,
-    active: core.active(),
-    sessions: mine.runs.length > 0 ? core.sessions() : 0,
-    tokensPerS: mine.tokensPerS,
-    weightBytes: mine.weightBytes,
-    kvBytes: mine.kvBytes,
-    rttS: new Map(),
-    stepUs: mesh.node.serving?.stepTimes.mediansUs() ?? [],
-    breakers: [],
-  };
-}
 
 /** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
 function isReady(mesh: Mesh, phase: JoinPhase): boolean {

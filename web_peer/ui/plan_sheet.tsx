@@ -5,6 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { Dialog } from './dialog';
 import type { HopView, LossView, MemoryView, PlanView, StageView } from './plan';
 import { Front } from './plan_front';
+import { PlanWish } from './plan_wish_form';
 import type { View } from './view';
 import { bytesText, countText, delayText, rateText } from './words';
 
@@ -325,7 +326,10 @@ export function PlanSheet({ view, close }: { view: View; close: () => void }) {
   return (
     <Dialog title={plan === null ? 'The plan' : `Plan ${plan.version}`} close={close} wide>
       {plan === null ? (
-        <p>{whyNot === '' ? 'Nothing is planned yet.' : whyNot}</p>
+        <div class="plan">
+          <p>{whyNot === '' ? 'Nothing is planned yet.' : whyNot}</p>
+          <PlanWish view={view} />
+        </div>
       ) : (
         <div class="plan">
           <p class="plan-state">
@@ -342,6 +346,7 @@ export function PlanSheet({ view, close }: { view: View; close: () => void }) {
           <Memory of={plan.memory} />
           <Losses plan={plan} />
           <Front choices={plan.choices} comparedBy={plan.comparedBy} />
+          <PlanWish view={view} />
           {plan.why.length > 0 && (
             <section>
               <h3>Why this plan</h3>

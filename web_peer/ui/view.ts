@@ -6,7 +6,9 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 
+import type { Goal, PlanStrategy } from '../src/mesh_wish';
 import type { PlanView } from './plan';
+import type { WishView } from './plan_wish';
 
 /** Units [first, stop) of the model. */
 export type Run = readonly [first: number, stop: number];
@@ -288,6 +290,7 @@ export interface Actions {
   setSettings(settings: AskSettings): void;
   dismiss(notice: string): void;
   watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
+  wishPlan(strategy: PlanStrategy, goal: Goal): void; // how plans are made from now on
 }
 
 export interface View {
@@ -296,6 +299,7 @@ export interface View {
   readonly notices: ReadonlySignal<readonly Notice[]>;
   readonly mesh: ReadonlySignal<MeshView>;
   readonly plan: ReadonlySignal<PlanView | null>; // kept up to date while it is watched
+  readonly wish: ReadonlySignal<WishView | null>; // null: the model is not known yet
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;

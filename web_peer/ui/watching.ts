@@ -4,7 +4,7 @@ import { nowS } from '../src/connection';
 import { PeerError } from '../src/errors';
 import type { Mesh } from '../src/mesh';
 import { routeOf, serving } from '../src/mesh_state';
-import { reportOf, Reports } from './reports';
+import { type Report, reportOf, Reports } from './reports';
 
 const ASK_MS = 1000; // a report is some 400 bytes: often enough to see work begin and end
 const MOST_ASKED = 8; // at once; larger meshes are asked in turn, so that a crowd of pages costs no more
@@ -53,4 +53,21 @@ export class Watching {
       this.asking.delete(peer);
     }
   }
+}
+
+/** What this tab would say of itself. */
+export function ownReport(mesh: Mesh): Report {
+  const { core } = mesh.node;
+  const mine = mesh.mine();
+  return {
+    steps: mine.tokensHelped,
+    active: core.active(),
+    sessions: mine.runs.length > 0 ? core.sessions() : 0,
+    tokensPerS: mine.tokensPerS,
+    weightBytes: mine.weightBytes,
+    kvBytes: mine.kvBytes,
+    rttS: new Map(),
+    stepUs: mesh.node.serving?.stepTimes.mediansUs() ?? [],
+    breakers: [],
+  };
 }

@@ -21,7 +21,7 @@ import type {
   Turn,
   View,
 } from '../view';
-import { PLAN } from './plans';
+import { PLAN, wishShown } from './plans';
 import { LINK, SCENES } from './script';
 
 const TOKEN_MS = 55;
@@ -46,6 +46,7 @@ const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const relayOnly = signal(false);
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
+const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
   scene.notices.map(({ label, ...notice }) => ({
@@ -110,6 +111,7 @@ const view: View = {
   notices,
   mesh: signal(scene.mesh),
   plan: signal(scene.mesh.route.length > 0 ? PLAN : null),
+  wish,
   activity,
   mine,
   talk,
@@ -164,6 +166,18 @@ const view: View = {
     setSettings: (next) => (settings.value = next),
     dismiss: (id) => (notices.value = notices.value.filter((notice) => notice.id !== id)),
     watchPlan: () => undefined,
+    wishPlan: (strategy, goal) => {
+      const next = { kind: 'PlanWished' as const, strategy, goal, components: [] };
+      const asked = {
+        kind: 'said' as const,
+        wish: next,
+        version: 7,
+        refused: '',
+        sinceMs: performance.now(),
+        anew: true,
+      };
+      wish.value = wishShown({ ...scene.state, wish: next }, asked);
+    },
     setPinEnds: (on) => (pinEnds.value = { ...pinEnds.value, on, state: on ? 'here' : 'away' }),
     setRelayOnly: (only) => (relayOnly.value = only),
   },

@@ -4,6 +4,7 @@ import type { ChoiceRecord } from '../../src/mesh_choices';
 import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../../src/mesh_state';
 import type { PlannerUnit } from '../../src/plan_request';
 import { planView } from '../plan';
+import { type Asked, wishView } from '../plan_wish';
 import { reportOf } from '../reports';
 
 const MB = 1e6;
@@ -137,6 +138,10 @@ const STATE: MeshState = {
     ],
   },
 };
+
+/** What the sheet shows of how plans are made, in the same mesh with `more`. */
+export const wishShown = (more: Partial<MeshState>, asked: Asked): ReturnType<typeof wishView> =>
+  wishView({ ...STATE, ...more }, YOU, [], asked, performance.now());
 
 export const PLAN = planView(STATE, {
   me: YOU,

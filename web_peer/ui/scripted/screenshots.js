@@ -57,11 +57,14 @@ const SCENES = [
     'together+people',
     'together+talks',
     'crowd+plan',
+    'crowd+wish',
+    'answered+wish',
     'failed+plan',
   ],
 ];
 const SETTLE_MS = 1500; // a stream is under way by then
-const PRESSED = { share: 'KeyS', settings: 'Comma', plan: 'KeyP' };
+const PRESSED = { share: 'KeyS', settings: 'Comma', plan: 'KeyP', wish: 'KeyP' };
+const SHOWN_BELOW = { wish: '.sheet section:has(.front)' }; // of a sheet that is longer than the window
 
 const [base = 'http://127.0.0.1:5199', folder = 'screenshots', ...wanted] = process.argv.slice(2);
 const browser = await puppeteer.launch({
@@ -104,6 +107,8 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
             ),
           code,
         );
+        const below = SHOWN_BELOW[sheet];
+        if (below !== undefined) await page.$eval(below, (element) => element.scrollIntoView());
       }
       await wait(scene === 'answering' ? SETTLE_MS : 350);
       await page.screenshot({ path: `${folder}/${name}-${window}-${looks}.png` });

@@ -16,6 +16,7 @@ import type {
   TalkLine,
   Turn,
 } from '../view';
+import type { MeshState } from '../../src/mesh_state';
 import { OFFER, WARNING } from '../recovering';
 
 type SceneNotice = Omit<Notice, 'act'> & { readonly label?: string }; // of its button
@@ -31,6 +32,7 @@ export interface Scene {
   readonly talks: readonly TalkLine[];
   readonly settings: Partial<AskSettings>;
   readonly pinEnds: Partial<PinEnds>;
+  readonly state: Partial<MeshState>; // by which the plan sheet shows how plans are made
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
 }
@@ -220,6 +222,7 @@ const READY_SCENE: Scene = {
   talks: [],
   settings: {},
   pinEnds: {},
+  state: {},
   streams: false,
   answer: ANSWER,
 };
@@ -343,6 +346,19 @@ const ownWords = (): Scene => {
   });
 };
 
+const OWNED: Partial<MeshState> = {
+  people: { roles: new Map([['a', 'owner']]), invites: new Map(), revocations: new Map() },
+};
+const GROUPED: Partial<MeshState> = {
+  wish: {
+    ...{ kind: 'PlanWished', strategy: 'component', goal: 'balanced' },
+    components: [
+      { name: 'low', first: 0, stop: 30, prefers: 'b' },
+      { name: 'high', first: 30, stop: 62, prefers: '' },
+    ],
+  },
+};
+
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
   'own-words': ownWords(),
@@ -401,7 +417,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     ),
   }),
   ready: READY_SCENE,
-  answered: scene({ turns: [ANSWERED] }),
+  answered: scene({ turns: [ANSWERED], state: GROUPED }),
   answering: scene({
     mesh: BUSY,
     mine: { ...MINE, tokensPerS: 18.4 },
@@ -579,6 +595,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       ],
     }),
     turns: [ANSWERED],
+    state: OWNED,
   }),
   elsewhere: scene({
     mesh: withMembers(

@@ -1,0 +1,57 @@
+"""Writes wish.json: what a mesh wishes of its plans where its log says nothing, and which wishes a model can keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracing import beside, shown, written
+
+from peer.errors import BadCommand
+from peer.mesh_state import MeshState, ModelChosen
+from peer.mesh_wish import GOALS, STRATEGIES, Group, PlanWished, check_wish
+from peer.wishing import wished
+
+PATH = beside(__file__, "wish.json")
+UNITS = 8
+GROUPS = (
+    (),
+    ((0, 8),),
+    ((0, 3), (3, 8)),
+    ((0, 3),),
+    ((1, 8),),
+    ((0, 9),),
+    ((0, 3), (4, 8)),
+    ((0, 3), (3, 3), (3, 8)),
+    ((0, 5), (3, 8)),
+)
+
+
+def check(wish: PlanWished) -> dict[str, Any]:
+    try:
+        check_wish(wish, UNITS)
+    except BadCommand as error:
+        return {"wish": shown(wish), "units": UNITS, "why": str(error)}
+    return {"wish": shown(wish), "units": UNITS, "why": ""}
+
+
+def standing(wish: PlanWished | None, objective: str) -> dict[str, Any]:
+    state = MeshState(model=ModelChosen("m", "toy", UNITS, 16, 1, objective), wish=wish)  # type: ignore[arg-type]
+    return {"wish": shown(wish), "objective": objective, "gives": shown(wished(state))}
+
+
+def text() -> str:
+    groups = [tuple(Group(f"g{first}", first, stop, "") for first, stop in each) for each in GROUPS]
+    checks = [check(PlanWished(strategy, "latency", each)) for strategy in STRATEGIES for each in groups]
+    said = (None, *(PlanWished("layer", goal) for goal in GOALS))
+    return written(
+        "check: a wish for a model of so many units, and why it cannot be kept. wished: what the log says and the "
+        "model's objective, and what counts.",
+        {
+            "check": checks,
+            "wished": [standing(wish, objective) for wish in said for objective in ("latency", "throughput")],
+        },
+    )
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
