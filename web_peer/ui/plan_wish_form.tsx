@@ -14,7 +14,7 @@ import {
 } from './plan_wish';
 import type { View } from './view';
 
-const ON_THE_COMMAND_LINE = 'Groups are named on the command line: shoal wish --component.';
+const ON_THE_COMMAND_LINE = 'Groups are named on the command line, with shoal wish.';
 
 interface ChoicesProps<T extends string> {
   readonly legend: string;

@@ -64,7 +64,7 @@ const SCENES = [
 ];
 const SETTLE_MS = 1500; // a stream is under way by then
 const PRESSED = { share: 'KeyS', settings: 'Comma', plan: 'KeyP', wish: 'KeyP' };
-const SHOWN_BELOW = { wish: '.sheet section:has(.front)' }; // of a sheet that is longer than the window
+const SHOWN_BELOW = { wish: '.sheet .wish' }; // of a sheet that is longer than the window
 
 const [base = 'http://127.0.0.1:5199', folder = 'screenshots', ...wanted] = process.argv.slice(2);
 const browser = await puppeteer.launch({
