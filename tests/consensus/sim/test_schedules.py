@@ -86,6 +86,12 @@ def test_in_calm_a_group_does_what_it_is_asked_at_once() -> None:
         assert report.done["elected"] <= 3, "split votes are few"
 
 
+def test_an_election_that_a_fault_brings_about_after_it_ended_is_no_unrest() -> None:
+    """The leader's clock went back just before all healed: it stands still, and says nothing for a while after."""
+    seed = 43813
+    assert run_schedule(make_schedule(seed)).problem is None, again(seed)
+
+
 def test_stories_and_noise_name_what_can_happen() -> None:
     known = set(Faults(World(make_schedule(0))).kinds)
     told = {
