@@ -101,10 +101,17 @@ def asking_else(messages: Sequence[Message], words: str) -> list[Message]:
     return [*messages[:first], Message("user", words)]
 
 
+class _Call:
+    """One call for an answer, from its beginning on."""
+
+    stopped = False  # nobody wants it any more
+
+
 class _Asked:
     """What was asked for, and the tokens so far. `guide`: a guided answer is asked for a token at a time."""
 
-    def __init__(self, ask: Ask, settings: Settings, made: tuple[int, ...]) -> None:
+    def __init__(self, call: _Call, ask: Ask, settings: Settings, made: tuple[int, ...]) -> None:
+        self.call = call
         self.ask = ask
         self.guide = settings.guide
         self._seat_wait_s = settings.seat_wait_s
@@ -155,7 +162,8 @@ class Conversation:
         self._core = OriginSession(session, node.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self._line: asyncio.Task[str] | None = None  # while it waits for a session
-        self._stopped = False
+        self._calls: set[_Call] = set()
+        self._current: _Call | None = None  # whose answer runs, or ran last
         self.on_wait: Callable[[Waits | None], None] = lambda _: (
             None
         )  # where it stands; None: its turn has come
@@ -200,8 +208,28 @@ class Conversation:
 
         `begun_before`: the answer goes on that somebody asked for in this session; only what follows is yielded.
         """
-        begun = time.perf_counter()
-        self._stopped = False
+        begun, call = time.perf_counter(), _Call()
+        self._calls.add(call)
+        try:
+            asked = await self._begin(call, prompt, settings, begun_before)
+            words = self._text.stream()
+            for token in begun_before.ids if begun_before is not None else ():
+                words.push(token)
+            stops = StopStrings(settings.stop)
+            async for piece in self._stream(begun, asked, self._core.start, words, stops):
+                if isinstance(piece, Finished) and settings.front:
+                    front = tuple(prompt[: settings.front])
+                    self._node.askings.fronts.add((self._core.route, front))
+                yield piece
+        finally:
+            self._calls.discard(call)
+            if call is self._current:  # one that is closed late ends no answer but its own
+                self._end()
+
+    async def _begin(
+        self, call: _Call, prompt: Sequence[int], settings: Settings, begun_before: Begun | None
+    ) -> _Asked:
+        """Asks for the answer, once there is a plan and every stage is reached."""
         route = await self._route(settings.plan_wait_s)
         model = self._node.state.model
         if model is None or not prompt:
@@ -213,11 +241,11 @@ class Conversation:
             () if settings.ignore_end else self._text.end_tokens,
             settings.steering,
             front=settings.front,
-            front_kept=(kept := (route.peers, tuple(prompt[: settings.front]))) in self._node.askings.fronts,
+            front_kept=(route.peers, tuple(prompt[: settings.front])) in self._node.askings.fronts,
         )
         if why := self._node.core.may_ask(self._node.me):
             raise MustContribute(why)
-        asked = _Asked(ask, settings, begun_before.ids if begun_before is not None else ())
+        asked = _Asked(call, ask, settings, begun_before.ids if begun_before is not None else ())
         await self._connect(route)
         if self._core.ends is not None and (older := self._node.askings.older(route.peers)):
             who = named(", ".join(older), self._node.state.members)
@@ -230,6 +258,7 @@ class Conversation:
             raise AnswerFailed("this conversation is being answered; stop that answer, or wait for its end")
         while not self._outcomes.empty():
             self._outcomes.get_nowait()
+        self._current = call
         session = self._core.session
         now, core = time.monotonic(), self._core
         if begun_before is None:
@@ -237,18 +266,9 @@ class Conversation:
         else:
             effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
         self._node.askings.perform(session, effects)
-        if self._stopped:  # while a plan or connections were awaited
+        if call.stopped:  # while a plan or connections were awaited
             self._node.askings.perform(session, core.cancel())
-        words = self._text.stream()
-        for token in begun_before.ids if begun_before is not None else ():
-            words.push(token)
-        try:
-            async for piece in self._stream(begun, asked, core.start, words, StopStrings(settings.stop)):
-                if isinstance(piece, Finished) and settings.front:
-                    self._node.askings.fronts.add((self._core.route, kept[1]))
-                yield piece
-        finally:
-            self.stop()
+        return asked
 
     @property
     def session(self) -> bytes:
@@ -262,18 +282,20 @@ class Conversation:
 
     def stop(self) -> None:
         """Ends the answer under way; what came so far stays."""
-        self._leave_line()
-        self._node.askings.perform(self._core.session, self._core.cancel())
+        for call in self._calls:
+            call.stopped = True
+        self._end()
 
     def close(self) -> None:
         """Frees the session's slots on every stage."""
-        self._leave_line()
+        self.stop()
         self._node.detach(self._core.session)
 
-    def _leave_line(self) -> None:
-        self._stopped = True
+    def _end(self) -> None:
+        """The answer that runs, or waits in line, ends."""
         if self._line is not None:
             self._line.cancel()
+        self._node.askings.perform(self._core.session, self._core.cancel())
 
     async def _stream(
         self,
@@ -339,7 +361,7 @@ class Conversation:
         """Asks for what is to come, in another answer of the session. False: somebody stopped it."""
         if route.peers != self._core.route:
             await self._connect(route)
-        if self._stopped or not self._node.askings.attached(self._core.session):
+        if asked.call.stopped or not self._node.askings.attached(self._core.session):
             return False
         effects = self._core.begin(time.monotonic(), route, asked.next())
         self._node.askings.perform(self._core.session, effects)
@@ -350,7 +372,7 @@ class Conversation:
         core, node = self._core, self._node
         if asked.was_in_line:
             await asyncio.sleep(AGAIN_S)  # called in vain: no loop at the speed of the link
-        if self._stopped:
+        if asked.call.stopped:
             return False
         full, ask = dict(core.full), asked.next()
         wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)

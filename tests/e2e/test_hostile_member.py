@@ -204,10 +204,13 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
             await founder.node.touched.wait()
         conversation.stop()  # in the middle of its prompt
         assert isinstance(await waiting, Finished)
-        assert await asyncio.wait_for(anext(conversation.tokens(prompt[:40], Settings(max_tokens=2))), 10)
+        left = conversation.tokens(prompt[:40], Settings(max_tokens=1))
+        assert await asyncio.wait_for(anext(left), 10)
 
         closing = conversation.tokens(prompt[:30], Settings(max_tokens=200))
         await anext(closing)
+        await left.aclose()
+        assert isinstance(await anext(closing), Delta), "one that is closed late ends no other answer"
         conversation.close()
         rest = [piece async for piece in closing]
         assert isinstance(rest[-1], Finished)

@@ -82,6 +82,7 @@ export class Conversation {
   private breakOff: () => void = () => undefined; // while it waits for the ends of the model
   private seating = false; // from the refusal until the answer goes on
   private isStopped = false;
+  private running: symbol | null = null; // the answer that runs, or ran last
   private seatUntilS: number | null = null;
   /** Where it stands while the mesh is full; null: its turn has come. */
   onWait: (waits: Waits | null) => void = () => undefined;
@@ -207,10 +208,11 @@ export class Conversation {
         ? this.core.begin(nowS(), route, ask)
         : this.core.adopt(nowS(), route, ask, goesOn.ids, goesOn.heard);
     this.node.askings.perform(this.core.session, effects);
+    const running = (this.running = Symbol('answer'));
     try {
       yield* this.stream(begun, ask, goesOn?.ids ?? [], new StopStrings(settings.stop));
     } finally {
-      this.stop();
+      if (this.running === running) this.stop(); // one that is closed late ends no answer but its own
     }
   }
 
