@@ -19,9 +19,10 @@ LEARNED: Final = 5  # looks with work in them that say how fast this peer is
 LEAST_S: Final = 0.05  # of work between two looks; less says nothing
 RECENT_S: Final = 15.0  # what was seen before work paused for longer says nothing of now
 FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
-CHANGED: Final = 1.8  # times slower or faster than told last
-HELD: Final = 4  # looks that say so; a slowness of 2 s has no more than 3
-OF: Final = 6  # of so many: on a busy machine one look among those of a slow peer may be as fast as ever
+# How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of
+# how many: on a busy machine one look among those of a slow peer may be as fast as ever. A smaller change has to last.
+CHANGES: Final = ((1.8, 4, 6), (1.5, 7, 10))
+MOST_LOOKS: Final = max(of for _, _, of in CHANGES)
 MOST: Final = 64.0  # times slower that are believed
 FORGIVEN_S: Final = (
     300.0  # without work, after which a slower peer counts as fast as at first, for the first time
@@ -42,7 +43,7 @@ class Pace:
         self._looked = 0.0
         self._first: list[float] = []
         self._base = 0.0
-        self._row: deque[tuple[float, float]] = deque(maxlen=OF)  # the last looks: when, and the pace
+        self._row: deque[tuple[float, float]] = deque(maxlen=MOST_LOOKS)  # the last looks: when, and the pace
         self._before_milli = MILLI
         self._worked = float("-inf")
         self._forgiven_s = FORGIVEN_S
@@ -103,14 +104,16 @@ class Pace:
         told = self.told_milli / MILLI
         self._row.append((now, pace))
         row = [each for since, each in self._row if now - since < RECENT_S]
-        slower = [each for each in row if each > told * CHANGED]
-        faster = [each for each in row if each < told / CHANGED]
-        differs = slower if pace > told else faster
-        if len(differs) < HELD:
-            return None
-        if differs is faster:
-            self._forgiven_s = FORGIVEN_S
-        return self._tell(max(1, round(statistics.median(differs) * MILLI)))
+        is_slower = pace > told
+        for times, held, of in CHANGES:
+            last = row[-of:]
+            differs = [each for each in last if (each > told * times if is_slower else each < told / times)]
+            if len(differs) < held:
+                continue
+            if not is_slower:
+                self._forgiven_s = FORGIVEN_S
+            return self._tell(max(1, round(statistics.median(differs) * MILLI)))
+        return None
 
     def unheard(self) -> None:
         """Nobody heard what was told last: it is told again when it still holds."""

@@ -15,7 +15,7 @@ from planner.errors import RequestError
 from planner.objectives import Wish
 from planner.types import Plan, PlanRequest, Stage
 
-LOOK_S: Final = 1.0  # between two checks
+LOOK_S: Final = 0.7  # between two checks, at least: who coordinates looks every 0.75 s
 REST_S: Final = 60.0  # after a relief
 
 

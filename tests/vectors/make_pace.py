@@ -87,6 +87,9 @@ def trace(seed: int) -> dict[str, Any]:
     t.work(8, 1.4)
     t.work(2, 5.0)  # for a moment
     t.work(5, 1.4)
+    if seed % 2:
+        t.work(12, 2.3)  # not by so much, and for longer
+        t.work(12, 1.4)
     for _ in range(2):
         t.work(8, t.rng.choice((2.0, 4.0, 90.0)))
         if t.rng.random() < 0.5:

@@ -19,9 +19,13 @@ const LEARNED = 5; // looks with work in them that say how fast this tab is
 const LEAST_S = 0.05; // of work between two looks; less says nothing
 const RECENT_S = 15; // what was seen before work paused for longer says nothing of now
 const FORGOTTEN_S = 30; // a step under way for longer will not come back
-const CHANGED = 1.8; // times slower or faster than told last
-const HELD = 4; // looks that say so; a slowness of 2 s has no more than 3
-const OF = 6; // of so many: on a busy machine one look among those of a slow peer may be as fast as ever
+// How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of how
+// many: on a busy machine one look among those of a slow tab may be as fast as ever. What changed less has to last longer.
+const CHANGES = [
+  { times: 1.8, held: 4, of: 6 },
+  { times: 1.5, held: 7, of: 10 },
+];
+const MOST_LOOKS = Math.max(...CHANGES.map(({ of }) => of));
 const MOST = 64; // times slower that are believed
 const FORGIVEN_S = 300; // without work, after which a slower peer counts as fast as at first, for the first time
 const LONGEST_S = 7200; // the same after many times
@@ -99,13 +103,18 @@ export class Pace {
     }
     const pace = Math.min(ratio / this.base, MOST);
     const told = this.toldMilli / MILLI;
-    this.row = [...this.row, { at: now, pace }].slice(-OF);
+    this.row = [...this.row, { at: now, pace }].slice(-MOST_LOOKS);
     const seen = this.row.filter(({ at }) => now - at < RECENT_S).map((each) => each.pace);
     const isSlower = pace > told;
-    const differs = seen.filter((each) => (isSlower ? each > told * CHANGED : each < told / CHANGED));
-    if (differs.length < HELD) return null;
-    if (!isSlower) this.forgivenS = FORGIVEN_S;
-    return this.tell(Math.max(1, Math.round(median(differs) * MILLI)));
+    for (const { times, held, of } of CHANGES) {
+      const differs = seen
+        .slice(-of)
+        .filter((each) => (isSlower ? each > told * times : each < told / times));
+      if (differs.length < held) continue;
+      if (!isSlower) this.forgivenS = FORGIVEN_S;
+      return this.tell(Math.max(1, Math.round(median(differs) * MILLI)));
+    }
+    return null;
   }
 
   /** Nobody heard what was told last: it is told again when it still holds. */
