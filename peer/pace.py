@@ -1,7 +1,8 @@
 """Decides whether this peer computes as fast as it did: how much longer its steps take than they took at first.
 
 Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
-they should take comes from this peer's own measurement. The first samples say how real steps compare with it. A
+they should take comes from this peer's own measurement. The first samples say how real steps compare with it, and those
+that follow say so better, for as long as nothing changed. A
 change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. A peer that was
 told slower and then got nothing to do could never show that it is as fast again: after a while it is taken to be, for
 longer each time that it was not.
@@ -15,13 +16,15 @@ from collections.abc import Mapping
 from typing import Final
 
 CHECK_S: Final = 1.0  # between two looks
-LEARNED: Final = 5  # looks with work in them that say how fast this peer is
+LEARNED: Final = 5  # looks with work in them that say how fast this peer is,
+SURE: Final = 20  # and as many that say it better: the first ones are mostly of prompts
 LEAST_S: Final = 0.05  # of work between two looks; less says nothing
 RECENT_S: Final = 15.0  # what was seen before work paused for longer says nothing of now
 FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
 # How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of
 # how many: on a busy machine one look among those of a slow peer may be as fast as ever. A smaller change has to last.
 CHANGES: Final = ((1.8, 4, 6), (1.5, 7, 10))
+LEAST_CHANGE: Final = min(times for times, _, _ in CHANGES)
 MOST_LOOKS: Final = max(of for _, _, of in CHANGES)
 MOST: Final = 64.0  # times slower that are believed
 FORGIVEN_S: Final = (
@@ -43,7 +46,7 @@ class Pace:
         self._looked = 0.0
         self._first: list[float] = []
         self._base = 0.0
-        self._row: deque[tuple[float, float]] = deque(maxlen=MOST_LOOKS)  # the last looks: when, and the pace
+        self._row: deque[tuple[float, float]] = deque(maxlen=MOST_LOOKS)  # the last looks: when, and busy to work
         self._before_milli = MILLI
         self._worked = float("-inf")
         self._forgiven_s = FORGIVEN_S
@@ -88,7 +91,7 @@ class Pace:
         self._looked = now
         for step in [step for step, (since, _) in self._open.items() if now - since > FORGOTTEN_S]:
             del self._open[step]
-        if self.told_milli > MILLI and now - self._worked >= self._forgiven_s:
+        if self.told_milli >= MILLI * LEAST_CHANGE and now - self._worked >= self._forgiven_s:
             self._forgiven_s = min(2 * self._forgiven_s, LONGEST_S)
             return self._tell(MILLI)
         busy_s, work_s = self._busy_s, self._work_s
@@ -96,15 +99,15 @@ class Pace:
             return None  # little to do, or a long step under way
         self._busy_s = self._work_s = 0.0
         ratio = busy_s / work_s
-        if not self.learned:
+        told = self.told_milli / MILLI
+        if not self.learned or (told == 1.0 and len(self._first) < SURE and self._is_like(ratio)):
             self._first.append(ratio)
             self._base = statistics.median(self._first)
-            return None
-        pace = min(ratio / self._base, MOST)
-        told = self.told_milli / MILLI
-        self._row.append((now, pace))
-        row = [each for since, each in self._row if now - since < RECENT_S]
-        is_slower = pace > told
+            if not self.learned:
+                return None
+        self._row.append((now, ratio))
+        row = [min(each / self._base, MOST) for since, each in self._row if now - since < RECENT_S]
+        is_slower = row[-1] > told
         for times, held, of in CHANGES:
             last = row[-of:]
             differs = [each for each in last if (each > told * times if is_slower else each < told / times)]
@@ -114,6 +117,11 @@ class Pace:
                 self._forgiven_s = FORGIVEN_S
             return self._tell(max(1, round(statistics.median(differs) * MILLI)))
         return None
+
+    def _is_like(self, ratio: float) -> bool:
+        """Whether it is no sign of a change."""
+        times = CHANGES[0][0]
+        return self._base / times <= ratio <= self._base * times
 
     def unheard(self) -> None:
         """Nobody heard what was told last: it is told again when it still holds."""

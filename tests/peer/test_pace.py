@@ -103,6 +103,16 @@ def test_a_slowness_that_a_busy_machine_hides_in_part_is_told_when_it_lasts(seed
     assert 1500 < milli < 2200
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_first_steps_that_were_unlike_the_later_ones_make_no_peer_slower(seed: int) -> None:
+    worker = Worker(seed)
+    worker.work(6, 0.75)  # of prompts
+    worker.work(40, 1.25)
+    assert worker.told == []
+    worker.work(20, 4.0)
+    assert len(worker.told) == 1
+
+
 def test_waiting_for_others_is_not_being_slow_and_dropped_steps_end() -> None:
     worker = Worker(1)
     worker.work(10, 1.0)

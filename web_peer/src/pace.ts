@@ -3,8 +3,8 @@
  * peer/pace.py).
  *
  * Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
- * they should take comes from this tab's own measurement. The first samples say how real steps compare with it. A
- * change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. Who was told
+ * they should take comes from this tab's own measurement. The first samples say how real steps compare with it, and
+ * those that follow say so better, for as long as nothing changed. A change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. Who was told
  * slower and then got nothing to do could never show that it is as fast again: after a while it is taken to be, for
  * longer each time that it was not.
  */
@@ -15,7 +15,8 @@ import { type Run, runKey } from './mesh_state';
 import { type StepKey, stepKey } from './step_times';
 
 export const CHECK_S = 1; // between two looks
-const LEARNED = 5; // looks with work in them that say how fast this tab is
+const LEARNED = 5; // looks with work in them that say how fast this tab is,
+const SURE = 20; // and as many that say it better: the first ones are mostly of prompts
 const LEAST_S = 0.05; // of work between two looks; less says nothing
 const RECENT_S = 15; // what was seen before work paused for longer says nothing of now
 const FORGOTTEN_S = 30; // a step under way for longer will not come back
@@ -24,7 +25,8 @@ const FORGOTTEN_S = 30; // a step under way for longer will not come back
 const CHANGES = [
   { times: 1.8, held: 4, of: 6 },
   { times: 1.5, held: 7, of: 10 },
-];
+] as const;
+const LEAST_CHANGE = Math.min(...CHANGES.map(({ times }) => times));
 const MOST_LOOKS = Math.max(...CHANGES.map(({ of }) => of));
 const MOST = 64; // times slower that are believed
 const FORGIVEN_S = 300; // without work, after which a slower peer counts as fast as at first, for the first time
@@ -47,7 +49,7 @@ export class Pace {
   private looked = 0;
   private readonly first: number[] = [];
   private base = 0;
-  private row: { readonly at: number; readonly pace: number }[] = []; // the last looks
+  private row: { readonly at: number; readonly ratio: number }[] = []; // the last looks
   private beforeMilli = MILLI;
   private worked = -Infinity;
   private forgivenS = FORGIVEN_S;
@@ -88,7 +90,7 @@ export class Pace {
     if (now - this.looked < CHECK_S) return null;
     this.looked = now;
     for (const [key, { since }] of [...this.open]) if (now - since > FORGOTTEN_S) this.open.delete(key);
-    if (this.toldMilli > MILLI && now - this.worked >= this.forgivenS) {
+    if (this.toldMilli >= MILLI * LEAST_CHANGE && now - this.worked >= this.forgivenS) {
       this.forgivenS = Math.min(2 * this.forgivenS, LONGEST_S);
       return this.tell(MILLI);
     }
@@ -96,16 +98,17 @@ export class Pace {
     if (busyS < LEAST_S || workS <= 0) return null; // little to do, or a long step under way
     this.busyS = this.workS = 0;
     const ratio = busyS / workS;
-    if (!this.learned) {
+    const told = this.toldMilli / MILLI;
+    if (!this.learned || (told === 1 && this.first.length < SURE && this.isLike(ratio))) {
       this.first.push(ratio);
       this.base = median(this.first);
-      return null;
+      if (!this.learned) return null;
     }
-    const pace = Math.min(ratio / this.base, MOST);
-    const told = this.toldMilli / MILLI;
-    this.row = [...this.row, { at: now, pace }].slice(-MOST_LOOKS);
-    const seen = this.row.filter(({ at }) => now - at < RECENT_S).map((each) => each.pace);
-    const isSlower = pace > told;
+    this.row = [...this.row, { at: now, ratio }].slice(-MOST_LOOKS);
+    const seen = this.row
+      .filter(({ at }) => now - at < RECENT_S)
+      .map((each) => Math.min(each.ratio / this.base, MOST));
+    const isSlower = (seen.at(-1) ?? told) > told;
     for (const { times, held, of } of CHANGES) {
       const differs = seen
         .slice(-of)
@@ -125,6 +128,12 @@ export class Pace {
   /** The log has the first pace, whatever was told last. */
   lost(): void {
     this.toldMilli = MILLI;
+  }
+
+  /** Whether it is no sign of a change. */
+  private isLike(ratio: number): boolean {
+    const [{ times }] = CHANGES;
+    return this.base / times <= ratio && ratio <= this.base * times;
   }
 
   private tell(milli: number): number {
