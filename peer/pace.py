@@ -24,6 +24,7 @@ FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
 # How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of
 # how many: on a busy machine one look among those of a slow peer may be as fast as ever. A smaller change has to last.
 CHANGES: Final = ((1.8, 4, 6), (1.5, 7, 10))
+LARGE: Final = max(times for times, _, _ in CHANGES)
 LEAST_CHANGE: Final = min(times for times, _, _ in CHANGES)
 MOST_LOOKS: Final = max(of for _, _, of in CHANGES)
 MOST: Final = 64.0  # times slower that are believed
@@ -46,7 +47,9 @@ class Pace:
         self._looked = 0.0
         self._first: list[float] = []
         self._base = 0.0
-        self._row: deque[tuple[float, float]] = deque(maxlen=MOST_LOOKS)  # the last looks: when, and busy to work
+        self._row: deque[tuple[float, float]] = deque(
+            maxlen=MOST_LOOKS
+        )  # the last looks: when, and busy to work
         self._before_milli = MILLI
         self._worked = float("-inf")
         self._forgiven_s = FORGIVEN_S
@@ -59,8 +62,7 @@ class Pace:
     def steady(self, now: float) -> bool:
         """Whether steps take about what they took at first, as far as anybody knows."""
         told = self.told_milli / MILLI
-        recent = [pace for since, pace in self._row if now - since < RECENT_S]
-        return all(1 / CHANGED <= pace <= CHANGED for pace in (told, *recent))
+        return all(1 / LARGE <= pace <= LARGE for pace in (told, *self._recent(now)))
 
     def begun(self, now: float, step: Step, should_s: float) -> None:
         """A step was handed to the model."""
@@ -106,7 +108,7 @@ class Pace:
             if not self.learned:
                 return None
         self._row.append((now, ratio))
-        row = [min(each / self._base, MOST) for since, each in self._row if now - since < RECENT_S]
+        row = self._recent(now)
         is_slower = row[-1] > told
         for times, held, of in CHANGES:
             last = row[-of:]
@@ -120,8 +122,11 @@ class Pace:
 
     def _is_like(self, ratio: float) -> bool:
         """Whether it is no sign of a change."""
-        times = CHANGES[0][0]
-        return self._base / times <= ratio <= self._base * times
+        return self._base / LARGE <= ratio <= self._base * LARGE
+
+    def _recent(self, now: float) -> list[float]:
+        """The paces of the last looks."""
+        return [min(each / self._base, MOST) for since, each in self._row if now - since < RECENT_S]
 
     def unheard(self) -> None:
         """Nobody heard what was told last: it is told again when it still holds."""

@@ -69,7 +69,7 @@ def check(
     goal = _latency(request, fresh)
     if goal is None or [(s.peer, s.stop) for s in fresh] == [(s.peer, s.stop) for s in stages]:
         return Decision("stay", stages, 0, 0.0, "the new plan is the one that serves", Memory())
-    asked = _asked(request, stages, now, goal, bounds)
+    asked = _asked(request, stages, fresh, now, goal, bounds)
     if asked is None:
         return Decision("stay", stages, 0, 0.0, "nothing asks for a change", Memory())
     seen = memory.in_a_row + 1
@@ -113,25 +113,53 @@ def _latency(request: PlanRequest, stages: Sequence[Stage]) -> float | None:
 
 
 def _asked(
-    request: PlanRequest, stages: Sequence[Stage], now: float | None, goal: float, bounds: Limits
+    request: PlanRequest,
+    stages: Sequence[Stage],
+    fresh: Sequence[Stage],
+    now: float | None,
+    goal: float,
+    bounds: Limits,
 ) -> str | None:
-    """Which threshold is crossed, in numbers."""
+    """Which threshold is crossed, in numbers. One that the new plan crosses as well asks for nothing."""
     if now is None:
         return "the plan cannot serve"
     if now > goal * bounds.worse:
         return f"{ms(now)} a token where {ms(goal)} is possible"
-    found = cost.evaluate(request, stages)
-    mean = sum(found.stage_s) / len(found.stage_s)
-    if len(stages) > 1 and mean > 0 and max(found.stage_s) > bounds.imbalance * mean and goal < now:
-        return f"the busiest stage takes {max(found.stage_s) / mean:.1f} times the mean"
-    known = cost.profiles(request)
-    for name, runs in sorted(cost.runs_by_peer(stages).items()):
-        share = cost.places_bytes(request, known[name], runs) / max(1, known[name].memory_bytes)
-        if share > bounds.memory and goal < now:
-            return f"{name} is {share:.0%} full"
-    if found.hop_s and sum(found.hop_s) > bounds.communication * found.decode_s and goal < now:
-        return f"{sum(found.hop_s) / found.decode_s:.0%} of a round goes over links"
+    if goal >= now:
+        return None
+    busiest = _imbalance(request, stages)
+    if busiest > bounds.imbalance >= _imbalance(request, fresh):
+        return f"the busiest stage takes {busiest:.1f} times the mean"
+    full = _fullness(request, stages)
+    name = max(full, key=lambda each: full[each])
+    if full[name] > bounds.memory >= max(_fullness(request, fresh).values()):
+        return f"{name} is {full[name]:.0%} full"
+    share = _communication(request, stages)
+    if share > bounds.communication >= _communication(request, fresh):
+        return f"{share:.0%} of a round goes over links"
     return None
+
+
+def _imbalance(request: PlanRequest, stages: Sequence[Stage]) -> float:
+    """The busiest stage's time over the mean of all."""
+    seconds = cost.evaluate(request, stages).stage_s
+    mean = sum(seconds) / len(seconds)
+    return max(seconds) / mean if mean > 0 else 1.0
+
+
+def _fullness(request: PlanRequest, stages: Sequence[Stage]) -> dict[str, float]:
+    """By peer: which share of its pledge it needs."""
+    known = cost.profiles(request)
+    return {
+        name: cost.places_bytes(request, known[name], runs) / max(1, known[name].memory_bytes)
+        for name, runs in sorted(cost.runs_by_peer(stages).items())
+    }
+
+
+def _communication(request: PlanRequest, stages: Sequence[Stage]) -> float:
+    """Which share of a round goes over links."""
+    found = cost.evaluate(request, stages)
+    return sum(found.hop_s) / found.decode_s if found.decode_s > 0 else 0.0
 
 
 def _rungs(

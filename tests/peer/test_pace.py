@@ -312,7 +312,7 @@ def test_a_fresh_measurement_ends_no_relief_and_one_like_the_first_changes_nothi
     other = next(peer for peer in serving.route if peer != victim)
     slowed(made, victim, 4.0)
     assert not made.settled  # nobody is asked now
-    assert looked(made, 100.0, 1.9) == []
+    assert looked(made, 100.0, 1.25) == []
     slowed(made, other, 0.97)
     (at,) = looked(made, 102.0, 10.0)
     assert at < 103.0  # at its third look

@@ -9,7 +9,7 @@ import pytest
 from planner import choosing, cost, cpsat, holders, instances, moves, portfolio, repairs, resharding, survive
 from planner.errors import RequestError
 from planner.objectives import Wish
-from planner.types import Infeasible, PeerFacts, PlanRequest, Stage
+from planner.types import Infeasible, PeerFacts, PeerProfile, PlanRequest, Stage
 
 QUICK = portfolio.Effort(search=60_000, exact=10_000_000)
 
@@ -251,6 +251,36 @@ def test_a_gain_must_be_worth_what_moves(share: float, rung: str) -> None:
         request, serving, {names[0]: ((0, count),)}, fresh, resharding.Memory(2), limits
     )
     assert decision.rung == rung
+
+
+@pytest.mark.parametrize(("full_after", "rung"), [(0.5, "global"), (0.99, "stay")])
+def test_a_full_peer_asks_for_a_change_where_one_leaves_it_less_full(full_after: float, rung: str) -> None:
+    request, _, _ = ladder()
+    names, count = [peer.peer for peer in request.peers], len(request.units)
+    serving, fresh = (Stage(0, count, names[0]),), (Stage(0, count, names[1]),)
+
+    def pledge(peer: PeerProfile, full: float) -> PeerProfile:
+        return replace(peer, memory_bytes=round(cost.places_bytes(request, peer, ((0, count),)) / full))
+
+    known = cost.profiles(request)
+    seconds = {
+        name: dict.fromkeys(known[name].decode_s, 1e-3 if name == names[1] else 1.1e-3) for name in names
+    }
+    peers = tuple(
+        replace(pledge(known[name], full_after if name == names[1] else 0.99), decode_s=seconds[name])
+        for name in names
+    )
+    request = replace(request, peers=peers)
+    decision = resharding.check(
+        request,
+        serving,
+        {names[0]: ((0, count),)},
+        fresh,
+        resharding.Memory(2),
+        resharding.Limits(enough=1.0, bytes_per_s=1e12),
+    )
+    assert decision.rung == rung
+    assert ("full" in decision.why) == (rung != "stay")
 
 
 def test_a_plan_that_cannot_serve_is_replaced_at_once() -> None:
