@@ -11,7 +11,7 @@ import { byBytes } from './order';
 import type { Relieving, Unnumbered } from './plan_request';
 import { UNKNOWN } from './surroundings';
 
-const LOOK_MS = 1000; // between two checks
+const LOOK_MS = 700; // between two checks, at least: who coordinates looks every 0.75 s
 const REST_MS = 60_000; // after a relief
 
 /** Checks one case after the other. */
