@@ -42,6 +42,7 @@ COUNTERS: Final = {
     "tokens": "Tokens sampled",
     "replayed_bytes": "Activations sent again after a loss",
     "taken_over": "Sessions taken over from peers that were lost",
+    "copied": "Positions that answers which moved here did not compute anew",
 }
 
 

@@ -43,6 +43,7 @@ def report_of(mesh: Mesh) -> dict[str, Any]:
         **_log_counts(mesh),
         "log_bytes": core.log_bytes + core.prefixes.log_bytes,
         "taken_over": core.taken_over,
+        "copied": core.copied,
         "breakers": _breakers(mesh),
         "fresh": _fresh(mesh),
         "rtt_us": {

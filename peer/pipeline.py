@@ -101,6 +101,7 @@ class StageCore:
         self.steps_run = 0
         self.replayed_bytes = 0  # of activations sent again
         self.taken_over = 0  # sessions that a shadow here went on with
+        self.copied = 0  # positions that seats which warm took from others' caches
         self._notes: list[Note] = []
 
     # --- what this peer serves
@@ -161,11 +162,8 @@ class StageCore:
         seat = self._seats.get(key)
         if seat is None or not seat.held_back:
             return []
-        seat.held_back = False
-        if count:
-            seat.computed, seat.near = count, True
-            seat.rewind(count, seat.epoch)
-            seat.log.clear(count)
+        seat.begin(count)
+        self.copied += count
         if seat.opening.stage:
             return self._gap(now, seat) + self._feed(seat)
         return self._ask_upstream(now, seat) + self._feed(seat)

@@ -18,6 +18,7 @@ _COUNTS: Final = (
 _MORE_COUNTS: Final = (
     "tasks",
     "replayed_bytes",
+    "copied",
     "term",
     "commit",
     "applied",

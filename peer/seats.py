@@ -154,6 +154,15 @@ class Seat:
             self.waiting_bytes -= len(self.waiting.pop(at).tensor.data)
         self._advance()
 
+    def begin(self, count: int) -> None:
+        """Goes on behind `count` positions whose cache was copied."""
+        self.held_back = False
+        if not count:
+            return
+        self.computed, self.near = count, True
+        self.rewind(count, self.epoch)
+        self.log.clear(count)
+
     def stop_waiting(self) -> None:
         """Drops the inputs that wait."""
         self.waiting.clear()

@@ -46,17 +46,19 @@ async def test_providers_agree(
     assert difference(wasm, webgpu).same == STEPS
 
 
-async def test_no_result_in_a_tab_depends_on_crowd_or_chunks(
+async def test_no_result_in_a_tab_depends_on_crowd_or_chunks_or_where_its_cache_was_made(
     page: Path, smollm2_gguf: Path, tmp_path: Path
 ) -> None:
     store = Store(tmp_path)
     model = build_model(Cut(open_gguf(smollm2_gguf), BLOCKS), "8bit", store)
     order = {"executable": browser_path(), "evaluate": {"call": "unequal", "args": [model, "wasm"]}}
     found = await drive(store, page, order)
-    assert found["value"] == {"batch": 0, "chunks": 0}
+    assert found["value"] == {"batch": 0, "chunks": 0, "moved": 0}
 
 
-async def test_rows_of_a_batch_on_a_gpu_are_as_alone(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:
+async def test_rows_of_a_batch_on_a_gpu_are_as_alone_and_caches_move(
+    page: Path, smollm2_gguf: Path, tmp_path: Path
+) -> None:
     store = Store(tmp_path)
     model = build_model(Cut(open_gguf(smollm2_gguf), 1), "8bit", store)
     order = {
@@ -65,7 +67,8 @@ async def test_rows_of_a_batch_on_a_gpu_are_as_alone(page: Path, smollm2_gguf: P
         "evaluate": {"call": "crowd", "args": [model, "webgpu"]},
     }
     found = await drive(store, page, order)
-    assert found["value"] < EXACT
+    assert found["value"]["apart"] < EXACT
+    assert not found["value"]["moved"]
 
 
 async def test_a_lost_gpu_is_noticed(page: Path, smollm2_gguf: Path, tmp_path: Path) -> None:

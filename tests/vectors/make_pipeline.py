@@ -11,6 +11,7 @@ from tracing import beside, shown, shown_frame, written
 
 from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.frames import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
+from peer.moving import next_id
 from peer.pipeline import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
 from peer.sampling import Sampling
 from peer.seats import FEED_AGAIN_S, LEFT_S
@@ -191,6 +192,19 @@ class Trace:
         """Who asks which session, by the answers that run in the log."""
         self.core.author_of = lambda session: sessions.get(session.hex())
         self.note("authors", [], sessions=sessions)
+
+    def brings(self, can: bool) -> None:
+        """Whether caches of seats that warm can be copied."""
+        self.core.bring = lambda _: can
+        self.note("brings", [], can=can)
+
+    def brought(self, session: bytes, stage: int, count: int) -> None:
+        effects = self.core.brought(self.now, (session, stage), count)
+        self.note("brought", effects, session=session, stage=stage, count=count, copied=self.core.copied)
+
+    def same_answer(self, session: bytes, run: tuple[int, int], origin: str = "") -> None:
+        found = self.core.same_answer(session, run, origin)
+        self.note("same_answer", [], session=session, run=run, origin=origin, found=found)
 
     def after(self, seconds: float) -> None:
         self.now += seconds
@@ -467,6 +481,60 @@ def own_ends_of_many() -> Trace:
     return t
 
 
+def moved_here() -> Trace:
+    t = Trace("an answer moves to a seat beside its own: what is cached is copied, what follows is computed")
+    t.brings(True)
+    t.frame("p0", opened(1))
+    t.frame("p0", states(0, 6))
+    t.all_ran()
+    t.frame("p0", states(6, 1))
+    t.all_ran()
+    moved = next_id(ONE)
+    t.same_answer(moved, (2, 5))
+    t.same_answer(moved, (2, 5), "asker")
+    t.same_answer(moved, (2, 5), "other")
+    t.same_answer(moved, (5, 8))  # other units
+    t.same_answer(ONE, (2, 5))  # itself
+    t.same_answer(SESSIONS[0], (2, 5))  # another answer
+    warms: dict[str, Any] = {"max_tokens": 0, "prompt_tokens": 16, "spans": (6, 10), "before": 1}
+    warms |= {"shadow_stages": (0, 1, 2), "shadows": ("p0", "p1", "p2")}
+    t.frame("p0", opened(1, session=moved, **warms))
+    t.frame("p0", replace(states(0, 6), session=moved))  # waits for the copy
+    t.after(2 * FEED_AGAIN_S)
+    t.tick()
+    t.frame("p0", states(7, 1))  # the answer goes on
+    t.all_ran()
+    t.same_answer(moved, (2, 5))
+    t.brought(moved, 1, 7)
+    t.brought(moved, 1, 7)  # nobody waits for it
+    t.frame("p0", replace(states(6, 2), session=moved))  # nobody waits for its turn either
+    t.all_ran()
+    t.frame("p2", replace(Feed(ONE, 1, 2, 7), session=moved))
+    t.frame("p2", replace(Feed(ONE, 1, 2, 3), session=moved))  # the log begins behind the copy
+    t.frame("p0", replace(states(3, 5), session=moved))
+    t.all_ran()
+    t.frame("asker", Release(ONE))
+    t.same_answer(next_id(moved), (2, 5))  # it only warms
+    again = next_id(moved)
+    t.frame("p0", opened(1, session=again, **warms))
+    t.frame("p0", replace(states(0, 6), session=again))
+    t.brought(again, 1, 0)  # nothing could be copied
+    t.all_ran()
+    t.frame("asker", Release(moved))
+    t.brings(False)
+    t.frame("p0", opened(1, session=next_id(again), **warms))
+    t.frame("p0", replace(states(0, 6), session=next_id(again)))
+    t.all_ran()
+    first: dict[str, Any] = {"plan": 2, "route": ("p1", "p2")}
+    t.brings(True)
+    t.frame("asker", opened(0, **first))
+    t.frame("asker", ids(0, 1, 2, 3, 4, 5, 6))
+    t.all_ran()
+    t.frame("asker", opened(0, session=moved, **first, **warms, start=4))
+    t.brought(moved, 0, 3)  # less than the asker sends unasked
+    return t
+
+
 def orphans() -> Trace:
     t = Trace("an asker that vanished: its sessions wait, go first, and end with their lease")
     for number, session in enumerate(SESSIONS[:2]):
@@ -726,7 +794,7 @@ def traces() -> list[Trace]:
     made = [
         *(given_again(), fed(), shadowed(), log_only(), resumed(), promoted_tail(), conversation()),
         *(adopted(), adopted_unheard(), own_ends(), own_ends_of_many()),
-        *(two_places(), orphans(), missing(), too_late()),
+        *(two_places(), orphans(), missing(), too_late(), moved_here()),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)

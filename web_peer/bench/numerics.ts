@@ -1,9 +1,9 @@
 /* Logits of a whole model on one provider, step by step over given tokens: what docs/numerics.md compares. */
 
-import type { Execution } from '../src/execution';
+import { cacheNames, type Execution } from '../src/execution';
 import { WasmExecution } from '../src/execution_wasm';
 import { KvSlots } from '../src/kv_slots';
-import { blobsOf, decodeManifest } from '../src/manifest';
+import { blobsOf, decodeManifest, type ManifestUnit } from '../src/manifest';
 import { type Load, StageRuntime } from '../src/runtime';
 import { makeGraphs, type Provider } from '../src/shards';
 
@@ -13,10 +13,16 @@ declare global {
   interface Window {
     /** Base64 of float32 (tokens.length - prompt + 1, vocab): after the prompt, then after each token more. */
     logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
-    /** How many values differ by a bit between sessions alone and in a batch, and between a prompt whole and cut. */
-    unequal(model: string, provider: Provider): Promise<{ batch: number; chunks: number }>;
-    /** The largest difference between sessions alone and the same in one batch; no row has as many tokens as another. */
-    crowd(model: string, provider: Provider): Promise<number>;
+    /**
+     * How many values differ by a bit between sessions alone and in a batch, between a prompt whole and cut, and between
+     * a cache and what was made of it elsewhere.
+     */
+    unequal(model: string, provider: Provider): Promise<{ batch: number; chunks: number; moved: number }>;
+    /**
+     * The largest difference between sessions alone and the same in one batch; no row has as many tokens as another. And
+     * how many values of a cache differ by a bit from what was made of it elsewhere.
+     */
+    crowd(model: string, provider: Provider): Promise<{ apart: number; moved: number }>;
     /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
     untilLost(model: string): Promise<string>;
   }
@@ -64,9 +70,40 @@ window.unequal = async (model, provider) => {
     const made = await execution.prompt(piece, rows, at);
     chunks += different(made, uncut.subarray(at * width, at * width + made.length));
   }
+  let moved = await movedUnequal(execution, units, { from: 2, count: 40, rows: [0, 1, 3] });
+  const next = async (row: number): Promise<Float32Array> =>
+    (await execution.decode(tokens.slice(0, width), { start: row, stop: row + 1 }, [40])).slice();
+  const expected = await next(2);
+  for (const row of [0, 1]) moved += different(await next(row), expected);
   execution.close();
-  return { batch, chunks };
+  return { batch, chunks, moved };
 };
+
+/**
+ * What row `from` caches, as numbers in the first of `rows`, from row to row in the second, and its first half in the
+ * third: how many values differ by a bit.
+ */
+async function movedUnequal(
+  execution: Execution,
+  units: readonly ManifestUnit[],
+  of: { readonly from: number; readonly count: number; readonly rows: readonly [number, number, number] },
+): Promise<number> {
+  const { from, count, rows } = of;
+  const names = cacheNames(units);
+  const values = await execution.read(from, count, names);
+  const part = { names, have: count, values };
+  const half = count >> 1;
+  execution.write(rows[0], count, part);
+  execution.move({ source: from, target: rows[1], length: count });
+  execution.write(rows[2], half, part);
+  const other = names.slice().reverse();
+  return (
+    different(await execution.read(rows[0], count, names), values) +
+    different(await execution.read(rows[1], count, other), await execution.read(from, count, other)) +
+    different(await execution.read(rows[2], half, names), await execution.read(from, half, names)) +
+    Number(values.every((value) => value === 0))
+  );
+}
 
 window.crowd = async (model, provider) => {
   const { manifest, stop, blobs } = await whole(model);
@@ -75,9 +112,9 @@ window.crowd = async (model, provider) => {
   const execution = await load(provider, { architecture, units, graphs }, blobs);
   const { hidden: width } = architecture;
   const lengths = [3, 17, 8];
-  const slots = new KvSlots(lengths.length, CONTEXT);
+  const slots = new KvSlots(lengths.length + 1, CONTEXT);
   for (const row of lengths.keys()) slots.admit(String(row));
-  execution.ensure(slots, lengths.length, CONTEXT);
+  execution.ensure(slots, lengths.length + 1, CONTEXT);
   const given = execution.embed(Int32Array.from({ length: 17 }, (_, at) => 100 + 7 * at));
   const tokens = execution.embed(Int32Array.of(11, 22, 33));
   const alone: Float32Array[] = [];
@@ -92,8 +129,9 @@ window.crowd = async (model, provider) => {
   const distances = alone.flatMap((one, row) =>
     [...one].map((value, at) => Math.abs(value - (together[row * width + at] ?? NaN))),
   );
+  const moved = await movedUnequal(execution, units, { from: 1, count: 17, rows: [0, 2, 3] });
   execution.close();
-  return Math.max(...distances);
+  return { apart: Math.max(...distances), moved };
 };
 
 function different(one: Float32Array, other: Float32Array): number {

@@ -4,6 +4,7 @@
  */
 
 import type { KvSlots, Move, Span } from './kv_slots';
+import type { CachePart } from './moved_caches';
 import type { Architecture, BlobRef, ManifestUnit } from './manifest';
 import type { Graphs, Provider } from './shards';
 
@@ -38,6 +39,10 @@ export interface Execution {
   copied(row: number, count: number): KvCopy;
   /** A row begins with the positions of `copy`, which this execution made. */
   put(row: number, copy: KvCopy): void;
+  /** The first `count` positions of a row in arrays `names`, as a CachePart has them. */
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>>;
+  /** In the arrays of `part` a row begins with its first `count` positions. */
+  write(row: number, count: number, part: CachePart): void;
   /** tokens (T,) -> (T, hidden). */
   embed(tokens: Int32Array): Float32Array;
   /** One token for each row of `span`: (rows, hidden) -> (rows, hidden), valid until the next call. */

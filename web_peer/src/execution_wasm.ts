@@ -8,6 +8,7 @@ import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from './manifest';
 import { giveBack } from './memory';
+import type { CachePart } from './moved_caches';
 import { PassingTensors } from './passing';
 import { rotaryTables } from './shards';
 import type { WasmCall } from './wasm_module';
@@ -123,6 +124,14 @@ export class WasmExecution implements Execution {
 
   put(row: number, copy: KvCopy): void {
     if (copy instanceof FloatsCopy) this.cache.put(row, copy);
+  }
+
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
+    return Promise.resolve(this.cache.read(row, count, names));
+  }
+
+  write(row: number, count: number, part: CachePart): void {
+    this.cache.write(row, count, part);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -388,6 +397,32 @@ class KvArrays {
         part.set(kept.subarray(head * length, (head + 1) * length)),
       );
     }
+  }
+
+  read(row: number, count: number, names: readonly string[]): Float32Array<ArrayBuffer> {
+    const length = count * this.size;
+    const made = new Float32Array(names.length * this.heads * length);
+    names.forEach((name, place) =>
+      this.eachHead(this.pointer(name), row, length, (part, head) =>
+        made.set(part, (place * this.heads + head) * length),
+      ),
+    );
+    return made;
+  }
+
+  write(row: number, count: number, { names, have, values }: CachePart): void {
+    names.forEach((name, place) =>
+      this.eachHead(this.pointer(name), row, count * this.size, (part, head) => {
+        const at = (place * this.heads + head) * have * this.size;
+        part.set(values.subarray(at, at + part.length));
+      }),
+    );
+  }
+
+  private pointer(name: string): number {
+    const found = this.arrays.get(name);
+    if (found === undefined) throw new Error(`this shard caches no ${name}`);
+    return found;
   }
 
   /** The first `length` numbers of each head of a row. */

@@ -16,6 +16,7 @@ import { blobOf, cacheNames, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from './manifest';
 import { giveBack } from './memory';
+import type { CachePart } from './moved_caches';
 import { rotaryTables } from './shards';
 import { EmbeddingTable, locationsOf, weightBytes } from './weights';
 
@@ -23,6 +24,7 @@ import { EmbeddingTable, locationsOf, weightBytes } from './weights';
 const COPY_SRC = 4;
 const COPY_DST = 8;
 const STORAGE = 128;
+const MAP_READ = 1; // also GPUMapMode.READ
 
 const LOSS_KNOWN_MS = 1000; // between a call that breaks off and the word that its device is gone
 
@@ -116,6 +118,14 @@ export class WebGpuExecution implements Execution {
 
   put(row: number, copy: KvCopy): void {
     if (copy instanceof BuffersCopy) this.cache.put(row, copy);
+  }
+
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
+    return this.cache.read(row, count, names);
+  }
+
+  write(row: number, count: number, part: CachePart): void {
+    this.cache.write(row, count, part);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -357,6 +367,41 @@ class KvBuffers {
     );
   }
 
+  async read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
+    const bytes = 4 * count * this.size;
+    const size = names.length * this.heads * bytes;
+    const staged = this.device.createBuffer({ size, usage: MAP_READ | COPY_DST });
+    const encoder = this.device.createCommandEncoder();
+    names.forEach((name, place) => {
+      const array = this.arrays.get(name);
+      for (let head = 0; head < this.heads && array !== undefined; head++) {
+        const to = (place * this.heads + head) * bytes;
+        encoder.copyBufferToBuffer(array, this.offset(row, head), staged, to, bytes);
+      }
+    });
+    this.device.queue.submit([encoder.finish()]);
+    try {
+      await staged.mapAsync(MAP_READ);
+      return new Float32Array(staged.getMappedRange().slice(0));
+    } finally {
+      staged.destroy();
+    }
+  }
+
+  write(row: number, count: number, { names, have, values }: CachePart): void {
+    names.forEach((name, place) => {
+      const array = this.arrays.get(name);
+      for (let head = 0; head < this.heads && array !== undefined; head++) {
+        const at = (place * this.heads + head) * have * this.size;
+        this.device.queue.writeBuffer(array, this.offset(row, head), values, at, count * this.size);
+      }
+    });
+  }
+
+  private offset(row: number, head: number): number {
+    return 4 * (row * this.heads + head) * this.shape.capacity * this.size;
+  }
+
   /** The first `count` positions of each head of a row, and where they lie in `copies`. */
   private eachHead(
     copies: Buffers,
@@ -378,7 +423,7 @@ class KvBuffers {
     for (const [name, array] of this.arrays) {
       const copy = copies.get(name);
       for (let head = 0; head < this.heads && copy !== undefined; head++) {
-        const at = 4 * (row * this.heads + head) * this.shape.capacity * this.size;
+        const at = this.offset(row, head);
         take(encoder, array, at, copy, head * bytes, bytes);
       }
     }

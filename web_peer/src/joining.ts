@@ -8,6 +8,7 @@
  */
 
 import { PieceCache } from './cache';
+import { Caches } from './caches';
 import { RtcEngine, textOf } from './engine';
 import { coordinates, enter, TRY_S } from './entering';
 import { ConnectFailed, NotAdmitted, PeerError } from './errors';
@@ -158,6 +159,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
   makeRoomForFronts(mesh);
+  new Caches(node, pieces, manifest, mesh.signal).follow();
   mesh.around = new Around(mesh.link.mesh, node, {
     relayOnly: options.relayOnly === true,
     says: options.older !== true,

@@ -569,6 +569,7 @@ export class Mesh {
       replayed_bytes: core.replayedBytes,
       log_bytes: core.logBytes + core.prefixes.logBytes,
       taken_over: core.takenOver,
+      copied: core.copied,
       breakers: [
         ...new Map([
           ...(this.node.leading.coordinating?.breakers() ?? []),

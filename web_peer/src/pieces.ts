@@ -1,5 +1,6 @@
 /*
- * Pieces of weights between peers: gives others what this browser keeps, and asks others for what it lacks. Edge.
+ * Pieces of weights and of caches between peers: gives others what is here, and asks others for what this browser lacks.
+ * Edge.
  *
  * Pieces travel in ranges small enough that an activation behind one waits no longer than a person would notice; to
  * each peer one range after the other goes out, and the next only when the last has left.
@@ -12,12 +13,20 @@ import { type Frame, MAX_RANGE_BYTES, type Piece, type PieceRequest } from './fr
 import { type BlobRef, pieceBytes } from './manifest';
 
 const MAX_WAITING = 16; // requests of one peer
+export const OPEN_LENT = 6; // of a cache: people wait for the answer, and whom it leaves may take long for every request
 const OPEN_RANGES = 2; // asked of one peer at a time: one on the way, one being read
 const RANGE_WITHIN_S = 20; // 256 KiB in this time is 13 KB/s
 const HERE = 0;
 const ABSENT = 1;
 
 type Bytes = Uint8Array<ArrayBuffer>;
+
+/** Bytes that others may ask for; `over()` when they had all of it. */
+interface Lent {
+  readonly bytes: Bytes;
+  owed: number;
+  readonly over: (() => void)[];
+}
 
 interface Waiting {
   readonly peer: string;
@@ -31,6 +40,7 @@ export class Pieces {
   private readonly busy = new Map<string, Promise<unknown>>(); // by peer: the piece that it gives this one
   private readonly asked = new Map<number, Waiting>();
   private readonly wanted = new Map<string, PieceRequest[]>(); // by peer
+  private readonly lent = new Map<string, Lent>(); // by SHA-256
   private readonly send: (peer: string, frame: Frame) => void;
   private readonly connection: (peer: string) => Connection | null;
   private readonly kept: (sha256: string) => Promise<Uint8Array | null>;
@@ -84,6 +94,23 @@ export class Pieces {
     void this.give(peer, queue).finally(() => this.wanted.delete(peer));
   }
 
+  /** Gives `bytes` to whoever asks for them by `sha256`, once; `over` when they are gone from here. */
+  lend(sha256: string, bytes: Bytes, over: () => void): void {
+    const lent = this.lent.get(sha256);
+    if (lent === undefined) this.lent.set(sha256, { bytes, owed: bytes.length, over: [over] });
+    else {
+      lent.owed += bytes.length; // the same for another one
+      lent.over.push(over);
+    }
+  }
+
+  /** What was lent is asked for no more. */
+  forget(sha256: string): void {
+    const lent = this.lent.get(sha256);
+    this.lent.delete(sha256);
+    for (const over of lent?.over ?? []) over();
+  }
+
   /** Takes an answer; one to nothing is ignored. */
   came(peer: string, { id, status, body }: Piece): void {
     const waiting = this.asked.get(id);
@@ -104,12 +131,14 @@ export class Pieces {
     try {
       for (let frame = queue[0]; frame !== undefined; frame = queue[0]) {
         const { sha256, offset, count } = frame;
-        if (last.sha256 !== sha256) last = { sha256, bytes: await this.kept(sha256) };
+        const lent = this.lent.get(sha256);
+        if (last.sha256 !== sha256) last = { sha256, bytes: lent?.bytes ?? (await this.kept(sha256)) };
         const body = last.bytes?.subarray(offset, offset + count) ?? new Uint8Array();
         const connection = this.connection(peer);
         if (connection === null) return;
         connection.send({ kind: 'PIECE', id: frame.id, status: body.length > 0 ? HERE : ABSENT, body });
         this.givenBytes += body.length;
+        if (lent !== undefined && (lent.owed -= body.length) <= 0) this.forget(sha256);
         await connection.drained();
         queue.shift();
       }
@@ -118,7 +147,14 @@ export class Pieces {
     }
   }
 
-  private async fetch(peer: string, sha256: string, size: number, signal: AbortSignal): Promise<Bytes> {
+  /** `size` bytes that `peer` has under that hash, of which whoever asks makes sure. Raises an Error. */
+  async fetch(
+    peer: string,
+    sha256: string,
+    size: number,
+    signal: AbortSignal,
+    openRanges = OPEN_RANGES,
+  ): Promise<Bytes> {
     const made = new Uint8Array(size);
     let next = 0;
     const worker = async (): Promise<void> => {
@@ -131,7 +167,7 @@ export class Pieces {
         made.set(body, offset);
       }
     };
-    await Promise.all(Array.from({ length: OPEN_RANGES }, worker));
+    await Promise.all(Array.from({ length: openRanges }, worker));
     return made;
   }
 

@@ -26,7 +26,8 @@ import {
 } from './frames';
 import { type Run, runKey } from './mesh_state';
 import { needsHistory } from './sampling';
-import { boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, idlest, NEVER_ASKED, Over, sameRun, Seat } from './seats';
+import { answering, boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, furthest, idlest, type Known } from './seats';
+import { Late, NEVER_ASKED, Over, sameRun, Seat } from './seats';
 import {
   type Fault,
   type Loaded,
@@ -48,7 +49,6 @@ import { tensorOf } from './tensors';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this
-const MAX_LATE = 2; // seats that are over and can still be checked
 export const ORPHAN_S = 30; // a session whose asker is gone waits so long for another one
 const MAX_STEP_POSITIONS = 256; // eight chunks; more would hold up the sessions beside it
 const MAX_PENDING_STEPS = 65536; // per session: an answer of that length can be replayed, a token to a step
@@ -69,8 +69,11 @@ export class StageCore {
   stepsRun = 0;
   replayedBytes = 0; // of activations sent again
   takenOver = 0; // sessions that a shadow here went on with
+  copied = 0; // positions that seats which warm took from others' caches
+  /** Begins to copy the cache of a seat that warms; false: there is nothing to copy. */
+  bring: (seat: Seat) => boolean = () => false;
   private readonly seats = new Map<string, Seat>(); // by seatKey
-  private readonly late = new Map<string, Seat>();
+  private readonly late = new Late();
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
   readonly admitting = new Admitting(this.seats, () => this.loaded); // who waits for a seat
@@ -135,6 +138,21 @@ export class StageCore {
   activeOn(run: Run): number {
     return [...this.seats.values()].filter((seat) => seat.active && seat.serves && sameRun(seat.run, run))
       .length;
+  }
+
+  /** The session with which units `run` compute the answer that moves to `session` (of `origin`, if named). */
+  sameAnswer(session: SessionId, run: Run, origin = ''): Known | null {
+    return furthest(this.seats.values(), session, run, origin);
+  }
+
+  /** `count` positions of a seat that warms are cached, copied from others; those that follow come as steps. */
+  brought(now: number, session: SessionId, stage: number, count: number): StageEffect[] {
+    const seat = this.seats.get(seatKey(session, stage));
+    if (seat?.heldBack !== true) return [];
+    seat.begin(count);
+    this.copied += count;
+    const asks = stage > 0 ? this.gap(now, seat) : this.askUpstream(now, seat);
+    return [...asks, ...this.feedRuntime(seat)];
   }
 
   /** Positions that shadows here have still to compute. */
@@ -222,6 +240,7 @@ export class StageCore {
       this.seats.set(seatKey(frame.session, frame.stage), seat);
       this.note('opened', seat);
       effects.push(...this.prefixes.begin(seat, prefix));
+      seat.heldBack = seat.warms && this.bring(seat);
     } else {
       this.turn(seat, frame, prefix);
     }
@@ -338,7 +357,7 @@ export class StageCore {
     if (result.hidden !== null && (!seat.isTail || isPinned(seat.opening))) {
       const tensor = tensorOf(result.hidden, [result.count, result.hidden.length / result.count]);
       seat.log.append(result.position, tensor);
-      this.boundLogs();
+      boundLogs([...this.seats.values()], this.logTotalBytes);
       if (seat.active && seat.serves && seat.downstream !== undefined) {
         const frame = stepFor(seat, result.position, tensor);
         effects.push({ kind: 'send', peer: seat.downstream, frame });
@@ -396,8 +415,7 @@ export class StageCore {
       return [];
     }
     this.full.delete(peer);
-    const waiting = this.sorted().filter((seat) => seat.downstream === peer);
-    return waiting.flatMap((seat) => this.feedRuntime(seat));
+    return this.sorted().flatMap((seat) => (seat.downstream === peer ? this.feedRuntime(seat) : []));
   }
 
   /** Frees sessions whose lease ran out; asks again for what did not come. */
@@ -405,14 +423,7 @@ export class StageCore {
     const effects: StageEffect[] = [];
     for (const seat of this.sorted()) {
       if (now - seat.touched > (seat.orphan ? ORPHAN_S : LEASE_S)) effects.push(...this.free(seat));
-      else if (
-        seat.active &&
-        seat.waiting.size > 0 &&
-        seat.received === seat.submitted &&
-        seat.inFlight === 0
-      ) {
-        effects.push(...this.gap(now, seat));
-      }
+      else if (seat.active && seat.hasGap) effects.push(...this.gap(now, seat));
     }
     return effects;
   }
@@ -477,6 +488,7 @@ export class StageCore {
 
   private gap(now: number, seat: Seat): StageEffect[] {
     const { asked, received: position } = seat;
+    if (seat.heldBack) return [];
     if (asked.position === position && now - asked.at < FEED_AGAIN_S) return [];
     seat.asked = { position, at: now };
     const { session, turn, stage } = seat.opening;
@@ -529,14 +541,14 @@ export class StageCore {
 
   private feedRuntime(seat: Seat): StageEffect[] {
     const effects: StageEffect[] = [];
-    while (seat.active && seat.inFlight < AHEAD_STEPS && (seat.serves || !this.keepOnly)) {
+    while (seat.active && !seat.heldBack && seat.inFlight < AHEAD_STEPS && (seat.serves || !this.keepOnly)) {
       if (seat.serves && seat.downstream !== undefined && this.full.has(seat.downstream)) break;
       // The token that comes next belongs to the history of the one after.
       if (seat.isTail && seat.serves && seat.inFlight > 0 && needsHistory(seat.sampling)) break;
       const frame = seat.nextStep();
       if (frame === null) break;
       seat.inFlight += 1;
-      effects.push(runStepOf(this.me, seat, frame, this.activeOn(seat.run)));
+      effects.push(runStepOf(this.me, seat, frame, answering(this.seats.values(), seat.run)));
     }
     return effects;
   }
@@ -566,18 +578,10 @@ export class StageCore {
   private free(seat: Seat): StageEffect[] {
     const key = seatKey(seat.session, seat.opening.stage);
     this.seats.delete(key);
-    this.late.set(key, seat);
-    for (const oldest of this.late.keys()) {
-      if (this.late.size <= MAX_LATE) break;
-      this.late.delete(oldest);
-    }
+    this.late.keep(key, seat);
     seat.active = false;
     this.note('closed', seat);
     return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];
-  }
-
-  private boundLogs(): void {
-    boundLogs([...this.seats.values()], this.logTotalBytes);
   }
 
   private stop(seat: Seat, reason: Reason, text: string, position = 0, have = 0): StageEffect[] {

@@ -4,7 +4,8 @@ import { CannotServe } from './errors';
 import type { SessionId } from './frames';
 import type { FrontWork } from './kept_fronts';
 import type { Manifest } from './manifest';
-import type { FromWorker, MemoryBytes, Room, ToWorker } from './runtime_messages';
+import type { CacheOrder, CacheRead, GivenPart, ToWorker } from './runtime_messages';
+import type { FromWorker, MemoryBytes, Room } from './runtime_messages';
 import { makeGraphs } from './shards';
 import type { Answer, Step } from './stage';
 
@@ -31,6 +32,8 @@ export class StageRuntime {
   private readonly worker: Worker;
   private memory: MemoryBytes;
   private known: ReadonlyMap<SessionId, number> = new Map();
+  private readonly orders = new Map<number, (read: CacheRead | null, isThere: boolean) => void>(); // by id
+  private nextOrder = 0;
   private over = false; // closed, or lost, which is said once
 
   private constructor(worker: Worker, room: Room, memory: MemoryBytes, receiver: Receiver) {
@@ -83,6 +86,22 @@ export class StageRuntime {
     this.tell({ kind: 'front', work });
   }
 
+  /** What is cached of the session's first `count` positions in these arrays; null where it is not all there. */
+  read(session: SessionId, count: number, names: readonly string[]): Promise<CacheRead | null> {
+    return this.order((id) => ({ id, session, count, what: 'read', names })).then(([read]) => read);
+  }
+
+  /** Makes `parts` the cache of the session's first `count` positions; whether it could be. Their arrays are given up. */
+  write(session: SessionId, count: number, parts: readonly GivenPart[]): Promise<boolean> {
+    const buffers = parts.map(({ values }) => values.buffer);
+    return this.order((id) => ({ id, session, count, what: 'write', parts }), buffers).then(([, is]) => is);
+  }
+
+  /** Makes what is cached of `source` the cache of the session's first `count` positions; whether it could be. */
+  share(session: SessionId, count: number, source: SessionId): Promise<boolean> {
+    return this.order((id) => ({ id, session, count, what: 'share', source })).then(([, is]) => is);
+  }
+
   /** Keeps the first `length` positions only; steps submitted before run first. */
   truncate(session: SessionId, length: number): void {
     this.tell({ kind: 'truncate', session, length });
@@ -101,11 +120,13 @@ export class StageRuntime {
   close(): void {
     this.over = true;
     this.worker.terminate();
+    this.forgetOrders();
   }
 
   private lost(text: string, receiver: Receiver): void {
     if (this.over) return;
     this.over = true;
+    this.forgetOrders();
     receiver.lost(text);
   }
 
@@ -121,11 +142,32 @@ export class StageRuntime {
       case 'failed':
         this.lost(message.text, receiver);
         return;
+      case 'cache':
+        this.orders.get(message.id)?.(message.read, message.isThere);
+        this.orders.delete(message.id);
+        return;
       case 'loaded':
         return;
       default:
         message satisfies never;
     }
+  }
+
+  private order(
+    make: (id: number) => CacheOrder,
+    transfer: Transferable[] = [],
+  ): Promise<readonly [CacheRead | null, boolean]> {
+    if (this.over) return Promise.resolve([null, false]);
+    const id = (this.nextOrder += 1);
+    return new Promise((resolve) => {
+      this.orders.set(id, (read, isThere) => resolve([read, isThere]));
+      this.tell({ kind: 'cache', order: make(id) }, transfer);
+    });
+  }
+
+  private forgetOrders(): void {
+    for (const answer of this.orders.values()) answer(null, false);
+    this.orders.clear();
   }
 
   private tell(message: ToWorker, transfer: Transferable[] = []): void {

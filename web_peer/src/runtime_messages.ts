@@ -2,6 +2,7 @@
 
 import type { FrontWork } from './kept_fronts';
 import type { Architecture, ManifestUnit } from './manifest';
+import type { CachePart } from './moved_caches';
 import type { Graphs, Provider } from './shards';
 import type { Answer, Step } from './stage';
 
@@ -20,6 +21,24 @@ export interface MemoryBytes {
   readonly overhead: number;
 }
 
+/** A CachePart with the SHA-256 that its bytes must have, where they came from somebody else. */
+export interface GivenPart extends CachePart {
+  readonly sha256: string | null;
+}
+
+/** What one session caches, given or taken; the answer has the same `id`. */
+export type CacheOrder = { readonly id: number; readonly session: string; readonly count: number } & (
+  | { readonly what: 'read'; readonly names: readonly string[] }
+  | { readonly what: 'write'; readonly parts: readonly GivenPart[] }
+  | { readonly what: 'share'; readonly source: string }
+);
+
+/** What was read, with its SHA-256 in hex. */
+export interface CacheRead {
+  readonly values: Float32Array<ArrayBuffer>;
+  readonly sha256: string;
+}
+
 export type ToWorker =
   | {
       readonly kind: 'load';
@@ -31,6 +50,7 @@ export type ToWorker =
     }
   | { readonly kind: 'steps'; readonly steps: readonly Step[] }
   | { readonly kind: 'front'; readonly work: FrontWork }
+  | { readonly kind: 'cache'; readonly order: CacheOrder }
   | { readonly kind: 'truncate'; readonly session: string; readonly length: number }
   | { readonly kind: 'release'; readonly session: string };
 
@@ -42,5 +62,11 @@ export type FromWorker =
       readonly answers: readonly Answer[];
       readonly lengths: ReadonlyMap<string, number>;
       readonly memory: MemoryBytes;
+    }
+  | {
+      readonly kind: 'cache';
+      readonly id: number;
+      readonly read: CacheRead | null;
+      readonly isThere: boolean;
     }
   | { readonly kind: 'lost'; readonly text: string }; // the GPU device is gone: nothing answers any more

@@ -1,5 +1,6 @@
 /* The worker that computes: loads one shard, then runs what the page submits. Edge. */
 
+import { CacheOrders } from './cache_orders';
 import { DeviceLost } from './errors';
 import type { Blobs, Execution, ShardSource } from './execution';
 import { WasmExecution } from './execution_wasm';
@@ -17,6 +18,14 @@ interface Loaded {
   readonly stage: Stage;
 }
 
+const orders = new CacheOrders(
+  (work) => {
+    loaded?.stage.cache(work);
+    go();
+  },
+  (id, read, isThere) =>
+    tell({ kind: 'cache', id, read, isThere }, read === null ? [] : [read.values.buffer]),
+);
 let loaded: Loaded | null = null;
 let running = false;
 
@@ -34,14 +43,22 @@ port.onmessage = ({ data }) => {
     case 'front':
       loaded?.stage.front(data.work);
       break;
+    case 'cache':
+      orders.take(data.order);
+      return;
     case 'release':
+      orders.released(data.session);
       loaded?.stage.release(data.session);
       break;
     default:
       data satisfies never;
   }
-  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: textOf(error) }));
+  go();
 };
+
+function go(): void {
+  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: textOf(error) }));
+}
 
 async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
   const { architecture, units, graphs, blobs, room } = order;

@@ -16,6 +16,8 @@ export const LEFT_S = 90; // an asker gives up on an answer long before: its slo
 const PAUSE_S = 1; // between two tokens of an answer that is held to a grammar: each is asked for by itself
 const MASK = 10; // of the settings of an OPEN: how long the mask of a steered answer is
 export const FOR_GOOD = Infinity; // every turn
+const MAX_LATE = 2; // seats that are over and can still be checked
+const ID_DIGITS = 8; // of a session's id count how often its answers moved (moving.ts)
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
 
 /** A token that this stage sampled, and whether it is the last one. */
@@ -36,6 +38,8 @@ export class Seat {
   touched: number;
   ranAt = 0; // when its last step was done, or its turn began
   active = true;
+  heldBack = false; // until its cache is copied
+  near = false; // it was: little is left to compute, which others do not wait for long
   orphan = false; // its asker is gone; another peer may adopt the session
   received = 0;
   submitted = 0;
@@ -166,6 +170,21 @@ export class Seat {
     this.advance();
   }
 
+  /** Goes on behind `count` positions whose cache was copied. */
+  begin(count: number): void {
+    this.heldBack = false;
+    if (count === 0) return;
+    this.computed = count;
+    this.near = true;
+    this.rewind(count, this.epoch);
+    this.log.clear(count);
+  }
+
+  /** Whether what came waits for something before it. */
+  get hasGap(): boolean {
+    return this.waiting.size > 0 && this.received === this.submitted && this.inFlight === 0;
+  }
+
   /** Drops the inputs that wait. */
   stopWaiting(): void {
     this.waiting.clear();
@@ -194,6 +213,23 @@ export class Seat {
 /** Whether its asker is about to ask for the next token of an answer that is held to a grammar. */
 export function pauses(seat: Seat, now: number): boolean {
   return seat.serves && seat.isMasked && !seat.orphan && now - seat.touched < PAUSE_S;
+}
+
+/** The seats that were freed last: an answer may be checked when its session is over. */
+export class Late {
+  private readonly seats = new Map<string, Seat>(); // by seatKey
+
+  keep(key: string, seat: Seat): void {
+    this.seats.set(key, seat);
+    for (const oldest of this.seats.keys()) {
+      if (this.seats.size <= MAX_LATE) break;
+      this.seats.delete(oldest);
+    }
+  }
+
+  get(key: string): Seat | undefined {
+    return this.seats.get(key);
+  }
 }
 
 /** Turns that have ended: an OPEN of one may still be on its way along the route, or wait at a frozen peer. */
@@ -226,6 +262,35 @@ export function idlest(taken: readonly Seat[], now: number, serves: boolean): Se
   );
   const rank = (seat: Seat): number => (seat.orphan ? 0 : 2) + (seat.serves ? 1 : 0);
   return idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched)[0];
+}
+
+/** How many answers units `run` compute now, of those that have `seats`: none of them only warms. */
+export function answering(seats: Iterable<Seat>, run: Run): number {
+  let count = 0;
+  for (const seat of seats) if (seat.active && seat.serves && !seat.warms && sameRun(seat.run, run)) count++;
+  return count;
+}
+
+/** A session, and how many of its positions are computed. */
+export interface Known {
+  readonly session: SessionId;
+  readonly computed: number;
+}
+
+/** With what units `run` compute the answer that moves to `session`, of these seats; `origin` '': whoever asks it. */
+export function furthest(seats: Iterable<Seat>, session: SessionId, run: Run, origin: string): Known | null {
+  const answer = session.slice(0, -ID_DIGITS);
+  const found = [...seats].filter(
+    (seat) =>
+      seat.session !== session &&
+      seat.session.slice(0, -ID_DIGITS) === answer &&
+      !seat.warms &&
+      sameRun(seat.run, run) &&
+      (origin === '' || origin === seat.opening.origin),
+  );
+  found.sort((a, b) => b.computed - a.computed || (a.session < b.session ? 1 : -1));
+  const [seat] = found;
+  return seat === undefined ? null : { session: seat.session, computed: seat.computed };
 }
 
 /** Over `totalBytes`, the oldest activations of the session that was idle for longest go first. */

@@ -53,6 +53,11 @@ export class Serving {
       .sort((a, b) => a.first - b.first || a.stop - b.stop);
   }
 
+  /** What computes units `run` here. */
+  runtime(run: Run): StageRuntime | null {
+    return this.runtimes.get(runKey(run))?.runtime ?? null;
+  }
+
   /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded; a GPU's refusal is a loss. */
   async load(run: Run, progress: (of: FetchProgress) => void, signal: AbortSignal): Promise<void> {
     if (this.runtimes.has(runKey(run))) return;

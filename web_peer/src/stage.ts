@@ -12,6 +12,7 @@ import type { SessionId } from './frames';
 import { type FrontWork, KeptFronts } from './kept_fronts';
 import { KvSlots, type Span, spans } from './kv_slots';
 import type { Architecture } from './manifest';
+import { type CacheWork, MovedCaches } from './moved_caches';
 import { sample, type Sampling } from './sampling';
 
 export const PIECE_TOKENS = 64; // of a prompt between two decode batches: what others wait for
@@ -127,13 +128,15 @@ export class Stage {
   private readonly waiting = new Map<SessionId, Queued[]>();
   private answers: Answer[] = [];
   private readonly fronts: KeptFronts;
-  private between: (SessionId | FrontWork)[] = []; // what is released and copied, in the order it came
+  private readonly moved: MovedCaches;
+  private between: (SessionId | FrontWork | CacheWork)[] = []; // what is released and copied, in the order it came
 
   constructor(execution: Execution, architecture: Architecture, room: StageRoom) {
     this.execution = execution;
     this.architecture = architecture;
     this.slots = new KvSlots(room.slots, room.context);
     this.fronts = new KeptFronts(execution, this.slots);
+    this.moved = new MovedCaches(execution, this.slots, (rows, positions) => this.ensure(rows, positions));
   }
 
   get busy(): boolean {
@@ -157,6 +160,11 @@ export class Stage {
 
   /** Keeps, copies or gives up the cache of a front, after what came before. */
   front(work: FrontWork): void {
+    this.between.push(work);
+  }
+
+  /** Gives or takes the cache of a session, after what came before. */
+  cache(work: CacheWork): void {
     this.between.push(work);
   }
 
@@ -193,7 +201,8 @@ export class Stage {
   private settle(): void {
     for (const item of this.between.splice(0)) {
       if (typeof item !== 'string') {
-        this.copyFront(item);
+        if ('done' in item) this.copyCache(item);
+        else this.copyFront(item);
         continue;
       }
       const move = this.slots.release(item);
@@ -217,6 +226,16 @@ export class Stage {
     } catch (error) {
       if (error instanceof DeviceLost) throw error;
       this.fronts.clear(); // memory is short
+    }
+  }
+
+  private copyCache(work: CacheWork): void {
+    try {
+      this.moved.do(work);
+    } catch (error) {
+      if (error instanceof DeviceLost) throw error;
+      if (work.what === 'read') work.done(null);
+      else work.done(false); // memory is short
     }
   }
 

@@ -7,7 +7,7 @@ import { isPinned, takesIds } from './pinned';
 import type { Seat } from './seats';
 import { floats, integers } from './tensors';
 
-/** Has the runtime compute `frame` on `me`. `active`: sessions that are being answered with the same units. */
+/** Has the runtime compute `frame` on `me`. `active`: answers that the same units compute. */
 export function runStepOf(me: string, seat: Seat, frame: Step, active: number): RunStep {
   const ids = takesIds(seat.opening);
   const stop = frame.position + frame.count;
@@ -26,7 +26,7 @@ export function runStepOf(me: string, seat: Seat, frame: Step, active: number): 
     pick: sampled ? pickOf(seat, stop) : null,
     prompt: seat.isGiven(frame.position),
     mostRows: mostRows(seat, active),
-    behind: !seat.serves || seat.warms,
+    behind: !seat.serves || (seat.warms && !seat.near),
   };
 }
 

@@ -33,6 +33,12 @@ class Clocked implements Execution {
   put(): void {
     return;
   }
+  read(): Promise<Float32Array<ArrayBuffer>> {
+    return Promise.resolve(new Float32Array());
+  }
+  write(): void {
+    return;
+  }
   embed(): Float32Array {
     return new Float32Array();
   }

@@ -8,7 +8,7 @@ import type { Connection } from '../src/connection';
 import { BadCommand } from '../src/errors';
 import type { Frame } from '../src/frames';
 import type { BlobRef } from '../src/manifest';
-import { Pieces } from '../src/pieces';
+import { OPEN_LENT, Pieces } from '../src/pieces';
 
 const BYTES = Uint8Array.from({ length: 700_000 }, (_, at) => (at * 7) % 251);
 const HASH = createHash('sha256').update(BYTES).digest('hex');
@@ -35,6 +35,31 @@ function pair(kept: (hash: string) => Uint8Array | null): { readonly asker: Piec
   const giver = new Pieces(sendToAsker, line(sendToAsker), (hash) => Promise.resolve(kept(hash)));
   return { asker, giver };
 }
+
+describe('what is lent', () => {
+  it('goes to those whom it was lent to, once each, and then it is gone', async () => {
+    const { asker, giver } = pair(() => null);
+    const over: string[] = [];
+    giver.lend(HASH, BYTES, () => over.push('one'));
+    giver.lend(HASH, BYTES, () => over.push('two'));
+    expect(BYTES).toSatisfy(sameAs(await asker.fetch('giver', HASH, BYTES.length, FOREVER, OPEN_LENT)));
+    expect(over).toEqual([]);
+    expect(BYTES).toSatisfy(sameAs(await asker.fetch('giver', HASH, BYTES.length, FOREVER, OPEN_LENT)));
+    expect(over).toEqual(['one', 'two']);
+    await expect(asker.fetch('giver', HASH, BYTES.length, FOREVER)).rejects.toThrow('does not have');
+    giver.forget(HASH);
+    expect(over).toHaveLength(2);
+  });
+
+  it('is forgotten when nobody asks', async () => {
+    const { asker, giver } = pair(() => null);
+    const over: string[] = [];
+    giver.lend(HASH, BYTES, () => over.push('one'));
+    giver.forget(HASH);
+    expect(over).toEqual(['one']);
+    await expect(asker.fetch('giver', HASH, BYTES.length, FOREVER)).rejects.toThrow('does not have');
+  });
+});
 
 describe('pieces', () => {
   it('come whole, in ranges', async () => {

@@ -10,15 +10,22 @@ import { StageCore } from '../src/pipeline';
 import type { Route } from '../src/routes';
 import { samplingOf } from '../src/sampling';
 import { OriginSession } from '../src/session';
-import { effect, perform, servingCore, stateOf, TRACES } from './stage_traces';
+import { answered, type Op, servingCore, stateOf, TRACES } from './stage_traces';
 
 describe('traces', () => {
   it.each(TRACES)('$name', ({ ops }) => {
     const core = servingCore();
     ops.forEach((op, at) => {
-      const gives = perform(core, op).map(effect);
+      const made = answered(core, op);
       const after = stateOf(core);
-      expect({ at, op: op.do, gives, after }).toEqual({ at, op: op.do, gives: op.gives, after: op.after });
+      const { gives, after: expected, found } = op as Op & { found?: unknown };
+      expect({ at, op: op.do, ...made, after }).toEqual({
+        at,
+        op: op.do,
+        gives,
+        after: expected,
+        ...(found === undefined ? {} : { found }),
+      });
     });
   });
 });

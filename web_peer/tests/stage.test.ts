@@ -5,6 +5,7 @@ import type { Execution, KvCopy } from '../src/execution';
 import type { FrontWork } from '../src/kept_fronts';
 import type { KvSlots, Move, Span } from '../src/kv_slots';
 import type { Architecture } from '../src/manifest';
+import type { CachePart } from '../src/moved_caches';
 import { GREEDY } from '../src/sampling';
 import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../src/stage';
 
@@ -54,6 +55,15 @@ class AddsOne implements Execution {
 
   put(row: number, copy: KvCopy): void {
     this.calls.push(`put ${row} ${copy.bytes}`);
+  }
+
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
+    this.calls.push(`read ${row} ${count} ${names.join(' ')}`);
+    return Promise.resolve(Float32Array.of(row, count));
+  }
+
+  write(row: number, count: number, { names, have }: CachePart): void {
+    this.calls.push(`write ${row} ${count} of ${have} ${names.join(' ')}`);
   }
 
   embed(tokens: Int32Array): Float32Array {
@@ -384,6 +394,76 @@ describe('fronts of prompts', () => {
     execution.onFree = () => (execution.mostRows = 2);
     expect(await run(step('b', 0, 5))).toMatchObject([{ kind: 'done', session: 'b' }]);
     expect(stage.frontBytes).toBe(0);
+  });
+});
+
+describe('caches of answers that move', () => {
+  beforeEach(() => make(false, false));
+  const heard: unknown[] = [];
+  const done = (what: unknown): void => void heard.push(what);
+  const part: CachePart = { names: ['key.0', 'value.0'], have: 6, values: new Float32Array(12) };
+  beforeEach(() => heard.splice(0));
+  const moved = (): string[] => execution.calls.filter((call) => /^(move|read|write)/.test(call));
+
+  test('go from one row to another, and the session goes on behind them', async () => {
+    await run(step('a', 0, 5, { prompt: true }));
+    stage.cache({ what: 'share', session: 'b', source: 'a', count: 4, done });
+    const answers = await run(step('b', 4, 1), step('a', 5, 1));
+    expect(answers).toMatchObject([
+      { kind: 'done', session: 'b', position: 4 },
+      { kind: 'done', session: 'a', position: 5 },
+    ]);
+    expect(moved()).toEqual(['move 0 1 4']);
+    expect(heard).toEqual([true]);
+  });
+
+  test('are read as numbers, and put as such', async () => {
+    await run(step('a', 0, 5));
+    stage.cache({ what: 'read', session: 'a', count: 5, names: ['key.0'], done });
+    stage.cache({ what: 'write', session: 'b', count: 4, parts: [part, part], done });
+    await all();
+    expect(await heard[0]).toEqual(Float32Array.of(0, 5));
+    expect(heard[1]).toBe(true);
+    const write = 'write 1 4 of 6 key.0 value.0';
+    expect(moved()).toEqual(['read 0 5 key.0', write, write]);
+    expect(stage.lengths()).toEqual(
+      new Map([
+        ['a', 5],
+        ['b', 4],
+      ]),
+    );
+  });
+
+  test('that are not there, or have no room, change nothing', async () => {
+    make(false, false, 2, 8);
+    await run(step('a', 0, 5));
+    stage.cache({ what: 'read', session: 'a', count: 6, names: [], done });
+    stage.cache({ what: 'read', session: 'x', count: 0, names: [], done });
+    stage.cache({ what: 'share', session: 'b', source: 'a', count: 6, done });
+    stage.cache({ what: 'share', session: 'b', source: 'x', count: 0, done });
+    stage.cache({ what: 'write', session: 'b', count: 8, parts: [part], done }); // the whole context
+    await all();
+    expect(heard).toEqual([null, null, false, false, false]);
+    expect(stage.lengths()).toEqual(new Map([['a', 5]]));
+    execution.mostRows = 1; // memory is short
+    stage.cache({ what: 'write', session: 'b', count: 4, parts: [part], done });
+    await all();
+    expect(heard.at(-1)).toBe(false);
+    expect(await run(step('b', 4, 1))).toMatchObject([{ have: 0, reason: REFUSALS.missingPosition }]);
+    execution.mostRows = 2;
+    await run(step('b', 0, 1));
+    stage.cache({ what: 'write', session: 'c', count: 4, parts: [part], done }); // both rows are taken
+    await all();
+    expect(heard.at(-1)).toBe(false);
+    expect(moved()).toEqual([]);
+  });
+
+  test('of a session that is over by then are not given', async () => {
+    await run(step('a', 0, 5));
+    stage.release('a');
+    stage.cache({ what: 'share', session: 'b', source: 'a', count: 4, done });
+    await all();
+    expect(heard).toEqual([false]);
   });
 });
 

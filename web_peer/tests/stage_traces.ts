@@ -46,6 +46,14 @@ export function servingCore(): StageCore {
   return core;
 }
 
+/** What the stages answer to `op`, as a trace writes it; `found` where it asks which session an answer has. */
+export function answered(core: StageCore, op: Op): { readonly gives: unknown[]; readonly found?: unknown } {
+  if (op.do !== 'same_answer') return { gives: perform(core, op).map(effect) };
+  const run = runOf(op['run'] as Pair);
+  const found = core.sameAnswer(op['session'] as string, run, op['origin'] as string);
+  return { gives: [], found: found === null ? null : [found.session, found.computed] };
+}
+
 /** What a trace says of stages after each step. */
 export function stateOf(core: StageCore): unknown[] {
   return [
@@ -100,6 +108,19 @@ export function perform(core: StageCore, op: Op): StageEffect[] {
       const sessions = new Map(Object.entries(op['sessions'] as Record<string, string>));
       core.authorOf = (session) => sessions.get(session) ?? null;
       return [];
+    }
+    case 'brings':
+      core.bring = () => op['can'] as boolean;
+      return [];
+    case 'brought': {
+      const effects = core.brought(
+        now,
+        op['session'] as string,
+        op['stage'] as number,
+        op['count'] as number,
+      );
+      if (core.copied !== op['copied']) throw new Error(`${core.copied} copied positions`);
+      return effects;
     }
     case 'tick':
       return core.tick(now);

@@ -33,6 +33,7 @@ interface Status {
   readonly refused: string;
   readonly longestBlockMs: number;
   readonly tokensHelped: number;
+  readonly copied: number; // positions that answers which moved here did not compute anew
   readonly fetchedBytes: number; // over the network, of this page's life
   readonly log: LogStatus;
   readonly asked: Asked;
@@ -156,6 +157,7 @@ function status(): Status {
     refused: state?.refused ?? '',
     longestBlockMs,
     tokensHelped: mine?.tokensHelped ?? 0,
+    copied: mesh?.node.core.copied ?? 0,
     fetchedBytes: fetchedBytes(),
     log: logStatus(),
     asked,
