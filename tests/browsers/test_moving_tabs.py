@@ -1,21 +1,25 @@
-"""A tab asks while the plan changes: its answer moves to the new stages, and its tokens are those of one that stays."""
+"""The plan changes while a tab asks, or computes: the answer moves, and its tokens are those of one that stays."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 from peer.asking import Delta, Settings
 from peer.joining import join
+from peer.mesh import Mesh
+from peer.mesh_state import PlanRecord
 from peer.options import PeerOptions
 
-from .conftest import PLEDGE, WITHIN_S, Driver, Models, founded, launch
+from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, launch
 
 PROMPT = "A long walk through the old town begins at"
 CONTEXT = 2048
 MOST = 2000
 MORE = 8  # tokens on each way
 CUTS = ((31,), (21,), (31,))
+TOGETHER, ALONE = (3,), ()  # borders between the six units of two blocks: a tab and a process, or one of them
 
 
 async def test_a_tabs_running_answer_moves_and_moves_back(
@@ -59,3 +63,63 @@ async def test_a_tabs_running_answer_moves_and_moves_back(
             stays.close()
             await tab.run("shoal.leave()")
             await made.close()
+
+
+async def copied(tab: TabInBrowser, process: Mesh) -> dict[str, int]:
+    """By peer, the positions that it took from caches of others or its own instead of computing them."""
+    status = await tab.status()
+    return {status["me"]: status["copied"], process.node.me: process.node.core.copied}
+
+
+async def tokens_of(mesh: Mesh, count: int) -> list[int]:
+    talk = mesh.conversation()
+    pieces = talk.complete(PROMPT, Settings(max_tokens=count, ignore_end=True))
+    found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+    talk.close()
+    return found
+
+
+async def test_what_a_tab_caches_goes_with_an_answer_that_moves_and_comes_back(
+    driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path
+) -> None:
+    options = PeerOptions("process", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
+    async with founded(two_blocks, harness, cuts=TOGETHER, weights="f32", context=CONTEXT, memory=0) as mesh:
+        assert mesh.link is not None
+        made = await launch(driver, "chromium", tmp_path / "profile")
+        tab = await made.tab(mesh.link.server)
+        status = await tab.join(mesh.link.url(), lends=True)
+        assert status["state"] == "in", status
+        async with join(mesh.link.url(), options, two_blocks.store, compute=True) as process:
+            await mesh.until_serving(WITHIN_S)
+            talk = mesh.conversation()
+            got: list[int] = []
+            ways: list[PlanRecord] = []
+            before, known, left = await copied(tab, process), 0, MORE
+            wanted = [TOGETHER, ALONE, TOGETHER]
+            async for piece in talk.complete(PROMPT, Settings(max_tokens=MOST, ignore_end=True)):
+                if not isinstance(piece, Delta) or piece.token < 0:
+                    continue
+                got.append(piece.token)
+                plan = mesh.node.state.serving()
+                if plan is None or talk.plan != plan.version or len(plan.stages) != len(wanted[0]) + 1:
+                    continue  # it is still on its way
+                left -= 1
+                if left:
+                    continue
+                now = await copied(tab, process)
+                if ways:  # every stage of the new plan took what was cached, and computed none of it anew
+                    places = Counter(stage.primary for stage in plan.stages)
+                    took = {peer: now[peer] - before[peer] for peer in now}
+                    assert all(took[peer] >= known * places[peer] for peer in now), (took, known, places)
+                ways.append(plan)
+                wanted.pop(0)
+                if not wanted:
+                    break
+                before, known, left = now, len(got), MORE
+                mesh.set_cuts(wanted[0])
+            talk.close()
+            assert not wanted, "the answer came to its end before it had moved"
+            assert {stage.primary for stage in ways[0].stages} == set(before)
+            assert got == await tokens_of(mesh, len(got))
+        await tab.run("shoal.leave()")
+        await made.close()

@@ -91,8 +91,11 @@ export class Caches {
       throw new BadCommand('kv_copy: expected a session that is computed here');
     }
     const { sha256, values } = read;
-    this.pieces.lend(sha256, new Uint8Array(values.buffer), release);
-    setTimeout(() => this.pieces.forget(sha256), COPY_WITHIN_MS); // whoever asked has it, or gave up
+    const late = setTimeout(() => this.pieces.forget(sha256), COPY_WITHIN_MS); // whoever asked has it, or gave up
+    this.pieces.lend(sha256, new Uint8Array(values.buffer), () => {
+      clearTimeout(late);
+      release();
+    });
     return { have, sha256 };
   }
 
@@ -118,6 +121,7 @@ export class Caches {
       this.busy -= 1;
       this.turns.shift()?.();
     }
+    if (this.signal.aborted) return;
     const { core } = this.node;
     this.node.perform(core.brought(nowS(), seat.session, seat.opening.stage, count));
   }

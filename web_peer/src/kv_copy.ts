@@ -8,6 +8,7 @@ import type { SessionId } from './frames';
 import { type Body, whole } from './json_codec';
 import type { Architecture, Manifest } from './manifest';
 import type { MeshState, PlanRecord, Run } from './mesh_state';
+import { sumOf } from './spans';
 
 const REMEMBERED_PLANS = 8; // an answer may still go over one that was replaced
 const SESSION = /^[0-9a-f]{32}$/;
@@ -35,17 +36,19 @@ export function remembered(plans: readonly PlanRecord[], { plan, proposed }: Mes
   return all.sort((a, b) => a.version - b.version).slice(-REMEMBERED_PLANS);
 }
 
-/** Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route. */
+/** Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route, or not whole. */
 export function sourcesOf(
   plan: PlanRecord | undefined,
   peers: readonly string[],
   run: Run,
 ): readonly Source[] | null {
   if (plan?.stages.length !== peers.length) return null;
-  return plan.stages.flatMap(({ first, stop }, place) => {
+  const found = plan.stages.flatMap(({ first, stop }, place) => {
     const units = { first: Math.max(first, run.first), stop: Math.min(stop, run.stop) };
     return units.first < units.stop ? [{ peer: peers[place] ?? '', run: { first, stop }, units }] : [];
   });
+  const covered = sumOf(found.map(({ units }) => units.stop - units.first));
+  return covered === run.stop - run.first ? found : null;
 }
 
 /** The key and value arrays of `units`, in order. */

@@ -26,8 +26,8 @@ import {
 } from './frames';
 import { type Run, runKey } from './mesh_state';
 import { needsHistory } from './sampling';
-import { answering, boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, furthest, idlest, type Known } from './seats';
-import { Late, NEVER_ASKED, Over, sameRun, Seat } from './seats';
+import { answering, boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, furthest, hasRoom, idlest } from './seats';
+import { type Known, Late, NEVER_ASKED, Over, sameRun, Seat } from './seats';
 import {
   type Fault,
   type Loaded,
@@ -226,7 +226,7 @@ export class StageCore {
       if (other !== undefined) effects.push(...this.free(other)); // the place of these units in the route has changed
     }
     const taken = this.sorted().filter((other) => sameRun(other.run, run));
-    const isFull = seat === undefined && taken.length >= loaded.slots;
+    const isFull = seat === undefined && !hasRoom(taken, loaded.slots, frame);
     const evicted = isFull ? idlest(taken, now, serves) : null;
     if (evicted === undefined || this.admitting.mustWait(now, frame, loaded)) {
       this.admitting.calledInVain(frame);

@@ -264,6 +264,15 @@ export function idlest(taken: readonly Seat[], now: number, serves: boolean): Se
   return idle.sort((a, b) => rank(a) - rank(b) || a.touched - b.touched)[0];
 }
 
+/**
+ * Whether units of which `taken` are the seats have one more for `frame`, of `slots` for their sessions. An answer that
+ * moves has a seat on both of its routes: one more may warm, in the row of the cache that a check would use else.
+ */
+export function hasRoom(taken: readonly Seat[], slots: number, { maxTokens }: Open): boolean {
+  const serving = taken.filter((seat) => !seat.warms).length;
+  return taken.length <= slots && (maxTokens === 0 || serving < slots);
+}
+
 /** How many answers units `run` compute now, of those that have `seats`: none of them only warms. */
 export function answering(seats: Iterable<Seat>, run: Run): number {
   let count = 0;

@@ -52,6 +52,7 @@ describe('sources', () => {
   it("of a route that is not that plan's, or of no plan that is known, are none", () => {
     expect(sourcesOf(plan, ['a', 'b'], runOf(0, 4))).toBeNull();
     expect(sourcesOf(undefined, [], runOf(0, 4))).toBeNull();
+    expect(sourcesOf(plan, ['a', 'b', 'c'], runOf(11, 13))).toBeNull();
   });
 
   it('are looked for in the last eight plans', () => {

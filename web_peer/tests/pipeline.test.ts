@@ -4,13 +4,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import type { OriginEffect, Ran, RunStep, StageEffect } from '../src/effects';
-import type { Frame } from '../src/frames';
+import type { Frame, Open } from '../src/frames';
 import { pick, type PlanStages } from '../src/openings';
 import { StageCore } from '../src/pipeline';
 import type { Route } from '../src/routes';
 import { samplingOf } from '../src/sampling';
 import { OriginSession } from '../src/session';
 import { answered, type Op, servingCore, stateOf, TRACES } from './stage_traces';
+import { frameOf, type Row } from './traces';
 
 describe('traces', () => {
   it.each(TRACES)('$name', ({ ops }) => {
@@ -28,6 +29,33 @@ describe('traces', () => {
       });
     });
   });
+});
+
+it('one more than a stage has slots may warm', () => {
+  const core = servingCore(); // two slots for these units
+  const trace = TRACES.find(({ name }) => name.startsWith('an answer moves'));
+  const given = trace?.ops.find((op) => op.do === 'open')?.['frame'];
+  const opening = frameOf(given as Row) as Open;
+  const open = (digit: string, maxTokens: number): string => {
+    const effects = core.open(0, 'p0', { ...opening, session: digit.repeat(32), maxTokens });
+    const refused = effects.find((item) => item.kind === 'send' && item.frame.kind === 'REFUSE');
+    return refused === undefined ? 'a seat' : 'none';
+  };
+  expect([open('a', 0), open('b', 0), open('c', 0), open('d', 0)]).toEqual([
+    'a seat',
+    'a seat',
+    'a seat',
+    'none',
+  ]);
+  for (const digit of 'abc') core.release('asker', { kind: 'RELEASE', session: digit.repeat(32) });
+  expect([open('e', 0), open('f', 9), open('1', 9), open('2', 9)]).toEqual([
+    'a seat',
+    'a seat',
+    'a seat',
+    'none',
+  ]);
+  core.release('asker', { kind: 'RELEASE', session: 'e'.repeat(32) });
+  expect([open('3', 9), open('4', 0), open('5', 0)]).toEqual(['none', 'a seat', 'none']);
 });
 
 // --- a toy model whose tokens depend on all earlier ones, over ordered links that deliver in any order
