@@ -17,16 +17,16 @@ import numpy as np
 from peer.calls import Body, Calls
 from peer.effects import StageEffect
 from peer.errors import BadCommand, CannotServe, PeerError
+from peer.frame_kinds import Open
+from peer.kv_copy import Source, Wish, remembered, sources_of, told_of, wish_body, wish_of
 from peer.mesh_state import MeshState, PlanRecord
 from peer.pieces import OPEN_LENT, Pieces
 from peer.pipeline import StageCore
-from peer.reports import whole
 from peer.runtime import Floats
 from peer.seats import Run_, Seat
 from peer.serving import Serving
 from planner.manifest import Manifest
 
-REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (
     2  # answers whose caches are copied here at the same time: one on the way, one being asked for
@@ -55,7 +55,7 @@ class Caches:
         self._around = around
         self._serving = serving
         self._manifest = manifest
-        self._plans: dict[int, PlanRecord] = {}
+        self._plans: list[PlanRecord] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self.copied_bytes = 0  # from others
@@ -63,12 +63,7 @@ class Caches:
 
     def state_changed(self) -> None:
         """Remembers the plans that answers go over."""
-        state = self._around.state
-        for plan in (state.plan, state.proposed):
-            if plan is not None:
-                self._plans[plan.version] = plan
-        for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
-            del self._plans[version]
+        self._plans = remembered(self._plans, self._around.state)
 
     async def close(self) -> None:
         """Ends every copy under way."""
@@ -78,55 +73,49 @@ class Caches:
 
     async def lend(self, peer: str, body: Body) -> Body:
         """The answer to `kv_copy`. Raises BadCommand."""
-        try:
-            session = bytes.fromhex(str(body.get("session")))
-        except ValueError:
-            raise BadCommand("session: expected hex digits") from None
-        first, stop = whole(body, "first"), whole(body, "stop")
-        run = whole(body, "from"), whole(body, "to")
-        return await self._lent(peer, session, run, (first, stop))
+        wish, pieces = wish_of(body, peer, self._around.state), self._around.pieces
+        found = await self._here(wish.session, "", wish.run, wish.units)
+        if found is None or pieces is None:
+            raise BadCommand("kv_copy: expected a session that is computed here")
+        have, arrays = found
+        if not arrays:
+            return {"have": have, "sha256": ""}
+        names = self._names(wish.units)
+        sha256 = await asyncio.to_thread(lambda: pieces.lend(_packed(arrays[name] for name in names)))
+        asyncio.get_running_loop().call_later(
+            COPY_WITHIN_S, pieces.forget, sha256
+        )  # whoever asked has it, or gave up
+        return {"have": have, "sha256": sha256.hex()}
 
     def bring(self, seat: Seat) -> bool:
         """Begins to copy what others cache of the answer that moves to `seat`; False when nobody knows who does."""
         opening = seat.opening
-        plan = self._plans.get(opening.before)
-        if plan is None or len(plan.stages) != len(opening.shadows):
+        plan = next((plan for plan in self._plans if plan.version == opening.before), None)
+        sources = sources_of(plan, opening.shadows, seat.run)
+        if sources is None:
             return False
-        sources = [
-            (peer, (stage.first, stage.stop))
-            for peer, stage in zip(opening.shadows, plan.stages, strict=True)
-            if stage.first < seat.run[1] and seat.run[0] < stage.stop
-        ]
-        task = asyncio.ensure_future(self._bring(seat.key, seat.run, opening.origin, sources))
+        task = asyncio.ensure_future(self._bring(seat, sources))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return True
 
-    async def _bring(
-        self, key: tuple[bytes, int], run: Run_, origin: str, sources: list[tuple[str, Run_]]
-    ) -> None:
-        count = 0
+    async def _bring(self, seat: Seat, sources: list[Source]) -> None:
+        key, count = seat.key, 0
         try:
             async with self._turns:  # its turn may be late, where others' caches take long
                 async with asyncio.timeout(COPY_WITHIN_S):
-                    count = await self._take(key, run, origin, sources)
+                    count = await self._take(seat, sources)
         except (PeerError, TimeoutError) as error:
             log.info("an answer that moves here is computed again: %s", error or "copying took too long")
         except Exception:
             log.exception("copying a cache failed")
         self._around.perform(self._around.core.brought(time.monotonic(), key, count))
 
-    async def _take(
-        self, key: tuple[bytes, int], run: Run_, origin: str, sources: list[tuple[str, Run_]]
-    ) -> int:
-        """How many positions of the session are cached by units `run` now. Raises PeerError."""
-        session = key[0]
-        parts = await asyncio.gather(
-            *(
-                self._part(session, origin, peer, source, (max(run[0], source[0]), min(run[1], source[1])))
-                for peer, source in sources
-            )
-        )
+    async def _take(self, warming: Seat, sources: list[Source]) -> int:
+        """How many positions of the session are cached by its units now. Raises PeerError."""
+        key, run, opening = warming.key, warming.run, warming.opening
+        session = opening.session
+        parts = await asyncio.gather(*(self._part(opening, source) for source in sources))
         count = min(have for have, _ in parts)
         arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
         if not arrays:
@@ -136,28 +125,25 @@ class Caches:
             return 0  # nothing, or the answer ended meanwhile: nobody would free what is put
         return count if await self._serving.put(run, session, count, arrays) else 0
 
-    async def _part(
-        self, session: bytes, origin: str, peer: str, source: Run_, units: Run_
-    ) -> tuple[int, Mapping[str, Floats]]:
-        """(positions, arrays) that `peer` caches of `units`, of which it holds `source`."""
-        around = self._around
+    async def _part(self, opening: Open, source: Source) -> tuple[int, Mapping[str, Floats]]:
+        """(positions, arrays) that it caches."""
+        around, peer, units = self._around, source.peer, source.units
         if peer == around.me:
-            found = await self._here(session, origin, source, units)
+            found = await self._here(opening.session, opening.origin, source.run, units)
             if found is None:
                 raise CannotServe("this peer no longer computes it")
             return found
-        body = {"session": session.hex(), "first": units[0], "stop": units[1]}
-        told = await around.calls.call(peer, "kv_copy", {**body, "from": source[0], "to": source[1]})
-        have, names = whole(told, "have"), self._names(units)
+        wish = Wish(opening.session, source.run, units)
+        told = told_of(await around.calls.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
+        have, names = told.have, self._names(units)
         shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
         each = 4 * shape[0] * shape[1] * shape[2]
         if not have or not names:
             return have, {}
         if around.pieces is None:
             raise CannotServe("this peer cannot fetch yet")
-        sha256 = bytes.fromhex(str(told.get("sha256"))[:64])
-        data = await around.pieces.fetch(peer, sha256, each * len(names), OPEN_LENT)
-        if await asyncio.to_thread(lambda: hashlib.sha256(data).digest()) != sha256:
+        data = await around.pieces.fetch(peer, told.sha256, each * len(names), OPEN_LENT)
+        if await asyncio.to_thread(lambda: hashlib.sha256(data).digest()) != told.sha256:
             raise CannotServe("it gave other bytes than it named")
         self.copied_bytes += len(data)
         return have, {
@@ -178,30 +164,6 @@ class Caches:
             return count, {}
         arrays = await self._serving.copied(run, now, count, names)
         return None if arrays is None else (count, arrays)
-
-    async def _lent(self, peer: str, session: bytes, run: Run_, units: Run_) -> Body:
-        state, pieces = self._around.state, self._around.pieces
-        given = {
-            (stage.first, stage.stop)
-            for plan in (state.plan, state.proposed)
-            for stage in (plan.stages if plan is not None else ())
-            if peer in (stage.primary, *stage.standbys)
-        }
-        inside = run[0] <= units[0] < units[1] <= run[1]
-        if not inside or not any(first <= units[0] and units[1] <= stop for first, stop in given):
-            raise BadCommand("kv_copy: expected units that a plan gives the peer that asks")
-        found = await self._here(session, "", run, units)
-        if found is None or pieces is None:
-            raise BadCommand("kv_copy: expected a session that is computed here")
-        have, arrays = found
-        if not arrays:
-            return {"have": have, "sha256": ""}
-        names = self._names(units)
-        sha256 = await asyncio.to_thread(lambda: pieces.lend(_packed(arrays[name] for name in names)))
-        asyncio.get_running_loop().call_later(
-            COPY_WITHIN_S, pieces.forget, sha256
-        )  # whoever asked has it, or gave up
-        return {"have": have, "sha256": sha256.hex()}
 
     def _names(self, units: Run_) -> list[str]:
         """The key and value arrays of the attention units among `units`, in order."""

@@ -39,6 +39,7 @@ const PURE = [
   'json_codec',
   'keeping',
   'kept_ends',
+  'kv_copy',
   'kv_slots',
   'lateness',
   'manifest',

@@ -17,6 +17,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "breakers",
         "canaries",
         "coordinator",
+        "kv_copy",
         "kv_slots",
         "mesh_facts",
         "mesh_state",

@@ -1,9 +1,10 @@
 /*
  * Decides what of a cache goes from whom to whom when an answer moves: which places of the old route hold which units,
- * what `kv_copy` asks and what is believed of its answer (twin of what peer/caches.py decides). Pure.
+ * what `kv_copy` asks and what is believed of its answer (twin of
+ * peer/kv_copy.py). Pure.
  */
 
-import { BadCommand, CannotServe } from './errors';
+import { BadCommand } from './errors';
 import type { SessionId } from './frames';
 import { type Body, whole } from './json_codec';
 import type { Architecture, Manifest } from './manifest';
@@ -31,9 +32,8 @@ export interface Wish {
 /** The plans that answers go over, with the newest ones of `state`. */
 export function remembered(plans: readonly PlanRecord[], { plan, proposed }: MeshState): PlanRecord[] {
   const fresh = [plan, proposed].filter((each) => each !== null);
-  const versions = new Set(fresh.map(({ version }) => version));
-  const all = [...plans.filter(({ version }) => !versions.has(version)), ...fresh];
-  return all.sort((a, b) => a.version - b.version).slice(-REMEMBERED_PLANS);
+  const known = new Map([...plans, ...fresh].map((each) => [each.version, each]));
+  return [...known.values()].sort((a, b) => a.version - b.version).slice(-REMEMBERED_PLANS);
 }
 
 /** Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route, or not whole. */
@@ -91,13 +91,13 @@ export interface Told {
   readonly sha256: string;
 }
 
-/** `most`: positions that the session may have. Raises CannotServe or BadCommand. */
+/** `most`: positions that the session may have. Raises BadCommand. */
 export function toldOf(body: Body, most: number): Told {
   const have = whole(body, 'have');
   const { sha256 } = body;
-  if (have > most) throw new CannotServe(`expected at most ${most} cached positions, got ${have}`);
+  if (have > most) throw new BadCommand(`have: expected at most ${most} cached positions, got ${have}`);
   if (typeof sha256 !== 'string' || !(sha256 === '' || SHA256.test(sha256))) {
-    throw new CannotServe('expected a SHA-256 in hex digits');
+    throw new BadCommand('sha256: expected a SHA-256 in hex digits, or nothing');
   }
   return { have, sha256 };
 }

@@ -5,18 +5,43 @@ import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 
 import { CacheOrders } from '../src/cache_orders';
-import { BadCommand, CannotServe } from '../src/errors';
+import { BadCommand } from '../src/errors';
+import type { Body } from '../src/json_codec';
 import { arrayBytes, remembered, sourcesOf, toldOf, wishBody, wishOf } from '../src/kv_copy';
 import type { Architecture } from '../src/manifest';
-import { EMPTY_STATE, type MeshState, type PlanRecord, type Run } from '../src/mesh_state';
+import { EMPTY_STATE, type PlanRecord, type Run } from '../src/mesh_state';
 import type { CacheWork } from '../src/moved_caches';
 import type { CacheRead } from '../src/runtime_messages';
+import { vectors } from './vectors';
 
-const SESSION = 'ab'.repeat(16);
-const runOf = (first: number, stop: number): Run => ({ first, stop });
+type Pair = [number, number];
+interface Vectors {
+  readonly sources: {
+    readonly borders: number[] | null;
+    readonly peers: string[];
+    readonly run: Pair;
+    readonly sources: { readonly peer: string; readonly run: Pair; readonly units: Pair }[] | null;
+  }[];
+  readonly wishes: {
+    readonly plan: number[] | null;
+    readonly proposed: number[] | null;
+    readonly peer: string;
+    readonly body: Body;
+    readonly wish: { readonly session: string; readonly run: Pair; readonly units: Pair } | null;
+  }[];
+  readonly answers: { readonly body: Body; readonly most: number; readonly told: object | null }[];
+  readonly plans: {
+    readonly plan: number;
+    readonly proposed: number;
+    readonly stop: number;
+    readonly known: number[][];
+  }[];
+}
+const VECTORS = vectors('kv_copy') as Vectors;
+const runOf = ([first, stop]: Pair): Run => ({ first, stop });
 
-/** Peer `p0` holds units up to the first cut, `p1` those up to the next, and so on; `s` stands by everywhere. */
-function planOf(version: number, ...borders: number[]): PlanRecord {
+/** Peer `p0` holds units up to the first border, `p1` those up to the next, and so on; `s` stands by everywhere. */
+function planOf(version: number, borders: readonly number[]): PlanRecord {
   const stages = borders.map((stop, place) => ({
     first: borders[place - 1] ?? 0,
     stop,
@@ -26,83 +51,68 @@ function planOf(version: number, ...borders: number[]): PlanRecord {
   return { version, stages } as unknown as PlanRecord;
 }
 
-function stateWith(plan: PlanRecord | null, proposed: PlanRecord | null = null): MeshState {
-  return { ...EMPTY_STATE, plan, proposed };
+function orRefused<T>(decode: () => T): T | null {
+  try {
+    return decode();
+  } catch (error) {
+    if (!(error instanceof BadCommand)) throw error;
+    return null;
+  }
 }
 
-describe('sources', () => {
-  const plan = planOf(3, 4, 9, 12);
-  it.each([
-    ['the same units', runOf(4, 9), [['b', runOf(4, 9), runOf(4, 9)]]],
-    ['some of them', runOf(5, 8), [['b', runOf(4, 9), runOf(5, 8)]]],
-    [
-      'more than one peer has',
-      runOf(2, 10),
-      [
-        ['a', runOf(0, 4), runOf(2, 4)],
-        ['b', runOf(4, 9), runOf(4, 9)],
-        ['c', runOf(9, 12), runOf(9, 10)],
-      ],
-    ],
-  ] as [string, Run, [string, Run, Run][]][])('%s', (_, run, expected) => {
-    const found = sourcesOf(plan, ['a', 'b', 'c'], run);
-    expect(found).toEqual(expected.map(([peer, of, units]) => ({ peer, run: of, units })));
-  });
-
-  it("of a route that is not that plan's, or of no plan that is known, are none", () => {
-    expect(sourcesOf(plan, ['a', 'b'], runOf(0, 4))).toBeNull();
-    expect(sourcesOf(undefined, [], runOf(0, 4))).toBeNull();
-    expect(sourcesOf(plan, ['a', 'b', 'c'], runOf(11, 13))).toBeNull();
-  });
-
-  it('are looked for in the last eight plans', () => {
-    let known: PlanRecord[] = [];
-    for (let version = 1; version <= 12; version++) {
-      known = remembered(known, stateWith(planOf(version, 4), planOf(version + 1, 5)));
+describe('as in Python', () => {
+  it('sources are found', () => {
+    for (const { borders, peers, run, sources } of VECTORS.sources) {
+      const plan = borders === null ? undefined : planOf(1, borders);
+      const expected = sources?.map((each) => ({
+        ...each,
+        run: runOf(each.run),
+        units: runOf(each.units),
+      }));
+      expect(sourcesOf(plan, peers, runOf(run))).toEqual(expected ?? null);
     }
-    expect(known.map(({ version }) => version)).toEqual([6, 7, 8, 9, 10, 11, 12, 13]);
-    expect(known.at(-2)?.stages[0]?.stop).toBe(4); // as it was heard of last
+  });
+
+  it('wishes are understood, or refused', () => {
+    for (const { plan, proposed, peer, body, wish } of VECTORS.wishes) {
+      const state = {
+        ...EMPTY_STATE,
+        plan: plan && planOf(1, plan),
+        proposed: proposed && planOf(2, proposed),
+      };
+      const expected = wish && { session: wish.session, run: runOf(wish.run), units: runOf(wish.units) };
+      expect(
+        orRefused(() => wishOf(body, peer, state)),
+        JSON.stringify(body),
+      ).toEqual(expected);
+      if (expected !== null) expect(wishBody(expected)).toEqual(body);
+    }
+  });
+
+  it('answers are believed, or not', () => {
+    for (const { body, most, told } of VECTORS.answers) {
+      expect(
+        orRefused(() => toldOf(body, most)),
+        JSON.stringify(body),
+      ).toEqual(told);
+    }
+  });
+
+  it('plans are remembered', () => {
+    let known: PlanRecord[] = [];
+    for (const { plan, proposed, stop, known: expected } of VECTORS.plans) {
+      known = remembered(known, {
+        ...EMPTY_STATE,
+        plan: plan > 0 ? planOf(plan, [stop]) : null,
+        proposed: planOf(proposed, [stop, 99]),
+      });
+      expect(known.map(({ version, stages }) => [version, stages.length, stages[0]?.stop])).toEqual(expected);
+    }
   });
 });
 
-describe('kv_copy', () => {
-  const wish = { session: SESSION, run: runOf(0, 9), units: runOf(4, 8) };
-  const state = stateWith(planOf(1, 4, 9), planOf(2, 6, 9));
-
-  it('is understood as it was asked', () => {
-    expect(wishOf(wishBody(wish), 'p1', state)).toEqual(wish);
-    expect(wishOf(wishBody(wish), 's', stateWith(null, planOf(1, 4, 9)))).toEqual(wish);
-  });
-
-  it.each([
-    ["another peer's units", 'p0', {}],
-    ['more units than it gets', 'p1', { first: 3 }],
-    ['units that are not inside', 'p1', { to: 7 }],
-    ['no units', 'p1', { stop: 4 }],
-    ['no session', 'p1', { session: 'ab' }],
-    ['a number for a session', 'p1', { session: 7 }],
-    ['no whole number', 'p1', { first: 4.5 }],
-    ['a unit below the first', 'p1', { from: -1 }],
-    ['text for a number', 'p1', { to: '9' }],
-  ])('refuses %s', (_, peer, change) => {
-    expect(() => wishOf({ ...wishBody(wish), ...change }, peer, state)).toThrow(BadCommand);
-  });
-
-  it.each([
-    ['more positions than there can be', { have: 101, sha256: 'a'.repeat(64) }],
-    ['no count', { sha256: '' }],
-    ['a fraction', { have: 0.5, sha256: '' }],
-    ['a hash that is none', { have: 5, sha256: 'A'.repeat(64) }],
-    ['no hash', { have: 5 }],
-  ])('believes no answer with %s', (_, body) => {
-    expect(() => toldOf(body, 100)).toThrow(/expected/);
-  });
-
-  it('is answered with positions and a hash', () => {
-    expect(toldOf({ have: 100, sha256: 'a'.repeat(64) }, 100)).toEqual({ have: 100, sha256: 'a'.repeat(64) });
-    expect(() => toldOf({ have: 101, sha256: '' }, 100)).toThrow(CannotServe);
-    expect(arrayBytes({ kvHeads: 3, headSize: 64 } as Architecture, 10)).toBe(7680);
-  });
+it('an array has so many bytes', () => {
+  expect(arrayBytes({ kvHeads: 3, headSize: 64 } as Architecture, 10)).toBe(7680);
 });
 
 describe('orders of the page', () => {
