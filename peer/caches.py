@@ -118,8 +118,6 @@ class Caches:
         parts = await asyncio.gather(*(self._part(opening, source) for source in sources))
         count = min(have for have, _ in parts)
         arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
-        if not arrays:
-            return count  # embedding and head cache nothing
         seat = self._around.core.seat_at(*key)
         if not count or seat is None or not seat.held_back:
             return 0  # nothing, or the answer ended meanwhile: nobody would free what is put

@@ -9,7 +9,6 @@ from pathlib import Path
 from peer.asking import Delta, Settings
 from peer.joining import join
 from peer.mesh import Mesh
-from peer.mesh_state import PlanRecord
 from peer.options import PeerOptions
 
 from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, launch
@@ -19,7 +18,9 @@ CONTEXT = 2048
 MOST = 2000
 MORE = 8  # tokens on each way
 CUTS = ((31,), (21,), (31,))
-TOGETHER, ALONE = (3,), ()  # borders between the six units of two blocks: a tab and a process, or one of them
+BORDERS = ((3,), (1,))  # between the six units of two blocks: both peers cache keys and values, or one of them
+COUNTED = "One two three four five six"
+SURE = 480  # tokens after it, each of which is likelier than any other one by more than a browser and a CPU differ in
 
 
 async def test_a_tabs_running_answer_moves_and_moves_back(
@@ -73,7 +74,7 @@ async def copied(tab: TabInBrowser, process: Mesh) -> dict[str, int]:
 
 async def tokens_of(mesh: Mesh, count: int) -> list[int]:
     talk = mesh.conversation()
-    pieces = talk.complete(PROMPT, Settings(max_tokens=count, ignore_end=True))
+    pieces = talk.complete(COUNTED, Settings(max_tokens=count, ignore_end=True))
     found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
     talk.close()
     return found
@@ -83,7 +84,9 @@ async def test_what_a_tab_caches_goes_with_an_answer_that_moves_and_comes_back(
     driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path
 ) -> None:
     options = PeerOptions("process", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
-    async with founded(two_blocks, harness, cuts=TOGETHER, weights="f32", context=CONTEXT, memory=0) as mesh:
+    async with founded(
+        two_blocks, harness, cuts=BORDERS[0], weights="f32", context=CONTEXT, memory=0
+    ) as mesh:
         assert mesh.link is not None
         made = await launch(driver, "chromium", tmp_path / "profile")
         tab = await made.tab(mesh.link.server)
@@ -93,33 +96,33 @@ async def test_what_a_tab_caches_goes_with_an_answer_that_moves_and_comes_back(
             await mesh.until_serving(WITHIN_S)
             talk = mesh.conversation()
             got: list[int] = []
-            ways: list[PlanRecord] = []
-            before, known, left = await copied(tab, process), 0, MORE
-            wanted = [TOGETHER, ALONE, TOGETHER]
-            async for piece in talk.complete(PROMPT, Settings(max_tokens=MOST, ignore_end=True)):
+            moves, to_come = 0, [1, 0]
+            session, before, known, left = b"", await copied(tab, process), 0, MORE
+            async for piece in talk.complete(COUNTED, Settings(max_tokens=MOST, ignore_end=True)):
                 if not isinstance(piece, Delta) or piece.token < 0:
                     continue
                 got.append(piece.token)
                 plan = mesh.node.state.serving()
-                if plan is None or talk.plan != plan.version or len(plan.stages) != len(wanted[0]) + 1:
+                if plan is None or talk.plan != plan.version or (plan.stages[0].stop,) != BORDERS[moves % 2]:
                     continue  # it is still on its way
                 left -= 1
                 if left:
                     continue
                 now = await copied(tab, process)
-                if ways:  # every stage of the new plan took what was cached, and computed none of it anew
-                    places = Counter(stage.primary for stage in plan.stages)
-                    took = {peer: now[peer] - before[peer] for peer in now}
-                    assert all(took[peer] >= known * places[peer] for peer in now), (took, known, places)
-                ways.append(plan)
-                wanted.pop(0)
-                if not wanted:
-                    break
-                before, known, left = now, len(got), MORE
-                mesh.set_cuts(wanted[0])
+                places = Counter(stage.primary for stage in plan.stages)
+                # All that was known was copied at every stage, and none of it computed anew. A busy machine may take
+                # too long for that, or the answer goes round a peer in its own session: then the next change counts.
+                whole = all(now[peer] - before[peer] >= known * places[peer] for peer in now)
+                if moves % 2 == to_come[0] and session not in (b"", talk.session) and whole:
+                    to_come.pop(0)
+                    if not to_come:
+                        break
+                moves += 1
+                session, before, known, left = talk.session, now, len(got), MORE
+                mesh.set_cuts(BORDERS[moves % 2])
             talk.close()
-            assert not wanted, "the answer came to its end before it had moved"
-            assert {stage.primary for stage in ways[0].stages} == set(before)
-            assert got == await tokens_of(mesh, len(got))
+            assert not to_come, (to_come, len(got), before, known)
+            compared = got[:SURE]
+            assert compared == await tokens_of(mesh, len(compared))
         await tab.run("shoal.leave()")
         await made.close()
