@@ -18,7 +18,10 @@ CONTEXT = 2048
 MOST = 2000
 MORE = 8  # tokens on each way
 CUTS = ((31,), (21,), (31,))
-BORDERS = ((3,), (1,))  # between the six units of two blocks: both peers cache keys and values, or one of them
+BORDERS = (
+    (3,),
+    (1,),
+)  # between the six units of two blocks: both peers cache keys and values, or one of them
 COUNTED = "One two three four five six"
 SURE = 480  # tokens after it, each of which is likelier than any other one by more than a browser and a CPU differ in
 

@@ -18,6 +18,7 @@ import pytest
 
 from peer.execution import Execution
 from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
+from peer.seats import Run_
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
@@ -295,6 +296,29 @@ def test_truncate_keeps_a_prefix_and_waits_its_turn(made_up: Callable[..., Any])
         answer = one.next()
         assert isinstance(answer, Refused)
         assert (answer.reason, answer.have) == (R.MISSING_POSITION, 50)
+
+
+@pytest.mark.parametrize("run", [(0, 1), (0, 3), (1, 5), (5, 6)], ids=str)
+def test_a_session_goes_on_behind_a_cache_that_was_copied(made_up: Callable[..., Any], run: Run_) -> None:
+    """Also where units cache nothing: the embedding alone, or the head."""
+    _, manifest, store = made_up("f32")
+    assert len(manifest.units) == 6
+    found: SimpleQueue[Any] = SimpleQueue()
+    names = [name for unit in manifest.units[slice(*run)] for name in unit.state]
+    with stage(manifest, store, *run) as one, stage(manifest, store, *run) as other:
+        given = np.arange(9) if run[0] == 0 else None
+        states = None if run[0] == 0 else np.random.default_rng(1).random((9, 64), np.float32)
+        one.runtime.submit(Step(b"a", 0, given, states, False))
+        one.done()
+        one.runtime.copied(b"a", 9, names, found.put)
+        other.runtime.put(b"b", 9, found.get(timeout=WAIT_S), found.put)
+        assert found.get(timeout=WAIT_S)
+        nexts = []
+        for each, session in ((one, b"a"), (other, b"b")):
+            state = None if run[0] == 0 else np.ones((1, 64), np.float32)
+            each.runtime.submit(Step(session, 9, np.array([3]) if run[0] == 0 else None, state, True, keep))
+            nexts.append(each.done())
+        np.testing.assert_array_equal(*(done.finished if run[1] == 6 else done.hidden for done in nexts))
 
 
 def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
