@@ -91,7 +91,8 @@ class MeasuringAgain:
 
     async def _until_work(self, disturbed: threading.Event) -> None:
         node = self._mesh.node
-        while self._idle() is not None:
+        steps = node.core.steps_run  # those that run behind a stage, as of a standby, are work as well
+        while self._idle() is not None and node.core.steps_run == steps:
             node.touched.clear()
             await node.touched.wait()
         disturbed.set()

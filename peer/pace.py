@@ -61,8 +61,8 @@ class Pace:
 
     def steady(self, now: float) -> bool:
         """Whether steps take about what they took at first, as far as anybody knows."""
-        told = self.told_milli / MILLI
-        return all(1 / LARGE <= pace <= LARGE for pace in (told, *self._recent(now)))
+        told = 1 / LEAST_CHANGE <= self.told_milli / MILLI <= LEAST_CHANGE
+        return told and all(1 / LARGE <= pace <= LARGE for pace in self._recent(now))
 
     def begun(self, now: float, step: Step, should_s: float) -> None:
         """A step was handed to the model."""

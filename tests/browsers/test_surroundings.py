@@ -124,6 +124,25 @@ async def stands(mesh: Mesh, peer: str, status: str, reason: str = "") -> None:
         pytest.fail(f"expected the tab as {status!r}, {reason!r}, it is {found}")
 
 
+async def measures_again(mesh: Mesh, peer: str) -> None:
+    """Asks `peer` as a coordinator does whose history says too little of it; what it finds is in the log then."""
+    model, before = mesh.node.state.model, mesh.node.state.members[peer].profile
+    assert model is not None
+    assert before is not None
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            said = await mesh.node.calls.call(peer, "measure", {"model": model.model}, WITHIN_S)
+            if said == {"measured": True, "busy": False}:
+                break
+            assert said == {"measured": False, "busy": True}
+            await asyncio.sleep(0.1)
+    now = mesh.node.state.members[peer].profile
+    assert now is not None
+    assert now.decode_ns.keys() == before.decode_ns.keys()
+    assert now.decode_ns != before.decode_ns
+    assert (now.memory_bytes, now.overhead_bytes) == (before.memory_bytes, before.overhead_bytes)
+
+
 async def held_by(mesh: Mesh, *peers: str) -> None:
     """Waits until a plan over exactly these serves."""
 
@@ -158,6 +177,9 @@ async def test_a_tab_lends_less_while_it_must(
         assert len(right) == TOKENS
 
         assert hazard_of(mesh, tab) == hazard_milli("tab", ())
+        if name == "hidden":
+            await measures_again(mesh, tab)
+            assert await tokens_of(mesh) == right
         if name == "battery":
             await machine.tab.run("setBattery(0.9, false)")
             likelier = hazard_milli("tab", {"battery"})

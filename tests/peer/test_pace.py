@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -13,12 +14,15 @@ from peer.mesh_state import (
     MemberDraining,
     MemberJoined,
     MemberMeasured,
+    MeshState,
     ModelChosen,
     PlanProposed,
     Profile,
     UnitsHeld,
+    apply,
 )
 from peer.pace import FORGIVEN_S, MILLI, Pace, at_pace, should_take
+from peer.pacing import Pacing
 from peer.surroundings import Surroundings
 from planner.types import Infeasible, Unit
 
@@ -297,6 +301,40 @@ def test_a_peer_that_is_fast_again_before_the_third_look_keeps_its_units() -> No
     slowed(made, serving.route[0], 1.0)
     assert looked(made, 102.0, 30.0) == []
     assert made.state.serving() == serving
+
+
+class Member(Worker):
+    """What a member tells of its pace while it computes; `state` is what the log has."""
+
+    def __init__(self, seed: int, state: MeshState) -> None:
+        super().__init__(seed)
+        self.state = state
+        self.pacing = Pacing("p0", cast(Any, None), lambda: self.state, cast(Any, None))
+        self.commands: list[MemberMeasured] = []
+        self.look()
+
+    def look(self) -> None:
+        command = self.pacing._look(self.now)
+        self.pace = self.pacing._pace  # it begins anew with each measurement
+        if command is not None:
+            self.commands.append(command)
+            self.state = apply(self.state, command)
+
+
+def test_pace_counts_from_a_fresh_measurement_and_none_is_made_while_a_slower_one_is_told() -> None:
+    member = Member(5, serving_mesh().state)
+    member.work(15, 1.0)
+    assert member.pacing._pace.steady(member.now)
+    fresh = MemberMeasured("p0", profile(0.5), ())
+    member.state = apply(member.state, fresh)
+    member.work(15, 1.0)
+    assert member.commands == []
+    member.work(10, 4.0)
+    (told,) = member.commands
+    assert told.profile.decode_ns["attn"] == pytest.approx(4 * fresh.profile.decode_ns["attn"], rel=0.35)
+    assert not member.pacing._pace.steady(member.now)
+    member.work(30, 4.0)
+    assert member.commands == [told]  # it counts once
 
 
 def test_a_fresh_measurement_ends_no_relief_and_one_like_the_first_changes_nothing() -> None:

@@ -50,7 +50,7 @@ class Trace:
 
     def look(self) -> None:
         milli = self.pace.look(self.now)
-        self.ops.append(["look", self.now_us, milli, self.pace.learned])
+        self.ops.append(["look", self.now_us, milli, [self.pace.learned, self.pace.steady(self.now)]])
         self.told += milli is not None
         if milli is not None and self.rng.random() < 0.2:
             self.pace.unheard()
@@ -105,8 +105,9 @@ def trace(seed: int) -> dict[str, Any]:
 def text() -> str:
     about = (
         "Each op: what, now in microseconds, then [run, session in hex, epoch, position] and the microseconds that the "
-        "step should take (begun) or whether it ran (ended); of a look what is told and whether the pace is known; of "
-        "unheard what counts as told. should_take: kinds, decode, prefill, tokens. at_pace: a table and thousandths."
+        "step should take (begun) or whether it ran (ended); of a look what is told and whether the pace is known, and "
+        "steady; of unheard what counts as told. should_take: kinds, decode, prefill, tokens. at_pace: a table and "
+        "thousandths."
     )
     kinds = ({"attn": 3, "ffn": 3, "head": 1}, {"attn": 2, "other": 4})
     should = [

@@ -18,6 +18,7 @@ import type { KeptIdentity } from './identity';
 import { inviteOf, parseLink } from './invites';
 import type { IceServer } from './messages';
 import { type BlobRef, blobsOf, type Manifest } from './manifest';
+import { measuresAgain } from './measuring_again';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh';
 import type { Profile } from './mesh_state';
 import { Node } from './node';
@@ -165,6 +166,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
     says: options.older !== true,
   });
   await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
+  measuresAgain(mesh);
   if (node.serving !== null) {
     const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
       store.envelopes(id, signal);

@@ -106,7 +106,7 @@ export class Mesh {
   around: Around | null = null; // null: nothing is told of its surroundings
   phase: JoinPhase = phaseOf('connect');
   ended: string | null = null; // why this membership is over
-  private profile: Profile | null = null;
+  profile: Profile | null = null; // what it measured of itself; null: it lends nothing
   private serving: Serving | null = null;
   private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
   private going = false; // this membership ends
@@ -191,6 +191,14 @@ export class Mesh {
       tokensHelped: this.node.core.stepsRun,
       tokensPerS: this.meter.perSecond(nowS()),
     };
+  }
+
+  /** Whether this tab lends, computes for nobody, and is as fast as it measured. */
+  isAtRest(): boolean {
+    const { lending, node } = this;
+    const isFree =
+      lending.kind === 'lending' && !this.going && this.gpu !== 'lost' && node.core.active() === 0;
+    return isFree && this.serving?.isAtRest() === true;
   }
 
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */

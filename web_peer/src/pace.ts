@@ -59,6 +59,16 @@ export class Pace {
     return this.first.length >= LEARNED;
   }
 
+  /** Whether steps take about what they took at first, as far as anybody knows. */
+  isSteady(now: number): boolean {
+    const [{ times }] = CHANGES;
+    const isWithin = (pace: number, most: number): boolean => 1 / most <= pace && pace <= most;
+    return (
+      isWithin(this.toldMilli / MILLI, LEAST_CHANGE) &&
+      this.recent(now).every((pace) => isWithin(pace, times))
+    );
+  }
+
   /** A step was handed to the model. */
   begun(now: number, step: StepKey, shouldS: number): void {
     if (this.open.size === 0) this.since = now;
@@ -105,9 +115,7 @@ export class Pace {
       if (!this.learned) return null;
     }
     this.row = [...this.row, { at: now, ratio }].slice(-MOST_LOOKS);
-    const seen = this.row
-      .filter(({ at }) => now - at < RECENT_S)
-      .map((each) => Math.min(each.ratio / this.base, MOST));
+    const seen = this.recent(now);
     const isSlower = (seen.at(-1) ?? told) > told;
     for (const { times, held, of } of CHANGES) {
       const differs = seen
@@ -118,6 +126,13 @@ export class Pace {
       return this.tell(Math.max(1, Math.round(median(differs) * MILLI)));
     }
     return null;
+  }
+
+  /** The paces of the last looks. */
+  private recent(now: number): readonly number[] {
+    return this.row
+      .filter(({ at }) => now - at < RECENT_S)
+      .map(({ ratio }) => Math.min(ratio / this.base, MOST));
   }
 
   /** Nobody heard what was told last: it is told again when it still holds. */

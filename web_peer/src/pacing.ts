@@ -31,6 +31,11 @@ export class Pacing {
     this.manifest = manifest;
   }
 
+  /** Whether this tab is as fast as it measured; not while it may be becoming slower. */
+  isSteady(): boolean {
+    return this.pace.isSteady(nowS());
+  }
+
   /** A step goes to the model. */
   begun(step: RunStep): void {
     if (this.measured === null || step.behind) return;

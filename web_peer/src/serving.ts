@@ -58,6 +58,11 @@ export class Serving {
     return this.runtimes.get(runKey(run))?.runtime ?? null;
   }
 
+  /** Whether nothing runs beside answers, and steps take what was measured. */
+  isAtRest(): boolean {
+    return this.asides.size === 0 && this.pacing?.isSteady() !== false;
+  }
+
   /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded; a GPU's refusal is a loss. */
   async load(run: Run, progress: (of: FetchProgress) => void, signal: AbortSignal): Promise<void> {
     if (this.runtimes.has(runKey(run))) return;

@@ -9,7 +9,7 @@ type Key = readonly [run: readonly [number, number], session: string, epoch: num
 type Op =
   | readonly ['begun' | 'dropped', number, Key, number]
   | readonly ['ended', number, Key, boolean]
-  | readonly ['look', number, number | null, boolean]
+  | readonly ['look', number, number | null, readonly [learned: boolean, steady: boolean]]
   | readonly ['unheard', number, number, number];
 type Row = Readonly<Record<string, number>>;
 interface Vectors {
@@ -39,7 +39,7 @@ it.each(VECTORS.traces)('trace %#', ({ ops }) => {
         pace.dropped(now, keyOf(op[2]).run, op[2][1]);
         break;
       case 'look':
-        expect([at, pace.look(now), pace.learned]).toEqual([at, op[2], op[3]]);
+        expect([at, pace.look(now), [pace.learned, pace.isSteady(now)]]).toEqual([at, op[2], op[3]]);
         break;
       case 'unheard':
         pace.unheard();

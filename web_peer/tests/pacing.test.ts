@@ -126,6 +126,16 @@ it('says nothing while it does not lend, and learns anew when it has measured an
   expect(work(pacing, stateWith({ ...PROFILE, provider: 'webgpu' }), 8, 6)).toBeNull();
 });
 
+it('counts its pace from a fresh measurement, and is not steady while it told a slower one', () => {
+  const pacing = learned();
+  expect(pacing.isSteady()).toBe(true);
+  const fresh = stateWith({ ...PROFILE, decodeNs: new Map([['attn', 4_000_000]]) });
+  expect(work(pacing, fresh, 10, 1.5)).toBeNull();
+  const told = work(pacing, fresh, 8, 6);
+  expect(told?.command.profile.decodeNs).toEqual(new Map([['attn', 16_000_000]]));
+  expect(pacing.isSteady()).toBe(false);
+});
+
 it('what it says of its surroundings is no pace, and goes along with it', () => {
   const pacing = new Pacing(ME, MANIFEST);
   const place = 'a2'.repeat(16);
