@@ -20,7 +20,7 @@ from planner.pictures_svg import (
     table,
     ticks,
 )
-from planner.wording import ms
+from planner.wording import ONCE_MORE, ms
 
 if TYPE_CHECKING:  # it is drawn from its data; DuckDB is not needed here
     from planner.history.report import Seen
@@ -65,7 +65,7 @@ def history_page(seen: Seen) -> str:
             "Predicted against measured",
             "Each point is a plan: what it promised for one session, and its answers' median. Grey: within 10\u00a0%.",
             both(lambda width: predicted(seen, width)),
-            f"<p>Unit times: {_plain(seen.gate)}.</p>",
+            f"<p>Unit times: {_plain(seen.gate)}.{_again(seen.again)}</p>",
         )
     body += section("What stands out", "", _anomalies(seen))
     if seen.recoveries:
@@ -96,6 +96,10 @@ def history_page(seen: Seen) -> str:
             table(("class", "condition", "left", "stayed in all", "leaves every"), told),
         )
     return page("What was measured", body)
+
+
+def _again(count: int) -> str:
+    return f" Measurements of peers that were made {ONCE_MORE}: {count}." if count else ""
 
 
 def _plain(text: str) -> str:

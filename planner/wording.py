@@ -10,7 +10,8 @@ from planner.types import PlanRequest, Stage
 MIB = 2**20
 NAMED = 4  # peers or links that a sentence lists
 TIMES = "Times of "  # how a sentence begins that says where the times of a peer come from
-AGAIN = "measured by itself once more, since a prediction abstained"  # the last that is said of them
+ONCE_MORE = "once more, since a prediction abstained"
+AGAIN = f"measured by itself {ONCE_MORE}"  # the last that is said of them
 
 
 def mib(size: int) -> str:

@@ -16,7 +16,8 @@ from peer.errors import BadCommand
 from peer.names import plain
 from planner.history.facts import TABLES, columns
 from planner.history.files import NAME, opened_copy
-from planner.history.reading import Answer, ask, sizes
+from planner.history.reading import Answer, ask, measured_again, sizes
+from planner.wording import ONCE_MORE
 
 MOST_SHOWN = 200  # rows of an answer on a terminal; --json shows all that were read
 
@@ -88,7 +89,7 @@ def _folder(args: argparse.Namespace) -> Path:
 
 def _tables(file: Path, *, as_json: bool) -> int:
     with opened_copy(file) as connection:
-        found = sizes(connection)
+        found, again = sizes(connection), measured_again(connection)
     if as_json:
         data = {
             table: {
@@ -111,6 +112,8 @@ def _tables(file: Path, *, as_json: bool) -> int:
     out.print(shown)
     for table in TABLES:
         out.print(Text(f"{table}: {', '.join(columns(table))}", style="dim"))
+    if again:
+        out.print(Text(f"measurements of peers that were made {ONCE_MORE}: {again}"))
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from planner.errors import HistoryUnusable
 from planner.history.facts import TABLES, columns
 from planner.history.files import duckdb, opened_copy, version_of
+from planner.history.reading import has_columns
 from planner.history.schema import MIGRATIONS
 from planner.history.writing import HistoryWriter
 
@@ -26,7 +27,8 @@ def export_parquet(path: Path, folder: Path) -> dict[str, int]:
         folder.mkdir(parents=True, exist_ok=True)
         with opened_copy(path, closed_in=False) as connection:
             for table in TABLES:
-                names = ", ".join(columns(table))
+                has = has_columns(connection, table)  # an older history may lack some
+                names = ", ".join(name for name in columns(table) if name in has)
                 connection.execute(
                     f"copy (select {names} from {table} order by seen) to {_quoted(folder / f'{table}.parquet')} "
                     "(format parquet, compression zstd)"

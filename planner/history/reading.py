@@ -126,6 +126,21 @@ def measured_often(connection: Any, times: int, since: datetime) -> frozenset[st
     return frozenset(str(peer) for (peer,) in found)
 
 
+def has_columns(connection: Any, table: str) -> frozenset[str]:
+    """The columns of `table`; those of an older history may be fewer than today's."""
+    found = connection.execute(
+        "select column_name from duckdb_columns() where table_name = ?", [table]
+    ).fetchall()
+    return frozenset(str(name) for (name,) in found)
+
+
+def measured_again(connection: Any) -> int:
+    """How often a peer measured itself because a prediction of its times abstained."""
+    if "again" not in has_columns(connection, "peers"):
+        return 0
+    return int(connection.execute("select count(*) from peers where again").fetchone()[0])
+
+
 def stays(connection: Any, days: int = FEW_DAYS) -> list[tuple[str, str, int, float]]:
     """By class and condition: how many ended, and how many seconds peers stayed in all."""
     found = connection.execute(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from planner.errors import HistoryUnusable
 from planner.history.files import opened_copy
-from planner.history.reading import cells, rows_of, sizes, stays
+from planner.history.reading import cells, measured_again, rows_of, sizes, stays
 from planner.prediction import Predictor, fit, samples_of
 
 PAGE: Final = "history.html"
@@ -55,6 +55,7 @@ class Seen:
     recoveries: list[dict[str, Any]]
     stays: list[tuple[str, str, int, float]]
     gate: str  # what predictions for classes that were left out are worth
+    again: int  # how often a peer measured itself because a prediction abstained
 
     @property
     def lines(self) -> list[str]:
@@ -86,6 +87,7 @@ def gathered(connection: Any) -> Seen:
         recoveries=rows_of(connection, _RECOVERIES),
         stays=stays(connection),
         gate=gate,
+        again=measured_again(connection),
     )
 
 

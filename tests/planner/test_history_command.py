@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from peer.cli import main, parser
 from planner.codec import encode_request
-from planner.history.facts import Benchmark
+from planner.history.facts import Benchmark, PeerMeasured
 from planner.history.files import NAME
 from planner.history.writing import HistoryWriter
 from planner.types import PeerProfile, PlanRequest, Unit
@@ -45,6 +46,25 @@ def test_tables_and_answers_are_shown_and_given_as_json(
     assert "[bold]ratio" in out
     _, out, _ = typed(capsys, "history", "sql", question, "--json", *where)
     assert json.loads(out) == [{"figure": "[bold]ratio", "value": 1.5}, {"figure": "b", "value": 2.5}]
+
+
+def test_what_was_measured_because_a_prediction_abstained_is_told(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, sentence = (
+        ("--state", str(state)),
+        "measurements of peers that were made once more, since a prediction",
+    )
+    assert sentence not in typed(capsys, "history", *where)[1]
+    first = PeerMeasured("m", "p", "c", "Python", "1", "cpu", 1, "computer", 1, 1, 0.1)
+    writer = HistoryWriter(state / NAME)
+    writer.record([first, replace(first, again=True)])
+    writer.close()
+    status, out, _ = typed(capsys, "history", *where)
+    assert status == 0
+    assert f"{sentence} abstained: 1" in " ".join(out.split())
+    _, out, _ = typed(capsys, "history", "sql", "select again from peers order by 1", "--json", *where)
+    assert json.loads(out) == [{"again": False}, {"again": True}]
 
 
 @pytest.mark.parametrize(
