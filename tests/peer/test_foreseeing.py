@@ -18,6 +18,7 @@ from peer.consensus.types import Change, Config, Server, Status
 from peer.coordinating import Coordinating, Order
 from peer.coordinator import Coordinator, plan_request, solve
 from peer.foreseeing import Foresight
+from peer.freshening import Freshening
 from peer.mesh_state import (
     LinkFacts,
     MemberJoined,
@@ -33,6 +34,7 @@ from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
 from planner.prediction import MIN_RUNS, REVISIT_ANSWERS
 from planner.types import Infeasible, Plan, PlanRequest, Unit
+from planner.wording import AGAIN
 
 MIB = 2**20
 WITHIN_S = 120
@@ -128,10 +130,12 @@ class NoLog:
         return 0
 
 
-async def planned(core: Coordinator, foresight: Foresight | None) -> Any:
+async def planned(
+    core: Coordinator, foresight: Foresight | None, freshening: Freshening | None = None
+) -> Any:
     """The plan that a coordinator at work proposes."""
     made = Coordinating(core, NoLog(), lambda _: True)
-    made.foresight = foresight
+    made.foresight, made.freshening = foresight, freshening
     try:
         made.reconsider()
         async with asyncio.timeout(WITHIN_S):
@@ -161,6 +165,27 @@ async def test_a_mesh_with_a_history_plans_by_what_runs_say_and_says_so(tmp_path
         assert "predicted" in told(by_runs.why)[0]
         assert len(told(by_runs.why)) == len(set(by_runs.route))
         assert 0.9 * plain.predicted_token_us < by_runs.predicted_token_us < 0.99 * plain.predicted_token_us
+
+
+async def test_a_coordinator_learns_whom_to_ask_and_its_plan_says_who_measured_again(tmp_path: Path) -> None:
+    async def ask(peer: str, model: str) -> dict[str, object]:
+        raise AssertionError("nobody is asked while a plan is made")
+
+    with history(tmp_path) as (writer, foresight):
+        noted(writer, 1.0)
+        noted(writer, 40.0)  # such runs say nothing of the next one
+        core = began()
+        foresight.knows(lambda: core.state, lambda _: AGENT)
+        freshening = Freshening(ask)
+        for peer in ("p0", "p1"):
+            freshening.due.begun(peer)
+            freshening.due.heard(peer, profile())
+        plan = await planned(core, foresight, freshening)
+        lines = told(plan.why)
+        assert all("runs of its kind differ: " in line for line in lines)
+        again = {line.split(":")[0].removeprefix("Times of ") for line in lines if line.endswith(f"{AGAIN}.")}
+        assert again == set(plan.route) & {"p0", "p1"} != set()
+        assert freshening.due._doubted == set(PEERS)
 
 
 async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from peer.errors import BadCommand, ConnectionLost
 from peer.fresh_times import BUSY_S, LONGEST_S, MAX_ASKED, NEXT_S, PAUSE_S, QUIET_S, FreshTimes, Outcome
+from peer.freshening import Freshening
 from peer.mesh_state import (
     MemberDraining,
     MemberJoined,
@@ -174,6 +177,69 @@ def test_what_a_member_measured_because_it_was_asked_is_known_as_that_until_it_s
     slower = apply(watch.state, MemberMeasured("a", profile(6000), ()))
     assert watch.times.fresh(slower) == set()
     assert watch.times.fresh(apply(watch.state, MemberLeft("a", ""))) == set()
+
+
+class Ends(FreshTimes):
+    """Keeps what each question came to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: list[Outcome] = []
+        self.over = asyncio.Event()
+
+    def ended(self, now: float, model: str, outcome: Outcome) -> None:
+        super().ended(now, model, outcome)
+        self.outcomes.append(outcome)
+        self.over.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ({"measured": True, "busy": False}, "measured"),
+        ({"measured": False, "busy": True}, "busy"),
+        ({"measured": False, "busy": False}, "unable"),
+        ({"measured": "yes"}, "unable"),
+        ({}, "unable"),
+        (BadCommand("unknown request 'measure'"), "unable"),  # as an older peer says
+        (ConnectionLost("it is gone"), "lost"),
+        (TimeoutError(), "lost"),
+        (OSError("the disk is full"), "unable"),  # of this peer itself
+    ],
+)
+async def test_what_an_answer_or_none_means(answer: dict[str, object] | Exception, outcome: Outcome) -> None:
+    asked = []
+
+    async def ask(peer: str, model: str) -> dict[str, object]:
+        asked.append((peer, model))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    due = Ends()
+    due.doubts(["b"], PEERS)
+    freshening = Freshening(ask, due)
+    for now in (0.0, QUIET_S, QUIET_S + 1):
+        freshening.look(now, mesh(), calm=True)
+    await due.over.wait()
+    await freshening.close()
+    assert (asked, due.outcomes) == ([("b", "m")], [outcome])
+
+
+async def test_a_coordinator_that_ends_waits_for_no_answer() -> None:
+    due = Ends()
+    due.doubts(["b"], PEERS)
+
+    async def ask(peer: str, model: str) -> dict[str, object]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    freshening = Freshening(ask, due)
+    for now in (0.0, QUIET_S):
+        freshening.look(now, mesh(), calm=True)
+    await asyncio.sleep(0)
+    assert due.asking == "b"
+    await freshening.close()
+    assert due.asking is None
 
 
 def test_another_model_is_another_question() -> None:
