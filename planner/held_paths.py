@@ -33,29 +33,36 @@ class _Way:
         return self.ps, len(self.places), self.places
 
 
+def steps(names: Sequence[str], held: Held) -> int:
+    """How much `least` has to look at, at most."""
+    return len(names) ** 2 * sum(len(held.get(name, ())) for name in names)
+
+
 def least(request: PlanRequest, names: Sequence[str], held: Held) -> tuple[Stage, ...] | None:
     """The fastest stages (one stream, one token) made of whole held runs, where a peer may serve several; or None."""
     known, links, last = cost.profiles(request), cost.link_table(request), len(request.units)
+    starting: dict[int, list[tuple[str, int, int]]] = {}  # by first unit: peer, stop, picoseconds
+    for name in names:
+        for first, stop in sorted(held.get(name, ())):
+            if first < stop <= last:
+                ps = cost.stage_ps(known[name], request.units[first:stop], 1)
+                starting.setdefault(first, []).append((name, stop, ps))
     best: dict[tuple[str, str, int], _Way] = {}  # by first peer, last peer, border reached
     borders = sorted({0, *(stop for name in names for _, stop in held.get(name, ()))})
     for at in borders:
         ways = [_Way(0, ())] if at == 0 else [way for key, way in sorted(best.items()) if key[2] == at]
         for way in ways:
-            for name in names:
-                for first, stop in sorted(held.get(name, ())):
-                    if first != at or not first < stop <= last:
+            for name, stop, takes_ps in starting.get(at, ()):
+                ps = way.ps + takes_ps
+                before = way.places[-1][0] if way.places else name
+                if before != name:
+                    if (before, name) not in links:
                         continue
-                    ps = way.ps + cost.stage_ps(known[name], request.units[first:stop], 1)
-                    before = way.places[-1][0] if way.places else name
-                    if before != name:
-                        if (before, name) not in links:
-                            continue
-                        size = request.units[first - 1].out_bytes_per_token
-                        ps += cost.hop_ps(links[before, name], size, 1)
-                    more = _Way(ps, (*way.places, (name, first, stop)))
-                    key = (more.places[0][0], name, stop)
-                    if key not in best or more.key < best[key].key:
-                        best[key] = more
+                    ps += cost.hop_ps(links[before, name], request.units[at - 1].out_bytes_per_token, 1)
+                more = _Way(ps, (*way.places, (name, at, stop)))
+                key = (more.places[0][0], name, stop)
+                if key not in best or more.key < best[key].key:
+                    best[key] = more
     ends: list[_Way] = []
     for (first_peer, tail, at), way in best.items():
         if at == last and first_peer != tail and (tail, first_peer) in links:

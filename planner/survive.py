@@ -118,9 +118,12 @@ def _broken(request: PlanRequest, held: Mapping[str, tuple[Run, ...]], k: int) -
 
 
 def after_loss(
-    request: PlanRequest, held: Mapping[str, tuple[Run, ...]], gone: Iterable[str]
+    request: PlanRequest, held: Mapping[str, tuple[Run, ...]], gone: Iterable[str], most: int | None = None
 ) -> tuple[Stage, ...] | None:
-    """The fastest chain over what the others hold; entering and leaving runs in the middle."""
+    """The fastest chain over what the others hold; entering and leaving runs in the middle.
+
+    None, too, where that takes more than `most` steps to find.
+    """
     lost = frozenset(gone)
     peers = tuple(peer for peer in request.peers if peer.peer not in lost and held.get(peer.peer))
     ends = {peer.peer for peer in peers} | ({request.origin} if request.origin else set())
@@ -147,6 +150,8 @@ def after_loss(
         )
         for name in names
     }
+    if most is not None and held_paths.steps(names, parts) > most:
+        return None
     return held_paths.least(rest, names, parts)
 
 

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from planner import choosing, cost, cpsat, holders, instances, moves, portfolio, repairs, resharding, survive
+from planner import (
+    choosing,
+    cost,
+    cpsat,
+    held_paths,
+    holders,
+    instances,
+    moves,
+    portfolio,
+    repairs,
+    resharding,
+    survive,
+)
 from planner.errors import RequestError
 from planner.objectives import Wish
 from planner.types import Infeasible, PeerFacts, PeerProfile, PlanRequest, Stage
@@ -204,6 +216,21 @@ def test_a_standby_is_activated_before_anything_moves() -> None:
     assert decision.rung == "re-route"
     assert decision.moved_bytes == 0
     assert decision.stages[-1].peer == "p0003"
+
+
+def test_who_holds_every_run_there_is_takes_a_planner_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    request, serving, fresh = ladder()
+    count = len(request.units)
+    runs = tuple((first, stop) for first in range(count) for stop in range(first + 1, count + 1))
+    held = {peer.peer: runs for peer in request.peers}
+    every = held_paths.steps(sorted(held), held)
+    assert every == len(held) ** 3 * len(runs)
+    decided = {}
+    for most in (every, every - 1):
+        monkeypatch.setattr(resharding, "MOST_STEPS", most)
+        decided[most] = resharding.check(request, serving, held, fresh, resharding.Memory(2)).rung
+    assert decided == {every: "re-route", every - 1: "global"}
+    assert every < 2_000_000, "an honest mesh of this size is looked through"
 
 
 def test_a_gain_that_does_not_last_changes_nothing() -> None:
