@@ -10,6 +10,7 @@ export const MARK_BYTES = 8;
 export const SAME = 0.001; // relative distance of two results that were made with the same rounding (docs/numerics.md)
 export const ALIKE = 0.25; // where one side rounds activations to 8 bits and the other does not
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
+const AT_ONCE = 8192; // bytes that become text in one call: one by one, a page of them holds up the thread
 
 export type Verdict = 'same' | 'differs' | 'disputed' | 'unable';
 export type Rounding = 'rounded' | 'plain' | 'unknown';
@@ -65,15 +66,31 @@ export function spanOf(log: ActivationLog, first: number, stop: number): Bytes |
   return whole;
 }
 
-/** Rows as a witness tells them; null where they are too many for one answer. */
+/** Whether one answer carries so much of activations. */
 export const fitsPage = (bytes: number): boolean => bytes <= PAGE_BYTES;
 
+/** Rows as a witness tells them; null where they are too many for one answer. */
 export function rowsBody(found: Uint8Array | null): Body {
   return { rows: found === null || !fitsPage(found.length) ? null : base64(found) };
 }
 
 export function base64(bytes: Uint8Array): string {
   let text = '';
-  for (const byte of bytes) text += String.fromCharCode(byte);
+  for (let at = 0; at < bytes.length; at += AT_ONCE) {
+    text += Reflect.apply(String.fromCharCode, null, bytes.subarray(at, at + AT_ONCE)) as string;
+  }
   return btoa(text);
+}
+
+/** Null for what is no base64. */
+export function fromBase64(text: string): Bytes | null {
+  let binary: string;
+  try {
+    binary = atob(text);
+  } catch {
+    return null;
+  }
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < bytes.length; at += 1) bytes[at] = binary.charCodeAt(at);
+  return bytes;
 }

@@ -9,7 +9,7 @@
 import type { Body } from './calls';
 import { mostBetween } from './check_choices';
 import { BadCommand, CannotServe } from './errors';
-import { type Bytes, distance, MARK_BYTES, spanOf, type Verdict } from './evidence';
+import { type Bytes, distance, fromBase64, MARK_BYTES, spanOf, type Verdict } from './evidence';
 import type { Manifest } from './manifest';
 import type { Member } from './mesh_state';
 import type { Node } from './node';
@@ -246,7 +246,7 @@ class Said {
   ): Promise<Float32Array | null> {
     const { rows } = await this.ask(peer, stage, side, first, stop);
     if (typeof rows !== 'string') return null;
-    const bytes = decoded(rows);
+    const bytes = fromBase64(rows);
     if (bytes?.length !== (stop - first) * this.width * 4) {
       throw new BadCommand(`witness: expected ${side} of ${stop - first} positions`);
     }
@@ -279,14 +279,6 @@ function marksOfInputs(inputs: Inputs, count: number): Promise<string> {
   if (array.length === 0) throw new CannotServe('there is nothing to compute');
   const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength) as Bytes;
   return marksOf(bytes, count);
-}
-
-function decoded(base64: string): Bytes | null {
-  try {
-    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-  } catch {
-    return null;
-  }
 }
 
 /** The same bits. */

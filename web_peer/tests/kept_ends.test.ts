@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { ActivationLog } from '../src/activation_log';
 import { BadCommand } from '../src/errors';
-import { base64 } from '../src/evidence';
+import { base64, fromBase64 } from '../src/evidence';
 import type { Open } from '../src/frames';
 import { Returned, sentOf, ShownEnds } from '../src/kept_ends';
 import type { Node } from '../src/node';
@@ -47,6 +47,15 @@ describe('an asker that keeps its ends', () => {
     expect(ends.shown('judge', 'sent', 0, 2)['rows']).toHaveLength(1024 * 1024);
     expect(ends.shown('judge', 'sent', 0, 3)).toEqual({ rows: null });
     expect(embedded).toBe(2); // what is shown, and only when it is asked for
+  });
+
+  it('writes rows as base64, however many', () => {
+    for (const length of [0, 1, 8191, 8192, 20_001]) {
+      const some = Uint8Array.from({ length }, (_, at) => at * 7);
+      expect(base64(some)).toBe(Buffer.from(some).toString('base64'));
+      expect(fromBase64(base64(some))).toEqual(some);
+    }
+    expect(fromBase64('no base64!')).toBeNull();
   });
 
   it.each([
