@@ -25,8 +25,8 @@ Place = tuple[str, str]  # a peer, and the model that it was asked about
 @dataclass(frozen=True, slots=True)
 class _Asked:
     not_before: float
-    pause_s: float = PAUSE_S
-    busy_s: float = BUSY_S
+    pause_s: float
+    busy_s: float
 
 
 class FreshTimes:
@@ -82,11 +82,11 @@ class FreshTimes:
         if peer is None:
             return
         self._next = now + NEXT_S
-        asked = self._asked.pop((peer, model), _Asked(now))
+        asked = self._asked.pop((peer, model), _Asked(now, PAUSE_S, BUSY_S))
         match outcome:
             case "measured":
                 pause_s = min(2 * asked.pause_s, LONGEST_S)
-                found = _Asked(now + asked.pause_s, pause_s)
+                found = _Asked(now + asked.pause_s, pause_s, BUSY_S)
             case "busy":
                 found = replace(asked, not_before=now + asked.busy_s, busy_s=min(2 * asked.busy_s, PAUSE_S))
             case "unable":
