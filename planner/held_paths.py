@@ -16,6 +16,7 @@ from planner.types import PeerProfile, PlanRequest, Stage
 
 Run = tuple[int, int]
 Held = Mapping[str, tuple[Run, ...]]
+MOST_STEPS = 2_000_000  # of looking for ways: what a peer says that it holds takes no planner for long
 FETCHED = (
     8  # a byte that has to be fetched counts as so many that are only read again from the peer's own disk
 )

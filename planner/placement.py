@@ -67,7 +67,8 @@ def replan_held(
         return _finish(request, _Choice(kept, False, len(names), None), (why,), held)
     for how in ("as they are", "as they are, several on one peer", "in part"):
         if how.endswith("peer"):
-            found = held_paths.least(request, names, held)
+            few = held_paths.steps(names, held) <= held_paths.MOST_STEPS
+            found = held_paths.least(request, names, held) if few else None
             choice = None if found is None else _Choice(found, False, len(names), None)
         else:
             allowed = network.held_runs(request, names, held, whole=how == "as they are")

@@ -19,9 +19,6 @@ from planner.wording import mib, ms
 
 Rung = Literal["stay", "re-route", "trim or extend", "activate standby", "move one boundary", "global"]
 Held = Mapping[str, tuple[tuple[int, int], ...]]
-MOST_STEPS = (
-    2_000_000  # of looking for ways over what is held: no peer's word on that takes a planner for long
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +170,14 @@ def _rungs(
     names = sorted(known)
     made: list[tuple[Rung, tuple[Stage, ...]]] = []
     whole = {name: tuple(held.get(name, ())) for name in names}
-    few = held_paths.steps(names, whole) <= MOST_STEPS
+    few = held_paths.steps(names, whole) <= held_paths.MOST_STEPS
     routes = held_paths.least(request, names, whole) if few else None
     if routes is not None:
         made.append(("re-route", routes))
     borders = _moved_borders(request, stages, {name: held.get(name, ()) for name in names})
     if borders is not None:
         made.append(("trim or extend", borders))
-    inside = survive.after_loss(request, whole, (), MOST_STEPS)
+    inside = survive.after_loss(request, whole, (), held_paths.MOST_STEPS)
     if inside is not None:
         made.append(("trim or extend", inside))
     for at, stage in enumerate(stages):

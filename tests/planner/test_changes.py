@@ -227,7 +227,7 @@ def test_who_holds_every_run_there_is_takes_a_planner_no_longer(monkeypatch: pyt
     assert every == len(held) ** 3 * len(runs)
     decided = {}
     for most in (every, every - 1):
-        monkeypatch.setattr(resharding, "MOST_STEPS", most)
+        monkeypatch.setattr(held_paths, "MOST_STEPS", most)
         decided[most] = resharding.check(request, serving, held, fresh, resharding.Memory(2)).rung
     assert decided == {every: "re-route", every - 1: "global"}
     assert every < 2_000_000, "an honest mesh of this size is looked through"

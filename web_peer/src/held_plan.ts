@@ -81,24 +81,30 @@ function chained(request: PlanRequest, held: Held): readonly Place[] | null {
   }
   const count = request.units.length;
   const best = new Map<string, Way>(); // by border and the peer before it
+  const starting = new Map<number, { readonly peer: string; readonly stop: number; readonly ns: number }[]>();
+  for (const { peer, profile } of request.peers) {
+    for (const { first, stop } of held.get(peer) ?? []) {
+      if (stop > count || stop <= first) continue;
+      const runs = starting.get(first) ?? [];
+      runs.push({ peer, stop, ns: computeNs(request, profile, first, stop) });
+      starting.set(first, runs);
+    }
+  }
   const ways = (border: number): Way[] =>
     border === 0
       ? [{ ns: 0, places: [] }]
       : request.peers.flatMap(({ peer }) => best.get(`${border} ${peer}`) ?? []);
   for (let border = 0; border < count; border += 1) {
     for (const way of ways(border)) {
-      for (const { peer, profile } of request.peers) {
-        for (const { first, stop } of held.get(peer) ?? []) {
-          if (first !== border || stop > count || stop <= first) continue;
-          const last = way.places.at(-1)?.primary;
-          const hop = last === undefined ? 0 : hopNs(request, last, peer, first);
-          if (hop === null) continue;
-          const ns = way.ns + hop + computeNs(request, profile, first, stop);
-          const key = `${stop} ${peer}`;
-          const known = best.get(key);
-          if (known === undefined || ns < known.ns) {
-            best.set(key, { ns, places: [...way.places, { first, stop, primary: peer }] });
-          }
+      for (const { peer, stop, ns: takesNs } of starting.get(border) ?? []) {
+        const last = way.places.at(-1)?.primary;
+        const hop = last === undefined ? 0 : hopNs(request, last, peer, border);
+        if (hop === null) continue;
+        const ns = way.ns + hop + takesNs;
+        const key = `${stop} ${peer}`;
+        const known = best.get(key);
+        if (known === undefined || ns < known.ns) {
+          best.set(key, { ns, places: [...way.places, { first: border, stop, primary: peer }] });
         }
       }
     }
