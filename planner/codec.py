@@ -252,7 +252,7 @@ def _component(where: str, raw: object) -> Component:
 def _holding(fields: Fields) -> Holding:
     known: dict[object, Holding] = {holding: holding for holding in get_args(Holding)}
     value = fields.raw["holding"]
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         refuse(f"{fields.where}.holding", " or ".join(get_args(Holding)), value)
     return known[value]
 

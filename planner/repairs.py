@@ -23,6 +23,8 @@ def fewest_moved(
     request: PlanRequest, before: Sequence[Stage], held: Held
 ) -> tuple[tuple[Stage, ...], int] | None:
     """(stages, units loaded) after the loss of those in `before` that `request` no longer has; None: no such plan."""
+    if not request.peers:
+        return None
     view = lattice.build(request)
     here = {name: at for at, name in enumerate(view.peers)}
     kept = [stage.peer for stage in before if stage.peer in here]

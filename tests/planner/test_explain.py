@@ -203,6 +203,7 @@ def changed(*path: str | int, value: object) -> bytes:
         (changed("peers", 0, "decode_s", "attn", value=1e300), r"decode_s.attn: expected a number from 0"),
         (changed("peers", 0, "decode_s", "attn", value=1e9), "expected seconds from 0 to 1e"),
         (changed("peers", 0, "decode_s", "attn", value=...), "attn is missing"),
+        (changed("peers", 0, "holding", value=["packed"]), r"request.peers\[0\].holding: expected"),
         (changed("links", 0, "bytes_per_s", value=0), "bytes_per_s > 0"),
         (changed("links", 0, "rtt_s", value=None), r"request.links\[0\].rtt_s: expected a number"),
         (changed("links", 0, value="anna bert"), r"request.links\[0\]: expected an object"),

@@ -70,6 +70,12 @@ def test_after_a_loss_the_fewest_bytes_move() -> None:
     assert [(s["first"], s["stop"], s["peer"]) for s in plan["stages"]] == [(0, 3, "pc"), (3, 6, "pb")]
 
 
+def test_where_everybody_is_lost_it_says_that_nobody_is_there() -> None:
+    body = json.loads(asked(lost=True, first=[0, 1]))
+    answer = told(json.dumps({**body, "peers": [], "links": []}).encode())
+    assert answer["infeasible"]["reason"].startswith("no peer has joined; the model needs 18 MiB")
+
+
 WRONG: tuple[tuple[Callable[[], dict[str, Any]], str], ...] = (
     (lambda: {"stages": []}, "serving.stages"),
     (lambda: {"stages": SERVES[1:]}, "serving.stages"),
