@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep
 from peer.errors import CannotServe
@@ -66,6 +66,7 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
+        self._asked: dict[Run_, dict[asyncio.Future[Any], object]] = {}  # and what is said when it ends first
         self.pacing: Pacing | None = None  # None: nobody looks at how long steps take
         self.step_times = StepTimes()
         self.asker_of: Callable[[bytes], str | None] = lambda _: None
@@ -98,10 +99,13 @@ class Serving:
 
     async def unload(self, run: Run_) -> None:
         """Stops the run's worker and gives its memory back."""
-        runtime = self._runtimes.pop(run, None)
+        runtime, asked = self._runtimes.pop(run, None), self._asked.pop(run, {})
         self.step_times.unloaded(run)
         if runtime is not None:
             await asyncio.to_thread(runtime.close)
+        for found, nothing in list(asked.items()):  # what still waited for the worker
+            if not found.done():
+                found.set_result(nothing)
 
     def do(self, effect: RunStep | FreeSlot | PrefixWork) -> None:
         """Hands it to the worker of its units."""
@@ -146,8 +150,9 @@ class Serving:
         runtime = self._runtimes.get(run)
         if runtime is None:
             return None
-        found: asyncio.Future[Digest] = self._loop.create_future()
-        runtime.digest(session, first, stop, self._teller(found))
+        found: asyncio.Future[Digest | None] = self._question(run, None)
+        tell = self._teller(found)
+        runtime.digest(session, first, stop, tell)
         return await found
 
     async def copied(
@@ -157,7 +162,7 @@ class Serving:
         runtime = self._runtimes.get(run)
         if runtime is None:
             return None
-        found: asyncio.Future[dict[str, Floats] | None] = self._loop.create_future()
+        found: asyncio.Future[dict[str, Floats] | None] = self._question(run, None)
         runtime.copied(session, stop, names, self._teller(found))
         return await found
 
@@ -166,9 +171,17 @@ class Serving:
         runtime = self._runtimes.get(run)
         if runtime is None:
             return False
-        found: asyncio.Future[bool] = self._loop.create_future()
+        found = self._question(run, False)
         runtime.put(session, count, arrays, self._teller(found))
         return await found
+
+    def _question(self, run: Run_, nothing: T) -> asyncio.Future[T]:
+        """To the worker of `run`; the answer is `nothing` where it ends first."""
+        found: asyncio.Future[T] = self._loop.create_future()
+        asked = self._asked.setdefault(run, {})
+        asked[found] = nothing
+        found.add_done_callback(asked.pop)
+        return found
 
     def _teller(self, found: asyncio.Future[T]) -> Callable[[T], None]:
         """Sets the result of `found` from a worker."""

@@ -4,9 +4,11 @@ hostile.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -16,9 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from peer.effects import RunStep
 from peer.execution import Execution
+from peer.fetch import Fetcher
 from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
+from peer.serving import Room, Serving
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
@@ -319,6 +324,31 @@ def test_a_session_goes_on_behind_a_cache_that_was_copied(made_up: Callable[...,
             each.runtime.submit(Step(session, 9, np.array([3]) if run[0] == 0 else None, state, True, keep))
             nexts.append(each.done())
         np.testing.assert_array_equal(*(done.finished if run[1] == 6 else done.hidden for done in nexts))
+
+
+async def test_who_asks_a_worker_that_ends_hears_so(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up()
+    run, busy, go_on = (0, len(manifest.units)), threading.Event(), threading.Event()
+
+    def before_call() -> None:
+        busy.set()
+        assert go_on.wait(WAIT_S)
+
+    serving = Serving(store, Fetcher(store, ""), manifest, Room("cpu", 1, 1, 64, before_call), lambda _: None)
+    await serving.load(run)
+    step = RunStep(run, b"s", 1, 0, np.arange(3), None, True, None, prompt=True, most_rows=1, behind=False)
+    serving.submit(step)
+    assert await asyncio.to_thread(busy.wait, WAIT_S)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
+        copied = tasks.create_task(serving.copied(run, b"s", 3, []))
+        digest = tasks.create_task(serving.digest(run, b"s", 0, 3))
+        put = tasks.create_task(serving.put(run, b"t", 3, {}))
+        await asyncio.sleep(0)  # all three have asked
+        ended = tasks.create_task(serving.unload(run))
+        await asyncio.sleep(0)
+        go_on.set()
+        await ended
+    assert (copied.result(), digest.result(), put.result()) == (None, None, False)
 
 
 def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
