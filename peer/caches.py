@@ -58,6 +58,7 @@ class Caches:
         self._plans: list[PlanRecord] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._giving = asyncio.Lock()
         self.copied_bytes = 0  # from others
         around.core.bring = self.bring
 
@@ -74,14 +75,16 @@ class Caches:
     async def lend(self, peer: str, body: Body) -> Body:
         """The answer to `kv_copy`. Raises BadCommand."""
         wish, pieces = wish_of(body, peer, self._around.state), self._around.pieces
-        found = await self._here(wish.session, "", wish.run, wish.units)
-        if found is None or pieces is None:
-            raise BadCommand("kv_copy: expected a session that is computed here")
-        have, arrays = found
-        if not arrays:
-            return {"have": have, "sha256": ""}
-        names = self._names(wish.units)
-        sha256 = await asyncio.to_thread(lambda: pieces.lend(_packed(arrays[name] for name in names)))
+        async with self._giving:  # whoever asks for many at once has them made one after the other
+            found = await self._here(wish.session, "", wish.run, wish.units)
+            if found is None or pieces is None:
+                raise BadCommand("kv_copy: expected a session that is computed here")
+            have, arrays = found
+            if not arrays:
+                return {"have": have, "sha256": ""}
+            names = self._names(wish.units)
+            data, sha256 = await asyncio.to_thread(lambda: packed(arrays[name] for name in names))
+            pieces.lend(sha256, data, self._serving.memory_bytes()["kv"])  # never more than is cached here
         asyncio.get_running_loop().call_later(
             COPY_WITHIN_S, pieces.forget, sha256
         )  # whoever asked has it, or gave up
@@ -135,19 +138,15 @@ class Caches:
         told = told_of(await around.calls.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
         have, names = told.have, self._names(units)
         shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
-        each = 4 * shape[0] * shape[1] * shape[2]
+        size = 4 * len(names) * shape[0] * shape[1] * shape[2]
         if not have or not names:
             return have, {}
         if around.pieces is None:
             raise CannotServe("this peer cannot fetch yet")
-        data = await around.pieces.fetch(peer, told.sha256, each * len(names), OPEN_LENT)
-        if await asyncio.to_thread(lambda: hashlib.sha256(data).digest()) != told.sha256:
-            raise CannotServe("it gave other bytes than it named")
+        data = await around.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
+        values = await asyncio.to_thread(unpacked, data, told.sha256)
         self.copied_bytes += len(data)
-        return have, {
-            name: np.frombuffer(data, np.dtype("<f4"), each // 4, place * each).reshape(shape)
-            for place, name in enumerate(names)
-        }
+        return have, dict(zip(names, values.reshape(len(names), *shape), strict=True))
 
     async def _here(
         self, session: bytes, origin: str, run: Run_, units: Run_
@@ -169,5 +168,17 @@ class Caches:
         return [f"{kind}.{name.rpartition('.')[2]}" for name in names for kind in KINDS]
 
 
-def _packed(arrays: Iterable[Floats]) -> bytes:
-    return b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)
+def packed(arrays: Iterable[Floats]) -> tuple[bytes, bytes]:
+    """The bytes that go over, and their SHA-256."""
+    data = b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)
+    return data, hashlib.sha256(data).digest()
+
+
+def unpacked(data: bytes, sha256: bytes) -> Floats:
+    """Raises CannotServe."""
+    if hashlib.sha256(data).digest() != sha256:
+        raise CannotServe("it gave other bytes than it named")
+    values = np.frombuffer(data, np.dtype("<f4"))
+    if not np.isfinite(values).all():  # whoever computes with it would be taken for broken
+        raise CannotServe("it gave numbers that are not finite")
+    return values

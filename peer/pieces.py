@@ -7,9 +7,8 @@ to each peer one range after the other goes out, and the next only when the last
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -53,7 +52,8 @@ class Pieces:
                 self._places[bytes.fromhex(sha256)] = (blob, index)
         self._waiting: dict[str, deque[PieceRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lent: dict[bytes, bytes] = {}
+        self._lent: dict[bytes, bytes] = {}  # by SHA-256, the last one last
+        self._times_lent: Counter[bytes] = Counter()
         self.given_bytes = 0
 
     def requested(self, peer: str, frame: PieceRequest) -> None:
@@ -69,17 +69,25 @@ class Pieces:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def lend(self, data: bytes) -> bytes:
-        """Gives `data` to whoever asks for it by its SHA-256, which is returned; the last few are remembered."""
-        sha256 = hashlib.sha256(data).digest()
+    def lend(self, sha256: bytes, data: bytes, most_bytes: int) -> None:
+        """Gives `data` to whoever asks for it by its SHA-256, until it is forgotten as often as it was lent. The last
+        few are remembered, and no more than `most_bytes` beside the last one.
+        """
+        self._lent.pop(sha256, None)
         self._lent[sha256] = data
-        for oldest in list(self._lent)[:-LENT]:
-            self._lent.pop(oldest, None)
-        return sha256
+        self._times_lent[sha256] += 1
+        while len(self._lent) > LENT or (len(self._lent) > 1 and self.lent_bytes > most_bytes):
+            del self._lent[next(iter(self._lent))]
 
     def forget(self, sha256: bytes) -> None:
-        """What was lent is asked for no more."""
-        self._lent.pop(sha256, None)
+        """One of those whom it was lent to asks no more."""
+        self._times_lent -= Counter([sha256])  # drops what comes to nothing
+        if sha256 not in self._times_lent:
+            self._lent.pop(sha256, None)
+
+    @property
+    def lent_bytes(self) -> int:
+        return sum(len(data) for data in self._lent.values())
 
     async def fetch(self, peer: str, sha256: bytes, size: int, open_ranges: int = OPEN_RANGES) -> bytes:
         """The piece with that hash from `peer`; whoever asks checks it. Raises CannotServe or ConnectionLost."""

@@ -88,3 +88,21 @@ async def test_floods_are_refused_and_a_lost_connection_ends_it(store: Store) ->
         pieces.requested("b", request)
     await pieces.close()
     assert pieces.given_bytes == 0
+
+
+async def test_what_is_lent_is_bounded_and_stays_as_long_as_the_last_who_asked(store: Store) -> None:
+    line = Line()
+    pieces, _ = shelf(store, line)
+    for name in b"abc":
+        pieces.lend(bytes([name]) * 32, bytes([name]) * 10, most_bytes=20)
+    pieces.lend(b"b" * 32, b"b" * 10, most_bytes=20)  # the same for another peer
+    pieces.forget(b"b" * 32)
+    for number, name in enumerate(b"abc"):
+        pieces.requested("b", PieceRequest(number, bytes([name]) * 32, 0, 10))
+    assert [piece.body for piece in await line.answers(3)] == [b"", b"b" * 10, b"c" * 10]
+    pieces.lend(b"d" * 32, b"d" * 50, most_bytes=20)
+    assert pieces.lent_bytes == 50, "the last one stays, however large"
+    for name in b"abcd":
+        pieces.forget(bytes([name]) * 32)
+    assert pieces.lent_bytes == 0
+    await pieces.close()
