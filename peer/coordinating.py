@@ -193,7 +193,8 @@ class Coordinating:
         self._publish(self._core.relieve(now))
         if self.freshening is not None and not self._closed:
             calm = self._core.settled and (self._planning is None or self._planning.done())
-            self.freshening.look(now, self.state, calm=calm)
+            if self.freshening.look(now, self.state, calm=calm):
+                self.reconsider()
         self.tend()
 
     def _bill(self) -> None:
@@ -507,7 +508,7 @@ class Coordinating:
             )
             wanted = wanted if found is None else replace(wanted, request=found.request)
             again: frozenset[str] = frozenset()
-            if self.freshening is not None and found is not None:
+            if self.freshening is not None and self.foresight is not None and self.foresight.is_open:
                 self.freshening.looked(found)
                 again = self.freshening.due.fresh(self.state)
             result = self._core.by_hand(wanted.request)

@@ -60,6 +60,11 @@ class Foresight:
         self._complained: set[type[Exception]] = set()  # each kind is told once
         self._was_late = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a history to be asked."""
+        return self._view is not None
+
     def opened(self, view: View) -> None:
         """From here on `view` is asked."""
         self._view = view

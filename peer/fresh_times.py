@@ -38,7 +38,8 @@ class FreshTimes:
         self._asked: dict[Place, _Asked] = {}
         self._fresh: dict[str, Profile] = {}
         self._seen: object = None
-        self._quiet_since = self._next = float("-inf")
+        self._quiet_since = float("inf")  # not seen yet
+        self._next = float("-inf")
 
     def doubts(self, peers: Collection[str], looked_at: Collection[str]) -> None:
         """Of these members, of those that were looked at, a prediction abstains now."""
@@ -52,7 +53,7 @@ class FreshTimes:
         seen = (state.model, state.last_version, _members(state))
         if not calm or seen != self._seen:
             self._seen, self._quiet_since = seen, now
-        if self.asking is not None or now < self._next or now - self._quiet_since < QUIET_S:
+        if self.asking is not None or now < self._next or not self.is_quiet(now):
             return None
         if state.proposed is not None or state.serving() is None or state.model is None:
             return None
@@ -63,6 +64,10 @@ class FreshTimes:
             if asked is None or now >= asked.not_before:
                 return peer
         return None
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether nothing has changed for a while, as `due` saw it last."""
+        return now - self._quiet_since >= QUIET_S
 
     def begun(self, peer: str) -> None:
         """It was asked."""

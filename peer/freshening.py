@@ -20,6 +20,8 @@ from planner.foreseen import Foreseen
 if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
     from peer.node import Node
 
+TRIES: Final = 3  # to hear of the history what it says for a plan that was made without it
+AGAIN_S: Final = 30.0  # between them
 WITHIN_S: Final = 60.0  # a measurement takes two seconds, on a busy machine many times that
 
 log = logging.getLogger(__name__)
@@ -33,17 +35,29 @@ class Freshening:
         self._ask = ask
         self.due = due or FreshTimes()
         self._task: asyncio.Task[None] | None = None
+        self._unheard = 0  # how often in a row the history was not heard
+        self._not_before = float("-inf")  # it is asked again
 
-    def looked(self, found: Foreseen) -> None:
-        """What a history said when a plan was to be made."""
+    def looked(self, found: Foreseen | None) -> None:
+        """What a history said when a plan was to be made; None: it was not heard."""
+        if found is None:
+            self._unheard += 1
+            return
+        self._unheard = 0
         self.due.doubts(found.doubted(), found.times.keys())
 
-    def look(self, now: float, state: MeshState, *, calm: bool) -> None:
-        """Called often: asks who is to be asked now."""
+    def look(self, now: float, state: MeshState, *, calm: bool) -> bool:
+        """Called often: asks who is to be asked now. Whether the history is to be asked again, since it was not heard
+        for the last plan.
+        """
         peer = self.due.due(now, state, calm=calm)
         if peer is not None and state.model is not None:
             self.due.begun(peer)
             self._task = asyncio.ensure_future(self._asked(peer, state.model.model))
+        if not 0 < self._unheard <= TRIES or not self.due.is_quiet(now) or now < self._not_before:
+            return False
+        self._not_before = now + AGAIN_S
+        return True
 
     def heard(self, command: MemberMeasured, body: Body) -> None:
         """A member told what it measured; `body` says whether it was asked to."""

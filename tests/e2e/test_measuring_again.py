@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from peer import VERSION, fresh_times, measuring_again
+from peer import VERSION, foreseeing, fresh_times, measuring_again
 from peer.asking import Settings
 from peer.calls import Body
 from peer.commands.watching import snapshot
@@ -64,6 +64,12 @@ def told_apart(file: Path, units: tuple[Unit, ...]) -> None:
             for unit in kinds
         )  # fmt: skip
     writer.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the library that learns from a history takes its time to be loaded."""
+    monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
 
 
 @asynccontextmanager

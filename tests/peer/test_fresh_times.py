@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from peer.errors import BadCommand, ConnectionLost
+from peer.foreseeing import NOBODY
 from peer.fresh_times import BUSY_S, LONGEST_S, MAX_ASKED, NEXT_S, PAUSE_S, QUIET_S, FreshTimes, Outcome
-from peer.freshening import Freshening
+from peer.freshening import AGAIN_S, Freshening
 from peer.mesh_state import (
     MemberDraining,
     MemberJoined,
@@ -26,6 +27,7 @@ from peer.mesh_state import (
     apply,
 )
 from peer.surroundings import Surroundings
+from planner.foreseen import Foreseen
 
 PEERS = ("a", "b", "c")
 
@@ -224,6 +226,29 @@ async def test_what_an_answer_or_none_means(answer: dict[str, object] | Exceptio
     await due.over.wait()
     await freshening.close()
     assert (asked, due.outcomes) == ([("b", "m")], [outcome])
+
+
+async def test_a_history_that_was_not_heard_for_a_plan_is_asked_again_when_it_is_quiet_and_not_for_ever() -> (
+    None
+):
+    async def nobody(peer: str, model: str) -> dict[str, object]:
+        raise AssertionError("no prediction is known to abstain")
+
+    freshening = Freshening(nobody)
+
+    def again(since: float, for_s: int) -> list[float]:
+        found = []
+        for second in range(for_s):
+            if freshening.look(since + second, mesh(), calm=True):
+                found.append(second)
+                freshening.looked(None)  # nor is it heard then
+        return found
+
+    assert again(0.0, 100) == []  # it was
+    freshening.looked(None)
+    assert again(1000.0, 1000) == [0, AGAIN_S, 2 * AGAIN_S]
+    freshening.looked(Foreseen(NOBODY, {}))
+    assert again(3000.0, 100) == []
 
 
 async def test_a_coordinator_that_ends_waits_for_no_answer() -> None:
