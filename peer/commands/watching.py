@@ -235,7 +235,7 @@ def view(data: dict[str, Any]) -> Group:
     lines = [f"{data['model']}, {data['sessions']} conversations of {data['context']} tokens"]
     if not data["serving"]:
         lines.append(f"not answering: {data['refused'] or 'peers are loading'}")
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     shown.add_column("peer", no_wrap=True, max_width=NAME_CHARS)
     for heading in ("stage", "units", "memory", "planned", "lent", "in use", "tok/s", "hop"):
         shown.add_column(heading, justify="left" if heading in ("stage", "units") else "right", no_wrap=True)

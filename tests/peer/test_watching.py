@@ -101,6 +101,19 @@ async def test_whom_the_coordinator_asked_to_measure_again_is_shown_as_it_says_i
     assert line.strip() == "times of Cy: measured by itself once more, since a prediction abstained"
 
 
+async def test_a_name_is_whole_on_a_terminal_of_80_columns() -> None:
+    large = {**REPORT, "pledge_bytes": 10155 << 20, "weight_bytes": 320 << 20, "runs": [[0, 36], [36, 62]]}
+    report = {**large, "rtt_us": dict.fromkeys("abc", 2800), "active": 3, "tokens_per_s_milli": 31250}
+    data, _ = await shown(mesh_state(), dict.fromkeys("abc", report))
+    for member in data["members"]:
+        member["name"] = "joiner"
+    console = Console(file=io.StringIO(), width=80)
+    console.print(view(data))
+    rows = [line for line in console.file.getvalue().splitlines() if line.startswith("joiner ")]  # type: ignore[attr-defined]
+    assert len(rows) >= 3
+    assert not any("…" in row for row in rows), rows
+
+
 async def test_every_level_and_settings_given_alone_are_said_in_words() -> None:
     for level in PRESETS:
         _, text = await shown(apply(mesh_state(), ProtectionChosen(PRESETS[level])), {})
