@@ -23,6 +23,7 @@ BROKEN_PIPE = 141  # exit status when nobody reads standard output any more, as 
 TRANSPORTS = ("auto", "aiortc", "libdatachannel")  # those of peer.engines, which takes long to import
 PROVIDER_NAMES = ("cpu", "cuda", "coreml", "dml", "openvino")  # those of peer.execution, likewise
 BROWSERS = ("chromium", "firefox")
+LEAST_SIZE = 1 << 20  # less is a number whose unit was forgotten
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
@@ -93,7 +94,12 @@ def size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"expected a size such as 512MiB or 2GiB, got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    found = int(float(match[1]) * _UNITS[match[2].upper()])
+    if 0 < found < LEAST_SIZE:
+        raise argparse.ArgumentTypeError(
+            f"expected at least {LEAST_SIZE} bytes, or 0, got {text!r}: a size has a unit, such as 512MiB or 2GiB"
+        )
+    return found
 
 
 def span(text: str) -> int:

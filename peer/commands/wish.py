@@ -16,7 +16,7 @@ from peer.identities import OWNERS
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord
 from peer.mesh_wish import PlanWished, check_wish
-from peer.names import named
+from peer.names import named, plain
 from peer.saying import may_say
 from peer.wishing import wish_line, wished
 
@@ -52,6 +52,8 @@ async def _wish(args: argparse.Namespace, mesh: Mesh) -> int:
     check_wish(wanted, model.units)
     if state.cuts is not None:
         say("the borders are fixed by hand (--cuts): plans go by the wish once they are not")
+    for line in not_here(state, wanted):
+        say(line)
     version = state.last_version
     if wanted != state.wish:
         await mesh.propose(wanted)
@@ -76,6 +78,16 @@ def changed(args: argparse.Namespace, before: PlanWished) -> PlanWished:
     strategy = args.strategy or ("component" if args.component else before.strategy)
     kept = before.components if strategy == "component" else ()
     return PlanWished(strategy, args.goal or before.goal, tuple(args.component) or kept)
+
+
+def not_here(state: MeshState, wanted: PlanWished) -> list[str]:
+    """For people: of groups that are to be held by somebody who is not a member now."""
+    known = {*state.members, *(member.name for member in state.members.values())}
+    return [
+        f"no member is called {plain(group.prefers)[:80]!r} now: others hold {plain(group.name)} until one is"
+        for group in wanted.components
+        if group.prefers and group.prefers not in known
+    ]
 
 
 def _moved(state: MeshState, version: int) -> bool:

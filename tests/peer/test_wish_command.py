@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from peer.commands.role import member
-from peer.commands.wish import changed, outcome, told
+from peer.commands.wish import changed, not_here, outcome, told
 from peer.errors import BadCommand
 from peer.mesh_state import MemberJoined, MeshState, PlanRecord, PlanStage, UnitsHeld, apply
 from peer.mesh_wish import Group, PlanWished
+from peer.options import size
 
 GROUPS = (Group("low", 0, 3, ""), Group("high", 3, 6, "den"))
 BY_GROUPS = PlanWished("component", "latency", GROUPS)
@@ -52,6 +53,21 @@ def test_it_says_which_plan_followed() -> None:
     )
     assert outcome(serves, 4, asked=False).startswith("that was the wish before; plan 4 stays")
     assert (told(serves, 3, "so")["followed"], told(serves, 4, "so")["followed"]) == (True, False)
+
+
+def test_it_says_who_of_those_that_are_to_hold_a_group_is_not_here() -> None:
+    state = apply(MeshState(), MemberJoined("a", "den", True))
+    assert not not_here(state, BY_GROUPS)
+    assert not not_here(state, replace(BY_GROUPS, components=(Group("low", 0, 6, "a"),)))
+    (line,) = not_here(state, replace(BY_GROUPS, components=(Group("low", 0, 6, "dne"),)))
+    assert line == "no member is called 'dne' now: others hold low until one is"
+
+
+@pytest.mark.parametrize("text", ["10", "1", "0.5MiB", "1KB"])
+def test_a_size_without_its_unit_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="a size has a unit"):
+        size(text)
+    assert (size("0"), size("1048576"), size("2G")) == (0, 2**20, 2 * size("1G"))
 
 
 def test_a_role_goes_to_one_member() -> None:
