@@ -40,16 +40,25 @@ export class Caches {
   private readonly node: Node;
   private readonly pieces: Pieces;
   private readonly manifest: Manifest;
+  private readonly pledgeBytes: () => number;
   private readonly signal: AbortSignal;
   private plans: readonly PlanRecord[] = [];
   private heldBytes = 0; // of copies that are on their way, in either direction
   private readonly turns: (() => void)[] = []; // who waits for its turn
   private busy = 0;
 
-  constructor(node: Node, pieces: Pieces, manifest: Manifest, signal: AbortSignal) {
+  /** `pledgeBytes()`: what this tab lends. */
+  constructor(
+    node: Node,
+    pieces: Pieces,
+    manifest: Manifest,
+    pledgeBytes: () => number,
+    signal: AbortSignal,
+  ) {
     this.node = node;
     this.pieces = pieces;
     this.manifest = manifest;
+    this.pledgeBytes = pledgeBytes;
     this.signal = signal;
   }
 
@@ -201,15 +210,22 @@ export class Caches {
 
   /** Counts bytes of a copy until the result is called. Raises CannotServe where they are too many. */
   private reserve(bytes: number): () => void {
-    const { core, serving, state } = this.node;
-    const { model } = state;
-    const spare = model === null ? 0 : (serving?.spareBytes(model.sessions * model.context) ?? 0);
-    const most = Math.min(MOST_BYTES, spare - core.prefixes.keptBytes) - this.heldBytes;
-    if (bytes > most) throw new CannotServe('kv_copy: no room for a copy here');
+    if (bytes > Math.min(MOST_BYTES, this.freeBytes()) - this.heldBytes)
+      throw new CannotServe('kv_copy: no room for a copy here');
     this.heldBytes += bytes;
     return () => {
       this.heldBytes -= bytes;
     };
+  }
+
+  /** Of what this tab lends: what nothing lies in now, or is promised to sessions that do not need it so far. */
+  private freeBytes(): number {
+    const { core, serving, state } = this.node;
+    if (serving === null || state.model === null) return 0;
+    const { sessions, context } = state.model;
+    const { weights, kv, overhead, fronts } = serving.memoryBytes();
+    const empty = this.pledgeBytes() - weights - kv - overhead - fronts;
+    return Math.max(empty, serving.spareBytes(sessions * context) - core.prefixes.keptBytes);
   }
 
   private async turn(): Promise<void> {

@@ -160,7 +160,7 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
   makeRoomForFronts(mesh);
-  new Caches(node, pieces, manifest, mesh.signal).follow();
+  new Caches(node, pieces, manifest, () => mesh.mine().pledgeBytes, mesh.signal).follow();
   mesh.around = new Around(mesh.link.mesh, node, {
     relayOnly: options.relayOnly === true,
     says: options.older !== true,

@@ -95,6 +95,8 @@ export interface Harness {
   slower(times: number): Promise<void>;
   /** As who coordinates: tries every other member now with a known answer; the verdicts so far, by member. */
   tries(): Promise<Readonly<Record<string, string>>>;
+  /** Computes answers that move here anew from now on. */
+  copiesNothing(): void;
   /** Acts as a page of another protocol version from now on. */
   version(number: number): void;
 }
@@ -305,6 +307,10 @@ window.shoal = {
     canaries.due.look(0, true, []); // it leads already, and everybody comes now
     await canaries.look();
     return Object.fromEntries(canaries.tried);
+  },
+  copiesNothing: () => {
+    const core = tab?.mesh?.node.core;
+    if (core !== undefined) core.bring = () => false;
   },
   version: (number) => {
     const { stringify } = JSON;
