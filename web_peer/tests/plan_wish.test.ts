@@ -10,12 +10,13 @@ import {
   type ModelChosen,
   type PlanRecord,
 } from '../src/mesh_state';
-import { checkWish, type Group, type PlanWished } from '../src/mesh_wish';
+import { checkWish, type Group, type PlanWished, wish as wishCodec } from '../src/mesh_wish';
 import {
   type Asked,
   changed,
   FOLLOWS_MS,
   refusedText,
+  sameWish,
   wished,
   type WishView,
   wishView,
@@ -172,4 +173,14 @@ it('has words for every refusal', () => {
   expect(refusedText({ name: 'BadCommand', text: 'propose: too many commands' })).toBe(
     'The mesh did not take it. Too many commands.',
   );
+});
+
+it('a wish that a snapshot brought is the one that is chosen again', () => {
+  for (const wish of [LAYER, GROUPED]) {
+    const brought = wishCodec.decode(wishCodec.encode(wish), 'wish');
+    if (brought === null) throw new Error('expected a wish');
+    expect(sameWish(changed(brought, wish, []), brought)).toBe(true);
+    expect(sameWish({ ...wish, goal: 'memory' }, brought)).toBe(false);
+  }
+  expect(sameWish({ ...GROUPED, components: [...GROUPS].reverse() }, GROUPED)).toBe(false);
 });

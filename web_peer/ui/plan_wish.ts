@@ -89,7 +89,13 @@ export function changed(
   return { kind: 'PlanWished', strategy, goal, components: strategy === 'component' ? kept : [] };
 }
 
-export const sameWish = (a: PlanWished, b: PlanWished): boolean => JSON.stringify(a) === JSON.stringify(b);
+/** Whatever the order of their fields: one that a snapshot brought has another than one that was said. */
+export const sameWish = (a: PlanWished, b: PlanWished): boolean => inOrder(a) === inOrder(b);
+
+function inOrder({ strategy, goal, components }: PlanWished): string {
+  const groups = components.map(({ name, first, stop, prefers }) => [name, first, stop, prefers]);
+  return JSON.stringify([strategy, goal, groups]);
+}
 
 /** Null before the model is known: nothing is planned then. */
 export function wishView(
