@@ -22,7 +22,7 @@ from peer.commands.pin_options import pin_argument
 from peer.commands.role_options import role_arguments
 from peer.commands.shares import fairness_arguments
 from peer.commands.surroundings_options import surroundings_arguments
-from peer.commands.talk_options import talk_arguments
+from peer.commands.talk_options import talk_arguments, title
 from peer.commands.validate_options import validate_arguments
 from peer.commands.wishes import wish_arguments
 from peer.entry_links import split_link
@@ -329,6 +329,7 @@ def parser() -> argparse.ArgumentParser:
             asking.add_argument(
                 "--in",
                 dest="within",
+                type=title,
                 metavar="TITLE",
                 help="in a conversation that the mesh keeps, by title, id or number; a new title begins one",
             )

@@ -235,8 +235,18 @@ class Gateway:
         embedder = self._embedder
         if embedder is not None and self._embeds(asked.model):
             return web.Response(body=await embedder.answer(asked), content_type="application/json")
-        self._check_model(asked.model)
-        instead = "no embedding model is loaded here" if embedder is None else f"ask {embedder.name!r}"
+        instead = (
+            "no embedding model is loaded here; whoever runs it begins with one by --api-embedding-model"
+            if embedder is None
+            else f"ask {embedder.name!r}"
+        )
+        if asked.model not in (self._model().name, self._model().model):
+            raise ApiError(
+                f"The model {asked.model[:100]!r} does not exist here: {instead}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
         raise ApiError(
             f"{self._model().name!r} answers in words and makes no embeddings: {instead}",
             param="model",

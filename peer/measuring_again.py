@@ -19,7 +19,7 @@ import psutil
 
 from peer.calls import Body
 from peer.coordinating import body_of
-from peer.errors import BadCommand, MeasuringEnded
+from peer.errors import BadCommand, MeasuringEnded, PeerError
 from peer.measure import UnitTimes, measure_units, measuring_bytes
 from peer.mesh import Mesh, profile_of
 from peer.mesh_state import Member, MemberMeasured
@@ -71,7 +71,11 @@ class MeasuringAgain:
         if times is None or member is None:
             self._not_before = time.monotonic() + ENDED_S
             return _answer(measured=False, busy=True)
-        await self._tell(member, times)
+        try:
+            await self._tell(member, times)
+        except (PeerError, TimeoutError) as error:  # as when another one coordinates now
+            log.info("nobody heard what was measured again: %s", error)
+            return _answer(measured=False, busy=True)
         return _answer(measured=True, busy=False)
 
     async def _undisturbed(self, manifest: Manifest) -> UnitTimes:

@@ -336,6 +336,7 @@ class StageRuntime:
             asked.answer(Digest(have, tuple(sorted(arrays.items()))))
         except Exception:
             log.exception("a digest failed")
+            asked.answer(Digest(have, ()))
 
     def _copy(self, asked: _Copy) -> None:
         row, arrays = self._slots.row(asked.session), None

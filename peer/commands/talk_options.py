@@ -6,9 +6,18 @@ import argparse
 from pathlib import Path
 
 
+def title(text: str) -> str:
+    """What names a conversation. Raises ArgumentTypeError where nothing does."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a title, an id or a number expected, got nothing")
+    return text
+
+
 def talk_arguments(made: argparse.ArgumentParser) -> None:
     """Adds them to the command."""
-    made.add_argument("--in", dest="within", metavar="TITLE", help="which one, by title, id or number")
+    made.add_argument(
+        "--in", dest="within", type=title, metavar="TITLE", help="which one, by title, id or number"
+    )
     made.add_argument("--json", action="store_true", help="print them all as JSON")
     made.add_argument(
         "--export",

@@ -357,7 +357,7 @@ export class StageCore {
     if (result.hidden !== null && (!seat.isTail || isPinned(seat.opening))) {
       const tensor = tensorOf(result.hidden, [result.count, result.hidden.length / result.count]);
       seat.log.append(result.position, tensor);
-      boundLogs([...this.seats.values()], this.logTotalBytes);
+      this.boundLogs();
       if (seat.active && seat.serves && seat.downstream !== undefined) {
         const frame = stepFor(seat, result.position, tensor);
         effects.push({ kind: 'send', peer: seat.downstream, frame });
@@ -582,6 +582,10 @@ export class StageCore {
     seat.active = false;
     this.note('closed', seat);
     return [{ kind: 'freeSlot', run: seat.run, session: seat.session }];
+  }
+
+  private boundLogs(): void {
+    boundLogs([...this.seats.values()], this.logTotalBytes);
   }
 
   private stop(seat: Seat, reason: Reason, text: string, position = 0, have = 0): StageEffect[] {
