@@ -100,11 +100,11 @@ export class Caches {
       throw new BadCommand('kv_copy: expected a session that is computed here');
     }
     const { sha256, values } = read;
-    const late = setTimeout(() => this.pieces.forget(sha256), COPY_WITHIN_MS); // whoever asked has it, or gave up
-    this.pieces.lend(sha256, new Uint8Array(values.buffer), () => {
+    const end = this.pieces.lend(sha256, new Uint8Array(values.buffer), () => {
       clearTimeout(late);
       release();
     });
+    const late = setTimeout(end, COPY_WITHIN_MS); // whoever asked has it, or gave up
     return { have, sha256 };
   }
 

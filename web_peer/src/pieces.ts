@@ -25,7 +25,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 interface Lent {
   readonly bytes: Bytes;
   owed: number;
-  readonly over: (() => void)[];
+  readonly over: Set<() => void>; // of each who was promised it
 }
 
 interface Waiting {
@@ -94,21 +94,24 @@ export class Pieces {
     void this.give(peer, queue).finally(() => this.wanted.delete(peer));
   }
 
-  /** Gives `bytes` to whoever asks for them by `sha256`, once; `over` when they are gone from here. */
-  lend(sha256: string, bytes: Bytes, over: () => void): void {
-    const lent = this.lent.get(sha256);
-    if (lent === undefined) this.lent.set(sha256, { bytes, owed: bytes.length, over: [over] });
-    else {
-      lent.owed += bytes.length; // the same for another one
-      lent.over.push(over);
-    }
+  /** Gives `bytes` to whoever asks for them by `sha256`, once; `over` when that is over. Returns what ends it before. */
+  lend(sha256: string, bytes: Bytes, over: () => void): () => void {
+    const lent = this.lent.get(sha256) ?? { bytes, owed: 0, over: new Set() };
+    this.lent.set(sha256, lent);
+    lent.owed += bytes.length; // the same may be for another one, too
+    lent.over.add(over);
+    return () => {
+      if (!lent.over.delete(over)) return;
+      over();
+      if (lent.over.size === 0) this.lent.delete(sha256);
+    };
   }
 
-  /** What was lent is asked for no more. */
-  forget(sha256: string): void {
+  private forget(sha256: string): void {
     const lent = this.lent.get(sha256);
     this.lent.delete(sha256);
     for (const over of lent?.over ?? []) over();
+    lent?.over.clear();
   }
 
   /** Takes an answer; one to nothing is ignored. */

@@ -40,23 +40,27 @@ describe('what is lent', () => {
   it('goes to those whom it was lent to, once each, and then it is gone', async () => {
     const { asker, giver } = pair(() => null);
     const over: string[] = [];
-    giver.lend(HASH, BYTES, () => over.push('one'));
+    const end = giver.lend(HASH, BYTES, () => over.push('one'));
     giver.lend(HASH, BYTES, () => over.push('two'));
     expect(BYTES).toSatisfy(sameAs(await asker.fetch('giver', HASH, BYTES.length, FOREVER, OPEN_LENT)));
     expect(over).toEqual([]);
     expect(BYTES).toSatisfy(sameAs(await asker.fetch('giver', HASH, BYTES.length, FOREVER, OPEN_LENT)));
     expect(over).toEqual(['one', 'two']);
     await expect(asker.fetch('giver', HASH, BYTES.length, FOREVER)).rejects.toThrow('does not have');
-    giver.forget(HASH);
+    end();
     expect(over).toHaveLength(2);
   });
 
   it('is forgotten when nobody asks', async () => {
     const { asker, giver } = pair(() => null);
     const over: string[] = [];
-    giver.lend(HASH, BYTES, () => over.push('one'));
-    giver.forget(HASH);
+    const endOne = giver.lend(HASH, BYTES, () => over.push('one'));
+    const endTwo = giver.lend(HASH, BYTES, () => over.push('two'));
+    endOne();
     expect(over).toEqual(['one']);
+    expect(BYTES).toSatisfy(sameAs(await asker.fetch('giver', HASH, BYTES.length, FOREVER, OPEN_LENT)));
+    endTwo();
+    expect(over).toEqual(['one', 'two']);
     await expect(asker.fetch('giver', HASH, BYTES.length, FOREVER)).rejects.toThrow('does not have');
   });
 });
