@@ -23,7 +23,7 @@ RECENT_S: Final = 15.0  # what was seen before work paused for longer says nothi
 FORGOTTEN_S: Final = 30.0  # a step under way for longer will not come back
 # How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of
 # how many: on a busy machine one look among those of a slow peer may be as fast as ever. A smaller change has to last.
-CHANGES: Final = ((1.8, 4, 6), (1.5, 7, 10))
+CHANGES: Final = ((1.8, 4, 6), (1.5, 8, 10))
 LARGE: Final = max(times for times, _, _ in CHANGES)
 LEAST_CHANGE: Final = min(times for times, _, _ in CHANGES)
 MOST_LOOKS: Final = max(of for _, _, of in CHANGES)

@@ -24,7 +24,7 @@ const FORGOTTEN_S = 30; // a step under way for longer will not come back
 // many: on a busy machine one look among those of a slow tab may be as fast as ever. What changed less has to last longer.
 const CHANGES = [
   { times: 1.8, held: 4, of: 6 },
-  { times: 1.5, held: 7, of: 10 },
+  { times: 1.5, held: 8, of: 10 },
 ] as const;
 const LEAST_CHANGE = Math.min(...CHANGES.map(({ times }) => times));
 const MOST_LOOKS = Math.max(...CHANGES.map(({ of }) => of));
