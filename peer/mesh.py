@@ -337,7 +337,7 @@ class Mesh:
         node = self.node
         tell = partial(node.tell_coordinator, "measured")
         self.serving.pacing = Pacing(node.me, manifest, lambda: node.state, tell)
-        self.start(self.serving.pacing.follow())
+        self.start(self.serving.pacing.follow(node.ticks.after))
         self.around = begin_telling(self, options)
         self.holding.start()
         self.holding.state_changed()
@@ -459,7 +459,7 @@ class Mesh:
 
     async def _recover_when_asked(self, beside: Path, rejoin: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await requested(beside)
+            await requested(beside, self.node.ticks.after)
             try:
                 epoch = await self.recover(rejoin)
             except (PeerError, SignalingError, TimeoutError) as error:
@@ -547,7 +547,7 @@ class Mesh:
     async def _meter_tokens(self) -> None:
         while True:
             self.meter.read(time.monotonic(), self.node.core.tokens_sampled)
-            await asyncio.sleep(METER_S)
+            await self.node.ticks.after(METER_S)
 
     def end(self, why: str) -> None:
         """This membership is over for a reason that people should read; whoever waits for `ended` leaves."""

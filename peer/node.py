@@ -60,6 +60,7 @@ from peer.replica import Replica, who_leads
 from peer.serving import Serving
 from peer.session import PATIENCE_S, OriginSession
 from peer.spares import Spares
+from peer.ticking import Ticks
 from peer.transaction_store import Journal
 from peer.versions import told
 from peer.waiting import Queue
@@ -67,6 +68,7 @@ from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal
 TICK_S: Final = 0.25  # leases of stages are looked at this often
+IDLE_TICK_S: Final = 0.5  # the same where no session is computed
 SPARE_BYTES: Final = 64 * 1024  # waiting towards a peer: beyond that nothing is sent to shadows there
 ONE_INCIDENT_S: Final = 1.0  # what several sessions find out about one peer within this is one failure
 PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
@@ -124,6 +126,7 @@ class Node:
         self._measuring: set[str] = set()  # peers whose link is measured for them now
         self._state_event = asyncio.Event()
         self.touched = asyncio.Event()  # set whenever a session's frame or result was dealt with
+        self.ticks = Ticks()
         self._ticker: asyncio.Task[None] | None = None
         self._redial = Redial()
         self._since = time.monotonic()
@@ -562,7 +565,8 @@ class Node:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(TICK_S if self.core.active() else IDLE_TICK_S)
+            self.ticks.tick(asyncio.get_running_loop().time())
             try:
                 self._look(time.monotonic())
             except Exception:  # a defect in one session must not end the deadlines of all others

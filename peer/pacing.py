@@ -5,7 +5,6 @@ Edge around `peer.pace`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from peer.mesh_state import MemberMeasured, MeshState, Profile
 from peer.pace import CHECK_S, Pace, at_pace, should_take
 from peer.seats import Run_
 from peer.surroundings import UNKNOWN
+from peer.ticking import SLACK_S, After
 from planner.manifest import Manifest
 
 LOST_S: Final = 5.0  # the log has what was told by then
@@ -76,10 +76,10 @@ class Pacing:
         """What still waited of a session does not run."""
         self._pace.dropped(time.monotonic(), effect.run, effect.session)
 
-    async def follow(self) -> None:
+    async def follow(self, after: After) -> None:
         """Looks now and then, for as long as this peer lends."""
         while True:
-            await asyncio.sleep(CHECK_S * 1.05)  # the pace is looked at no sooner
+            await after(CHECK_S + SLACK_S)  # the pace is looked at no sooner
             before = self._told
             command = self._look(time.monotonic())
             if command is None:

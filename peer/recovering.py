@@ -6,7 +6,6 @@ not run the kept log itself is begun anew. What only the lost voters knew is los
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from contextlib import suppress
@@ -19,6 +18,7 @@ from peer.identities import identity_in, write_private
 from peer.kept_log import LogKeeping
 from peer.mesh_state import MeshState, apply_entry, decode_state
 from peer.replica import Beginning
+from peer.ticking import After
 from planner.durable import open_locked
 
 LOOKED_FOR_S: Final = 1.0  # a running peer looks this often for a request
@@ -102,10 +102,10 @@ def _ask(peer: KeptPeer) -> str:
     raise StateUnusable("the peer that runs here does not answer: end it, then run shoal recover again")
 
 
-async def requested(beside: Path) -> None:
+async def requested(beside: Path, after: After) -> None:
     """Returns when somebody asks this running peer to begin the next epoch."""
-    while not request_of(beside).exists():  # noqa: ASYNC110 - another process makes it
-        await asyncio.sleep(LOOKED_FOR_S)
+    while not request_of(beside).exists():
+        await after(LOOKED_FOR_S)
     request_of(beside).unlink(missing_ok=True)
 
 

@@ -5,7 +5,6 @@ Edge. Nothing of it leaves the machine but hashes, and how likely this peer leav
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import subprocess
 import sys
@@ -140,7 +139,7 @@ class Around:
     async def follow(self) -> None:
         """Looks now and then, for as long as this peer lends."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await self._node.ticks.after(LOOK_S)
             command = self.due(time.monotonic())
             if command is None:
                 continue
