@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from peer.arithmetic import proven
 from peer.bench_wrongs import wrongs
 from peer.commands.models import find_or_import
 from peer.evidence import Floats, distance, limit, rounding, steps_of_spans
@@ -37,9 +38,14 @@ class _Stage:
     def __init__(self, manifest: Manifest, store: Store, run: tuple[int, int], threads: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[bytes, int], asyncio.Future[Done | Refused]] = {}
-        shard = make_shard(manifest, store, *run, "cpu")
+        form = proven(store, manifest, "cpu", threads).form
         self.runtime = StageRuntime(
-            shard, threads=threads, slots=2 * SESSIONS, context=CONTEXT, deliver=self._deliver
+            make_shard(manifest, store, *run, "cpu", exact=form.plain),
+            threads=threads,
+            slots=2 * SESSIONS,
+            context=CONTEXT,
+            form=form,
+            deliver=self._deliver,
         )
 
     def _deliver(self, result: Done | Refused) -> None:

@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from peer.arithmetic import proven
 from peer.asking import Delta, Finished, Settings
 from peer.commands.demo import joined
 from peer.execution import Execution, Row
+from peer.forms import PIECE_TOKENS
 from peer.joining import Founding, found
 from peer.kv_slots import KvSlots
 from peer.mesh import Mesh
 from peer.options import MeshOptions, PeerOptions
-from peer.runtime import PIECE_TOKENS
 from peer.sampling import Sampling, sample
 from planner.manifest import decode_manifest
 from planner.shards import make_shard
@@ -42,23 +43,22 @@ SERVE_WITHIN_S = 120.0
 
 def unsplit_task(execution: Execution, prompt: list[int], tokens: int) -> dict[str, Any]:
     """Greedy decode by one thread, nothing in between: embedding, blocks, head, the likeliest token."""
-    slots = KvSlots(1, CONTEXT)
+    slots = KvSlots(1, CONTEXT, execution.form)
     slots.admit(b"bench")
     greedy = Sampling()
     begun = time.perf_counter()
     hidden = np.zeros((0, 0), dtype=np.float32)
     for start in range(0, len(prompt), PIECE_TOKENS):
         piece = execution.embed(np.asarray(prompt[start : start + PIECE_TOKENS], dtype=np.int64))
-        execution.ensure(slots, 1, start + len(piece))
+        execution.ensure(slots, 1, start + execution.form.filled_tokens(start, len(piece)))
         hidden = execution.prompt(piece, Row(0, start))[-1:].copy()
         slots.set_length(b"bench", start + len(piece))
     answer = [sample(execution.head(hidden)[0], greedy, len(prompt))]
     first_s = time.perf_counter() - begun
     for position in range(len(prompt), len(prompt) + tokens - 1):
-        execution.ensure(slots, 1, position + 1)
-        hidden = execution.decode(
-            execution.embed(np.asarray(answer[-1:], dtype=np.int64)), range(1), [position]
-        )
+        execution.ensure(slots, slots.rows, position + 1)
+        token = execution.embed(np.asarray(answer[-1:], dtype=np.int64))
+        hidden = execution.alone(token, Row(0, position))
         slots.set_length(b"bench", position + 1)
         answer.append(sample(execution.head(hidden)[0], greedy, position + 1))
     seconds = time.perf_counter() - begun
@@ -119,8 +119,9 @@ def main() -> None:
     store = Store(Path(root))
     if kind == "unsplit":
         manifest = decode_manifest(store.manifest_bytes(model_id))
-        shard = make_shard(manifest, store, 0, len(manifest.units), "cpu")
-        execution = Execution(shard, threads=1, context=CONTEXT)
+        form = proven(store, manifest, "cpu", 1).form
+        shard = make_shard(manifest, store, 0, len(manifest.units), "cpu", exact=form.plain)
+        execution = Execution(shard, threads=1, context=CONTEXT, form=form)
         _tell({"ready": True})
         while line := sys.stdin.readline():
             task = json.loads(line)

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from peer.arithmetic import proven
 from peer.chat_template import Message
 from peer.commands.models import bring, find_or_import
 from peer.errors import CannotServe
@@ -162,12 +163,14 @@ def _shoal(root: str, model_id: str) -> Callable[[list[int], int], Round]:
     store = Store(Path(root))
     manifest = decode_manifest(store.manifest_bytes(model_id))
     answers: SimpleQueue[Done | Refused] = SimpleQueue()
-    shard = make_shard(manifest, store, 0, len(manifest.units), "cpu")
+    form = proven(store, manifest, "cpu", 1).form
+    shard = make_shard(manifest, store, 0, len(manifest.units), "cpu", exact=form.plain)
     runtime = StageRuntime(
         shard,
         threads=1,
         slots=SESSIONS,
         context=min(CONTEXT, manifest.architecture.context),
+        form=form,
         deliver=answers.put,
     )
 

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peer.errors import CannotServe
+from peer.forms import Form, filled_tokens
 from peer.kv_slots import KvSlots, Move, Shape
 from peer.onnx_engine import OrtDevice, ort
 from peer.pages import give_back_memory, use_huge_pages
@@ -35,7 +36,6 @@ PROVIDERS: Final = {
     "dml": "DmlExecutionProvider",
     "openvino": "OpenVINOExecutionProvider",
 }
-ATTENTION_ROWS: Final = 32  # of GroupQueryAttention on CPUs
 DIGEST_BYTES: Final = 8  # of cached keys and values, compared with those of an honest peer
 KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
 
@@ -49,11 +49,12 @@ class Row:
 
 
 class Execution:
-    """One loaded shard. Raises CannotServe when the provider is missing or refuses the graph."""
+    """One loaded shard, called in `form`. Raises CannotServe when the provider is missing or refuses the graph."""
 
-    def __init__(self, shard: Shard, *, threads: int, context: int) -> None:
-        options = session_options(shard.blobs, threads)
+    def __init__(self, shard: Shard, *, threads: int, context: int, form: Form) -> None:
+        options = session_options(shard.blobs, threads, fused=form.fused)
         providers = _providers(shard.provider)
+        self.form = form
         self._shard = shard
         self._embed = None if shard.embed is None else _Embedding(shard.embed)
         try:
@@ -62,7 +63,7 @@ class Execution:
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
         self._kv = _KvArrays(shard)
-        self._cos, self._sin = rotary_tables(shard.architecture, context + 1)
+        self._cos, self._sin = rotary_tables(shard.architecture, context + form.spare_tokens)
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
         give_back_memory()
         use_huge_pages()
@@ -104,6 +105,10 @@ class Execution:
         """
         return self._kv.copied(row, stop, names)
 
+    def state_shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
+        """By key and value array, the shape of `positions` of one row: (kv_heads, positions, head_size)."""
+        return self._kv.shapes(positions)
+
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
         """Makes `arrays`, as `copied` gives them, what `row` caches. Raises ValueError unless it is all of them."""
         self._kv.put(row, arrays)
@@ -115,30 +120,50 @@ class Execution:
         return self._embed.rows(tokens)
 
     def decode(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
-        """One token for each row of `span`: hidden (rows, hidden) -> (rows, hidden). The result is valid
-        until the next call.
+        """One token for each row of `span`, in one call: hidden (rows, hidden) -> (rows, hidden). Whoever calls fills
+        `span` up as the form wants it (RowShape.spans). The result is valid until the next call.
         """
         if self._body is None:
             return hidden
         found: Floats = self._run(hidden[:, None, :], span, lengths)[:, 0]
         return found
 
-    def prompt(self, hidden: Floats, row: Row) -> Floats:
+    def alone(self, hidden: Floats, row: Row) -> Floats:
+        """One token where one session uses all arrays: (1, hidden) -> (1, hidden), rows beside it being company."""
+        ((_, span),) = self.form.body.spans(range(row.row, row.row + 1), self.shape.rows)
+        rows = np.repeat(hidden, len(span), axis=0)
+        place = row.row - span.start
+        return self.decode(rows, span, [row.length] * len(span))[place : place + 1]
+
+    def prompt(self, hidden: Floats, row: Row, ends: int = 0) -> Floats:
         """Tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call.
 
-        Needs room for one position more: attention works on ATTENTION_ROWS tokens at a time and adds up in another
-        order for a single one, so a single one left over gets company. Thus no result depends on how a prompt is cut.
+        The call is filled up with the last token again, as the form wants it (or `ends`), and needs room for as many
+        positions. Thus no result depends on how a prompt is cut.
         """
         if self._body is None:
             return hidden
         count = len(hidden)
-        if count % ATTENTION_ROWS == 1:
-            hidden = np.concatenate([hidden, hidden[-1:]])
+        lacking = filled_tokens(row.length, count, ends or self.form.ends or 1) - count
+        if lacking:
+            hidden = np.concatenate([hidden, np.repeat(hidden[-1:], lacking, axis=0)])
         found: Floats = self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0, :count]
         return found
 
     def head(self, hidden: Floats) -> Floats:
-        """(rows, hidden) -> logits (rows, vocab)."""
+        """(rows, hidden) -> logits (rows, vocab), in calls as the form wants them."""
+        shape, found, start = self.form.head, list[Floats](), 0
+        for count in shape.parts(len(hidden)):
+            rows = hidden[start : start + count]
+            lacking = shape.filled(count) - count
+            if lacking:
+                rows = np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)])
+            found.append(self.head_call(rows)[:count])
+            start += count
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def head_call(self, hidden: Floats) -> Floats:
+        """(rows, hidden) -> logits (rows, vocab), these rows and no others in one call."""
         if not self._heads:
             raise ValueError("this shard has no head")
         parts: list[Floats] = [head.run(["logits"], {"hidden": hidden})[0] for head in self._heads]
@@ -269,6 +294,9 @@ class _KvArrays:
         wanted = [name for name in self._names if names is None or name in names]
         return {name: self._read(name)[row, :, :stop].copy() for name in wanted}
 
+    def shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
+        return dict.fromkeys(self._names, (self._heads, positions, self._size))
+
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
         if arrays.keys() != set(self._names):
             raise ValueError(f"expected {', '.join(self._names)}")
@@ -348,9 +376,11 @@ def _pread(file: int, size: int, offset: int) -> bytes:
     return os.pread(file, size, offset)
 
 
-def session_options(blobs: Path, threads: int) -> ort.SessionOptions:
-    """Of a graph whose external data lies in the folder `blobs`."""
+def session_options(blobs: Path, threads: int, *, fused: bool = True) -> ort.SessionOptions:
+    """Of a graph whose external data lies in the folder `blobs`; `fused`: operators may be joined."""
     options = ort.SessionOptions()
+    if not fused:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # an arena keeps the largest prompt's scratch for ever

@@ -30,7 +30,7 @@ from peer.foreseeing import Foresight
 from peer.identities import KeptIdentity, thrown_away, viewer
 from peer.kept_log import LogKeeping
 from peer.kept_mesh import KeptInvite
-from peer.measure import UnitTimes, measure_units
+from peer.measure import UnitTimes, measure_here
 from peer.measuring_again import MeasuringAgain, measures_again
 from peer.mesh import WITHDRAWN, Mesh, Phase, Report, silent
 from peer.mesh_people import RoleGiven
@@ -230,7 +230,7 @@ async def found(
                 if lends:
                     report(Phase("measure this machine", 0, 0))
                     times = await asyncio.to_thread(
-                        measure_units, manifest, options.provider, options.threads
+                        measure_here, store, manifest, options.provider, options.threads
                     )
                     mesh.compute(options, Fetcher(store, url))
                 address = founding.public_url or url
@@ -319,7 +319,9 @@ async def join(
             again: MeasuringAgain | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))
-                times = await asyncio.to_thread(measure_units, manifest, options.provider, options.threads)
+                times = await asyncio.to_thread(
+                    measure_here, store, manifest, options.provider, options.threads
+                )
                 mesh.journal = await Journal.open(
                     own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
                 )

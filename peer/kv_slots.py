@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from peer.forms import FASTEST, Form
+
 FIRST_CAPACITY: Final = 128  # positions per row at first; a short question and its answer
 
 
@@ -31,13 +33,17 @@ class Shape:
 
 
 class KvSlots:
-    """Sessions, their rows and lengths. `limit` sessions at most, `context` positions each."""
+    """Sessions, their rows and lengths. `limit` sessions at most, `context` positions each; `form`: how calls are
+    filled up with rows and positions that are nobody's.
+    """
 
-    def __init__(self, limit: int, context: int) -> None:
+    def __init__(self, limit: int, context: int, form: Form = FASTEST) -> None:
         if limit < 1 or context < 1:
             raise ValueError(f"at least one slot and one position expected, got {limit} and {context}")
         self.limit = limit
         self.context = context
+        self.rows = max(limit, form.body.filled(min(limit, form.body.most)))  # that the arrays may have
+        self._spare_tokens = form.spare_tokens
         self._sessions: list[bytes] = []
         self._lengths: list[int] = []
         self._rows: dict[bytes, int] = {}
@@ -96,15 +102,15 @@ class KvSlots:
     def grown(self, shape: Shape, rows: int, positions: int) -> Shape:
         """The least shape, by doubling from `shape`, that holds `rows` rows of `positions` each.
 
-        One position beyond the context is allowed, so that a full row can sit idle inside another row's
-        batch.
+        Positions beyond the context are allowed: one, so that a full row can sit idle inside another row's batch, or
+        as many as calls of prompts are filled up with.
         """
         row_count, capacity = max(shape.rows, 1), max(shape.capacity, FIRST_CAPACITY)
         while row_count < rows:
             row_count *= 2
         while capacity < positions:
             capacity *= 2
-        return Shape(min(row_count, self.limit), min(capacity, self.context + 1))
+        return Shape(min(row_count, self.rows), min(capacity, self.context + self._spare_tokens))
 
 
 def spans(rows: list[int], gap_rows: int) -> list[range]:

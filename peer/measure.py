@@ -19,14 +19,16 @@ from typing import Final
 import numpy as np
 import psutil
 
+from peer.arithmetic import Proof, proven
 from peer.errors import MeasuringEnded
 from peer.execution import Execution, Row
+from peer.forms import PIECE_TOKENS, Form
 from peer.kv_slots import KvSlots
 from peer.measure_step import steps_s
 from peer.pages import give_back_memory
-from peer.runtime import PIECE_TOKENS
 from planner.manifest import Manifest, ManifestUnit
 from planner.shards import make_shard
+from planner.store import Store
 from planner.types import UnitKind
 
 WORKING_BYTES: Final = 96 << 20  # weights under the clock: above the last-level cache of most machines
@@ -56,6 +58,7 @@ class UnitTimes:
     step_s: float
     batch_s: dict[UnitKind, float]
     overhead_bytes: int
+    arithmetic: str = ""  # the class of what was measured (peer.arithmetic); "": unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +75,29 @@ class _Trial:
 
     manifest: Manifest
     blobs: _SparseBlobs
+    form: Form
     provider: str
     threads: int
     stop: Callable[[], bool]
 
 
+def measure_here(
+    store: Store, manifest: Manifest, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
+) -> UnitTimes:
+    """Proves which form of calls holds here, where the store has no such proof, and measures units in that form. As
+    `measure_units`.
+    """
+    return measure_units(manifest, proven(store, manifest, provider, threads), provider, threads, stop)
+
+
 def measure_units(
-    manifest: Manifest, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
+    manifest: Manifest, proof: Proof, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
 ) -> UnitTimes:
     """Takes a second or two. `overhead_bytes` holds where no weights are loaded. Raises CannotServe when the provider
     is missing, MeasuringEnded soon after `stop()`.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
-        trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), provider, threads, stop)
+        trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), proof.form, provider, threads, stop)
         found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _BODIES}
         found["head"] = _time_head(trial)
         found["embed"], step_s = _time_step(trial)
@@ -96,6 +109,7 @@ def measure_units(
         step_s=step_s,
         batch_s={kind: times.batch_s for kind, times in found.items()},
         overhead_bytes=overhead,
+        arithmetic=proof.class_of(provider),
     )
 
 
@@ -150,22 +164,35 @@ def _time_body(trial: _Trial, kind: UnitKind) -> _Times:
     one = _first(manifest, kind)
     count = _copies(manifest, one)
     copies = tuple(_copy(one, block) for block in range(count))
-    shard = make_shard(replace(manifest, units=copies), trial.blobs, 0, count, trial.provider)
+    plain, shape = trial.form.plain, trial.form.body
+    shard = make_shard(replace(manifest, units=copies), trial.blobs, 0, count, trial.provider, exact=plain)
     _go_on(trial.stop)
-    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT, form=trial.form)
     try:
-        slots = KvSlots(ROWS, CONTEXT)
+        slots = KvSlots(ROWS, CONTEXT, trial.form)
         for row in range(ROWS):
             slots.admit(bytes([row]))
-        execution.ensure(slots, ROWS, CONTEXT)
+        execution.ensure(slots, slots.rows, CONTEXT)
         hidden = np.random.default_rng(0).standard_normal(
             (PIECE_TOKENS, manifest.architecture.hidden), np.float32
         )
+
+        def decode_rows(count: int) -> None:
+            for _, rows in shape.spans(range(count), slots.rows):
+                execution.decode(hidden[: len(rows)], rows, [FILLED] * len(rows))
+
+        def prompt_piece() -> None:
+            if trial.form.ends:
+                execution.prompt(hidden, Row(0, 0))
+                return
+            for _ in range(PIECE_TOKENS):
+                decode_rows(1)
+
         decode, batch, prompt = _seconds(
             trial.stop,
-            lambda: execution.decode(hidden[:1], range(1), [FILLED]),
-            lambda: execution.decode(hidden[:ROWS], range(ROWS), [FILLED] * ROWS),
-            lambda: execution.prompt(hidden, Row(0, 0)),
+            lambda: decode_rows(1),
+            lambda: decode_rows(ROWS),
+            prompt_piece,
         )
         overhead = _resident() - shard.weight_bytes - execution.kv_bytes
     finally:
@@ -203,9 +230,9 @@ def _time_head(trial: _Trial) -> _Times:
         architecture=replace(manifest.architecture, vocab=rows),
         units=(replace(head, tensors=tensors),),
     )
-    shard = make_shard(part, trial.blobs, 0, 1, trial.provider)
+    shard = make_shard(part, trial.blobs, 0, 1, trial.provider, exact=trial.form.plain)
     _go_on(trial.stop)
-    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT, form=trial.form)
     try:
         hidden = np.ones((ROWS, manifest.architecture.hidden), np.float32)
         others = np.zeros(EVICT_BYTES, np.uint8)  # in a step the blocks' weights pass through the cache first
@@ -227,7 +254,7 @@ def _time_step(trial: _Trial) -> tuple[_Times, float]:
     embed = replace(trial.manifest, units=(_first(trial.manifest, "embed"),))
     shard = make_shard(embed, trial.blobs, 0, 1, trial.provider)
     tokens = np.zeros(PIECE_TOKENS, np.int64)
-    execution = Execution(shard, threads=trial.threads, context=CONTEXT)
+    execution = Execution(shard, threads=trial.threads, context=CONTEXT, form=trial.form)
     try:
         decode, prompt = _seconds(
             trial.stop, lambda: execution.embed(tokens[:1]), lambda: execution.embed(tokens)
@@ -235,7 +262,7 @@ def _time_step(trial: _Trial) -> tuple[_Times, float]:
     finally:
         execution.close()
     _go_on(trial.stop)
-    steps = asyncio.run(steps_s(shard, trial.threads, CONTEXT, RUNS, LIMIT_S))
+    steps = asyncio.run(steps_s(shard, trial.threads, CONTEXT, trial.form, RUNS, LIMIT_S))
     _go_on(trial.stop)  # an answer that began makes these longer, too
     return _Times(decode, prompt / PIECE_TOKENS, decode), max(_usual(steps) - decode, 0.0)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from peer.effects import Ran, RunStep, Send, StageEffect
 from peer.errors import CannotServe
+from peer.forms import Form
 from peer.frame_kinds import Finish, Open, Role, Step, Token
 from peer.frames import decode, encode
 from peer.pipeline import StageCore
@@ -28,7 +29,9 @@ RUN: Final = (0, 1)
 ME, NEXT, ASKER = "me", "next", "asker"
 
 
-async def steps_s(shard: Shard, threads: int, context: int, runs: int, limit_s: float) -> list[float]:
+async def steps_s(
+    shard: Shard, threads: int, context: int, form: Form, runs: int, limit_s: float
+) -> list[float]:
     """Seconds of each step, from a token's frame to the frame of the activation. Raises CannotServe."""
     loop = asyncio.get_running_loop()
     results: asyncio.Queue[Done | Refused] = asyncio.Queue()
@@ -38,7 +41,7 @@ async def steps_s(shard: Shard, threads: int, context: int, runs: int, limit_s: 
 
     core = StageCore(ME)
     core.serve({1: ((frozenset({ME}), RUN), (frozenset({NEXT}), (1, 2)))}, {RUN: 1})
-    runtime = StageRuntime(shard, threads=threads, slots=1, context=context, deliver=deliver)
+    runtime = StageRuntime(shard, threads=threads, slots=1, context=context, form=form, deliver=deliver)
 
     async def through(effects: list[StageEffect]) -> bytes:
         """Runs what the stage wants run; the frame that goes to the next stage."""

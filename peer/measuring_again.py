@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import psutil
@@ -20,7 +21,7 @@ import psutil
 from peer.calls import Body
 from peer.coordinating import body_of
 from peer.errors import BadCommand, MeasuringEnded, PeerError
-from peer.measure import UnitTimes, measure_units, measuring_bytes
+from peer.measure import UnitTimes, measure_here, measuring_bytes
 from peer.mesh import Mesh, profile_of
 from peer.mesh_state import Member, MemberMeasured
 from peer.options import PeerOptions
@@ -38,12 +39,12 @@ class MeasuringAgain:
     """`times`: what this peer measured last; `measure` takes a second or two, in a thread."""
 
     def __init__(
-        self, mesh: Mesh, options: PeerOptions, times: UnitTimes, measure: Measure = measure_units
+        self, mesh: Mesh, options: PeerOptions, times: UnitTimes, measure: Measure | None = None
     ) -> None:
         self.times = times
         self._mesh = mesh
         self._options = options
-        self._measure = measure
+        self._measure = measure or partial(measure_here, mesh.store)
         self._not_before = float("-inf")
 
     async def answer(self, peer: str, body: Body) -> Body:

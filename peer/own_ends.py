@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from peer.arithmetic import proven
 from peer.errors import CannotServe, SamplingError
 from peer.execution import Execution
 from peer.fetch import Fetcher
@@ -90,9 +91,9 @@ async def own_ends(manifest: Manifest, store: Store, fetcher: Fetcher, threads: 
 
 
 def _loaded(manifest: Manifest, store: Store, threads: int) -> OwnEnds:
-    last = len(manifest.units)
+    last, form = len(manifest.units), proven(store, manifest, "cpu", threads).form
     made: list[Execution] = []
     for first in (0, last - 1):
-        shard = make_shard(manifest, store, first, first + 1)
-        made.append(Execution(shard, threads=threads, context=CONTEXT))
+        shard = make_shard(manifest, store, first, first + 1, exact=form.plain)
+        made.append(Execution(shard, threads=threads, context=CONTEXT, form=form))
     return OwnEnds(made[0], made[1], manifest.architecture.hidden)

@@ -11,12 +11,12 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import psutil
 
+from peer.arithmetic import proven
 from peer.errors import CannotServe
 from peer.evidence import SAME, TABS, Floats, Rounding, alone_from, limit, rounding, steps_of_spans
 from peer.mesh import Mesh
@@ -176,10 +176,13 @@ class Recomputing:
             if (tell := waiting.get(result.session)) is not None:
                 tell(result)
 
-        shard = await asyncio.to_thread(make_shard, manifest, store, *run, "cpu", exact=exact)
-        make = partial(
-            StageRuntime, shard, threads=self._threads, slots=SLOTS, context=context, deliver=deliver
-        )
+        def make() -> StageRuntime:
+            form = proven(store, manifest, "cpu", self._threads, plain=exact).form
+            shard = make_shard(manifest, store, *run, "cpu", exact=form.plain)
+            return StageRuntime(
+                shard, threads=self._threads, slots=SLOTS, context=context, form=form, deliver=deliver
+            )
+
         runtime = await asyncio.to_thread(make)
         timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run, exact)
         made = self._loaded[run, exact] = _Loaded(runtime, timer, waiting)

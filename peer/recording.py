@@ -16,6 +16,7 @@ from peer.envelopes import MOST_BYTES, Envelopes, decode_envelopes, encode_envel
 from peer.errors import PeerError
 from peer.evidence import Floats
 from peer.execution import Execution, Row
+from peer.forms import FASTEST
 from peer.kv_slots import KvSlots
 from peer.mesh import text_of
 from planner.errors import PlannerError
@@ -80,7 +81,8 @@ def _lengths(store: Store, manifest: Manifest, progress: Callable[[int, int], No
     rows: list[Floats] = []
     count = len(manifest.units) - 1
     for unit in range(count):
-        execution = Execution(make_shard(manifest, store, unit, unit + 1), threads=1, context=TOKENS)
+        shard = make_shard(manifest, store, unit, unit + 1)
+        execution = Execution(shard, threads=1, context=TOKENS, form=FASTEST)  # lengths need no equal bits
         try:
             if unit == 0:
                 rows = [execution.embed(tokens) for tokens in prompts]

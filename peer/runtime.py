@@ -22,15 +22,13 @@ import psutil
 from peer.effects import PrefixWork
 from peer.execution import Execution, Row
 from peer.fair_queue import FairQueue
+from peer.forms import PIECE_TOKENS, Form
 from peer.kept_fronts import KeptFronts
 from peer.kv_slots import KvSlots, spans
 from planner.architecture import Architecture
 from planner.shards import Shard
 
 Floats = npt.NDArray[np.float32]
-PIECE_TOKENS: Final = (
-    64  # of a prompt between two decode batches: what others wait for, and the scratch of attention
-)
 SOON_TOKENS: Final = 64  # for which a cache that was copied has room
 GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
 
@@ -177,7 +175,8 @@ class _Refusal(Exception):
 class StageRuntime:
     """Runs a shard for many sessions. Raises CannotServe when the shard cannot be loaded.
 
-    `slots` sessions of up to `context` positions; `deliver` is called on the worker thread, once for every
+    `slots` sessions of up to `context` positions; `form`: how calls are shaped so that each result is the session's own
+    (peer.arithmetic proves which holds); `deliver` is called on the worker thread, once for every
     step that is not dropped by a release. `before_call` runs on the worker before each call of the model: it may
     take its time or raise, as validation makes it do.
     """
@@ -189,14 +188,16 @@ class StageRuntime:
         threads: int,
         slots: int,
         context: int,
+        form: Form,
         deliver: Callable[[Done | Refused], None],
         before_call: Callable[[], None] | None = None,
     ) -> None:
         if context > shard.architecture.context:
             raise ValueError(f"context of at most {shard.architecture.context} expected, got {context}")
         self._shard = shard
-        self._slots = KvSlots(slots, context)
-        self._execution = Execution(shard, threads=threads, context=context)
+        self._form = form
+        self._slots = KvSlots(slots, context, form)
+        self._execution = Execution(shard, threads=threads, context=context, form=form)
         self._fronts = KeptFronts(self._execution, self._slots)
         resident = psutil.Process().memory_info().rss
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
@@ -406,9 +407,13 @@ class StageRuntime:
             except Exception as error:
                 self._fail(step, error)
         for span in spans(sorted(ready), GAP_ROWS):
-            self._decode_span(span, {row: ready[row] for row in span if row in ready})
+            for wanted, whole in self._form.body.spans(span, self._slots.rows):
+                self._decode_span(whole, {row: ready[row] for row in wanted if row in ready})
 
     def _decode_span(self, span: range, steps: dict[int, tuple[Step, Floats]]) -> None:
+        """One call for all rows of `span`. What those without a step write lies behind what is cached."""
+        if not steps:
+            return
         try:
             lengths = [
                 steps[row][0].position if row in steps else self._slots.length_of_row(row) for row in span
@@ -472,15 +477,30 @@ class StageRuntime:
         row = self._slots.row(session)
         assert row is not None
         start = prompt.step.position + prompt.done
-        self._execution.ensure(self._slots, row + 1, start + len(piece) + 1)
+        self._execution.ensure(self._slots, row + 1, start + self._form.filled_tokens(start, len(piece)))
         self._before_call()
-        result = self._execution.prompt(piece, Row(row, start))
+        if self._form.ends:
+            result = self._execution.prompt(piece, Row(row, start))
+        else:
+            result = np.concatenate(
+                [self._prompt_token(row, start + at, piece[at]) for at in range(len(piece))]
+            )
         if not np.isfinite(result).all():
             raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")
         prompt.results.append(result.copy())
         self._fair.ran(prompt.step.asker, len(piece))
         prompt.done += len(piece)
         self._slots.set_length(session, start + len(piece))
+
+    def _prompt_token(self, row: int, position: int, hidden: Floats) -> Floats:
+        """One token of a prompt, (hidden) -> (1, hidden), where several in one call would depend on how it is cut."""
+        ((_, span),) = self._form.body.spans(range(row, row + 1), self._slots.rows)
+        lengths = [position if each == row else self._slots.length_of_row(each) for each in span]
+        self._execution.ensure(self._slots, span.stop, max(lengths) + 1)
+        rows = np.zeros((len(span), len(hidden)), np.float32)
+        rows[row - span.start] = hidden
+        found: Floats = self._execution.decode(rows, span, lengths)
+        return found[row - span.start : row - span.start + 1].copy()
 
     def _admit(self, step: Step) -> int:
         """The session's row, its cache cut to `step.position`; or a refusal that changes nothing."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from peer.arithmetic import proven
 from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep
 from peer.errors import CannotServe
 from peer.fetch import Fetcher, Progress
@@ -223,13 +224,15 @@ class Serving:
 
     def _make(self, run: Run_) -> StageRuntime:
         room = self._room
-        shard = make_shard(self._manifest, self._store, run[0], run[1], room.provider)
         try:
+            form = proven(self._store, self._manifest, room.provider, room.threads).form
+            shard = make_shard(self._manifest, self._store, *run, room.provider, exact=form.plain)
             return StageRuntime(
                 shard,
                 threads=room.threads,
                 slots=2 * room.slots,  # an answer that moves has a seat on both of its routes
                 context=room.context,
+                form=form,
                 deliver=partial(self._from_worker, run),
                 before_call=room.before_call,
             )

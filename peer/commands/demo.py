@@ -24,7 +24,7 @@ from peer.commands.terminal import Interrupts, interrupts, out, say, write
 from peer.commands.watching import holders
 from peer.errors import CannotServe, NoPlan
 from peer.joining import Founding, found
-from peer.measure import MEETING_BYTES, measure_units
+from peer.measure import MEETING_BYTES, measure_here
 from peer.mesh import Mesh, text_of
 from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.tabs import TabOptions, open_tab
@@ -61,7 +61,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())
         with ctrl.cancelling():
-            times = await asyncio.to_thread(measure_units, manifest, "cpu", args.threads)
+            times = await asyncio.to_thread(measure_here, store, manifest, "cpu", args.threads)
             needed = needed_bytes(manifest, context)
             peers = max(args.peers, 1 + len(args.browsers))
             share = pledge(needed, times.overhead_bytes + MEETING_BYTES, peers)

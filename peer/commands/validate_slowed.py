@@ -11,7 +11,7 @@ from typing import Any, Final
 from peer.commands.demo import needed_bytes
 from peer.commands.terminal import Interrupts, out, say
 from peer.errors import CannotServe, PeerError
-from peer.measure import MEETING_BYTES, measure_units
+from peer.measure import MEETING_BYTES, measure_here
 from peer.validation.rig import Shape, rig
 from peer.validation.runner import Load
 from peer.validation.slow_runs import SlowRunner
@@ -38,7 +38,7 @@ async def run_slowed(
         raise CannotServe(f"{PEER_SLOWED} needs another peer that can take over, got --peers {shape.peers}")
     manifest = decode_manifest(store.manifest_bytes(shape.model_id))
     context = min(CONTEXT, manifest.architecture.context)
-    times = await asyncio.to_thread(measure_units, manifest, "cpu", shape.threads)
+    times = await asyncio.to_thread(measure_here, store, manifest, "cpu", shape.threads)
     overhead = times.overhead_bytes + MEETING_BYTES
     needed = needed_bytes(manifest, context, shape.mesh.sessions)
     shape = replace(

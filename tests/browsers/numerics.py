@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from peer.arithmetic import proven
 from peer.bench_browser import browser_path, build_page, drive
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
 from peer.spans import steps_of
 from planner.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
 from planner.importers.gguf import open_gguf
-from planner.manifest import decode_manifest
+from planner.manifest import Manifest, decode_manifest
 from planner.shards import make_shard
 from planner.store import Store
 from planner.types import WeightFormat
@@ -82,15 +83,22 @@ def difference(one: Floats, other: Floats) -> Difference:
     )
 
 
+def loaded(manifest: Manifest, store: Store) -> Execution:
+    """The whole model on one thread, with room for one session."""
+    form = proven(store, manifest, "cpu", 1).form
+    shard = make_shard(manifest, store, 0, len(manifest.units), "cpu", exact=form.plain)
+    execution = Execution(shard, threads=1, context=CONTEXT, form=form)
+    slots = KvSlots(1, CONTEXT, form)
+    slots.admit(b"0")
+    execution.ensure(slots, slots.rows, CONTEXT)
+    return execution
+
+
 def on_cpu(store: Store, model: str, steps: int) -> tuple[list[int], Floats]:
     """Greedy tokens (the prompt first) and the logits (steps, vocab) that each came from."""
     manifest = decode_manifest(store.manifest_bytes(model))
-    shard = make_shard(manifest, store, 0, len(manifest.units), "cpu")
-    execution = Execution(shard, threads=1, context=CONTEXT)
+    execution = loaded(manifest, store)
     try:
-        slots = KvSlots(1, CONTEXT)
-        slots.admit(b"0")
-        execution.ensure(slots, 1, CONTEXT)
         tokens, logits = list(PROMPT), []
         hidden = execution.prompt(execution.embed(np.array(PROMPT, np.int64)), Row(0, 0))[-1:].copy()
         while True:
@@ -99,7 +107,7 @@ def on_cpu(store: Store, model: str, steps: int) -> tuple[list[int], Floats]:
                 return tokens, np.stack(logits)
             tokens.append(int(logits[-1].argmax()))
             row = execution.embed(np.array(tokens[-1:], np.int64))
-            hidden = execution.decode(row, range(1), [len(tokens) - 1]).copy()
+            hidden = execution.alone(row, Row(0, len(tokens) - 1)).copy()
     finally:
         execution.close()
 
@@ -107,21 +115,14 @@ def on_cpu(store: Store, model: str, steps: int) -> tuple[list[int], Floats]:
 def turn_by_turn(store: Store, model: str, tokens: list[int], given: int, sampled: int) -> Floats:
     """Logits (tokens, vocab) on a CPU of tokens that by turns were given together and came one by one."""
     manifest = decode_manifest(store.manifest_bytes(model))
-    execution = Execution(
-        make_shard(manifest, store, 0, len(manifest.units), "cpu"), threads=1, context=CONTEXT
-    )
+    execution = loaded(manifest, store)
     try:
-        slots = KvSlots(1, CONTEXT)
-        slots.admit(b"0")
-        execution.ensure(slots, 1, CONTEXT)
         logits: list[Floats] = []
         for start, stop in steps_of(0, len(tokens), (given, sampled) * len(tokens)):
             hidden = execution.embed(np.array(tokens[start:stop], np.int64))
             alone = stop - start == 1
             hidden = (
-                execution.decode(hidden, range(1), [start])
-                if alone
-                else execution.prompt(hidden, Row(0, start))
+                execution.alone(hidden, Row(0, start)) if alone else execution.prompt(hidden, Row(0, start))
             )
             logits.append(execution.head(hidden.copy()).copy())
         return np.concatenate(logits)

@@ -20,7 +20,7 @@ from peer.errors import BadCommand, MeasuringEnded
 from peer.foreseeing import Foresight
 from peer.history_writer import follow_mesh, open_history
 from peer.joining import Founding, found, join
-from peer.measure import UnitTimes, measure_units
+from peer.measure import UnitTimes, measure_here
 from peer.measuring_again import MeasuringAgain
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState
@@ -152,7 +152,7 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
         ) -> UnitTimes:
             nonlocal calls
             if go_on.is_set():
-                return measure_units(manifest, provider, threads, stop)
+                return measure_here(joined.store, manifest, provider, threads, stop)
             calls += 1
             loop.call_soon_threadsafe(begun.set)
             while not stop():
@@ -160,7 +160,7 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
             raise MeasuringEnded("an answer began")
 
         assert joined.manifest is not None
-        times = await asyncio.to_thread(measure_units, joined.manifest, "cpu", 1)
+        times = await asyncio.to_thread(measure_here, joined.store, joined.manifest, "cpu", 1)
         again = MeasuringAgain(joined, options("joined"), times, without_end)
         model = founder.node.state.model
         assert model is not None

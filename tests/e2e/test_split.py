@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from peer.arithmetic import proven
 from peer.asking import Delta, Finished, Settings
 from peer.chat_template import Message
 from peer.execution import Execution, Row
@@ -41,16 +42,19 @@ class Unsplit:
 
     def __init__(self, models: Models) -> None:
         manifest = decode_manifest(models.store.manifest_bytes(models.ids["8bit"]))
-        shard = make_shard(manifest, models.store, 0, len(manifest.units), "cpu")
-        self.execution = Execution(shard, threads=1, context=CONTEXT)
+        form = proven(models.store, manifest, "cpu", 1).form
+        shard = make_shard(manifest, models.store, 0, len(manifest.units), "cpu", exact=form.plain)
+        self.execution = Execution(shard, threads=1, context=CONTEXT, form=form)
 
     def answer(self, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
-        slots = KvSlots(1, CONTEXT)
+        slots = KvSlots(1, CONTEXT, self.execution.form)
         slots.admit(b"one")
         hidden = np.zeros((0, 0), dtype=np.float32)
         for start in range(0, len(prompt), CHUNK_TOKENS):
             tokens = np.asarray(prompt[start : start + CHUNK_TOKENS], dtype=np.int64)
-            self.execution.ensure(slots, 1, start + len(tokens))
+            self.execution.ensure(
+                slots, slots.rows, start + self.execution.form.filled_tokens(start, len(tokens))
+            )
             hidden = self.execution.prompt(self.execution.embed(tokens), Row(0, start))[-1:].copy()
             slots.set_length(b"one", start + len(tokens))
         answer: list[int] = []
@@ -60,10 +64,9 @@ class Unsplit:
             answer.append(sample(self.execution.head(hidden)[0], sampling, position, history, answer))
             if len(answer) == count:
                 return answer
-            self.execution.ensure(slots, 1, position + 1)
-            hidden = self.execution.decode(
-                self.execution.embed(np.asarray(answer[-1:], dtype=np.int64)), range(1), [position]
-            ).copy()
+            self.execution.ensure(slots, slots.rows, position + 1)
+            token = self.execution.embed(np.asarray(answer[-1:], dtype=np.int64))
+            hidden = self.execution.alone(token, Row(0, position)).copy()
             slots.set_length(b"one", position + 1)
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from peer.arithmetic import prove
 from peer.errors import CannotServe
 from peer.execution import Execution, Row
+from peer.forms import FASTEST
 from peer.kv_slots import KvSlots
 from planner.architecture import Architecture, RopeScaling
 from planner.manifest import Manifest
@@ -70,21 +72,21 @@ def shard_logits(
     manifest: Manifest, store: Store, tokens: list[int], prompt: int, threads: int = 1
 ) -> npt.NDArray[np.float32]:
     """Logits of every position: `prompt` tokens at once, the others one by one, in the second of two rows."""
+    form = prove(manifest, "cpu", threads).form
     execution = Execution(
-        make_shard(manifest, store, 0, len(manifest.units)),
+        make_shard(manifest, store, 0, len(manifest.units), exact=form.plain),
         threads=threads,
         context=manifest.architecture.context,
+        form=form,
     )
-    slots = KvSlots(2, manifest.architecture.context)
+    slots = KvSlots(2, manifest.architecture.context, form)
     for session in (b"a", b"b"):
         slots.admit(session)
-    execution.ensure(slots, 2, len(tokens))
+    execution.ensure(slots, slots.rows, len(tokens) + form.spare_tokens)
     hidden = execution.embed(np.array(tokens))
     found = [execution.head(execution.prompt(hidden[:prompt], Row(1, 0)))]
     for position in range(prompt, len(tokens)):
-        found.append(
-            execution.head(execution.decode(hidden[position : position + 1], range(1, 2), [position]))
-        )
+        found.append(execution.head(execution.alone(hidden[position : position + 1], Row(1, position))))
     execution.close()
     return np.concatenate(found)
 
@@ -155,4 +157,4 @@ def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:
     _, manifest, store = made_up()
     for provider, words in (("cuda", "CUDAExecutionProvider"), ("abacus", "not known")):
         with pytest.raises(CannotServe, match=words):
-            Execution(make_shard(manifest, store, 0, 2, provider), threads=1, context=16)
+            Execution(make_shard(manifest, store, 0, 2, provider), threads=1, context=16, form=FASTEST)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from peer.evidence import SAME, distance
+from peer.forms import FASTEST
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.validation.lying import Lie, LyingRuntime
 from planner.shards import make_shard
@@ -21,7 +22,7 @@ WAIT_S = 60
 def results(runtime: type[StageRuntime], shard: Any, rows: Any, *, together: bool = False) -> Any:
     """What a stage of that kind hands on for positions [0, PROMPT + TOKENS)."""
     answers: SimpleQueue[Done | Refused] = SimpleQueue()
-    made = runtime(shard, threads=1, slots=2, context=64, deliver=answers.put)
+    made = runtime(shard, threads=1, slots=2, context=64, form=FASTEST, deliver=answers.put)
     try:
         found = []
         steps = [(0, PROMPT), *((at, at + 1) for at in range(PROMPT, PROMPT + TOKENS))]

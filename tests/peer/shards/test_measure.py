@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import peer.bench_single as bench_module
+from peer.arithmetic import prove
 from peer.bench_single import compare
 from peer.errors import CannotServe, MeasuringEnded
 from peer.measure import measure_units
@@ -20,7 +21,7 @@ from planner.types import UnitKind
 @pytest.mark.parametrize("weights", ["8bit", "4bit", "f32", "f16"])
 def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str) -> None:
     _, manifest, _ = made_up(weights)
-    times = measure_units(manifest, "cpu", 1)
+    times = measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1)
     for table in (times.decode_s, times.prefill_s, times.batch_s):
         assert set(table) == set(get_args(UnitKind))
         assert all(0 <= seconds < 1 for seconds in table.values())
@@ -44,7 +45,7 @@ def test_a_measurement_ends_as_soon_as_it_is_told_to_and_leaves_nothing(
     for after in (0, 5, 60, 130):
         asked = 0
         with pytest.raises(MeasuringEnded):
-            measure_units(manifest, "cpu", 1, lambda after=after: stop(after))
+            measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1, lambda after=after: stop(after))
         assert asked == after + 1  # it is asked before each call of the model
     assert [*tmp_path.iterdir()] == []
 
@@ -52,7 +53,7 @@ def test_a_measurement_ends_as_soon_as_it_is_told_to_and_leaves_nothing(
 def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:
     _, manifest, _ = made_up()
     with pytest.raises(CannotServe, match="CUDAExecutionProvider"):
-        measure_units(manifest, "cuda", 1)
+        measure_units(manifest, prove(manifest, "cpu", 1), "cuda", 1)
 
 
 def test_the_benchmark_without_its_rival_has_null_ratios(real_model: Callable[..., Any]) -> None:

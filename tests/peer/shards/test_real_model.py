@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import peer.execution
+from peer.arithmetic import proven
 from peer.chat_template import Message
 from peer.execution import Execution, Floats, Row
 from peer.kv_slots import KvSlots
@@ -52,8 +53,9 @@ def test_greedy_text_opens_like_llama_cpps(real_model: Callable[..., Any], weigh
     text = text_of(manifest, store)
     tokens = text.encode_chat([Message("user", QUESTION)])
     answers: SimpleQueue[Done | Refused] = SimpleQueue()
-    shard = make_shard(manifest, store, 0, len(manifest.units))
-    runtime = StageRuntime(shard, threads=2, slots=1, context=256, deliver=answers.put)
+    form = proven(store, manifest, "cpu", 2).form
+    shard = make_shard(manifest, store, 0, len(manifest.units), exact=form.plain)
+    runtime = StageRuntime(shard, threads=2, slots=1, context=256, form=form, deliver=answers.put)
     found: list[int] = []
     position, given = 0, tokens
     while len(found) < 48:
@@ -90,17 +92,19 @@ class Stage:
     """Units of a model for one session."""
 
     def __init__(self, manifest: Manifest, store: Store, first: int, stop: int) -> None:
-        self.execution = Execution(make_shard(manifest, store, first, stop), threads=2, context=64)
-        slots = KvSlots(1, 64)
+        form = proven(store, manifest, "cpu", 2).form
+        shard = make_shard(manifest, store, first, stop, exact=form.plain)
+        self.execution = Execution(shard, threads=2, context=64, form=form)
+        slots = KvSlots(1, 64, form)
         slots.admit(b"s")
-        self.execution.ensure(slots, 1, 64)
+        self.execution.ensure(slots, slots.rows, 64)
 
     def run(self, values: Any, position: int) -> Floats:
         """Tokens or hidden in; hidden, or logits where the head is, out."""
         execution = self.execution
         hidden = execution.embed(values) if execution.has_embed else values
         if len(hidden) == 1:
-            hidden = execution.decode(hidden, range(1), [position])
+            hidden = execution.alone(hidden, Row(0, position))
         else:
             hidden = execution.prompt(hidden, Row(0, position))
         return execution.head(hidden) if execution.has_head else hidden.copy()
@@ -138,6 +142,7 @@ import json, sys
 from pathlib import Path
 from queue import SimpleQueue
 import numpy as np
+from peer.arithmetic import proven
 from peer.measure import measure_units
 from peer.runtime import StageRuntime, Step
 from planner.manifest import decode_manifest
@@ -152,11 +157,12 @@ def status():
 root, model, first, stop = sys.argv[1:]
 store = Store(Path(root))
 manifest = decode_manifest(store.manifest_bytes(model))
-times = measure_units(manifest, "cpu", 1)
+proof = proven(store, manifest, "cpu", 1)
+times = measure_units(manifest, proof, "cpu", 1)
 before = status()
 answers = SimpleQueue()
-runtime = StageRuntime(make_shard(manifest, store, int(first), int(stop)), threads=1, slots=4, context=256,
-                       deliver=answers.put)
+shard = make_shard(manifest, store, int(first), int(stop), exact=proof.form.plain)
+runtime = StageRuntime(shard, threads=1, slots=4, context=256, form=proof.form, deliver=answers.put)
 loaded = status()
 width = manifest.architecture.hidden
 for session in range(4):

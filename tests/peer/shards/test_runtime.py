@@ -5,12 +5,12 @@ hostile.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from peer.arithmetic import proven
 from peer.effects import RunStep
 from peer.execution import Execution
 from peer.fetch import Fetcher
+from peer.forms import ALONE, Form, RowShape
 from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
 from peer.serving import Room, Serving
@@ -35,13 +37,24 @@ WAIT_S = 60
 class Stage:
     """A runtime and what it delivered."""
 
-    def __init__(self, manifest: Manifest, store: Store, first: int, stop: int, **settings: int) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        store: Store,
+        first: int,
+        stop: int,
+        form: Form | None = None,
+        **settings: int,
+    ) -> None:
+        """In `form`, or in the one that this machine is proven to need."""
         self.answers: SimpleQueue[Answer] = SimpleQueue()
+        form = form or proven(store, manifest, "cpu", 1).form
         self.runtime = StageRuntime(
-            make_shard(manifest, store, first, stop),
+            make_shard(manifest, store, first, stop, exact=form.plain),
             threads=1,
             slots=settings.get("slots", 8),
             context=settings.get("context", 512),
+            form=form,
             deliver=self.answers.put,
         )
 
@@ -55,8 +68,10 @@ class Stage:
 
 
 @contextmanager
-def stage(manifest: Manifest, store: Store, first: int, stop: int, **settings: int) -> Iterator[Stage]:
-    made = Stage(manifest, store, first, stop, **settings)
+def stage(
+    manifest: Manifest, store: Store, first: int, stop: int, form: Form | None = None, **settings: int
+) -> Iterator[Stage]:
+    made = Stage(manifest, store, first, stop, form, **settings)
     try:
         yield made
     finally:
@@ -93,15 +108,36 @@ def random_tokens(seed: int, count: int, vocab: int = 100) -> list[int]:
 def test_a_crowd_changes_nothing(made_up: Callable[..., Any], weights: str, seed: int) -> None:
     """Random prompts, steps, rewinds, releases of seven sessions: each equals its own run alone, to the bit."""
     _, manifest, store = made_up(weights)
+    _crowd_and_alone(manifest, store, seed, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda form: replace(form, body=RowShape(4, 4), head=RowShape(2, 2), ends=16),
+        lambda form: replace(form, body=ALONE, head=ALONE),
+        lambda form: replace(form, body=RowShape(8, 8, 8), ends=0),
+    ],
+    ids=["in fours", "row by row", "token by token"],
+)
+def test_a_crowd_changes_nothing_in_forms_that_other_machines_need(
+    made_up: Callable[..., Any], change: Callable[[Form], Form]
+) -> None:
+    """They hold here as well: each asks for more than this machine needs."""
+    _, manifest, store = made_up("8bit")
+    _crowd_and_alone(manifest, store, 4, change(proven(store, manifest, "cpu", 1).form))
+
+
+def _crowd_and_alone(manifest: Manifest, store: Store, seed: int, form: Form | None) -> None:
     rng = random.Random(seed)
     texts = {bytes([n]): random_tokens(n, rng.randrange(90, 200)) for n in range(7)}
     prompts = {session: rng.randrange(2, 80) for session in texts}
-    with stage(manifest, store, 0, len(manifest.units)) as alone:
+    with stage(manifest, store, 0, len(manifest.units), form) as alone:
         expected = {}
         for session, tokens in texts.items():
             expected[session] = run_alone(alone, session, tokens, prompts[session])
             alone.runtime.release(session)
-    with stage(manifest, store, 0, len(manifest.units), slots=5) as crowd:
+    with stage(manifest, store, 0, len(manifest.units), form, slots=5) as crowd:
         waiting = list(texts)
         at: dict[bytes, int] = {}
         busy: set[bytes] = set()
@@ -141,7 +177,7 @@ def test_a_prompts_last_token_may_come_alone(made_up: Callable[..., Any]) -> Non
         one.runtime.submit(tokens_step(b"parts", 0, tokens[:32]))
         one.done()
         step = tokens_step(b"parts", 32, tokens[32:])
-        one.runtime.submit(dataclasses.replace(step, prompt=True))
+        one.runtime.submit(replace(step, prompt=True))
         np.testing.assert_array_equal(one.done().finished, expected)
 
 
@@ -368,10 +404,11 @@ def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
         assert len(order) >= 4
 
 
-def test_the_whole_context_can_be_used(made_up: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("form", [None, Form(RowShape(4, 4), RowShape(2), 16)], ids=["proven", "filled up"])
+def test_the_whole_context_can_be_used(made_up: Callable[..., Any], form: Form | None) -> None:
     """To the last position, with a full neighbour sitting idle between two rows of a batch."""
     _, manifest, store = made_up()
-    with stage(manifest, store, 0, len(manifest.units), context=130, slots=3) as one:
+    with stage(manifest, store, 0, len(manifest.units), form, context=130, slots=3) as one:
         for session in (b"a", b"b", b"c"):
             one.runtime.submit(tokens_step(session, 0, random_tokens(3, 129)))
             one.done()
