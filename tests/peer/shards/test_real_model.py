@@ -17,6 +17,7 @@ import peer.execution
 from peer.arithmetic import proven
 from peer.chat_template import Message
 from peer.execution import Execution, Floats, Row
+from peer.forms import Form
 from peer.kv_slots import KvSlots
 from peer.recording import record, recorded
 from peer.runtime import Done, Refused, StageRuntime, Step
@@ -47,29 +48,81 @@ def text_of(manifest: Manifest, store: Store) -> Text:
     )
 
 
+NEAR_TIE: dict[str, float] = {
+    "f32": 0.01,
+    "8bit": 1.5,
+    "4bit": 1.5,
+}  # docs/numerics.md: how far processors differ
+SURE = 0.9  # of the tokens are the likeliest on any processor
+
+
 @pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
-def test_greedy_text_opens_like_llama_cpps(real_model: Callable[..., Any], weights: str) -> None:
+def test_greedy_text_is_llama_cpps_up_to_near_ties(real_model: Callable[..., Any], weights: str) -> None:
+    """Behind each part of that text the next token is the likeliest, or about as likely: processors round otherwise."""
     manifest, store = real_model(weights)
     text = text_of(manifest, store)
-    tokens = text.encode_chat([Message("user", QUESTION)])
+    asked, said = text.encode_chat([Message("user", QUESTION)]), text.encode(OPENING)
+    said.append(next(token for token in manifest.end_tokens if token in asked))
     answers: SimpleQueue[Done | Refused] = SimpleQueue()
     form = proven(store, manifest, "cpu", 2).form
     shard = make_shard(manifest, store, 0, len(manifest.units), exact=form.plain)
     runtime = StageRuntime(shard, threads=2, slots=1, context=256, form=form, deliver=answers.put)
-    found: list[int] = []
-    position, given = 0, tokens
-    while len(found) < 48:
-        runtime.submit(Step(b"s", position, np.array(given), None, True, lambda logits: int(logits.argmax())))
+    position, given, behind = 0, asked, []
+    for token in said:
+        runtime.submit(Step(b"s", position, np.array(given), None, True, np.copy))
         answer = answers.get(timeout=60)
         assert isinstance(answer, Done)
-        assert isinstance(answer.finished, int)
-        found.append(answer.finished)
-        position, given = position + len(given), found[-1:]
-        if found[-1] in manifest.end_tokens:
-            break
+        assert isinstance(answer.finished, np.ndarray)
+        behind.append(float(answer.finished.max() - answer.finished[token]))
+        position, given = position + len(given), [token]
     runtime.close()
-    said = text.decode([token for token in found if token not in manifest.end_tokens])
-    assert said == OPENING
+    assert max(behind) <= NEAR_TIE[weights]
+    assert sum(gap == 0 for gap in behind) >= SURE * len(said)
+
+
+def eight_at_once(manifest: Manifest, store: Store, form: Form) -> tuple[list[list[int]], list[list[int]]]:
+    """Greedy tokens of eight questions, one after the other and all at once."""
+    text = text_of(manifest, store)
+    asked = [text.encode_chat([Message("user", f"{QUESTION} Answer number {n}.")]) for n in range(8)]
+    answers: SimpleQueue[Done | Refused] = SimpleQueue()
+    shard = make_shard(manifest, store, 0, len(manifest.units), exact=form.plain)
+    runtime = StageRuntime(shard, threads=2, slots=8, context=256, form=form, deliver=answers.put)
+
+    def answer(questions: list[int]) -> list[list[int]]:
+        said: dict[bytes, list[int]] = {bytes([n]): [] for n in questions}
+        for n in questions:
+            runtime.submit(
+                Step(bytes([n]), 0, np.array(asked[n]), None, True, lambda logits: int(logits.argmax()))
+            )
+        open_ones = len(questions)
+        while open_ones:
+            done = answers.get(timeout=120)
+            assert isinstance(done, Done)
+            assert isinstance(done.finished, int)
+            said[done.session].append(done.finished)
+            if len(said[done.session]) == 16:
+                runtime.release(done.session)
+                open_ones -= 1
+                continue
+            given, position = np.array([done.finished]), done.position + done.count
+            runtime.submit(
+                Step(done.session, position, given, None, True, lambda logits: int(logits.argmax()))
+            )
+        return [said[bytes([n])] for n in questions]
+
+    try:
+        return [answer([n])[0] for n in range(8)], answer(list(range(8)))
+    finally:
+        runtime.close()
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
+def test_eight_questions_at_once_are_answered_as_one_after_the_other(
+    real_model: Callable[..., Any], weights: str
+) -> None:
+    manifest, store = real_model(weights)
+    alone, at_once = eight_at_once(manifest, store, proven(store, manifest, "cpu", 2).form)
+    assert at_once == alone
 
 
 def test_what_is_recorded_at_import_holds_for_other_texts(real_model: Callable[..., Any]) -> None:
