@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from peer.execution import Execution, Row
 from peer.forms import ALONE, ENDS, FASTEST, MOST_ROWS, PIECE_TOKENS, Form, RowShape, row_shape
 from peer.kv_slots import KvSlots
 from peer.onnx_engine import ort
+from peer.processor import instruction_set, processor_name
 from planner.manifest import Manifest, ManifestUnit, StoredTensor
 from planner.shards import make_shard
 from planner.store import Store
@@ -94,24 +94,6 @@ def prove(manifest: Manifest, provider: str, threads: int, *, plain: bool = Fals
         form = _body_form(trial, replace(FASTEST, plain=plain))
         form = _head_form(trial, form)
         return Proof(form, _digest(trial, form))
-
-
-def instruction_set() -> str:
-    """The widest instructions of this processor that make a difference to kernels, as numpy finds them by asking the
-    processor itself; emulators and containers show those of their host in files.
-    """
-    machine = platform.machine().lower()
-    # "found": what numpy uses at run time beyond what it was built for; the key is missing where there is nothing
-    names = set(np.show_config(mode="dicts")["SIMD Extensions"].get("found", ()))
-    if machine in ("arm64", "aarch64"):
-        return "neon_dotprod" if "ASIMDDP" in names else "neon"
-    if machine not in ("x86_64", "amd64"):
-        return "".join(one for one in machine if one.isalnum() or one == "_") or "unknown"
-    if names & {"AVX512_CLX", "AVX512_CNL", "AVX512_ICL", "AVX512_SPR"}:
-        return "avx512_vnni"
-    if names & {"X86_V4", "AVX512_SKX"}:
-        return "avx512"
-    return "avx2" if names & {"X86_V3", "AVX2"} else "sse4"
 
 
 # --- what is tried -----------------------------------------------------------------------------------------
@@ -429,35 +411,13 @@ def _key(manifest: Manifest, provider: str, threads: int, *, plain: bool) -> dic
     return {
         "proof": PROOF_VERSION,
         "onnxruntime": ort.__version__,
-        "machine": _machine(),
+        "machine": processor_name(),
         "instructions": instruction_set(),
         "provider": provider,
         "threads": threads,
         "plain": plain,
         "shapes": hashlib.sha256(shapes.encode()).hexdigest(),
     }
-
-
-def _machine() -> str:
-    """The processor's name, as far as this system tells it."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            wanted = (
-                "vendor_id",
-                "cpu family",
-                "model",
-                "model name",
-                "stepping",
-                "CPU implementer",
-                "CPU part",
-            )
-            found = dict(
-                line.rstrip().split(":", 1) for line in lines if line.partition("\t")[0].strip() in wanted
-            )
-            name = " ".join(value.strip() for value in found.values())
-    except (OSError, ValueError):
-        name = ""
-    return name or platform.processor() or platform.machine()
 
 
 def _read(path: Path, key: dict[str, object]) -> Proof | None:

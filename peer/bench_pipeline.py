@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from peer.arithmetic import proven
 from peer.chat_template import Message
 from peer.commands.demo import QUESTION
 from peer.commands.models import find_or_import
@@ -130,7 +131,8 @@ def bench_pipeline(args: argparse.Namespace) -> dict[str, Any]:
                     result = child.ask(short, args.tokens, sessions)
                     note(f"{child.subject.name}_{sessions}_sessions_tok_s", result["tok_s"])
     medians = {name: statistics.median(values) for name, values in seen.items()}
-    return _figures(medians, subjects, answers, len(short), args.rounds)
+    arithmetic = proven(store, manifest, "cpu", 1).class_of("cpu")
+    return _figures(medians, subjects, answers, len(short), args.rounds, arithmetic)
 
 
 def _subjects(store: str, model_id: str, units: int, fast: bool) -> list[Subject]:
@@ -160,6 +162,7 @@ def _figures(
     answers: dict[str, list[int]],
     prompt: int,
     rounds: int,
+    arithmetic: str,
 ) -> dict[str, Any]:
     base = medians["unsplit_tok_s"]
 
@@ -192,5 +195,6 @@ def _figures(
         "prompt_tokens": prompt,
         "rounds": rounds,
         "medians": {name: round(value, 4) for name, value in medians.items()},
+        "arithmetic": arithmetic,
         "versions": {"python": platform.python_version(), "onnxruntime": ort.__version__},
     }

@@ -295,7 +295,7 @@ def _figures(
         "measured_over_predicted": round(bias, 3),
         "seconds": round(seconds, 1),
         "load_1m": round(os.getloadavg()[0], 2),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "python": platform.python_version(),
         "table": table,
     }
 

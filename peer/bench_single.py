@@ -47,7 +47,7 @@ MISSING: Final = (
     "install the extra: pip install 'shoal-mesh[bench]'"
 )
 
-Figures = dict[str, float | int | None]
+Figures = dict[str, float | int | str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ def compare(store: Store, model_id: str, gguf: Path | None, rounds: int, tokens:
             if number:
                 mine.append(pair[0])
                 other.extend(one for one in pair[1:] if one is not None)
-    figures: Figures = {"prompt_tokens": len(prompt), "tokens": tokens}
+    arithmetic = proven(store, manifest, "cpu", 1).class_of("cpu")
+    figures: Figures = {"arithmetic": arithmetic, "prompt_tokens": len(prompt), "tokens": tokens}
     for kind in ("decode", "prefill", "sessions8"):
         here = statistics.median(getattr(one, kind) for one in mine)
         there = statistics.median(getattr(one, kind) for one in other) if other else None

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from peer.commands.terminal import out
+from peer.processor import processor
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -47,9 +48,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_pipeline import bench_pipeline
 
             figures = bench_pipeline(args)
+    shown: dict[str, object] = {"processor": processor(), **figures}
     if args.json:
-        out.print(json.dumps(figures), markup=False)
+        out.print(json.dumps(shown), markup=False)
     else:
-        for name, value in figures.items():
+        for name, value in shown.items():
             out.print(f"{name:28} {value}", markup=False)
     return 0

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pytest
 
 import peer.arithmetic
-from peer.arithmetic import FOLDER, instruction_set, prove, proven
+from peer.arithmetic import FOLDER, prove, proven
 from peer.execution import Execution
 from peer.forms import ALONE, RowShape
+from peer.processor import instruction_set
 from planner.manifest import Manifest
 from planner.store import Store
 
