@@ -58,7 +58,7 @@ class UnitTimes:
     step_s: float
     batch_s: dict[UnitKind, float]
     overhead_bytes: int
-    arithmetic: str = ""  # the class of what was measured (peer.arithmetic); "": unknown
+    arithmetic: str = ""  # the class of what this peer computes (planner.arithmetic_class); "": unknown
 
 
 @dataclass(frozen=True, slots=True)

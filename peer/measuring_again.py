@@ -126,9 +126,16 @@ class MeasuringAgain:
         return used + measuring_bytes(manifest) <= self._options.memory_bytes
 
     async def _tell(self, member: Member, times: UnitTimes) -> None:
-        """As at first, but for what has not changed: memory and links. Raises PeerError, TimeoutError."""
+        """As at first, but for what has not changed: memory, links, and the class of arithmetic, since what is loaded
+        computes as it was found at first. Raises PeerError, TimeoutError.
+        """
         assert member.profile is not None
-        self.times = replace(times, overhead_bytes=self.times.overhead_bytes)
+        before = self.times
+        self.times = replace(
+            times,
+            overhead_bytes=before.overhead_bytes,
+            arithmetic=before.arithmetic or times.arithmetic,
+        )
         found = profile_of(self._options, self.times)
         profile = replace(
             member.profile,
@@ -136,6 +143,7 @@ class MeasuringAgain:
             prefill_ns=found.prefill_ns,
             batch_ns=found.batch_ns,
             step_ns=found.step_ns,
+            arithmetic=found.arithmetic,  # a leader of an older version may have left it out of the log
         )
         log.info("measured once more, since the coordinator asked")
         command = MemberMeasured(member.peer, profile, ())

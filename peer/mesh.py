@@ -596,4 +596,5 @@ def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:
         step_ns=round(times.step_s * 1e9),
         provider=options.provider,
         threads=options.threads,
+        arithmetic="" if options.older else times.arithmetic,
     )

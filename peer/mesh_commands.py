@@ -16,6 +16,7 @@ from peer.json_codec import (
     flag,
     listed,
     load,
+    matching,
     maybe,
     one_of,
     record,
@@ -33,6 +34,7 @@ from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
 from peer.mesh_wish import WISH_COMMANDS, PlanWished
 from peer.protection import SHADOWS, STRATEGIES, Protection
 from peer.surroundings import UNKNOWN, Surroundings, surroundings_codec
+from planner.arithmetic_class import EXPECTED, PATTERN
 from planner.types import Objective
 
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
@@ -52,6 +54,7 @@ class Profile:
     provider: str
     threads: int
     surroundings: Surroundings = UNKNOWN
+    arithmetic: str = ""  # two peers compute equal bits where both say the same; "": unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +264,9 @@ _profile: Final = record(
         "provider": text,
         "threads": uint,
         "surroundings": surroundings_codec,
+        "arithmetic": matching(PATTERN, EXPECTED),
     },
-    since={"surroundings": UNKNOWN},
+    since={"surroundings": UNKNOWN, "arithmetic": ""},
 )
 member_codec: Final = record(
     Member,

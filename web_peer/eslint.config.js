@@ -84,6 +84,7 @@ const PURE = [
   'stage_work',
   'step_times',
   'surroundings',
+  'arithmetic_class',
   'holders',
   'stop_strings',
   'strict_json',

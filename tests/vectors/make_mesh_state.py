@@ -48,6 +48,7 @@ SURROUNDINGS = (
     Surroundings(21, "a2" * 16, "", "c4" * 16),
     Surroundings(12_000, "", "b3" * 16, "d5" * 16),
 )
+ARITHMETICS = ("", "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755", "webgpu/intel-gen-12lp/packed/0123456789abcdef")
 MODEL = ModelChosen("a" * 64, 'toy, größer 😀 "\\\n\x7f\u2028', 6, 128, 2, "latency")
 
 
@@ -63,6 +64,7 @@ def some_profile(rng: random.Random) -> Profile:
         "cpu",
         rng.randint(1, 8),
         rng.choice(SURROUNDINGS),
+        rng.choice(ARITHMETICS),
     )
 
 
@@ -188,10 +190,11 @@ HALF_KEY = (
 )
 
 
-def measured(surroundings: str, link: str = "") -> str:
+def measured(surroundings: str, link: str = "", arithmetic: str = "") -> str:
+    more = (("surroundings", surroundings), ("arithmetic", arithmetic))
     profile = (
         '{"batch_ns":{},"decode_ns":{},"memory_bytes":1,"overhead_bytes":1,"prefill_ns":{},"provider":"cpu",'
-        '"step_ns":1,"threads":1' + (f',"surroundings":{surroundings}' if surroundings else "") + "}"
+        '"step_ns":1,"threads":1' + "".join(f',"{name}":{value}' for name, value in more if value) + "}"
     )
     return '{"kind":"MemberMeasured","peer":"a","links":[' + link + '],"profile":' + profile + "}"
 
@@ -217,6 +220,15 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("a network with a line break behind it", measured(said(network=PLACE + "\\n"))),
     ("surroundings without an owner", measured(said().replace(',"owner":""', ""))),
     ("surroundings that are null", measured("null")),
+    ("good, a class of arithmetic", measured("", arithmetic='"cpu/avx2/rows-1/9f3ac1d2e4b07755"')),
+    ("good, an unknown class of arithmetic", measured("", arithmetic='""')),
+    ("good, a class of 96 characters", measured("", arithmetic=f'"{"a" * 96}"')),
+    ("a class of 97 characters", measured("", arithmetic=f'"{"a" * 97}"')),
+    ("a class with a capital letter", measured("", arithmetic='"cpu/AVX2/rows-1/9f3ac1d2e4b07755"')),
+    ("a class with a space", measured("", arithmetic='"cpu avx2"')),
+    ("a class with a line break behind it", measured("", arithmetic='"cpu/avx2\\n"')),
+    ("a class that is a number", measured("", arithmetic="1")),
+    ("a class that is null", measured("", arithmetic="null")),
     ("good, a link of which it is not known", measured("", LINK.replace("%", ',"relayed":null'))),
     ("good, a link through a relay", measured("", LINK.replace("%", ',"relayed":true'))),
     ("a number for a relay", measured("", LINK.replace("%", ',"relayed":1'))),

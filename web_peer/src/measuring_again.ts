@@ -95,10 +95,15 @@ export class MeasuringAgain {
     return weightBytes + kvBytes + overheadBytes + MEASURING_BYTES <= pledgeBytes;
   }
 
-  /** As at first, but for what has not changed: memory, surroundings and links. */
-  private async tell(before: Profile, { decodeNs, prefillNs, batchNs, stepNs }: Times): Promise<void> {
+  /**
+   * As at first, but for what has not changed: memory, surroundings, links, and the class of arithmetic, since what is
+   * loaded computes as it was found at first.
+   */
+  private async tell(before: Profile, times: Times): Promise<void> {
     const { node } = this.mesh;
-    const profile = { ...before, decodeNs, prefillNs, batchNs, stepNs };
+    const { decodeNs, prefillNs, batchNs, stepNs } = times;
+    const arithmetic = (before.arithmetic ?? '') || (times.arithmetic ?? '');
+    const profile = { ...before, decodeNs, prefillNs, batchNs, stepNs, arithmetic };
     this.mesh.profile = profile;
     const surroundings = node.state.members.get(node.me)?.profile?.surroundings;
     const said = surroundings === undefined ? profile : { ...profile, surroundings };

@@ -5,6 +5,7 @@
  * their own. mesh_state.ts says what the commands mean.
  */
 
+import { arithmeticCodec } from './arithmetic_class';
 import {
   type Codec,
   dump,
@@ -54,6 +55,7 @@ export interface Profile {
   readonly provider: string;
   readonly threads: number;
   readonly surroundings?: Surroundings;
+  readonly arithmetic?: string; // two peers compute equal bits where both say the same; "": unknown
 }
 
 /** One peer of the mesh. `compute` is false for a peer that only asks. */
@@ -249,8 +251,9 @@ const profile = record<Required<Profile>>(
     provider: text,
     threads: uint,
     surroundings,
+    arithmetic: arithmeticCodec,
   },
-  { since: { surroundings: UNKNOWN } },
+  { since: { surroundings: UNKNOWN, arithmetic: '' } },
 ) as Codec<Profile>;
 
 export const member = record<Member>(
