@@ -412,13 +412,13 @@ def planner_profile(member: Member) -> PeerProfile:
         step_s=profile.step_ns / 1e9,
         batch_s=seconds(profile.batch_ns),
         holding=_HOLDINGS.get(profile.provider, "mapped"),
-        facts=_planner_facts(profile.surroundings),
+        facts=_planner_facts(profile.surroundings, profile.arithmetic),
     )
 
 
-def _planner_facts(said: Surroundings) -> PeerFacts:
+def _planner_facts(said: Surroundings, arithmetic: str) -> PeerFacts:
     hazard = None if said.hazard_milli is None else said.hazard_milli / 1000
-    return PeerFacts(hazard_per_h=hazard, domains=said.domains())
+    return PeerFacts(hazard_per_h=hazard, domains=said.domains(), arithmetic=arithmetic)
 
 
 def planner_link(link: LinkFacts) -> Link:

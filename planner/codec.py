@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar, get_args
 
+from planner.arithmetic_class import EXPECTED, PATTERN
 from planner.cost import MAX_REDUNDANCY, check_request
 from planner.errors import RequestError
 from planner.objectives import Component, Goal, Strategy, Wish
@@ -317,7 +319,14 @@ def _facts(where: str, raw: object) -> PeerFacts:
         max_buffer_bytes=fields.integer_or_none("max_buffer_bytes"),
         ops=None if fields.raw["ops"] is None else fields.items("ops", _peer_name, MAX_OPS),
         domains=fields.items("domains", _peer_name, MAX_DOMAINS),
+        arithmetic=_arithmetic(f"{where}.arithmetic", fields.raw["arithmetic"]),
     )
+
+
+def _arithmetic(where: str, raw: object) -> str:
+    if not isinstance(raw, str) or re.fullmatch(PATTERN, raw) is None:
+        refuse(where, EXPECTED, raw)
+    return raw
 
 
 def _link(where: str, raw: object) -> Link:

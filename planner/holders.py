@@ -4,10 +4,11 @@ what is said of copies that do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from planner.arithmetic_class import other_bits, shown
 from planner.types import PeerProfile, PlanRequest, Stage
 
 PRIOR_HAZARD_PER_H: Final = 0.5  # of a peer that nothing is known of: as a tab that somebody may close
@@ -63,7 +64,9 @@ def alone(request: PlanRequest) -> PlanRequest:
 
 
 def doubts(request: PlanRequest, stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Sentences on the stages that are held as they should not be: nobody else has the room or the links."""
+    """Sentences on the stages that are held as they should not be: nobody else has the room or the links. And on those
+    whose first standby is known to compute other bits than the primary.
+    """
     unsure = doubtful(request)
     known = {peer.peer: peer for peer in request.peers}
     lone: list[str] = []
@@ -83,7 +86,25 @@ def doubts(request: PlanRequest, stages: Sequence[Stage]) -> tuple[str, ...]:
         said.append(
             f"{_stages(together)} held only by peers that fail together (same {', '.join(sorted(kinds))})."
         )
+    said += _other_arithmetic(known, stages)
     return tuple(COPIES + sentence for sentence in said)
+
+
+def _other_arithmetic(known: Mapping[str, PeerProfile], stages: Sequence[Stage]) -> list[str]:
+    """A sentence where a stage's first standby is of another class; short, since the log carries 512 characters."""
+    found: list[tuple[int, str, str, str]] = []
+    for number, stage in enumerate(stages, start=1):
+        classes = [known[name].facts.arithmetic for name in (stage.peer, *stage.standbys[:1])]
+        if other_bits(classes[0], classes[-1]):
+            found.append((number, stage.standbys[0], shown(classes[0]), shown(classes[1])))
+    if not found:
+        return []
+    number, name, primary, its = found[0]
+    more = f"; {len(found) - 1} more of the stages have such standbys" if len(found) > 1 else ""
+    return [
+        f"{name} stands by for stage {number} with other arithmetic ({its}, the primary {primary}){more}: "
+        "after a takeover wording may differ."
+    ]
 
 
 def _stages(numbers: Sequence[str]) -> str:

@@ -9,15 +9,25 @@ A copy counts where nothing takes it together with the others (machine, network,
 Copies that do not count are placed where no other is left, those first that fail together in fewer ways. A stage whose
 primary may be behind a relay comes first and gets a copy even where none is promised. Who leaves rarely may stand by
 for more: the hazard counts with the places that one loss takes away.
+
+Of peers that fail together with the holders in equally few ways, those whose arithmetic is of the primary's class
+come first (planner.arithmetic_class), then those of unknown, then those of another class, and only then who is lost
+rarely, or faster. What a takeover by another class changes is the wording of an answer, at near ties; a machine that
+two holders share takes the answer itself, so domains decide before classes. That the likelier loss comes after the
+class costs little: the copies that are promised are kept in any case, and two peers of a class are of one kind, which
+comes and goes alike. Of those that stand by for a stage, its class is named first: where several are left, they are
+equally safe, and the first one takes over. Of a primary that is gone a request says nothing any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from planner import cost
+from planner.arithmetic_class import unlike
 from planner.holders import PRIOR_HAZARD_PER_H, apart, doubtful, hazard, shared
 from planner.types import PeerProfile, PlanRequest, Stage
 
@@ -233,7 +243,15 @@ class _Room:
             and self.fits(name, (stage.first, stage.stop))
             and (not counted or self._counts(at, name))
         ]
-        return sorted(names, key=lambda name: (*self._doubts(at, name), *self.liking(name, stage)))
+        return sorted(
+            names,
+            key=lambda name: (*self._doubts(at, name), self._unlike(at, name), *self.liking(name, stage)),
+        )
+
+    def _unlike(self, at: int, name: str) -> int:
+        """How far its arithmetic is from that of the primary of stage `at`."""
+        primary = self.peers[self.stages[at].peer]
+        return unlike(primary.facts.arithmetic, self.peers[name].facts.arithmetic)
 
     def _doubts(self, at: int, name: str) -> tuple[int, bool]:
         """In how many ways it fails together with those who hold stage `at`; whether a relay may be in the way."""
@@ -301,6 +319,6 @@ class _Room:
 
     def result(self) -> tuple[Stage, ...]:
         return tuple(
-            replace(stage, standbys=tuple(names))
-            for stage, names in zip(self.stages, self.standbys, strict=True)
+            replace(stage, standbys=tuple(sorted(names, key=partial(self._unlike, at))))  # stable
+            for at, (stage, names) in enumerate(zip(self.stages, self.standbys, strict=True))
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner import cost, held_paths, objectives, portfolio
+from planner.arithmetic_class import unlike
 from planner.holders import apart, domains, doubtful, hazard
 from planner.types import Infeasible, PeerProfile, PlanRequest, Stage
 from planner.wording import mib
@@ -176,7 +177,18 @@ def _chains(request: PlanRequest, share: int, effort: portfolio.Effort | None) -
 
 
 def _copies(request: PlanRequest, stages: Sequence[Stage], k: int) -> tuple[Copy, ...] | None:
-    """k more holders of every unit, in domains of their own; None where there is no room. Large pieces first."""
+    """k more holders of every unit, in domains of their own, with the arithmetic of its primary where there is room for
+    that; None where there is no room at all.
+    """
+    found = _copies_of(request, stages, k, alike=True)
+    known = len({peer.facts.arithmetic for peer in request.peers}) > 1
+    return found if found is not None or not known else _copies_of(request, stages, k, alike=False)
+
+
+def _copies_of(
+    request: PlanRequest, stages: Sequence[Stage], k: int, *, alike: bool
+) -> tuple[Copy, ...] | None:
+    """Large pieces first. `alike`: peers of the class of a stage's primary come first."""
     known = cost.profiles(request)
     places: dict[str, list[Run]] = {peer.peer: [] for peer in request.peers}
     for stage in stages:
@@ -202,6 +214,9 @@ def _copies(request: PlanRequest, stages: Sequence[Stage], k: int) -> tuple[Copy
                 name = min(
                     able,
                     key=lambda name: (
+                        unlike(known[owners[0]].facts.arithmetic, known[name].facts.arithmetic)
+                        if alike
+                        else 0,
                         hazard(known[name]) * (1 + len(places[name])),
                         _pace(known[name]),
                         name,

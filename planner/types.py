@@ -1,7 +1,8 @@
 """What the planner talks about: units, peers, links, requests, plans. Pure data, no behaviour beyond checks.
 
 Times are seconds, sizes are bytes, rates are bytes per second. `stop` is exclusive everywhere. What is not known
-has its default: an unknown limit binds nothing, an unknown hazard or relay counts as bad where copies are placed.
+has its default: an unknown limit binds nothing, an unknown hazard or relay counts as bad where copies are placed, of
+unknown arithmetic nothing is said.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class PeerFacts:
     max_buffer_bytes: int | None = None
     ops: tuple[str, ...] | None = None  # operators it has; None: all
     domains: tuple[str, ...] = ()  # what it fails with: machine, NAT, owner
+    arithmetic: str = ""  # peers of the same class compute equal bits (planner.arithmetic_class)
 
 
 @dataclass(frozen=True, slots=True)

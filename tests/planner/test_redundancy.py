@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import cost, placement, redundancy, survive
+from planner import cost, holders, placement, redundancy, survive
 from planner.codec import decode_request, encode_request
 from planner.errors import RequestError
 from planner.held_paths import moved
@@ -19,6 +19,8 @@ from planner.types import Infeasible, Link, PeerFacts, PeerProfile, Plan, PlanRe
 
 KINDS: tuple[UnitKind, ...] = ("embed", "attn", "ffn", "head")
 HOLDINGS = ("mapped", "packed", "wide")
+VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
+AVX2 = "cpu/avx2/rows-1/0123456789abcdef"
 
 
 def peer(name: str, memory: int, micros: int = 100, holding: int = 0, overhead: int = 0) -> PeerProfile:
@@ -157,6 +159,10 @@ def random_stages(seed: int) -> tuple[PlanRequest, tuple[Stage, ...]]:
         spare=rng.random() < 0.5,
         origin=rng.choice((None, names[0], names[-1])),
     )
+    peers = tuple(
+        replace(each, facts=PeerFacts(arithmetic=rng.choice(("", "", AVX2, VNNI)))) for each in peers
+    )
+    request = replace(request, peers=peers)
     return request, tuple(
         cost.make_stage(request, peers[at], at, at + 1) for at in range(len(units)) if at < len(names)
     )
@@ -446,3 +452,124 @@ def test_what_a_relayed_peer_holds_survives_nothing() -> None:
     assert not survive.survives(relayed(request, None, "b"), held)
     assert survive.survives(relayed(request, None, "b"), held | {"c": ((0, 4),)})
     assert not survive.survives(apart(a="box", b="box"), held)
+
+
+# -- whose arithmetic
+
+
+def computing(request: PlanRequest, **classes: str) -> PlanRequest:
+    """`classes`: of those that are known, by peer."""
+    peers = tuple(
+        replace(each, facts=replace(each.facts, arithmetic=classes.get(each.peer, "")))
+        for each in request.peers
+    )
+    return replace(request, peers=peers)
+
+
+@pytest.mark.parametrize(
+    ("machines", "classes", "expected"),
+    [
+        ({}, {}, [("d",), ("c",)]),
+        ({}, dict.fromkeys("abcde", AVX2), [("d",), ("c",)]),  # all the same: as if nothing was known
+        ({}, dict.fromkeys("cde", AVX2), [("d",), ("c",)]),  # of the primaries nothing is known: the same
+        ({}, {"a": VNNI, "b": AVX2, "c": VNNI, "d": AVX2}, [("c",), ("d",)]),
+        ({}, {"b": VNNI, "c": AVX2}, [("c",), ("d",)]),  # one of whom nothing is known before another class
+        ({}, {"b": VNNI, "a": VNNI, "c": AVX2, "d": AVX2, "e": AVX2}, [("b",), ("a",)]),  # a primary, too
+        (  # e fails with b, so that others stand by for b, of another class
+            {"b": "box", "e": "box"},
+            {"a": AVX2, "b": VNNI, "e": VNNI, "c": AVX2, "d": AVX2},
+            [("d",), ("c",)],
+        ),
+    ],
+)
+def test_the_primarys_class_comes_first_among_equally_safe_copies(
+    machines: dict[str, str], classes: dict[str, str], expected: list[tuple[str, ...]]
+) -> None:
+    request = computing(apart(**machines), **classes)
+    assert standing(redundancy.with_standbys(request, two_stages(request))) == expected
+    for order in itertools.permutations(request.peers):
+        again = replace(request, peers=order)
+        assert standing(redundancy.with_standbys(again, two_stages(request))) == expected
+
+
+def test_who_holds_a_stage_already_gives_way_to_one_of_its_class() -> None:
+    request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, d=VNNI, e=VNNI)
+    held = {"c": ((0, 2), (2, 4))}
+    assert standing(redundancy.with_standbys(request, two_stages(request), prefer=held)) == [("e",), ("d",)]
+    unknown = computing(request)
+    assert standing(redundancy.with_standbys(unknown, two_stages(request), prefer=held)) == [("c",), ("c",)]
+
+
+def test_of_those_who_hold_a_stage_its_class_is_named_first() -> None:
+    request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, d=VNNI)
+    held = dict.fromkeys("cde", ((0, 2),))
+    found = redundancy.with_standbys(request, two_stages(request), held=held)
+    assert standing(found) == [("d", "e", "c"), ()]
+
+
+def test_of_those_who_stand_by_its_class_takes_over() -> None:
+    """b's own machine holds a copy of its class, another machine one of another class: both serve after b's loss."""
+    request = computing(apart(b="box", e="box"), a=AVX2, b=VNNI, e=VNNI, c=AVX2, d=AVX2)
+    stages = redundancy.with_standbys(request, two_stages(request), held=dict.fromkeys("ce", ((2, 4),)))
+    assert standing(stages) == [(), ("e", "c")]
+
+
+def test_copies_that_survive_a_loss_are_of_the_primarys_class_where_there_is_room() -> None:
+    """Only a and b are fast enough for stages; c to e could hold the copies."""
+    for name, classes in (("d", {"d": VNNI}), ("e", {"e": VNNI})):
+        request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, **classes)
+        copies = survive._copies(request, two_stages(request), 1)
+        assert copies is not None
+        assert {copy.peer for copy in copies} <= {"a", "b", name}
+    tight = computing(apart(), a=VNNI, c=AVX2)
+    peers = tuple(
+        replace(each, memory_bytes=400 if each.peer == "a" else each.memory_bytes) for each in tight.peers
+    )
+    found = survive._copies(replace(tight, peers=peers), two_stages(tight), 1)
+    assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ({}, ()),
+        ({"a": VNNI, "b": VNNI, "e": VNNI, "d": VNNI}, ()),
+        (
+            {"a": VNNI, "b": AVX2, "e": AVX2, "d": AVX2, "c": AVX2},
+            (
+                "Copies: b stands by for stage 1 with other arithmetic (cpu avx2 rows-1 0123, the primary "
+                "cpu avx512_vnni rows-1 9f3a): after a takeover wording may differ.",
+            ),
+        ),
+    ],
+)
+def test_a_plan_says_where_another_class_stands_by(classes: dict[str, str], said: tuple[str, ...]) -> None:
+    request = computing(replace(apart(), spare=False), **classes)
+    a, b = request.peers[:2]
+    stages = (
+        replace(cost.make_stage(request, a, 0, 2), standbys=("b",)),
+        replace(cost.make_stage(request, b, 2, 4), standbys=("d",)),
+    )
+    assert holders.doubts(request, stages) == said
+
+
+def test_the_sentence_on_other_classes_fits_the_log() -> None:
+    names = [f"{at:064x}" for at in range(20)]  # ids are hashes
+    long = ("cpu/" + "i" * 60 + "/rows-1/0123456789abcdef", "cpu/" + "j" * 60 + "/rows-1/1123456789abcdef")
+    peers = tuple(
+        replace(peer(name, 10**6), facts=PeerFacts(arithmetic=long[at % 2])) for at, name in enumerate(names)
+    )
+    units = tuple(Unit(f"u{at}", "ffn", 1, 1, 0, 8) for at in range(10))
+    request = PlanRequest(units, peers, everyone_linked(names), 1, 1)
+    stages = tuple(Stage(at, at + 1, names[2 * at], (names[2 * at + 1],)) for at in range(10))
+    (sentence,) = holders.doubts(request, stages)
+    assert "; 9 more of the stages have such standbys" in sentence
+    assert len(sentence) <= 512, "what the log carries of it (peer.json_codec)"
+
+
+def test_a_request_carries_classes() -> None:
+    request = computing(apart(), a=VNNI)
+    assert decode_request(encode_request(request)) == request
+    for wrong in (b'"CPU"', b"1", b"null", b'"' + b"a" * 97 + b'"'):
+        with pytest.raises(RequestError, match="arithmetic"):
+            decode_request(encode_request(request).replace(f'"{VNNI}"'.encode(), wrong))

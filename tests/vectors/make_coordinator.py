@@ -59,7 +59,10 @@ def profile(rng: random.Random, kinds: tuple[str, ...] = KINDS) -> Profile:
         "",
         rng.choice(("", "c4" * 16)),
     )
-    return Profile(1 << 30, 1000, table, table, table, 500, "cpu", 1, said)
+    arithmetic = rng.choice(
+        ("", "cpu/avx2/rows-1/0123456789abcdef", "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755")
+    )
+    return Profile(1 << 30, 1000, table, table, table, 500, "cpu", 1, said, arithmetic)
 
 
 def measured(rng: random.Random, peer: str) -> MemberMeasured:

@@ -6,6 +6,7 @@
  * whole runs that are held, of all chains the one that is predicted to be fastest.
  */
 
+import { unlike } from './arithmetic_class';
 import { doubtful, hazardOf, shared } from './holders';
 import type { LinkFacts, Profile, Run } from './mesh_state';
 import type { PlanStage } from './mesh_commands';
@@ -125,8 +126,9 @@ function linked(request: PlanRequest, places: readonly Place[]): boolean {
 
 /**
  * For each place whoever holds all of it, does not serve it, is reached by its neighbours and has the room: those first
- * that fail with its primary in fewer ways, then whose loss is less likely and takes fewer places. The costliest loss comes
- * first: of peers that may be behind a relay, the embedding and the head, then more bytes and likelier, then the earlier.
+ * that fail with its primary in fewer ways, then those of its class of arithmetic, then whose loss is less likely and
+ * takes fewer places. The costliest loss comes first: of peers that may be behind a relay, the embedding and the head,
+ * then more bytes and likelier, then the earlier.
  */
 function standbysOf(
   request: PlanRequest,
@@ -153,6 +155,7 @@ function standbysOf(
         peer,
         together: primary === undefined ? 0 : shared(profile, primary),
         doubt: Number(unsure.has(peer)),
+        other: unlike(primary?.arithmetic ?? '', profile.arithmetic ?? ''),
         often: hazardOf(profile) * (1 + (runs.get(peer)?.size ?? 0)),
         serves: Number(places.some(({ primary }) => primary === peer)),
         ns: computeNs(request, profile, place.first, place.stop),
@@ -161,17 +164,21 @@ function standbysOf(
         (x, y) =>
           x.together - y.together ||
           x.doubt - y.doubt ||
+          x.other - y.other ||
           x.often - y.often ||
           x.serves - y.serves ||
           x.ns - y.ns ||
           byBytes(x.peer, y.peer),
       )
-      .map(({ peer }) => peer)
-      .filter((peer) =>
+      .filter(({ peer }) =>
         (held.get(peer) ?? []).some(({ first, stop }) => first <= place.first && place.stop <= stop),
       );
-    for (const peer of liked) put(peer, place);
-    found.set(place, liked);
+    for (const { peer } of liked) put(peer, place);
+    const named = [...liked].sort((x, y) => x.other - y.other); // the first one takes over
+    found.set(
+      place,
+      named.map(({ peer }) => peer),
+    );
   }
   return found;
 }

@@ -213,12 +213,13 @@ function servingOf({ serving, peers, state }: PlanRequest): Record<string, unkno
   return { serving: { stages, held, lost: serving.lost, first: serving.first } };
 }
 
-/** What the peer says of how it may fail. */
-function factsOf({ surroundings = UNKNOWN }: Profile): Record<string, unknown> {
+/** What the peer says of how it may fail, and of how it computes. */
+function factsOf({ surroundings = UNKNOWN, arithmetic = '' }: Profile): Record<string, unknown> {
   const { hazardMilli } = surroundings;
   return {
     hazard_per_h: hazardMilli === null ? null : hazardMilli / 1000,
     domains: domainsOf(surroundings),
+    ...(arithmetic === '' ? {} : { arithmetic }),
   };
 }
 
