@@ -17,7 +17,7 @@ import numpy as np
 from peer.arithmetic import proven
 from peer.bench_wrongs import wrongs
 from peer.commands.models import find_or_import
-from peer.evidence import Floats, distance, limit, rounding, steps_of_spans
+from peer.evidence import Computes, Floats, distance, limit, rounding, steps_of_spans
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.validation.lying import Lie
 from planner.manifest import Manifest, decode_manifest
@@ -79,7 +79,8 @@ def bench_checks(args: argparse.Namespace) -> dict[str, Any]:
 async def _measure(manifest: Manifest, store: Store, checks: int) -> dict[str, Any]:
     units = len(manifest.units) - 1  # the head hands on a token, which is compared as such
     runs = [(0, units // 3), (units // 3, 2 * units // 3), (2 * units // 3, units)]
-    most = limit(*(2 * [rounding(manifest.weights, "cpu")]))
+    kind = rounding(manifest.weights, Computes("cpu"))
+    most = limit(kind, kind)
     begun = time.perf_counter()
     made, alarms, worst = 0, 0, 0.0
     least: dict[Lie, float] = {}

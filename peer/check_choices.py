@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from peer.evidence import ALIKE, SAME, TABS, limit, rounding
+from peer.evidence import TABS, Computes, limit, rounding
+from planner.arithmetic_class import same_bits
 
 SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
 SOON: Final = (
@@ -62,24 +63,30 @@ def in_order(stages: Sequence[int], route: Sequence[str], suspects: Collection[s
     return sorted(stages, key=lambda stage: route[stage] not in suspects)
 
 
-def most_between(weights: str, judge: str, theirs: str) -> float:
-    """The largest distance of two honest results, where a peer with the provider `judge` computes again what one with
-    `theirs` did: a tab computes as it does for itself, a process loads the units as it must (peer.recomputing).
+def most_between(weights: str, judge: Computes, theirs: Computes) -> float:
+    """The largest distance of two honest results, where `judge` computes again what one that computes as `theirs` did.
+
+    A tab computes all positions together, so that it repeats no bits, whatever its class. A process repeats the order,
+    and loads the units as it must (peer.recomputing): of a tab without rounding, since bits are no matter then.
     """
     kind = rounding(weights, theirs)
-    if judge in TABS:
+    if judge.provider in TABS:
         return limit("plain", kind)
-    return ALIKE if kind == "unknown" else SAME
+    if theirs.provider in TABS:
+        return limit(kind, kind)
+    return limit(kind, kind, (judge.arithmetic, theirs.arithmetic))
 
 
 def judges_of(
-    holders: Sequence[tuple[str, str]], weights: str, theirs: str, me: str, near: Collection[str]
+    holders: Sequence[tuple[str, Computes]], weights: str, theirs: Computes, me: str, near: Collection[str]
 ) -> list[str]:
-    """Who is asked to check, the best first: those that find slight errors, then others than this peer itself, then
-    those who have no part in the step. `holders`: peers and their providers, in any order; `theirs`: the provider of
-    the peer in question.
+    """Who is asked to check, the best first: those that find slight errors, of these the class of the peer in question
+    (`theirs`), then others than this peer itself, then those who have no part in the step. `holders` in any order.
     """
-    ranked = sorted(
-        holders, key=lambda each: (most_between(weights, each[1], theirs), each[0] == me, each[0] in near)
-    )
-    return [peer for peer, _ in ranked]
+
+    def rank(holder: tuple[str, Computes]) -> tuple[float, bool, bool, bool]:
+        peer, judge = holder
+        alike = same_bits(judge.arithmetic, theirs.arithmetic)
+        return most_between(weights, judge, theirs), not alike, peer == me, peer in near
+
+    return [peer for peer, _ in sorted(holders, key=rank)]

@@ -23,9 +23,9 @@ from peer.judging import SETTINGS, Judge, Place, place_of, session_of, spans_up_
 from peer.kept_ends import KeptEnds, Returned
 from peer.mesh import Mesh
 from peer.mesh_fairness import CheckFailed
-from peer.mesh_state import AWAY, Member, PlanRecord
+from peer.mesh_state import AWAY, PlanRecord
 from peer.pinned import is_pinned, tells_ids
-from peer.recomputing import MOST_POSITIONS
+from peer.recomputing import MOST_POSITIONS, computes
 from peer.reports import whole
 from peer.seats import ID_BYTES, Seat
 from planner.errors import PlannerError
@@ -256,14 +256,14 @@ class Checks:
         """Who holds the units and may check it, the best first."""
         state, me = self._node.state, self._node.me
         able = [
-            (peer, provider_of(member))
+            (peer, computes(member))
             for peer, member in sorted(state.members.items())
             if peer != place.peer and member.status not in AWAY and place.units in member.held
         ]
         self._rng.shuffle(able)
         manifest, asked = self._mesh.manifest, state.members.get(place.peer)
         weights = manifest.weights if manifest is not None else "4bit"
-        return judges_of(able, weights, provider_of(asked), me, (place.before, place.after))
+        return judges_of(able, weights, computes(asked), me, (place.before, place.after))
 
     async def _ask(self, peer: str, place: Place) -> Verdict:
         asked = self._asked[place.session]
@@ -371,12 +371,6 @@ class Checks:
 
 
 _UNABLE: Final[Verdict] = "unable"
-
-
-def provider_of(member: Member | None) -> str:
-    """What a member computes on; one of which nobody knows counts as a process like others."""
-    profile = member.profile if member is not None else None
-    return profile.provider if profile is not None else "cpu"
 
 
 def checks_work(mesh: Mesh) -> Checks:

@@ -1,8 +1,9 @@
 """What a seat can show of the inputs that came to it, and whether a result is what its units make of them. Pure.
 
 A check computes one position of a session again, elsewhere, with the same order of additions (given positions together,
-sampled ones alone), and compares. Of every input a seat keeps a mark, of the newest the input itself: so the peer
-before it cannot tell others another input than it sent, nor the peer after it another result than it got.
+sampled ones alone), and compares: to the bit within a class of arithmetic, with a tolerance between classes. Of every
+input a seat keeps a mark, of the newest the input itself: so the peer before it cannot tell others another input than
+it sent, nor the peer after it another result than it got.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ import numpy.typing as npt
 
 from peer.activation_log import ActivationLog, rows
 from peer.tensors import Dtype, Tensor
+from planner.arithmetic_class import other_bits, same_bits
 
 Floats = npt.NDArray[np.float32]
 KEPT_BYTES: Final = 1024 * 1024  # of the newest inputs of a seat: what is checked was asked for a moment ago
 MARK_BYTES: Final = 8
-SAME: Final = (
-    0.001  # relative distance of two results that were made with the same rounding (docs/numerics.md)
+SAME_CLASS: Final = (
+    0.0  # relative distance of two results of one class of arithmetic, added up in the same order
 )
-ALIKE: Final = 0.25  # where one side rounds activations to 8 bits and the other does not
+SAME: Final = 0.001  # of two that were made with the same rounding (docs/numerics.md)
+ALIKE: Final = (
+    0.25  # where one side rounds activations to 8 bits and the other does not, or may round to the other side
+)
 Verdict = Literal["same", "differs", "disputed", "unable"]
 
 
@@ -77,23 +82,42 @@ def distance(seen: Floats, computed: Floats) -> float:
 
 
 Rounding = Literal["rounded", "plain", "unknown"]
-
-
-def rounding(weights: str, provider: str) -> Rounding:
-    """How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are."""
-    if provider in TABS:
-        return "plain"
-    if provider != "cpu":
-        return "unknown"  # kernels of other devices were not measured
-    return "rounded" if weights in ("8bit", "4bit") else "plain"
-
-
-def limit(mine: Rounding, theirs: Rounding) -> float:
-    """The largest distance of two honest results."""
-    return SAME if mine == theirs != "unknown" else ALIKE
-
-
 TABS: Final = ("wasm", "webgpu")
+PLAIN_FORM: Final = "plain"  # in the form of a class: a process whose products do not round
+
+
+@dataclass(frozen=True, slots=True)
+class Computes:
+    """What is known of how a peer computes: its provider, and its class of arithmetic (planner.arithmetic_class)."""
+
+    provider: str
+    arithmetic: str = ""
+
+
+def rounding(weights: str, peer: Computes) -> Rounding:
+    """How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are."""
+    if peer.provider in TABS:
+        return "plain"
+    if peer.provider != "cpu":
+        return "unknown"  # kernels of other devices were not measured
+    form = [*peer.arithmetic.split("/"), "", ""][2]
+    rounds = weights in ("8bit", "4bit") and PLAIN_FORM not in form.split("-")
+    return "rounded" if rounds else "plain"
+
+
+def limit(mine: Rounding, theirs: Rounding, classes: tuple[str, str] = ("", "")) -> float:
+    """The largest distance of two honest results. `classes`: of the arithmetic of both, where both added up in the same
+    order; in another order no bits are repeated.
+
+    Within a class bits are equal. Another class adds up in another order: without rounding that moves a result by some
+    millionths, with it an activation may fall to the other side, and a result of a stage moves by 1 to 2 %. Of unknown
+    classes it is taken that both machines are of one kind.
+    """
+    if same_bits(*classes):
+        return SAME_CLASS
+    if mine != theirs or mine == "unknown":
+        return ALIKE
+    return ALIKE if mine == "rounded" and other_bits(*classes) else SAME
 
 
 def first_other(said: Sequence[bytes], seen: Sequence[bytes]) -> int | None:

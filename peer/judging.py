@@ -203,7 +203,7 @@ class Judge:
         if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
             return "disputed"  # about what was to be computed at all
         if (kept := await self._kept(asker, place, marks)) is not None:
-            return await self._compare_rows(asker, place, kept, SAME)
+            return await self._compare_rows(asker, place, kept, self.again.served_most(place.peer))
         inputs = await self._inputs(asker, place, stop)
         if inputs is None or len(inputs) != stop:
             return "unable"
@@ -241,7 +241,9 @@ class Judge:
         if seat is None or seat.serves or seat.computed < stop or not (place.after or place.pinned):
             return None
         own = testimony(seat, "place", 0, stop, "")["spans"]
-        if seat.run != place.units or own != list(place.spans) or not self.again.repeats(place.peer):
+        if seat.run != place.units or own != list(place.spans):
+            return None
+        if self.again.served_most(place.peer) > SAME:
             return None
         if span_of(seat.log, place.position, stop) is None:
             return None

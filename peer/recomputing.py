@@ -1,8 +1,11 @@
 """Computes positions of a session again in the way in which the peer in question computed them.
 
-Edge. A peer that serves the same units alike repeats its order of additions: given positions together, sampled ones
-alone. What a tab computed has no bits to repeat, so all its positions are computed together, from the packed weights as
-they are. Where this peer does not serve the units so, it loads them for a while, if there is memory for that.
+Edge. A process repeats the order of additions of another one: given positions together, sampled ones alone. That gives
+the same bits where the runtime that computes again is of the class of arithmetic of the peer in question: what this
+peer serves has the class of its profile, what it loads for a check, with another number of threads, the class that is
+known of that, if any. What a tab computed has no bits to repeat, so all its positions are computed together, from the
+packed weights as they are. Where this peer does not serve the units so, it loads them for a while, if there is memory
+for that.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +21,22 @@ import psutil
 
 from peer.arithmetic import proven
 from peer.errors import CannotServe
-from peer.evidence import SAME, TABS, Floats, Rounding, alone_from, limit, rounding, steps_of_spans
+from peer.evidence import (
+    ALIKE,
+    TABS,
+    Computes,
+    Floats,
+    Rounding,
+    alone_from,
+    limit,
+    rounding,
+    steps_of_spans,
+)
 from peer.mesh import Mesh
+from peer.mesh_state import Member
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.seats import Run_
+from planner.arithmetic_class import other_bits
 from planner.shards import make_shard
 
 TOGETHER: Final = 32  # given positions in a step, as askers send them
@@ -38,16 +53,20 @@ Answers = dict[bytes, Callable[[Done | Refused], None]]
 class _Loaded:
     runtime: StageRuntime
     timer: asyncio.TimerHandle
+    arithmetic: str  # its class; "": unknown
     waiting: Answers = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What computes a run as `peer` did: results differ by at most `most`, and are `repeated` to the bit or not."""
+    """What computes a run as `peer` did: results differ by at most `most`. `in_order`: positions are computed in the
+    order of the peer, else all together. `repeated`: as far as anybody knows that gives the same bits.
+    """
 
     runtime: StageRuntime
     waiting: Answers
     most: float
+    in_order: bool
     repeated: bool
 
 
@@ -61,41 +80,51 @@ class Recomputing:
         self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
         self.positions = 0
 
-    def repeats(self, peer: str) -> bool:
-        """Whether what this peer serves gives the bits that `peer` gives."""
-        _, provider, theirs, mine = self._kinds(peer)
-        return provider not in TABS and limit(mine, theirs) == SAME
+    def served_most(self, peer: str) -> float:
+        """The largest distance of what this peer serves from what `peer` does, added up in the same order."""
+        weights, theirs, mine = self._kinds(peer)
+        if theirs.provider in TABS:
+            return ALIKE  # no order is repeated
+        return limit(rounding(weights, mine), rounding(weights, theirs), (mine.arithmetic, theirs.arithmetic))
 
-    def _kinds(self, peer: str) -> tuple[str, str, Rounding, Rounding]:
-        """The model's weights, the provider of `peer`, and how it and this peer multiply."""
-        member, manifest = self._node.state.members.get(peer), self._mesh.manifest
+    def _kinds(self, peer: str) -> tuple[str, Computes, Computes]:
+        """The model's weights, and how `peer` and what this peer serves compute."""
+        manifest, options = self._mesh.manifest, self._mesh.options
         weights = manifest.weights if manifest is not None else "4bit"
-        profile = member.profile if member is not None else None
-        provider = profile.provider if profile is not None else "cpu"
-        mine = rounding(weights, self._mesh.options.provider if self._mesh.options is not None else "cpu")
-        return weights, provider, rounding(weights, provider), mine
+        members, me = self._node.state.members, self._node.me
+        mine = computes(members.get(me))
+        if options is not None:
+            mine = replace(mine, provider=options.provider)
+        return weights, computes(members.get(peer)), mine
 
     async def means(self, run: Run_, peer: str) -> Means:
         """What computes units `run` as `peer` does. Raises CannotServe."""
-        weights, provider, theirs, mine = self._kinds(peer)
-        repeated = provider not in TABS
+        weights, theirs, mine = self._kinds(peer)
+        kind = rounding(weights, theirs)
+        in_order = theirs.provider not in TABS
         serving = self._node.serving
         runtime = serving.runtime(run) if serving is not None else None
-        if runtime is not None and serving is not None and (mine == theirs or theirs == "unknown"):
-            return Means(runtime, serving.private, limit(mine, theirs), repeated)
-        exact = theirs == "plain"
+
+        def served(*, in_order: bool) -> Means:
+            assert runtime is not None
+            assert serving is not None
+            own = (rounding(weights, mine), mine.arithmetic)
+            return _means(runtime, serving.private, own, (kind, theirs.arithmetic), in_order=in_order)
+
+        if runtime is not None and (rounding(weights, mine) == kind or kind == "unknown"):
+            return served(in_order=in_order)
+        exact = kind == "plain"
         try:
             loaded = self._loaded.get((run, exact)) or await self._load(run, exact=exact)
         except CannotServe:
-            if runtime is None or serving is None:
+            if runtime is None:
                 raise
-            return Means(
-                runtime, serving.private, limit(mine, theirs), False
-            )  # great errors are found so, too
+            return served(in_order=False)  # great errors are found so, too
         loaded.timer.cancel()
         loaded.timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run, exact)
-        own = rounding(weights, "cpu") if not exact else "plain"
-        return Means(loaded.runtime, loaded.waiting, limit(own, theirs), repeated)
+        own = "plain" if exact else rounding(weights, Computes("cpu", loaded.arithmetic))
+        kinds = (own, loaded.arithmetic), (kind, theirs.arithmetic)
+        return _means(loaded.runtime, loaded.waiting, *kinds, in_order=in_order)
 
     async def rows(self, means: Means, inputs: Any, spans: Sequence[int]) -> Floats:
         """What the units make of all of `inputs`: tokens (int) or rows, (positions, hidden). Raises CannotServe."""
@@ -132,7 +161,7 @@ class Recomputing:
     ) -> None:
         """`take` gets the last position and result of each step; from `heads_from` on each has one, and the head's."""
         session = os.urandom(16)
-        as_it_was = spans if means.repeated else (len(inputs),)
+        as_it_was = spans if means.in_order else (len(inputs),)
         steps = steps_of_spans(as_it_was, 0, len(inputs), TOGETHER)
         try:
             async with asyncio.timeout(WHOLE_S):
@@ -176,16 +205,22 @@ class Recomputing:
             if (tell := waiting.get(result.session)) is not None:
                 tell(result)
 
-        def make() -> StageRuntime:
-            form = proven(store, manifest, "cpu", self._threads, plain=exact).form
-            shard = make_shard(manifest, store, *run, "cpu", exact=form.plain)
-            return StageRuntime(
-                shard, threads=self._threads, slots=SLOTS, context=context, form=form, deliver=deliver
+        def make() -> tuple[StageRuntime, str]:
+            proof = proven(store, manifest, "cpu", self._threads, plain=exact)
+            shard = make_shard(manifest, store, *run, "cpu", exact=proof.form.plain)
+            runtime = StageRuntime(
+                shard,
+                threads=self._threads,
+                slots=SLOTS,
+                context=context,
+                form=proof.form,
+                deliver=deliver,
             )
+            return runtime, proof.class_of("cpu")
 
-        runtime = await asyncio.to_thread(make)
+        runtime, arithmetic = await asyncio.to_thread(make)
         timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run, exact)
-        made = self._loaded[run, exact] = _Loaded(runtime, timer, waiting)
+        made = self._loaded[run, exact] = _Loaded(runtime, timer, arithmetic, waiting)
         return made
 
     def _unplanned_bytes(self) -> float:
@@ -217,6 +252,26 @@ class Recomputing:
             made.timer.cancel()
             del self._loaded[key]
             await asyncio.to_thread(made.runtime.close)
+
+
+def _means(
+    runtime: StageRuntime,
+    waiting: Answers,
+    mine: tuple[Rounding, str],
+    theirs: tuple[Rounding, str],
+    *,
+    in_order: bool,
+) -> Means:
+    """`mine`, `theirs`: how the runtime and the peer in question multiply, and their classes of arithmetic."""
+    classes = (mine[1], theirs[1])
+    most = limit(mine[0], theirs[0], classes if in_order else ("", ""))
+    return Means(runtime, waiting, most, in_order, in_order and not other_bits(*classes))
+
+
+def computes(member: Member | None) -> Computes:
+    """How a member computes; one of which nobody knows counts as a process like others."""
+    profile = member.profile if member is not None else None
+    return Computes("cpu") if profile is None else Computes(profile.provider, profile.arithmetic)
 
 
 async def _submitted(means: Means, step: Step) -> Done:

@@ -9,6 +9,8 @@ from peer.activation_log import ActivationLog
 from peer.evidence import (
     ALIKE,
     SAME,
+    SAME_CLASS,
+    Computes,
     Evidence,
     alone_from,
     distance,
@@ -103,7 +105,38 @@ def test_distances() -> None:
 def test_limits_are_wider_where_roundings_differ(
     weights: str, mine: str, theirs: str, expected: float
 ) -> None:
-    assert limit(rounding(weights, mine), rounding(weights, theirs)) == expected
+    assert limit(rounding(weights, Computes(mine)), rounding(weights, Computes(theirs))) == expected
+
+
+VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
+AVX2 = "cpu/avx2/rows-1/0123456789abcdef"
+PLAIN = "cpu/avx2/rows-2x2-plain/abcdef0123456789"
+
+
+@pytest.mark.parametrize(
+    ("weights", "mine", "theirs", "expected"),
+    [
+        ("8bit", VNNI, VNNI, SAME_CLASS),
+        ("4bit", VNNI, AVX2, ALIKE),  # rounded activations may fall to the other side
+        ("f32", VNNI, AVX2, SAME),
+        ("4bit", PLAIN, PLAIN, SAME_CLASS),
+        ("4bit", PLAIN, AVX2, ALIKE),
+        ("4bit", VNNI, "", SAME),  # of one kind, as far as anybody knows
+        ("4bit", "", "", SAME),
+    ],
+)
+def test_within_a_class_bits_are_equal_and_another_one_may_round_to_the_other_side(
+    weights: str, mine: str, theirs: str, expected: float
+) -> None:
+    for classes in ((mine, theirs), (theirs, mine)):
+        kinds = [rounding(weights, Computes("cpu", each)) for each in classes]
+        assert limit(kinds[0], kinds[1], classes) == expected
+
+
+def test_a_class_of_another_device_is_exact_with_itself_alone() -> None:
+    kind = rounding("8bit", Computes("cuda", "cuda/sm90/rows-1/0123456789abcdef"))
+    assert limit(kind, kind, ("cuda/a", "cuda/a")) == SAME_CLASS
+    assert limit(kind, kind, ("cuda/a", "cuda/b")) == limit(kind, kind) == ALIKE
 
 
 def test_where_marks_differ_first() -> None:

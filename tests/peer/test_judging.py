@@ -14,7 +14,7 @@ from peer import judging
 from peer.activation_log import ActivationLog
 from peer.calls import Body
 from peer.errors import BadCommand
-from peer.evidence import SAME, Floats, span_of
+from peer.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
 from peer.frames import Open, Step
 from peer.judging import Judge, Place, place_of
 from peer.kept_ends import rows_body
@@ -70,7 +70,11 @@ def honest(_: str, __: Body, said: Body) -> Body:
 
 
 async def verdict(
-    place: Place, by_seat: dict[str, Seat], twist: Twist = honest, mine: Seat | None = None
+    place: Place,
+    by_seat: dict[str, Seat],
+    twist: Twist = honest,
+    mine: Seat | None = None,
+    most: float = SAME,
 ) -> str:
     async def dial(_: str) -> None:
         return None
@@ -100,22 +104,23 @@ async def verdict(
     manifest = SimpleNamespace(weights="4bit", architecture=SimpleNamespace(hidden=100_000))
     judge = Judge(cast(Mesh, SimpleNamespace(node=node, manifest=manifest, options=None)), lambda _, __: {})
 
-    judge.again = cast(Recomputing, Again(computes=mine is None))
+    judge.again = cast(Recomputing, Again(computes=mine is None, most=most))
     return await judge.compare("q", place)
 
 
 class Again:
     """Computes what RUNS stand for, instead of a model; logits favour the token that follows from the row."""
 
-    def __init__(self, *, computes: bool) -> None:
+    def __init__(self, *, computes: bool, most: float) -> None:
         self._computes = computes
+        self._most = most
 
-    def repeats(self, _: str) -> bool:
-        return True
+    def served_most(self, _: str) -> float:
+        return self._most
 
     async def means(self, run: tuple[int, int], _: str) -> Any:
         assert self._computes, "a shadow has the rows already"
-        return SimpleNamespace(stage=RUNS.index(run), most=SAME, repeated=True)
+        return SimpleNamespace(stage=RUNS.index(run), most=self._most, repeated=True)
 
     async def rows(self, means: Any, inputs: Any, _: object) -> Floats:
         return made_of(means.stage, inputs if inputs.ndim == 2 else inputs[:, None].astype(np.float32))
@@ -150,6 +155,37 @@ async def test_a_wrong_result_that_was_handed_on_differs(factor: float) -> None:
     by_seat["p"].log.append(AT, wrong)
     by_seat["d"].evidence.newest.append(AT, wrong)
     assert await verdict(PLACE, by_seat) == "differs"
+
+
+def wrong_by(share: float) -> dict[str, Seat]:
+    """The stage of PLACE hands on a row that is wrong by that share."""
+    by_seat = seats()
+    row = made_of(1, made_of(0, np.asarray([[TOKENS[AT]]], np.float32))) * np.float32(1 + share)
+    by_seat["p"].log.append(AT, tensor_of(row))
+    by_seat["d"].evidence.newest.append(AT, tensor_of(row))
+    return by_seat
+
+
+@pytest.mark.parametrize(
+    ("share", "most", "expected"),
+    [
+        (0.0, SAME_CLASS, "same"),
+        (1e-6, SAME_CLASS, "differs"),  # within a class a bit tells
+        (1e-6, SAME, "same"),
+        (0.02, SAME, "differs"),
+        (0.02, ALIKE, "same"),  # as a processor of another make may round
+        (0.5, ALIKE, "differs"),
+    ],
+)
+@pytest.mark.parametrize("shadows", [False, True])
+async def test_how_far_a_result_may_be_goes_by_the_classes(
+    share: float, most: float, expected: str, shadows: bool
+) -> None:
+    if shadows and most > SAME:
+        with pytest.raises(AssertionError, match="a shadow has the rows"):  # it computes again, as it must
+            await verdict(PLACE, wrong_by(share), mine=shadow(), most=most)
+        return
+    assert await verdict(PLACE, wrong_by(share), mine=shadow() if shadows else None, most=most) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "admission",
         "breakers",
         "canaries",
+        "check_choices",
         "coordinator",
         "kv_copy",
         "kv_slots",

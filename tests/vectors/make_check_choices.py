@@ -13,14 +13,23 @@ from tracing import beside, shown, written
 from peer.check_choices import NextCheck, in_order, judges_of, most_between, pause
 from peer.envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes
 from peer.errors import BadCommand
-from peer.evidence import distance
+from peer.evidence import Computes, distance
 from peer.judging import Place, place_of
 from peer.sampling import Sampling
 from peer.token_checks import fits
 
 PATH = beside(__file__, "check_choices.json")
 SEED = 20261128
-PROVIDERS = ("cpu", "wasm", "webgpu", "cuda")
+PEERS = tuple(
+    Computes(provider, arithmetic)
+    for provider, classes in (
+        ("cpu", ("", "cpu/avx512_vnni/rows-1/9f3a", "cpu/avx2/rows-1/0123", "cpu/avx2/rows-2x2-plain/4567")),
+        ("wasm", ("", "wasm/simd128/wide/89ab")),
+        ("webgpu", ("", "webgpu/intel-gen-12lp/packed/cdef")),
+        ("cuda", ("", "cuda/sm90/rows-1/0246")),
+    )
+    for arithmetic in classes
+)
 WEIGHTS = ("f32", "8bit", "4bit")
 PLACE = Place(bytes(16), 1, 7, (2, 4), "p", "u", "d", (4, 3), also=2)
 
@@ -60,16 +69,26 @@ def pauses(rng: random.Random) -> list[Any]:
     return found
 
 
+def told(peer: Computes) -> list[str]:
+    return [peer.provider, peer.arithmetic]
+
+
 def judges(rng: random.Random) -> list[Any]:
     found = []
-    for _ in range(20):
+    for _ in range(40):
         peers = rng.sample(["me", "pa", "pb", "pc", "pd", "pe"], rng.randrange(6))
-        holders = [(peer, rng.choice(PROVIDERS)) for peer in peers]
+        holders = [(peer, rng.choice(PEERS)) for peer in peers]
         near = rng.sample(["me", "pa", "pb", "pc"], 2)
-        weights, theirs = rng.choice(WEIGHTS), rng.choice(PROVIDERS)
+        weights, theirs = rng.choice(WEIGHTS), rng.choice(PEERS)
         asked = judges_of(holders, weights, theirs, "me", near)
         found.append(
-            {"holders": holders, "weights": weights, "theirs": theirs, "near": near, "judges": asked}
+            {
+                "holders": [[peer, *told(judge)] for peer, judge in holders],
+                "weights": weights,
+                "theirs": told(theirs),
+                "near": near,
+                "judges": asked,
+            }
         )
     return found
 
@@ -190,16 +209,17 @@ def text() -> str:
     about = (
         "pauses: millionths, times as many, roll, tokens until the next check. traces: tokens of answers and ends of "
         "checks, with the rolls that were used, whether a check is due and how many tokens are left then. judges, "
-        "orders: who is asked, and which stage first. most: the largest distance of honest results by weights, "
-        "provider of the judge and of the peer in question. distances: null for infinite. tokens: sampling, most, "
+        "orders: who is asked (peers with provider and class), and which stage first. most: the largest distance of "
+        "honest results by weights, and by provider and class of the judge and of the peer in question. distances: "
+        "null for infinite. tokens: sampling, most, "
         "token, whether it fits. places: bodies of `check`, and what is read of them (null: refused). envelopes: "
         "files, and whether they make sense; unit, lengths of rows (second of four numbers), which of them is odd."
     )
     between = [
-        [weights, judge, theirs, most_between(weights, judge, theirs)]
+        [weights, told(judge), told(theirs), most_between(weights, judge, theirs)]
         for weights in WEIGHTS
-        for judge in PROVIDERS
-        for theirs in PROVIDERS
+        for judge in PEERS
+        for theirs in PEERS
     ]
     return written(
         about,

@@ -5,7 +5,8 @@
  * Pure. Chance comes in as `roll`, a number in [0, 1).
  */
 
-import { ALIKE, isTab, limit, rounding, SAME } from './evidence';
+import { sameBits } from './arithmetic_class';
+import { type Computes, isTab, limit, rounding } from './evidence';
 
 const SOONER = 8; // times as many checks while somebody has found a peer of the route wrong
 const SOON = 4; // tokens until the next check, after one that nobody could make; each further one waits twice as long
@@ -63,35 +64,41 @@ export function inOrder(
 }
 
 /**
- * The largest distance of two honest results, where a peer with the provider `judge` computes again what one with
- * `theirs` did: a tab computes as it does for itself, a process loads the units as it must.
+ * The largest distance of two honest results, where `judge` computes again what one that computes as `theirs` did.
+ *
+ * A tab computes all positions together, so that it repeats no bits, whatever its class. A process repeats the order, and
+ * loads the units as it must: of a tab without rounding, since bits are no matter then.
  */
-export function mostBetween(weights: string, judge: string, theirs: string): number {
+export function mostBetween(weights: string, judge: Computes, theirs: Computes): number {
   const kind = rounding(weights, theirs);
-  if (isTab(judge)) return limit('plain', kind);
-  return kind === 'unknown' ? ALIKE : SAME;
+  if (isTab(judge.provider)) return limit('plain', kind);
+  if (isTab(theirs.provider)) return limit(kind, kind);
+  return limit(kind, kind, [judge.arithmetic, theirs.arithmetic]);
 }
 
-/** A peer that holds the units, and its provider. */
-export type Holder = readonly [peer: string, provider: string];
+/** A peer that holds the units, and how it computes. */
+export interface Holder extends Computes {
+  readonly peer: string;
+}
 
 /**
- * Who is asked to check, the best first: those that find slight errors, then others than this peer itself, then those
- * who have no part in the step. `holders` in any order; `theirs`: the provider of the peer in question.
+ * Who is asked to check, the best first: those that find slight errors, of these the class of the peer in question
+ * (`theirs`), then others than this peer itself, then those who have no part in the step. `holders` in any order.
  */
 export function judgesOf(
   holders: readonly Holder[],
   weights: string,
-  theirs: string,
+  theirs: Computes,
   me: string,
   near: ReadonlySet<string>,
 ): string[] {
-  const rank = ([peer, provider]: Holder): readonly number[] => [
-    mostBetween(weights, provider, theirs),
-    peer === me ? 1 : 0,
-    near.has(peer) ? 1 : 0,
+  const rank = (holder: Holder): readonly number[] => [
+    mostBetween(weights, holder, theirs),
+    sameBits(holder.arithmetic, theirs.arithmetic) ? 0 : 1,
+    holder.peer === me ? 1 : 0,
+    near.has(holder.peer) ? 1 : 0,
   ];
-  const ranked = holders.map((holder) => ({ peer: holder[0], key: rank(holder) }));
+  const ranked = holders.map((holder) => ({ peer: holder.peer, key: rank(holder) }));
   ranked.sort((a, b) => a.key.map((each, at) => each - (b.key[at] ?? 0)).find((gap) => gap !== 0) ?? 0);
   return ranked.map(({ peer }) => peer);
 }

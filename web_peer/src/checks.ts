@@ -11,7 +11,7 @@ import { BadCommand, PeerError } from './errors';
 import type { Verdict } from './evidence';
 import type { Open } from './frames';
 import { whole } from './json_codec';
-import { Judge, providerOf, type Tab } from './judging';
+import { computes, Judge, type Tab } from './judging';
 import { Returned, sentOf, ShownEnds } from './kept_ends';
 import { type CheckFailed } from './mesh_fairness';
 import { isAway, type PlanRecord } from './mesh_state';
@@ -240,9 +240,9 @@ export class Checks {
     const able = [...members.values()]
       .filter((member) => member.peer !== place.peer && !isAway(member))
       .filter(({ held }) => held.some((run) => run.first === first && run.stop === stop))
-      .map((member): Holder => [member.peer, providerOf(member)]);
+      .map((member): Holder => ({ peer: member.peer, ...computes(member) }));
     const weights = this.tab.manifest()?.weights ?? '4bit';
-    const theirs = providerOf(members.get(place.peer));
+    const theirs = computes(members.get(place.peer));
     const near = new Set([place.before, place.after]);
     return judgesOf(shuffled(able, Math.random), weights, theirs, this.tab.node.me, near);
   }

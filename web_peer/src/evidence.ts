@@ -4,11 +4,14 @@
  */
 
 import { type ActivationLog, rowsIn } from './activation_log';
+import { otherBits, sameBits } from './arithmetic_class';
 import type { Body } from './json_codec';
 
 export const MARK_BYTES = 8;
-export const SAME = 0.001; // relative distance of two results that were made with the same rounding (docs/numerics.md)
-export const ALIKE = 0.25; // where one side rounds activations to 8 bits and the other does not
+const SAME_CLASS = 0; // relative distance of two results of one class of arithmetic, added up in the same order
+const SAME = 0.001; // of two that were made with the same rounding (docs/numerics.md)
+const ALIKE = 0.25; // where one side rounds activations to 8 bits and the other does not, or may round to the other side
+const PLAIN_FORM = 'plain'; // in the form of a class: a process whose products do not round
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 const AT_ONCE = 8192; // bytes that become text in one call: one by one, a page of them holds up the thread
 
@@ -21,16 +24,37 @@ export function isTab(provider: string): boolean {
   return provider === 'wasm' || provider === 'webgpu';
 }
 
-/** How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are. */
-export function rounding(weights: string, provider: string): Rounding {
-  if (isTab(provider)) return 'plain';
-  if (provider !== 'cpu') return 'unknown'; // kernels of other devices were not measured
-  return weights === '8bit' || weights === '4bit' ? 'rounded' : 'plain';
+/** What is known of how a peer computes: its provider, and its class of arithmetic. */
+export interface Computes {
+  readonly provider: string;
+  readonly arithmetic: string;
 }
 
-/** The largest distance of two honest results. */
-export function limit(mine: Rounding, theirs: Rounding): number {
-  return mine === theirs && mine !== 'unknown' ? SAME : ALIKE;
+/** How a peer multiplies packed weights: with activations rounded to 8 bits, or as they are. */
+export function rounding(weights: string, { provider, arithmetic }: Computes): Rounding {
+  if (isTab(provider)) return 'plain';
+  if (provider !== 'cpu') return 'unknown'; // kernels of other devices were not measured
+  const form = arithmetic.split('/')[2] ?? '';
+  const isPacked = weights === '8bit' || weights === '4bit';
+  return isPacked && !form.split('-').includes(PLAIN_FORM) ? 'rounded' : 'plain';
+}
+
+/**
+ * The largest distance of two honest results. `classes`: of the arithmetic of both, where both added up in the same
+ * order; in another order no bits are repeated.
+ *
+ * Within a class bits are equal. Another class adds up in another order: without rounding that moves a result by some
+ * millionths, with it an activation may fall to the other side, and a result of a stage moves by 1 to 2 %. Of unknown
+ * classes it is taken that both machines are of one kind.
+ */
+export function limit(
+  mine: Rounding,
+  theirs: Rounding,
+  classes: readonly [string, string] = ['', ''],
+): number {
+  if (sameBits(...classes)) return SAME_CLASS;
+  if (mine !== theirs || mine === 'unknown') return ALIKE;
+  return mine === 'rounded' && otherBits(...classes) ? ALIKE : SAME;
 }
 
 /** How far a row is from what it should be, relative to its length. Infinite where they have nothing in common. */

@@ -9,7 +9,15 @@
 import type { Body } from './calls';
 import { mostBetween } from './check_choices';
 import { BadCommand, CannotServe } from './errors';
-import { type Bytes, distance, fromBase64, MARK_BYTES, spanOf, type Verdict } from './evidence';
+import {
+  type Bytes,
+  type Computes,
+  distance,
+  fromBase64,
+  MARK_BYTES,
+  spanOf,
+  type Verdict,
+} from './evidence';
 import type { Manifest } from './manifest';
 import type { Member } from './mesh_state';
 import type { Node } from './node';
@@ -61,8 +69,9 @@ export class Judge {
     const marks = keepsIds(place) ? null : await said.marks(stop);
     if (marks === null && !keepsIds(place)) return 'unable';
     if (!(await said.sameplace(stop))) return 'disputed'; // about what was to be computed at all
-    const theirs = providerOf(this.tab.node.state.members.get(place.peer));
-    const most = mostBetween(manifest?.weights ?? '4bit', this.tab.provider(), theirs);
+    const theirs = computes(this.tab.node.state.members.get(place.peer));
+    const mine = { provider: this.tab.provider(), arithmetic: '' }; // all positions together: no class repeats bits
+    const most = mostBetween(manifest?.weights ?? '4bit', mine, theirs);
     const kept = await this.shadowed(said, place, marks);
     if (kept !== null) return this.compareRows(said, place, kept, most);
     const inputs = await said.inputs(stop);
@@ -269,9 +278,10 @@ class Said {
   }
 }
 
-/** What a member computes on; one of which nobody knows counts as a process like others. */
-export function providerOf(member: Member | undefined): string {
-  return member?.profile?.provider ?? 'cpu';
+/** How a member computes; one of which nobody knows counts as a process like others. */
+export function computes(member: Member | undefined): Computes {
+  const { provider = 'cpu', arithmetic = '' } = member?.profile ?? {};
+  return { provider, arithmetic };
 }
 
 function marksOfInputs(inputs: Inputs, count: number): Promise<string> {

@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { type Holder, inOrder, judgesOf, mostBetween, NextCheck, pause } from '../src/check_choices';
+import { inOrder, judgesOf, mostBetween, NextCheck, pause } from '../src/check_choices';
 import { decodeEnvelopes, Envelopes } from '../src/envelopes';
 import { BadCommand } from '../src/errors';
-import { distance } from '../src/evidence';
+import { type Computes, distance } from '../src/evidence';
 import { bodyOfPlace, placeOf } from '../src/places';
 import { samplingFromWire } from '../src/sampling';
 import { fits } from '../src/token_checks';
@@ -20,12 +20,20 @@ type Op =
       readonly due: boolean;
       readonly left: number;
     };
+type Told = [provider: string, arithmetic: string];
+
 interface Vectors {
   readonly pauses: [number, number, number, number][];
   readonly traces: { name: string; ppm: number; ops: Op[] }[];
-  readonly judges: { holders: Holder[]; weights: string; theirs: string; near: string[]; judges: string[] }[];
+  readonly judges: {
+    holders: [string, ...Told][];
+    weights: string;
+    theirs: Told;
+    near: string[];
+    judges: string[];
+  }[];
   readonly orders: { stages: number[]; route: string[]; suspects: string[]; order: number[] }[];
-  readonly most: [string, string, string, number][];
+  readonly most: [string, Told, Told, number][];
   readonly distances: { seen: number[]; computed: number[]; distance: number | null }[];
   readonly tokens: {
     logits: number[];
@@ -39,6 +47,7 @@ interface Vectors {
 }
 
 const VECTORS = vectors('check_choices') as Vectors;
+const computing = ([provider, arithmetic]: Told): Computes => ({ provider, arithmetic });
 
 it('tokens until the next check', () => {
   for (const [ppm, times, roll, tokens] of VECTORS.pauses) expect(pause(ppm, times, () => roll)).toBe(tokens);
@@ -62,7 +71,8 @@ describe('when a check is due', () => {
 
 it('who is asked, and which stage first', () => {
   for (const { holders, weights, theirs, near, judges } of VECTORS.judges) {
-    expect(judgesOf(holders, weights, theirs, 'me', new Set(near))).toEqual(judges);
+    const all = holders.map(([peer, ...told]) => ({ peer, ...computing(told) }));
+    expect(judgesOf(all, weights, computing(theirs), 'me', new Set(near))).toEqual(judges);
   }
   for (const { stages, route, suspects, order } of VECTORS.orders) {
     expect(inOrder(stages, route, new Set(suspects))).toEqual(order);
@@ -71,7 +81,7 @@ it('who is asked, and which stage first', () => {
 
 it('how far honest results differ, and how far these do', () => {
   for (const [weights, judge, theirs, most] of VECTORS.most) {
-    expect(mostBetween(weights, judge, theirs)).toBe(most);
+    expect(mostBetween(weights, computing(judge), computing(theirs))).toBe(most);
   }
   for (const { seen, computed, distance: gap } of VECTORS.distances) {
     const found = distance(Float32Array.from(seen), Float32Array.from(computed));
