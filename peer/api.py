@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from peer.asking import Delta, Finished, Settings
+from peer.crossings import Crossing
 from peer.errors import CannotServe
 from peer.gateway_answers import shown_likely
 from peer.gateway_shapes import Likely
@@ -87,6 +88,9 @@ class Answer:
     seconds: float
     calls: tuple[ToolCall, ...] = ()
     likely: tuple[Likely, ...] = ()
+    crossed: tuple[
+        Crossing, ...
+    ] = ()  # where it went on with other arithmetic: wording may differ from there
 
 
 class Mesh:
@@ -191,6 +195,7 @@ class Mesh:
             end.seconds,
             calls,
             likely,
+            end.crossed,
         )
 
     async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from peer.askings import Outcome
 from peer.chat_template import Message
+from peer.crossings import Crossing, Crossings, parts_of
 from peer.effects import Broken, Emit, Ended, Reason
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
 from peer.frames import Cancel
@@ -78,6 +79,7 @@ class Finished:
     first_token_s: float
     seconds: float
     route: tuple[str, ...]
+    crossed: tuple[Crossing, ...] = ()  # where it went on with other arithmetic
 
     @property
     def tokens_per_s(self) -> float:
@@ -167,7 +169,8 @@ class Conversation:
         self.on_wait: Callable[[Waits | None], None] = lambda _: (
             None
         )  # where it stands; None: its turn has come
-        node.attach(self._core, self._outcomes.put_nowait)
+        self._crossings = Crossings()
+        node.attach(self._core, self._hear)
 
     async def chat(self, messages: Sequence[Message], settings: Settings) -> AsyncGenerator[Delta | Finished]:
         """Answers the conversation `messages`, once there is a session for it (`on_wait`).
@@ -259,6 +262,7 @@ class Conversation:
         while not self._outcomes.empty():
             self._outcomes.get_nowait()
         self._current = call
+        self._crossings = Crossings(len(begun_before.ids) if begun_before is not None else 0)
         session = self._core.session
         now, core = time.monotonic(), self._core
         if begun_before is None:
@@ -269,6 +273,17 @@ class Conversation:
         if call.stopped:  # while a plan or connections were awaited
             self._node.askings.perform(session, core.cancel())
         return asked
+
+    def _hear(self, outcome: Outcome) -> None:
+        """Looks at once how a token was computed: its route may change before anybody takes it."""
+        if isinstance(outcome, Emit):
+            route, askings = self._core.came_over, self._node.askings
+            plan = askings.plan(route.plan) if route is not None else None
+            parts = None
+            if route is not None and plan is not None:
+                parts = parts_of(plan, route.peers, self._node.state.members)
+            self._crossings.token(parts)
+        self._outcomes.put_nowait(outcome)
 
     @property
     def session(self) -> bytes:
@@ -310,7 +325,8 @@ class Conversation:
 
         def finished(why: str) -> Finished:
             seconds = time.perf_counter() - begun
-            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, self._core.route)
+            core, crossed = self._core, self._crossings.found
+            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, core.route, crossed)
 
         while True:
             match await self._outcome(asked):

@@ -427,7 +427,7 @@ class Gateway:
                         choice.calls = event.calls
                         choice.call_ids = _call_ids(len(event.calls))
                     case Done():
-                        choice.why = event.why
+                        choice.why, choice.crossed = event.why, event.finished.crossed
                         used.add(event.index, _usage(event))
         return choices, used.all, _waited(ahead, waited_s)
 
@@ -491,7 +491,7 @@ class _ChatStream:
                 ids = _call_ids(len(event.calls))
                 return [shapes.chat_calls(self.heading, event.index, event.calls, ids)]
             case Done():
-                return [shapes.chat_ends(self.heading, event.index, event.why)]
+                return [shapes.chat_ends(self.heading, event.index, event.why, event.finished.crossed)]
 
     def used(self, used: Usage) -> Shape:
         return shapes.chat_used(self.heading, used)
@@ -517,7 +517,8 @@ class _CompletionStream:
             case Said():
                 return [shapes.completion_says(self.heading, event.index, event.text, event.likely)]
             case Done():
-                return [shapes.completion_says(self.heading, event.index, "", (), event.why)]
+                crossed = event.finished.crossed
+                return [shapes.completion_says(self.heading, event.index, "", (), event.why, crossed)]
 
     def used(self, used: Usage) -> Shape:
         return shapes.completion_used(self.heading, used)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from peer.crossings import Crossing
 from peer.errors import ApiError
 from peer.gateway_tools import ToolCall
 
@@ -71,6 +72,7 @@ class Choice:
     calls: tuple[ToolCall, ...] = ()
     call_ids: tuple[str, ...] = ()
     why: str = ""
+    crossed: tuple[Crossing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def chat(heading: Heading, choices: Sequence[Choice], used: Usage) -> Shape:
             "logprobs": _chat_likely(choice.likely) if heading.with_likely else None,
             "finish_reason": _REASONS[choice.why],
         }
+        | _crossed(choice.crossed)
         for choice in choices
     ]
     return heading.of("chat.completion", shaped) | {"usage": usage(used)}
@@ -162,13 +165,21 @@ def chat_calls(heading: Heading, index: int, calls: Sequence[ToolCall], ids: Seq
     return _chat_chunk(heading, index, {"tool_calls": shaped})
 
 
-def chat_ends(heading: Heading, index: int, why: str) -> Shape:
-    return _chat_chunk(heading, index, {}, why=why)
+def chat_ends(heading: Heading, index: int, why: str, crossed: Sequence[Crossing] = ()) -> Shape:
+    """The last chunk of a choice. `crossed`: where it went on with other arithmetic."""
+    ends = _chat_chunk(heading, index, {}, why=why)
+    ends["choices"][0] |= _crossed(crossed)
+    return ends
 
 
 def chat_used(heading: Heading, used: Usage) -> Shape:
     """The last chunk, for who asked for usage."""
     return heading.of("chat.completion.chunk", []) | {"usage": usage(used)}
+
+
+def _crossed(found: Sequence[Crossing]) -> Shape:
+    """What only a mesh has to say of a choice; nothing where there is nothing."""
+    return {"shoal": {"crossed": [asdict(each) for each in found]}} if found else {}
 
 
 def _chat_chunk(
@@ -211,14 +222,20 @@ def _chat_likely(likely: Sequence[Likely]) -> Shape:
 
 def completion(heading: Heading, choices: Sequence[Choice], used: Usage) -> Shape:
     """A whole answer of completions."""
-    shaped = [_completed(heading, c.index, c.text, c.likely, c.why) for c in choices]
+    shaped = [_completed(heading, c.index, c.text, c.likely, c.why) | _crossed(c.crossed) for c in choices]
     return heading.of("text_completion", shaped) | {"usage": usage(used)}
 
 
 def completion_says(
-    heading: Heading, index: int, text: str, likely: Sequence[Likely], why: str = ""
+    heading: Heading,
+    index: int,
+    text: str,
+    likely: Sequence[Likely],
+    why: str = "",
+    crossed: Sequence[Crossing] = (),
 ) -> Shape:
-    return heading.of("text_completion", [_completed(heading, index, text, likely, why)])
+    """A chunk; with `why` the last one of a choice."""
+    return heading.of("text_completion", [_completed(heading, index, text, likely, why) | _crossed(crossed)])
 
 
 def completion_used(heading: Heading, used: Usage) -> Shape:

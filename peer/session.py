@@ -67,7 +67,8 @@ class OriginSession:
         self._spans: tuple[int, ...] = ()  # of the prompt of this answer
         self._answer, self._before, self._keep = 0, 0, 0
         self._used: set[str] = set()  # peers that may have a slot for this session
-        self._tails: dict[int, str] = {}  # the last stage of each turn of this answer
+        self.came_over: Route | None = None  # the route of the last token that came
+        self._ways: dict[int, Route] = {}  # the route of each turn of this answer: its last stage draws
         self._gone: frozenset[str] = frozenset()
         self._avoid: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
@@ -128,7 +129,7 @@ class OriginSession:
         self._gone = self._avoid = self._silent = frozenset()
         self.reroutes, self.full = 0, {}
         self._answer = self.turn + 1
-        self._tails.clear()
+        self._ways.clear()
         self._target, self._tries = None, 0
         self.tokens = list(ask.prompt)
         self.start = min(max(keep, ask.front if ask.front_kept else 0), len(ask.prompt) - 1)
@@ -160,8 +161,10 @@ class OriginSession:
         """A token from a tail of this answer. Duplicates, other answers and tokens of other peers change nothing."""
         if self.phase not in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             return []
-        if sender != self._tails.get(frame.turn) or frame.position != len(self.tokens):
+        way = self._ways.get(frame.turn)
+        if way is None or sender != way.peers[-1] or frame.position != len(self.tokens):
             return []
+        self.came_over = way
         if self.phase is not Phase.REROUTING:
             if self._token_turn == self.turn:
                 self.lateness.gap(now - self._token_at)
@@ -190,8 +193,12 @@ class OriginSession:
     def drawing(self, sender: str, frame: Step) -> Token | Drawing | None:
         """What follows from a state that the last stage of a turn handed back; None where that is nobody's business."""
         move = self._move if frame.session != self.session else None
-        tails, route = (move.tails, move.route.peers) if move is not None else (self._tails, self.route)
-        if self._ask is None or sender != tails.get(frame.turn) or frame.stage != len(route):
+        if move is not None:
+            tail, route = move.tails.get(frame.turn), move.route.peers
+        else:
+            way, route = self._ways.get(frame.turn), self.route
+            tail = way.peers[-1] if way is not None else None
+        if self._ask is None or sender != tail or frame.stage != len(route):
             return None
         return drawing_of(self._ask, self.tokens, self._generated, frame)
 
@@ -366,7 +373,8 @@ class OriginSession:
         ]
         self._move, self._target = None, None
         self.session, self.turn, self.current = move.session, max(self.turn, move.turn), move.route
-        self._tails, self._used, self.phase = dict(move.tails), set(move.peers), Phase.DECODE
+        self._ways, self._used = dict.fromkeys(move.tails, move.route), set(move.peers)
+        self.phase = Phase.DECODE
         self._deadline = now + STALL_S
         self._progress, self._moved_at = (), now
         self._wait(now)
@@ -444,7 +452,7 @@ class OriginSession:
         self.current = route
         self.turn += 1
         self._used |= inside
-        self._tails[self.turn] = route.peers[-1]
+        self._ways[self.turn] = route
         self.phase = Phase.PREFILL if not self._generated else Phase.DECODE
         self._patience_all_s = STALL_S + (len(self.tokens) - start) // SLOW_TOKENS_PER_S
         self._deadline = now + self._patience_all_s

@@ -85,6 +85,7 @@ const PURE = [
   'step_times',
   'surroundings',
   'arithmetic_class',
+  'crossings',
   'holders',
   'stop_strings',
   'strict_json',

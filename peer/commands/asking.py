@@ -20,6 +20,7 @@ from peer.chat_template import Message
 from peer.commands.members import follow_coordinator
 from peer.commands.terminal import Interrupts, either, interrupts, say, write
 from peer.commands.waiting_lines import WaitingLines
+from peer.crossings import crossed_text
 from peer.errors import (
     AnswerFailed,
     CannotServe,
@@ -99,6 +100,8 @@ async def generate(args: argparse.Namespace) -> int:
                 write(json.dumps({"text": text, **asdict(finished)}) + "\n")
             elif text:
                 write("\n")
+            if crossed := crossed_text(finished.crossed):
+                say(crossed)
             if args.stats:
                 say(summary(finished))
             return INTERRUPTED if finished.why == "cancelled" else 0
@@ -173,6 +176,8 @@ async def converse(mesh: Mesh, chosen: Settings, system: str, ctrl: Interrupts) 
         else:
             write("\n" if answer else "")
             say(f"[{summary(finished)}]")
+            if crossed := crossed_text(finished.crossed):
+                say(f"[{crossed}]")
             messages.append(Message("assistant", answer))
     conversation.close()
     if mesh.ended.is_set() and not ctrl.asked.is_set():

@@ -34,6 +34,7 @@ from peer.commands.talk_lines import (
 )
 from peer.commands.terminal import interrupts, out, say
 from peer.commands.waiting_lines import WaitingLines
+from peer.crossings import crossed_text
 from peer.entry_links import EntryLink
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.mesh import Mesh
@@ -67,14 +68,14 @@ class Screen:
             self._shown[message.id] = -1
             self.line(who, f"fg:{colour}", message.text, "" if message.form == "to-model" else " (to people)")
 
-    def answer(self, message: Message, text: str) -> None:
-        """An answer, with what came so far."""
+    def answer(self, message: Message, text: str, note: str = "") -> None:
+        """An answer, with what came so far; a `note` stands at its end."""
         before = self._shown.get(message.id, 0)
         if before < 0:
             return
         if message.state != "running":
             self._shown[message.id] = -1
-            rest = "\n".join(filter(None, (text[before:].rstrip("\n"), ending(message))))
+            rest = "\n".join(filter(None, (text[before:].rstrip("\n"), ending(message), note)))
             self.line(MODEL if not before else "", MODEL_STYLE, rest)
         elif self.live:
             width = shutil.get_terminal_size().columns - len(MODEL) - 3
@@ -142,7 +143,10 @@ class Room:
             colour = talk.participants[author].colour if author in talk.participants else "#888888"
             self.screen.message(turn.message, called.get(author, author[:8]), colour)
             if turn.answer is not None:
-                self.screen.answer(turn.answer, self.talking.listening.text(turn.answer)[0])
+                end = self.talking.ends.get(turn.answer.id)
+                crossed = crossed_text(end.crossed) if end is not None else ""
+                note = f"[{crossed}]" if crossed else ""
+                self.screen.answer(turn.answer, self.talking.listening.text(turn.answer)[0], note)
                 making = self.talking.makes(turn.answer.id)
                 if making is not None:
                     self._waiting(making.waits)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from peer import gateway_shapes as shapes
+from peer.crossings import Crossing
 from peer.errors import ApiError, MustContribute
 from peer.gateway import _problem
 from peer.gateway_queue import Line
@@ -331,3 +332,20 @@ async def test_room_that_comes_lets_more_in() -> None:
     line.look()
     await waiting
     assert line.inside == 1
+
+
+def test_a_choice_says_where_it_went_on_with_other_arithmetic() -> None:
+    heading = Heading("id", 1, "m", "f", with_likely=False)
+    crossed = (Crossing(3, 0, 30, "cpu/avx2/rows-1/0123", ""),)
+    told = {"crossed": [{"tokens": 3, "first": 0, "stop": 30, "before": "cpu/avx2/rows-1/0123", "after": ""}]}
+    used = Usage(1, 0, 1)
+    for shape in (shapes.chat, shapes.completion):
+        whole = shape(heading, [Choice(0, "a", why="end", crossed=crossed), Choice(1, "b", why="end")], used)
+        assert [choice.get("shoal") for choice in whole["choices"]] == [told, None]
+    for end in (
+        shapes.chat_ends(heading, 0, "end", crossed),
+        shapes.completion_says(heading, 0, "", (), "end", crossed),
+    ):
+        assert end["choices"][0]["shoal"] == told
+        assert end["choices"][0]["finish_reason"] == "stop"
+    assert "shoal" not in shapes.chat_ends(heading, 0, "end")["choices"][0]

@@ -7,6 +7,7 @@
 import type { Message } from './chat_template';
 import { nowS } from './connection';
 import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from './errors';
+import { type Crossing, Crossings, partsOf } from './crossings';
 import type { SessionId } from './frames';
 import type { Outcome } from './askings';
 import type { Node } from './node';
@@ -58,6 +59,7 @@ export interface Finished {
   readonly firstTokenS: number;
   readonly seconds: number;
   readonly route: readonly string[];
+  readonly crossed: readonly Crossing[]; // where it went on with other arithmetic
 }
 
 /** Decode rate: tokens after the first, over the time they took. */
@@ -77,6 +79,7 @@ export class Conversation {
   private readonly core: OriginSession;
   private readonly ends: KeptEnds | null;
   private readonly outcomes: Outcome[] = [];
+  private crossings = new Crossings();
   private wake: (() => void) | null = null;
   private line: AbortController | null = null; // while it waits for a session
   private breakOff: () => void = () => undefined; // while it waits for the ends of the model
@@ -96,6 +99,7 @@ export class Conversation {
     this.closed = closed;
     this.core = new OriginSession(session, node.me);
     node.askings.attach(this.core, (outcome) => {
+      if (outcome.kind === 'emit') this.look();
       this.outcomes.push(outcome);
       this.wake?.();
     });
@@ -126,6 +130,14 @@ export class Conversation {
     begun: Begun,
   ): AsyncGenerator<Delta | Finished, void> {
     return this.answer(prompt, settings, begun);
+  }
+
+  /** Looks at once how a token was computed: its route may change before anybody takes it. */
+  private look(): void {
+    const { askings, state } = this.node;
+    const route = this.core.cameOver;
+    const plan = route === null ? null : askings.plan(route.plan);
+    this.crossings.token(route === null || plan === null ? null : partsOf(plan, route.peers, state.members));
   }
 
   /** An answer that moves to another plan may change it. */
@@ -203,6 +215,7 @@ export class Conversation {
     }
     if (!this.isWanted()) throw new AnswerFailed('stopped before it began');
     this.outcomes.length = 0;
+    this.crossings = new Crossings(goesOn?.ids.length ?? 0);
     const effects =
       goesOn === null
         ? this.core.begin(nowS(), route, ask)
@@ -278,6 +291,7 @@ export class Conversation {
       firstTokenS,
       seconds: nowS() - begun,
       route: this.core.route,
+      crossed: this.crossings.found,
     });
     for (;;) {
       const outcome = await this.next();

@@ -68,6 +68,8 @@ export class OriginSession implements Said {
   keep = 0;
   private used = new Set<string>(); // peers that may have a slot for this session
   private tails = new Map<number, string>(); // the last stage of each turn of this answer
+  private ways = new Map<number, Route>(); // and its route
+  cameOver: Route | null = null; // the route of the last token that came
   private gone: ReadonlySet<string> = new Set();
   private avoid: ReadonlySet<string> = new Set();
   private silent: ReadonlySet<string> = new Set();
@@ -143,6 +145,7 @@ export class OriginSession implements Said {
     this.reroutes = 0;
     this.answer = this.turn + 1;
     this.tails.clear();
+    this.ways.clear();
     this.moves.anew();
     this.tokens = [...ask.prompt];
     this.start = Math.min(this.keep, ask.prompt.length - 1);
@@ -191,6 +194,7 @@ export class OriginSession implements Said {
     }
     this.tokenAt = now;
     this.tokenTurn = this.turn;
+    this.cameOver = this.ways.get(frame.turn) ?? null;
     this.tokens.push(frame.token);
     this.generated += 1;
     const emit: OriginEffect = { kind: 'emit', token: frame.token, position: frame.position };
@@ -391,6 +395,7 @@ export class OriginSession implements Said {
     this.turn = Math.max(this.turn, move.turn);
     this.current = move.route;
     this.tails = new Map(move.tails);
+    this.ways = new Map([...move.tails.keys()].map((turn) => [turn, move.route]));
     this.used = new Set(move.peers);
     this.phase = 'decode';
     this.giveUpAt = now + STALL_S;
@@ -479,6 +484,7 @@ export class OriginSession implements Said {
     this.turn += 1;
     for (const peer of inside) this.used.add(peer);
     this.tails.set(this.turn, tail);
+    this.ways.set(this.turn, route);
     this.phase = this.generated === 0 ? 'prefill' : 'decode';
     const count = this.tokens.length;
     this.patienceAllS = STALL_S + Math.floor((count - start) / SLOW_TOKENS_PER_S);

@@ -3,6 +3,7 @@
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 
 import { tokensPerS } from '../src/asking';
+import { crossedText } from '../src/crossings';
 import { textOf } from '../src/engine';
 import type { EntryLink } from '../src/entry_links';
 import { comeIn, mayComeIn, offer } from '../src/inviting';
@@ -384,7 +385,9 @@ export class Talks {
     if (end === undefined) return null;
     const route = end.route.map((peer) => this.around.name(peer));
     const { tokens, firstTokenS } = end;
-    const facts = { tokens, firstTokenS, tokensPerS: tokensPerS(end), route };
+    const crossed = crossedText(end.crossed);
+    const told = crossed === '' ? {} : { crossed };
+    const facts = { tokens, firstTokenS, tokensPerS: tokensPerS(end), route, ...told };
     this.facts = new Map(this.facts).set(answer, facts);
     this.lastAnswer = { route: end.route, tokensPerS: facts.tokensPerS };
     return facts;

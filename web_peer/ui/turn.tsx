@@ -96,6 +96,7 @@ function AnswerFoot({ turn, view, write, busy }: { turn: Turn; view: View; write
       <span class="facts">
         {state.kind === 'stopped' && (state.why === 'length' ? 'cut at the length limit · ' : 'stopped · ')}
         {facts !== null && factsText(facts)}
+        {facts?.crossed !== undefined && <span title={facts.crossed}> · went on with other arithmetic</span>}
         {turn.asker !== null && ` · asked by ${turn.asker.you ? 'you' : turn.asker.name}`}
       </span>
     </div>

@@ -175,6 +175,7 @@ export interface AnswerFacts {
   readonly firstTokenS: number; // 0: another peer asked, who knows
   readonly tokensPerS: number;
   readonly route: readonly string[]; // names
+  readonly crossed?: string; // where it went on with other arithmetic, in words
 }
 
 export type AnswerState =
