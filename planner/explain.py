@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from planner import cost
+from planner.arithmetic_class import shown
 from planner.codec import decode_answer, decode_request, encode_answer, encode_request
 from planner.types import Infeasible, Plan, PlanRequest
 from planner.wording import mib, ms, units_text
@@ -71,7 +72,7 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
 
 
 def _surroundings(request: PlanRequest) -> tuple[str, ...]:
-    """What is known of how peers fail; nothing where nobody says."""
+    """What is known of how peers fail, and of how they compute; nothing where nobody says."""
     lines: list[str] = []
     for peer in sorted(request.peers, key=lambda peer: peer.peer):
         hazard = peer.facts.hazard_per_h
@@ -80,6 +81,7 @@ def _surroundings(request: PlanRequest) -> tuple[str, ...]:
             f"{kind} {name[:SHOWN_CHARS]}".rstrip()
             for kind, _, name in (domain.partition(" ") for domain in sorted(peer.facts.domains))
         ]
+        known += [f"arithmetic {shown(peer.facts.arithmetic)}"] if peer.facts.arithmetic else []
         lines += [f"{peer.peer}: {', '.join(known)}"] if known else []
     ways = sorted({" and ".join(sorted((link.src, link.dst))) for link in request.links if link.relayed})
     return (*lines, *(f"between {way}: through a relay" for way in ways))

@@ -27,6 +27,7 @@ from peer.names import named, names, plain
 from peer.options import bytes_text
 from peer.protection import level_of
 from peer.wishing import planner_wish, wish_line, wished
+from planner.arithmetic_class import shown as shown_class
 from planner.choosing import choose, default_wish
 from planner.codec import decode_wished, encode_answer
 from planner.explain import explain
@@ -103,6 +104,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
                 "stage": _stage_of(state, peer),
                 "planned": planned.get(peer),
                 "surroundings": asdict(member.profile.surroundings) if member.profile is not None else None,
+                "arithmetic": member.profile.arithmetic if member.profile is not None else "",
                 "hop_us": _hop_us(state, peer, reports.get(peer)),
                 "report": reports.get(peer),
             }
@@ -252,6 +254,7 @@ def view(data: dict[str, Any]) -> Group:
     tail += [f"asking: {', '.join(asking)}"] if asking else []
     plan_data = data["plan"]
     called = {member["peer"]: member["name"] for member in data["members"]}
+    tail += _arithmetic_lines(data["members"])
     tail += _left_alone(data["members"], called)
     tail += _measured_again(data["members"], data["consensus"]["leader"], called)
     tail += lines_of(data["shares"], called)
@@ -302,6 +305,21 @@ def _standby_lines(stages: list[dict[str, Any]], called: dict[str, str]) -> list
         ]
         lines.append(f"stage {number} stands by: {', '.join(names_of) or 'nobody'}")
     return lines
+
+
+def _arithmetic_lines(members: list[dict[str, Any]]) -> list[str]:
+    """Who computes with which class of arithmetic; nothing where none is known."""
+    by_class: dict[str, list[str]] = {}
+    for member in members:
+        if member["compute"]:
+            by_class.setdefault(member["arithmetic"], []).append(member["name"])
+    if not any(by_class):
+        return []
+    told = [
+        f"{shown_class(each) or 'unknown'}: {', '.join(peers)}"
+        for each, peers in sorted(by_class.items(), key=lambda item: (not item[0], -len(item[1]), item[0]))
+    ]
+    return [f"arithmetic {'; '.join(told)}"]
 
 
 def _left_alone(members: list[dict[str, Any]], called: dict[str, str]) -> list[str]:

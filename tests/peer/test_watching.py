@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -99,6 +100,24 @@ async def test_whom_the_coordinator_asked_to_measure_again_is_shown_as_it_says_i
     console.print(view(data))
     (line,) = (line for line in console.file.getvalue().splitlines() if "once more" in line)  # type: ignore[attr-defined]
     assert line.strip() == "times of Cy: measured by itself once more, since a prediction abstained"
+
+
+async def test_classes_of_arithmetic_are_shown_short_and_whole_for_programs() -> None:
+    _, text = await shown(mesh_state(), {})
+    assert "arithmetic" not in text, "nobody says one"
+    one, other = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755", "cpu/avx2/rows-1/0123456789abcdef"
+    state = mesh_state()
+    for peer, arithmetic in (("a", one), ("b", other), ("c", one)):
+        profile = state.members[peer].profile
+        assert profile is not None
+        state = apply(state, MemberMeasured(peer, replace(profile, arithmetic=arithmetic), ()))
+    data, text = await shown(state, {})
+    assert {member["peer"]: member["arithmetic"] for member in data["members"]} == {
+        "a": one,
+        "b": other,
+        "c": one,
+    }
+    assert "arithmetic cpu avx512_vnni rows-1 9f3a: Ada, Cy; cpu avx2 rows-1 0123: Bo" in text
 
 
 async def test_a_name_is_whole_on_a_terminal_of_80_columns() -> None:
