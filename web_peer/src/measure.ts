@@ -105,6 +105,7 @@ function timesOf(times: UnitTimes, provider: Provider, threads: number, stepMs: 
     stepNs: Math.round(stepMs * 1e6),
     provider,
     threads: provider === 'wasm' ? threads : 1,
+    arithmetic: times.arithmetic,
   };
 }
 

@@ -3,6 +3,7 @@
  * first. A unit is loaded several times over, because weights that stay in the processor's cache would flatter it.
  */
 
+import { arithmeticDigest } from './arithmetic_digest';
 import type { Execution, ShardSource } from './execution';
 import { KvSlots } from './kv_slots';
 import type { Architecture, Manifest, ManifestUnit, StoredTensor, UnitKind } from './manifest';
@@ -28,6 +29,7 @@ export interface KindTimes {
 export interface UnitTimes {
   readonly kinds: Readonly<Record<UnitKind, KindTimes>>;
   readonly overheadBytes: number; // of the runtime, without weights and KV
+  readonly arithmetic: string; // the class of what it computes
 }
 
 export type LoadExecution = (
@@ -36,10 +38,14 @@ export type LoadExecution = (
   context: number,
 ) => Promise<Execution>;
 
-/** `load` makes the execution under test; `now` gives milliseconds. */
+/** How a provider holds weights, as the class of its arithmetic says it. */
+const FORMS: Readonly<Record<Provider, string>> = { wasm: 'wide', webgpu: 'packed' };
+
+/** `load` makes the execution under test, with these `instructions`; `now` gives milliseconds. */
 export async function measureUnits(
   manifest: Manifest,
   provider: Provider,
+  instructions: string,
   load: LoadExecution,
   now: () => number,
 ): Promise<UnitTimes> {
@@ -57,9 +63,11 @@ export async function measureUnits(
   };
   const attn = await timed('attn');
   const ffn = await timed('ffn');
+  const digest = await arithmeticDigest(manifest, provider, load);
   return {
     kinds: { attn, ffn, head: headTimes(manifest, provider, ffn), embed: embedTimes(manifest, now) },
     overheadBytes,
+    arithmetic: `${provider}/${instructions}/${FORMS[provider]}/${digest}`,
   };
 }
 

@@ -20,6 +20,8 @@ export type FromMeasurer =
   | { readonly kind: 'times'; readonly times: UnitTimes }
   | { readonly kind: 'failed'; readonly text: string };
 
+const NAME_CHARS = 40; // of a GPU's name: a class has at most 96
+
 const port = self as unknown as {
   postMessage(message: FromMeasurer): void;
   onmessage: ((event: MessageEvent<ToMeasurer>) => void) | null;
@@ -43,6 +45,7 @@ async function measured(order: Extract<ToMeasurer, { kind: 'measure' }>): Promis
     return measureUnits(
       order.manifest,
       'webgpu',
+      await adapterName(),
       (source, blobs, context) => WebGpuExecution.load(source, blobs, context, () => undefined),
       now,
     );
@@ -51,7 +54,19 @@ async function measured(order: Extract<ToMeasurer, { kind: 'measure' }>): Promis
   return measureUnits(
     order.manifest,
     'wasm',
+    'simd128', // onnxruntime-web has no other build
     (source, blobs, context) => WasmExecution.loadInto(module, source, blobs, context),
     now,
   );
+}
+
+/** What the GPU says of itself, as it may stand in a class of arithmetic. */
+async function adapterName(): Promise<string> {
+  const info = (await navigator.gpu.requestAdapter())?.info;
+  const said = [info?.vendor, info?.architecture].filter((part) => part !== undefined && part !== '');
+  const name = said
+    .join('-')
+    .toLowerCase()
+    .replace(/[^a-z0-9_.+-]+/g, '-');
+  return name === '' ? 'unknown' : name.slice(0, NAME_CHARS);
 }

@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
 
+import { arithmeticCodec } from '../src/arithmetic_class';
+import { arithmeticDigest } from '../src/arithmetic_digest';
 import type { Execution, KvCopy, ShardSource } from '../src/execution';
 import { decodeManifest } from '../src/manifest';
 import { measureUnits } from '../src/measure_units';
@@ -65,7 +67,13 @@ test.each(vectors.cases)('times per unit of $name', async ({ manifest: encoded }
     expect(blobs.size).toBe(source.units.length);
     return Promise.resolve(new Clocked(source, (ms) => (clock += ms)));
   };
-  const { kinds, overheadBytes } = await measureUnits(manifest, 'wasm', load, () => clock);
+  const { kinds, overheadBytes, arithmetic } = await measureUnits(
+    manifest,
+    'wasm',
+    'simd128',
+    load,
+    () => clock,
+  );
   for (const kind of ['attn', 'ffn'] as const) {
     expect(kinds[kind].decodeS).toBeCloseTo(1e-3, 9);
     expect(kinds[kind].prefillS).toBeCloseTo(0.5e-3, 9);
@@ -74,4 +82,37 @@ test.each(vectors.cases)('times per unit of $name', async ({ manifest: encoded }
   expect(kinds.head.decodeS).toBeGreaterThan(0);
   expect(kinds.head.prefillS).toBe(0);
   expect(overheadBytes).toBeGreaterThan(1000);
+  expect(arithmetic).toMatch(/^wasm\/simd128\/wide\/[0-9a-f]{16}$/);
+  expect(arithmeticCodec.decode(arithmetic, 'arithmetic')).toBe(arithmetic);
+});
+
+/** Computes one number from its weights and inputs; `off`: the last bit of a sum is another one. */
+class Adding extends Clocked {
+  private readonly sum: number;
+  private readonly off: boolean;
+
+  constructor(source: ShardSource, blobs: ReadonlyMap<string, Uint8Array>, off: boolean) {
+    super(source, () => undefined);
+    this.sum = [...blobs.values()]
+      .flatMap((blob) => [...blob])
+      .reduce((sum, byte, at) => sum + byte * (at % 7), 0);
+    this.off = off;
+  }
+
+  override decode(hidden: Float32Array): Promise<Float32Array> {
+    return Promise.resolve(
+      hidden.map((each) => each * Math.fround(this.sum) * (this.off ? 1 + 2 ** -23 : 1)),
+    );
+  }
+  override prompt(hidden: Float32Array): Promise<Float32Array> {
+    return Promise.resolve(hidden);
+  }
+}
+
+test.each(vectors.cases)('a digest of $name follows from bits alone', async ({ manifest: encoded }) => {
+  const manifest = decodeManifest(new TextEncoder().encode(encoded));
+  const digest = (off: boolean): Promise<string> =>
+    arithmeticDigest(manifest, 'wasm', (source, blobs) => Promise.resolve(new Adding(source, blobs, off)));
+  expect(await digest(false)).toBe(await digest(false));
+  expect(await digest(true)).not.toBe(await digest(false));
 });
