@@ -7,6 +7,7 @@ what the battery says is made up.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ async def measures_again(mesh: Mesh, peer: str) -> None:
     assert now is not None
     assert now.decode_ns.keys() == before.decode_ns.keys()
     assert now.decode_ns != before.decode_ns
+    assert before.arithmetic == ""  # the harness stands for the first measurement
+    assert re.fullmatch(r"wasm/simd128/wide/[0-9a-f]{16}", now.arithmetic)
     assert (now.memory_bytes, now.overhead_bytes) == (before.memory_bytes, before.overhead_bytes)
 
 

@@ -102,6 +102,30 @@ def test_a_mesh_keeps_copies_on_other_machines(
     assert [stage.standbys for stage in plan.stages] == standbys
 
 
+@pytest.mark.parametrize(
+    ("classes", "machines", "standbys", "says"),
+    [
+        ("ABAB", {}, [("c",), ("d",)], False),
+        ("ABBA", {}, [("d",), ("c",)], False),
+        ("AAAB", {}, [("c",), ("c",)], False),  # two places of its class rather than an idle peer of another
+        ("AABB", {"a": "1", "b": "1", "c": "2", "d": "2"}, [("c",), ("d",)], True),  # machines before classes
+    ],
+)
+def test_copies_of_the_primarys_class_come_first_where_machines_allow(
+    classes: str, machines: dict[str, str], standbys: list[tuple[str, ...]], says: bool
+) -> None:
+    coordinator = mesh({peer: Surroundings(21, place(machines.get(peer, peer))) for peer in "abcd"})
+    for peer, name in zip("abcd", classes, strict=True):
+        profile = coordinator.state.members[peer].profile
+        assert profile is not None
+        told = replace(profile, arithmetic=f"cpu/{name.lower()}/rows-1/0123456789abcdef")
+        coordinator.submit(MemberMeasured(peer, told, ()))
+    coordinator.submit(copies(2000, spare=False))
+    plan = planned(coordinator)
+    assert [stage.standbys for stage in plan.stages] == standbys
+    assert any("other arithmetic" in why for why in plan.why) == says
+
+
 def copies(milli: int, *, spare: bool) -> ProtectionChosen:
     return ProtectionChosen(replace(PRESETS["standard"], redundancy_milli=milli, spare=spare))
 

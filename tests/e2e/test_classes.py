@@ -1,0 +1,151 @@
+"""Peers whose arithmetic is of two classes in one mesh: what checks say, and what an answer tells after a takeover.
+
+The other class is one for real: its peer multiplies with activations that are not rounded, so that its results are as
+far from the others' as those of a processor that rounds to the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from peer import mesh as mesh_module
+from peer import serving
+from peer.asking import Delta, Finished, Settings
+from peer.crossings import Crossing
+from peer.evidence import SAME
+from peer.joining import Founding, found, join
+from peer.mesh import Mesh
+from peer.mesh_fairness import FairnessChosen
+from peer.mesh_state import MeshState, Profile
+from peer.options import MeshOptions
+from peer.protection import STANDARD
+from peer.runtime import StageRuntime
+from peer.seats import Run_
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+
+from .conftest import CONTEXT, PLEDGE, Models, options
+
+WITHIN_S = 120.0
+TOKENS = 24
+BORDER = 30
+ONE = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
+OTHER = "cpu/avx2/rows-1/0123456789abcdef"
+OF_OTHER = "other"  # in the name of a peer
+
+
+class Classes:
+    """Every peer says ONE, but those with OF_OTHER in their name: these say OTHER, and compute so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plain = set[int]()  # servings that do not round
+        self._making = threading.local()
+        profile_of, make, make_shard = mesh_module.profile_of, serving.Serving._make, serving.make_shard
+
+        def saying(of: Any, times: Any) -> Profile:
+            arithmetic = OTHER if OF_OTHER in of.name else ONE
+            return replace(profile_of(of, times), arithmetic=arithmetic)
+
+        def making(itself: serving.Serving, run: Run_) -> StageRuntime:
+            self._making.plain = id(itself) in self.plain
+            try:
+                return make(itself, run)
+            finally:
+                self._making.plain = False
+
+        def sharding(*given: Any, exact: bool = False, **named: Any) -> Any:
+            return make_shard(*given, exact=exact or getattr(self._making, "plain", False), **named)
+
+        compute = Mesh.compute
+
+        def computing(itself: Mesh, of: Any, fetcher: Any) -> None:
+            compute(itself, of, fetcher)
+            if OF_OTHER in of.name:
+                self.plain.add(id(itself.serving))
+
+        monkeypatch.setattr(mesh_module, "profile_of", saying)
+        monkeypatch.setattr(serving.Serving, "_make", making)
+        monkeypatch.setattr(serving, "make_shard", sharding)
+        monkeypatch.setattr(Mesh, "compute", computing)
+
+
+def promise(models: Models, checks_ppm: int) -> Founding:
+    protection = replace(STANDARD, redundancy_milli=2000)
+    fairness = FairnessChosen("open", 1_000_000, checks_ppm)
+    wishes = MeshOptions(CONTEXT, 2, "latency", (BORDER,), protection, fairness)
+    return Founding(models.ids["8bit"], wishes, ServerOptions())
+
+
+async def joined(stack: AsyncExitStack, founder: Mesh, models: Models, *names: str) -> list[Mesh]:
+    assert founder.link is not None
+    meshes = []
+    for name in names:
+        joining = join(founder.link.url(), options(name, PLEDGE), models.store, compute=True)
+        meshes.append(await stack.enter_async_context(joining))
+    return meshes
+
+
+def doubled(state: MeshState) -> bool:
+    """Every stage of the plan that serves has a standby that is ready, and nothing is about to change."""
+    plan = state.serving()
+    return (
+        plan is not None
+        and state.proposed is None
+        and all(stage.standbys for stage in plan.stages)
+        and all((s.first, s.stop) in state.members[p].held for s in plan.stages for p in s.standbys)
+    )
+
+
+async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Classes(monkeypatch)
+    async with AsyncExitStack() as stack:
+        key = identity_from_seed(os.urandom(32))
+        founding = found(promise(models, 1_000_000), options("founder", 0), models.store, key)
+        founder = await stack.enter_async_context(founding)
+        first, second = await joined(stack, founder, models, "first", f"second {OF_OTHER}")
+        node = founder.node
+        assert await node.until(doubled, WITHIN_S)
+        plan = node.state.plan
+        assert plan is not None
+        assert plan.route == (first.node.me, second.node.me)
+        said = [line for line in plan.why if "other arithmetic" in line]
+        assert len(said) == 1
+        assert "after a takeover wording may differ" in said[0]
+
+        async def answered(*, lose: bool) -> Finished:
+            talk = founder.conversation()
+            count, end = 0, None
+            try:
+                async for piece in talk.complete("The sea is", Settings(max_tokens=TOKENS, ignore_end=True)):
+                    if isinstance(piece, Delta) and piece.token >= 0:
+                        count += 1
+                        if lose and count == TOKENS // 3:
+                            await first.close("gone")  # as a process that is killed: nothing is handed over
+                    if isinstance(piece, Finished):
+                        end = piece
+            finally:
+                talk.close()
+            assert end is not None
+            assert end.tokens == TOKENS
+            return end
+
+        judges = [peer.accounts.checks for peer in (first, second) if peer.accounts is not None]
+        while not all(judge.made.same for judge in judges):  # whenever nothing else is to be computed
+            assert (await answered(lose=False)).crossed == ()
+        assert all(not (judge.made.differs or judge.made.disputed) for judge in judges)
+        assert max(judge.judge.worst for judge in judges) > SAME, "the classes differ for real"
+        assert not node.state.fairness.findings
+        lost = await answered(lose=True)
+        assert len(lost.crossed) == 1
+        (crossing,) = lost.crossed
+        assert crossing == Crossing(crossing.tokens, 0, BORDER, ONE, OTHER)
+        assert TOKENS // 3 <= crossing.tokens < TOKENS
+        assert not node.state.fairness.findings
