@@ -19,7 +19,7 @@ APP := web_peer/dist/index.html
 APP_SOURCES := $(shell find web_peer/src web_peer/ui web_peer/public web_peer/index.html web_peer/vite.config.ts -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench dist clean
 
 help:  ## list these words
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -87,6 +87,11 @@ check: setup  ## format, lint, types, import contracts
 bench: setup  ## the first two tables of docs/benchmarks.md
 	$(RUN)/shoal bench single
 	$(RUN)/shoal bench pipeline
+
+dist: setup  ## a wheel and a source archive, both with the page of the tab, in dist/
+	@rm -rf dist
+	@$(RUN)/python -m build --no-isolation --outdir dist .
+	@echo "install it with: pipx install $$(ls dist/*.whl), or pip, or uv tool install"
 
 clean:  ## remove what make and the tools made; the model store in the cache stays
 	rm -rf $(VENV) .venv-fast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist \

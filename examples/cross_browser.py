@@ -23,7 +23,7 @@ from peer.tabs import TabOptions, open_tab
 from planner.errors import PlannerError
 from planner.manifest import decode_manifest
 from planner.store import Store
-from signaling.app_files import built_app
+from signaling.app_files import built_app, no_app
 from signaling.errors import SignalingError
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
@@ -92,6 +92,9 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     browsers = (sys.argv[2] if len(sys.argv) == 3 else "chromium,firefox").split(",")
+    if built_app() is None:
+        print(no_app(), file=sys.stderr)
+        return 1
     try:
         asyncio.run(run(sys.argv[1], browsers))
     except (PeerError, PlannerError, SignalingError) as error:

@@ -1,8 +1,8 @@
 """What one tab reaches alone: the whole model in a browser's WebAssembly on one thread, against wllama (llama.cpp in
 WebAssembly) on the same GGUF and the same page, in alternating rounds.
 
-Needs node, an installed Chromium, and the packages of web_peer (`npm ci` there): both sides are built into one page,
-which a browser of its own opens from a server on loopback.
+Needs a checkout, node, an installed Chromium, and the packages of web_peer (`npm ci` there): both sides are built into
+one page, which a browser of its own opens from a server on loopback.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from peer.mesh import text_of
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
 from planner.manifest import decode_manifest
 from planner.store import Store
+from signaling.app_files import WEB_PEER, in_checkout
 
-WEB_PEER: Final = Path(__file__).resolve().parent.parent / "web_peer"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVE_S: Final = 1200.0  # for all rounds; a slow machine takes minutes
 
@@ -39,6 +39,8 @@ Figures = dict[str, Any]
 
 def bench_browser(args: argparse.Namespace) -> Figures:
     """`shoal bench browser`: uses args.store, args.model, args.rounds, args.tokens. Raises CannotServe."""
+    if not in_checkout():
+        raise CannotServe("shoal bench browser builds its page from a checkout of Shoal: run it there")
     executable = browser_path()
     store = Store(args.store)
     model_id = find_or_import(store, args.model, "4bit")

@@ -101,7 +101,10 @@ async def check_page(link: str) -> None:
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise NoBrowser(f"{server} does not answer, so no tab can join there: check the link") from error
     if not built:
-        raise NoBrowser(f"{server} has no page for browsers: its founder builds it once with `make setup`")
+        raise NoBrowser(
+            f"{server} has no page for browsers: whoever runs it builds one with `make setup`, or installs a wheel "
+            "that has it, and starts again"
+        )
 
 
 def tab_address(link: str, options: TabOptions) -> str:

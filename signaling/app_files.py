@@ -1,7 +1,7 @@
 """Decides which files of the built web app are served, and under which rules a browser runs them.
 
-The app is what `npm run build` left in web_peer/dist of a checkout. Its files are listed once, so no path of a
-request ever reaches the disk.
+The app is what `npm run build` left in web_peer/dist of a checkout, which an installed package has in web_app beside
+this module. Its files are listed once, so no path of a request ever reaches the disk.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import mimetypes
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 
 from signaling.page import PAGE, PAGE_HEADERS
 
 MAX_FILES = 2000
+INSTALLED: Final = Path(__file__).resolve().parent / "web_app"  # pyproject.toml puts it there in a wheel
+WEB_PEER: Final = Path(__file__).resolve().parents[1] / "web_peer"  # in a checkout
 _HOST = re.compile(r"[A-Za-z0-9.\-\[\]:]{1,255}")
 _TYPES = {
     ".mjs": "text/javascript",
@@ -27,9 +30,24 @@ _TYPES = {
 
 
 def built_app() -> Path | None:
-    """The built app beside this package; None when it was never built."""
-    folder = Path(__file__).resolve().parent.parent / "web_peer" / "dist"
-    return folder if (folder / "index.html").is_file() else None
+    """The app of the installed package or of the checkout; None when there is none."""
+    places = (INSTALLED, WEB_PEER / "dist")
+    return next((folder for folder in places if (folder / "index.html").is_file()), None)
+
+
+def in_checkout() -> bool:
+    """Whether the sources of the app stand beside this package."""
+    return (WEB_PEER / "package.json").is_file()
+
+
+def no_app() -> str:
+    """What a person is told when `built_app` is None: what follows from that, and what to do."""
+    if in_checkout():
+        return "browsers cannot join, since the page is not built: run `make setup` in the checkout, then start again"
+    return (
+        "browsers cannot join, since this package was made without the page: install a wheel that `make dist` made, "
+        "then start again"
+    )
 
 
 def app_files(folder: Path) -> Mapping[str, Path]:

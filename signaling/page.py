@@ -1,4 +1,4 @@
-"""Decides what a browser sees at the server's address until the web app stands there."""
+"""The plain page that a browser sees where the server has no web app."""
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
@@ -18,6 +18,8 @@ PAGE = """<!doctype html>
 <h1>Shoal</h1>
 <p>One AI model, run together by the machines of a group of people. This server only introduces them to
 each other; what they say to the model travels directly between them.</p>
+<p>This server was started without the page with which browsers join, so this one cannot. Whoever runs it was told
+how to get that page.</p>
 <p>If somebody gave you a link to this page, it is an invitation. Join from any machine with Python, with
 the whole link in quotes:</p>
 <p><code>shoal join 'LINK'</code></p>

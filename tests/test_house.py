@@ -77,7 +77,7 @@ def test_the_command_line_takes_what_people_are_told_to_type(line: str) -> None:
     parser().parse_args(shlex.split(line, comments=True)[1:])
 
 
-@pytest.mark.parametrize("target", ["setup", "demo", "test", "check", "bench", "clean"])
+@pytest.mark.parametrize("target", ["setup", "demo", "test", "check", "bench", "dist", "clean"])
 def test_make_knows_what_the_readme_says(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 

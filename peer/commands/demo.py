@@ -30,7 +30,7 @@ from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.tabs import TabOptions, open_tab
 from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
-from signaling.app_files import built_app
+from signaling.app_files import built_app, no_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
@@ -55,7 +55,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
     context = min(CONTEXT, manifest.architecture.context)
     if args.browsers and built_app() is None:
-        raise CannotServe("the page for browsers is not built: run `make setup` once")
+        raise CannotServe(no_app())
     say("measuring this machine")
     text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:
@@ -103,6 +103,8 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         if args.once:
             return 0
         out.print(f"\nothers join with:  {link}", markup=False)
+        if built_app() is None:
+            say(no_app())
         say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
         follow(mesh, say, from_now=True)
         await converse(mesh, Settings(), "", ctrl)

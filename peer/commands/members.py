@@ -37,7 +37,7 @@ from planner.history.files import NAME
 from planner.manifest import decode_manifest
 from planner.service import plan_bytes
 from planner.store import Store
-from signaling.app_files import built_app
+from signaling.app_files import built_app, no_app
 from signaling.errors import BadCertificate
 from signaling.ice import ice_services
 from signaling.invites import Role, parse_link
@@ -209,6 +209,8 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         if writer is not None:
             stack.enter_context(follow_mesh(mesh, writer, foresight))
         show_link(mesh, qr=not args.no_qr)
+        if promise.meet is None and promise.server.web_app is None:
+            say(no_app())
         follow(mesh, say)
         await stack.enter_async_context(beside(args, mesh, say))
         await stack.enter_async_context(measured(args, mesh, say))
@@ -233,6 +235,8 @@ async def signaling(args: argparse.Namespace) -> int:
         async with run_server(options, Store(args.store), plan_bytes) as server:
             say("peers meet here; give this address to shoal serve --signaling")
             out.print(server.url, markup=False)
+            if options.web_app is None:
+                say(no_app())
             await ctrl.asked.wait()
     return 0
 
