@@ -22,6 +22,7 @@ from urllib.parse import quote
 import aiohttp
 
 from peer.errors import NoBrowser
+from signaling.app_files import built_app, no_app
 from signaling.invites import parse_link
 
 CLOSE_WITHIN_S: Final = 10.0
@@ -89,6 +90,12 @@ def find_browser(browser: str) -> Path:
         f"no {browser} is installed here (looked for {', '.join(_NAMES.get(browser, (browser,)))}): install it, "
         f"or choose others with --browsers"
     )
+
+
+def check_app(browsers: Sequence[str]) -> None:
+    """Raises NoBrowser when there are to be tabs of `browsers`, and this installation has no page to serve to them."""
+    if browsers and built_app() is None:
+        raise NoBrowser(no_app())
 
 
 async def check_page(link: str) -> None:

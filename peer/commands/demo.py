@@ -27,7 +27,7 @@ from peer.joining import Founding, found
 from peer.measure import MEETING_BYTES, measure_here
 from peer.mesh import Mesh, text_of
 from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
-from peer.tabs import TabOptions, open_tab
+from peer.tabs import TabOptions, check_app, open_tab
 from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
 from signaling.app_files import built_app, no_app
@@ -44,6 +44,7 @@ TAB_BYTES = 1_500_000_000  # as much as a page lends at most
 
 def demo(args: argparse.Namespace) -> int:
     """Serve, two joined peers in processes of their own, one question; then questions of a person unless --once."""
+    check_app(args.browsers)
     store = Store(args.store)
     model_id = find_or_import(
         store, args.model, args.weights
@@ -54,8 +55,6 @@ def demo(args: argparse.Namespace) -> int:
 async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
     context = min(CONTEXT, manifest.architecture.context)
-    if args.browsers and built_app() is None:
-        raise CannotServe(no_app())
     say("measuring this machine")
     text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:

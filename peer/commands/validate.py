@@ -27,6 +27,7 @@ from peer.commands.validate_slowed import run_slowed, tell_slowed
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.options import INTERRUPTED, MeshOptions
 from peer.protection import level_of
+from peer.tabs import check_app
 from peer.validation.leading import Leading
 from peer.validation.ledger_runs import SCENARIO as LEDGER
 from peer.validation.ledger_runs import Kills
@@ -59,6 +60,7 @@ def validate(args: argparse.Namespace) -> int:
             for path in write_report(results, args.out):
                 out.print(str(path), markup=False)
         return 0
+    check_app(args.browsers)
     store = Store(args.store)
     weights: WeightFormat = args.weights or ("f32" if args.browsers else "8bit")
     model_id = find_or_import(store, args.model, weights)

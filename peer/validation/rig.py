@@ -22,6 +22,7 @@ from peer.joining import Founding, found
 from peer.mesh import Mesh
 from peer.mesh_state import MeshState, PlanRecord, Profile
 from peer.options import MeshOptions, PeerOptions
+from peer.tabs import check_app
 from peer.validation.children import Child, How, JoinedProcess, Tab
 from peer.validation.conditions import CLEAR
 from peer.validation.coverage import Coverage, other_cuts
@@ -29,7 +30,7 @@ from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.scenarios import Victim
 from planner.store import Store
-from signaling.app_files import built_app, no_app
+from signaling.app_files import built_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
@@ -269,18 +270,16 @@ async def rig(
 
     `process` makes the processes, numbered from 1; the first `in_order` of them join one after the other, as tabs do:
     stages go to peers in that order. `last_words` gets what ends the children when this process is told to end at
-    once. Raises what founding raises, and CannotServe when there are to be tabs and there is no page for them.
+    once. Raises what founding raises, and NoBrowser when there are to be tabs and there is no page for them.
     """
-    page = built_app() if shape.browsers else None
-    if shape.browsers and page is None:
-        raise CannotServe(no_app())
+    check_app(shape.browsers)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-validate-")))
         way = await stack.enter_async_context(relay(folder, seed)) if relayed else None
         way_path = way.path if way is not None else ""
         led = disturbance(Injection(folder / "none", way_path, ASKER))
         options = PeerOptions(ASKER, 0, 1, "cpu", shape.transport, ("127.0.0.1",), disturbance=led)
-        server = ServerOptions(web_app=page)
+        server = ServerOptions(web_app=built_app() if shape.browsers else None)
         key = identity_from_seed(os.urandom(SEED_BYTES))
         founder = await stack.enter_async_context(
             found(Founding(shape.model_id, shape.mesh, server), options, store, key)

@@ -11,6 +11,8 @@ import pytest
 from .conftest import WITHIN_S, TabInBrowser
 
 SHOWN_WITHIN_S = 10.0  # a state that a person waits for
+# What the tab computed for others and itself.
+HELPED = "Number(document.querySelector('.facts-grid dd').textContent.replaceAll(',', ''))"
 
 
 class Page:

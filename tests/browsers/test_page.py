@@ -14,7 +14,7 @@ from peer.mesh import Mesh
 from peer.mesh_wish import PlanWished
 
 from .conftest import WITHIN_S, Driver, Models, founded, launch
-from .page import SHOWN_WITHIN_S, Page
+from .page import HELPED, SHOWN_WITHIN_S, Page
 
 CUTS = (31,)  # two stages: the tab has to compute
 MOST_BLOCKED_MS = 100  # of the page's thread while an answer streams and this tab computes
@@ -27,7 +27,6 @@ WATCH_PICTURE = (
     " saw.busy ||= document.querySelectorAll('.peer.is-busy').length === 2;"
     " saw.dot ||= document.querySelector('.dot[opacity=\"1\"]') !== null; }, 20)"
 )
-HELPED = "Number(document.querySelector('.facts-grid dd').textContent.replaceAll(',', ''))"
 MOST_TOKENS = 400  # of an answer asked elsewhere: pages look around once a second
 LOOK_EVERY = 5
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
