@@ -68,7 +68,7 @@ demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
 	@if [ -t 0 ] && [ -z "$(ONCE)" ]; then exec $(RUN)/shoal demo; else exec $(RUN)/shoal demo --once; fi
 
 test: setup  ## every test (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
-	@if [ -z "$(ARGS)" ]; then sh tests/browsers/install.sh; fi; \
+	@if [ -z "$(ARGS)" ]; then sh tests/install.sh; fi; \
 	PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')"; export PATH; \
 	if [ -z "$(ARGS)" ]; then tests/all.sh $(RUN)/python $(abspath $(VENV)); else $(RUN)/python -m pytest $(ARGS); fi || { \
 		status=$$?; \

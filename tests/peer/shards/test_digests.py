@@ -54,6 +54,7 @@ def stages(made_up: Callable[..., Any]) -> Iterator[tuple[Stage, Stage]]:
         stage.runtime.close()
 
 
+@pytest.mark.any_processor
 def test_the_same_tokens_give_the_same_digests_in_any_company(stages: tuple[Stage, Stage]) -> None:
     one, other = stages
     other.run(b"x", 0, [9, 8, 7])

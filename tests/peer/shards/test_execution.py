@@ -91,6 +91,7 @@ def shard_logits(
     return np.concatenate(found)
 
 
+@pytest.mark.any_processor
 @pytest.mark.parametrize(
     "changes",
     [
@@ -116,6 +117,7 @@ def test_every_family_equals_its_definition(
     np.testing.assert_allclose(shard_logits(manifest, store, tokens, 70), expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.any_processor
 @pytest.mark.parametrize("weights", ["8bit", "4bit"])
 @pytest.mark.parametrize("changes", [{}, {"qkv_bias": True, "tied_embedding": False}, {"qk_norm": True}])
 def test_quantized_forms_come_close(
@@ -141,7 +143,7 @@ def test_llama3_scaling_keeps_high_and_stretches_low_frequencies(made_up: Callab
     assert ratio[-3] == pytest.approx(8, rel=0.05)
 
 
-@pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
+@pytest.mark.parametrize("weights", ["f32", "8bit", pytest.param("4bit", marks=pytest.mark.any_processor)])
 def test_the_number_of_threads_changes_nothing(made_up: Callable[..., Any], weights: str) -> None:
     """Peers with other settings serve the same stream."""
     _, manifest, store = made_up(

@@ -104,7 +104,7 @@ def random_tokens(seed: int, count: int, vocab: int = 100) -> list[int]:
 
 
 @pytest.mark.parametrize("weights", ["f32", "8bit", "4bit"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.any_processor), 1, 2])
 def test_a_crowd_changes_nothing(made_up: Callable[..., Any], weights: str, seed: int) -> None:
     """Random prompts, steps, rewinds, releases of seven sessions: each equals its own run alone, to the bit."""
     _, manifest, store = made_up(weights)
@@ -168,6 +168,7 @@ def _crowd_and_alone(manifest: Manifest, store: Store, seed: int, form: Form | N
                 finished += 1
 
 
+@pytest.mark.any_processor
 def test_a_prompts_last_token_may_come_alone(made_up: Callable[..., Any]) -> None:
     _, manifest, store = made_up()
     tokens = random_tokens(6, 33)
@@ -181,6 +182,7 @@ def test_a_prompts_last_token_may_come_alone(made_up: Callable[..., Any]) -> Non
         np.testing.assert_array_equal(one.done().finished, expected)
 
 
+@pytest.mark.any_processor
 def test_cuts_and_chunks_change_nothing(made_up: Callable[..., Any]) -> None:
     """Every cut of a small model, the prompt in chunks of every size: the same logits to the bit."""
     for weights in ("f32", "8bit", "4bit", "f16"):
@@ -404,6 +406,7 @@ def test_a_long_prompt_lets_others_through(made_up: Callable[..., Any]) -> None:
         assert len(order) >= 4
 
 
+@pytest.mark.any_processor
 @pytest.mark.parametrize("form", [None, Form(RowShape(4, 4), RowShape(2), 16)], ids=["proven", "filled up"])
 def test_the_whole_context_can_be_used(made_up: Callable[..., Any], form: Form | None) -> None:
     """To the last position, with a full neighbour sitting idle between two rows of a batch."""

@@ -1,0 +1,108 @@
+"""The runtime's promises under other instruction sets than this machine's: the tests marked `any_processor`, emulated.
+
+qemu refuses instructions that the named processor lacks, so what passes here used none of them. Its user mode (7.2 or
+newer) emulates no AVX-512: the machine's own kernels with it are tested wherever it has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WITHIN_S = 900.0  # about 60 s of an idle core; tests run beside others, at the lowest priority
+FEATURES = """
+import json
+from numpy._core._multiarray_umath import __cpu_features__ as features
+print(json.dumps([name for name, there in features.items() if there]))
+"""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A `-cpu` model of qemu without the features that its emulation cannot give, and what tells its kernels apart."""
+
+    model: str
+    has: frozenset[str]
+    lacks: frozenset[str]
+
+
+PROCESSORS = {
+    "AVX2": Processor(
+        "Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm",
+        has=frozenset({"AVX2", "FMA3"}),
+        lacks=frozenset({"AVX512F"}),
+    ),
+    "SSE4": Processor(
+        "Nehalem", has=frozenset({"SSE42"}), lacks=frozenset({"AVX", "FMA3", "AVX2", "AVX512F"})
+    ),
+}
+
+
+@pytest.fixture
+def qemu() -> str:
+    """The path of qemu-x86_64. Fails where it is missing, unless SHOAL_TEST_QEMU=none accepts that."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        pytest.skip(
+            f"qemu's user mode emulates this Python on Linux on x86_64 only, not on {platform.platform()}"
+        )
+    if os.environ.get("SHOAL_TEST_QEMU") == "none":
+        pytest.skip("SHOAL_TEST_QEMU=none: no other instruction set was tested")
+    found = shutil.which("qemu-x86_64")
+    if found is None:
+        pytest.fail(
+            "qemu-x86_64 is not installed, so other instruction sets were NOT tested: install the package qemu-user, "
+            "or accept that by SHOAL_TEST_QEMU=none"
+        )
+    return found
+
+
+def emulated(qemu: str, processor: Processor, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments on that processor. It is one process, which is killed when it takes too long."""
+    return subprocess.run(
+        [qemu, "-cpu", processor.model, sys.executable, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PROCESSORS)
+def test_promises_hold_under_another_instruction_set(qemu: str, kind: str, tmp_path: Path) -> None:
+    processor = PROCESSORS[kind]
+    asked = emulated(qemu, processor, "-c", FEATURES)
+    assert asked.returncode == 0, asked.stdout
+    features = set(json.loads(asked.stdout))
+    assert features >= processor.has, (
+        f"{qemu} does not emulate {processor.has - features}: 7.2 or newer is needed"
+    )
+    assert not features & processor.lacks
+    run = emulated(
+        qemu,
+        processor,
+        *("-m", "pytest", "-m", "any_processor", "-p", "no:cacheprovider", "--tb=short", "--no-header"),
+        *(
+            "-o",
+            "console_output_style=classic",
+            f"--basetemp={tmp_path / 'emulated'}",
+            str(Path(__file__).parent),
+        ),
+    )
+    if run.returncode != 0:
+        pytest.fail(f"under {kind} ({processor.model}):\n{run.stdout}", pytrace=False)
+    last = run.stdout.splitlines()[-1]
+    assert " passed" in last, run.stdout
+    assert " skipped" not in last, run.stdout
