@@ -51,6 +51,7 @@ def run_odd(wrong: Callable[[int, int], bool]) -> Callable[..., bool]:
     return lambda _, hidden, *more: wrong(hidden.shape[0], hidden.shape[1])
 
 
+@pytest.mark.any_processor
 @pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
 def test_this_machine_keeps_the_promise_in_some_form(made_up: Callable[..., Any], weights: str) -> None:
     _, manifest, _ = made_up(weights)
