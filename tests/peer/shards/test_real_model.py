@@ -34,6 +34,7 @@ OPENING = (
 )
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 MIB = 1 << 20
+WAIT_S = 600  # for one step, on the slowest machine
 
 
 def text_of(manifest: Manifest, store: Store) -> Text:
@@ -70,7 +71,7 @@ def test_greedy_text_is_llama_cpps_up_to_near_ties(real_model: Callable[..., Any
     position, given, behind = 0, asked, []
     for token in said:
         runtime.submit(Step(b"s", position, np.array(given), None, True, np.copy))
-        answer = answers.get(timeout=60)
+        answer = answers.get(timeout=WAIT_S)
         assert isinstance(answer, Done)
         assert isinstance(answer.finished, np.ndarray)
         behind.append(float(answer.finished.max() - answer.finished[token]))
@@ -96,7 +97,7 @@ def eight_at_once(manifest: Manifest, store: Store, form: Form) -> tuple[list[li
             )
         open_ones = len(questions)
         while open_ones:
-            done = answers.get(timeout=120)
+            done = answers.get(timeout=WAIT_S)
             assert isinstance(done, Done)
             assert isinstance(done.finished, int)
             said[done.session].append(done.finished)
