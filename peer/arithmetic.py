@@ -30,9 +30,10 @@ from peer.processor import instruction_set, processor_name
 from planner.manifest import Manifest, ManifestUnit, StoredTensor
 from planner.shards import make_shard
 from planner.store import Store
+from planner.units import BLOCK
 
 PROOF_VERSION: Final = (
-    1  # of what is proven and how results are hashed: kept proofs of another one are made anew
+    2  # of what is proven and how results are hashed: kept proofs of another one are made anew
 )
 CONTEXT: Final = 4 * PIECE_TOKENS
 CHUNKS: Final = (  # ways to cut a prompt of PIECE_TOKENS: around the tiles of kernels, and single tokens
@@ -385,14 +386,23 @@ def _weights(unit: ManifestUnit, tensor: StoredTensor) -> bytes:
     if tensor.dtype == "u8":
         return made.tobytes()
     values = made.astype(np.float32) - np.float32(128)
-    last = tensor.name.rpartition(".")[2]
+    linear, _, last = tensor.name.rpartition(".")
     if "norm" in tensor.name:
         values = np.float32(1) + values / np.float32(256)
     elif last == "scale":
-        values = (made.astype(np.float32) + np.float32(1)) / np.float32(1 << 14)
+        steps = 1 << 14 if unit.tensor(f"{linear}.q8") is None else 1 << 18  # 15 levels, or 255
+        columns = tensor.shape[-1] * BLOCK
+        values = (made.astype(np.float32) + np.float32(1)) / np.float32(steps * _gain(columns))
     else:
-        values = values / np.float32(1 << 12)
+        values = values / np.float32((1 << 11) * _gain(tensor.shape[-1]))
     return values.astype("<f2" if tensor.dtype == "f16" else "<f4").tobytes()
+
+
+def _gain(columns: int) -> int:
+    """What sums of so many products are divided by, about: they are to stay around 1, since attention that gives all
+    its weight to one position adds up nothing, in whatever order.
+    """
+    return 1 << (columns // 512).bit_length() // 2
 
 
 # --- kept proofs -------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ import pytest
 
 import peer.arithmetic
 from peer.arithmetic import FOLDER, prove, proven
-from peer.execution import Execution
-from peer.forms import ALONE, RowShape
+from peer.execution import Execution, Row
+from peer.forms import ALONE, FASTEST, RowShape
+from peer.kv_slots import KvSlots
 from peer.processor import instruction_set
 from planner.manifest import Manifest
 from planner.store import Store
@@ -241,3 +242,24 @@ def test_a_store_that_cannot_be_written_to_is_no_hindrance(
     _, manifest, store = made_up("8bit")
     (store.root / FOLDER).write_bytes(b"no folder")
     assert proven(store, manifest, "cpu", 1).form == prove(manifest, "cpu", 1).form
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
+def test_attention_of_made_up_weights_adds_up_all_positions(
+    made_up: Callable[..., Any], weights: str, tmp_path: Path
+) -> None:
+    """One that took a single position would add up nothing, and no other order of additions would show."""
+    _, manifest, _ = made_up(weights)
+    blobs = peer.arithmetic._MadeUpBlobs(tmp_path)
+    trial = peer.arithmetic._Trial(manifest, blobs, "cpu", 1)
+    execution = trial.execution([unit for unit in trial.bodies if unit.kind == "attn"], FASTEST)
+    slots = KvSlots(1, 32)
+    execution.ensure(slots, 1, 32)
+    hidden = peer.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
+    last = execution.prompt(hidden, Row(0, 0))[-1].copy()
+    for position in range(15):
+        other = hidden.copy()
+        other[position] = -other[position]
+        moved = execution.prompt(other, Row(0, 0))[-1]
+        assert np.abs(moved - last).max() > 1e-3
+    execution.close()
