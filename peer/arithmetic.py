@@ -28,7 +28,7 @@ from peer.kv_slots import KvSlots
 from peer.onnx_engine import ort
 from peer.processor import instruction_set, processor_name
 from planner.manifest import Manifest, ManifestUnit, StoredTensor
-from planner.shards import make_shard
+from planner.shards import make_shard, rotary_tables
 from planner.store import Store
 from planner.units import BLOCK
 
@@ -51,10 +51,14 @@ TRIED_ROWS: Final = {
     LARGE_ROWS: 11,
 }  # primes: no size of calls divides them, so the last call overlaps
 HEAD_ROWS: Final = 2048  # of the vocabulary: each row of a head is computed like every other
+ROTARY_POSITIONS: Final = 8192  # whose cosines the digest holds: numpy's last bits differ between builds, too
 DIGEST_HEX: Final = 16
 FOLDER: Final = "arithmetic"  # of a store
 
 log = logging.getLogger(__name__)
+_known: Final[
+    dict[Path, Proof]
+] = {}  # by file: what holds in this process, whatever others write there meanwhile
 Floats = npt.NDArray[np.float32]
 
 
@@ -74,18 +78,20 @@ def proven(store: Store, manifest: Manifest, provider: str, threads: int, *, pla
     """The proof for units of `manifest` on this machine: kept in the store's folder, or made and kept there.
 
     `plain`: for shards whose activations are not rounded (`make_shard(exact=True)`). Takes some tenths of a second the
-    first time. Raises CannotServe when the provider is missing or refuses the graphs.
+    first time. Each process computes the digest of a kept proof once, since a store may be copied to another machine
+    of the same name, or be shared with it. Raises CannotServe when the provider is missing or refuses the graphs.
     """
     key = _key(manifest, provider, threads, plain=plain)
     path = store.root / FOLDER / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
-    kept = _read(path, key)
-    if kept is not None:
-        return kept
+    if (known := _known.get(path)) is not None:
+        return known
     begun = time.perf_counter()
-    found = prove(manifest, provider, threads, plain=plain)
+    found = _read(path, key)
+    if found is None or digest_of(manifest, found.form, provider, threads) != found.digest:
+        found = prove(manifest, provider, threads, plain=plain)
+        _write(path, key, found)
     log.info("arithmetic proven in %.2f s: %s", time.perf_counter() - begun, found.class_of(provider))
-    _write(path, key, found)
-    return found
+    return _known.setdefault(path, found)
 
 
 def prove(manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
@@ -95,6 +101,12 @@ def prove(manifest: Manifest, provider: str, threads: int, *, plain: bool = Fals
         form = _body_form(trial, replace(FASTEST, plain=plain))
         form = _head_form(trial, form)
         return Proof(form, _digest(trial, form))
+
+
+def digest_of(manifest: Manifest, form: Form, provider: str, threads: int) -> str:
+    """The hash of what this process computes in `form` from fixed weights and inputs. Raises CannotServe."""
+    with tempfile.TemporaryDirectory(prefix="shoal-prove-") as folder:
+        return _digest(_Trial(manifest, _MadeUpBlobs(Path(folder)), provider, threads), form)
 
 
 # --- what is tried -----------------------------------------------------------------------------------------
@@ -296,9 +308,12 @@ def _through(execution: Execution, hidden: Floats) -> Floats:
 
 
 def _digest(trial: _Trial, form: Form) -> str:
-    """The hash of a prompt, some tokens after it and their logits, as this form computes them."""
+    """The hash of the rotary tables, and of a prompt, some tokens after it and their logits, in this form."""
     taken = hashlib.sha256()
-    width = trial.manifest.architecture.hidden
+    architecture = trial.manifest.architecture
+    width = architecture.hidden
+    for table in rotary_tables(architecture, min(architecture.context, ROTARY_POSITIONS)):
+        taken.update(table.tobytes())
     if trial.bodies:
         execution = trial.execution(trial.bodies, form)
         try:

@@ -21,6 +21,7 @@ from peer.forms import ALONE, FASTEST, RowShape
 from peer.kv_slots import KvSlots
 from peer.processor import instruction_set
 from planner.manifest import Manifest
+from planner.shards import rotary_tables
 from planner.store import Store
 
 Rows = npt.NDArray[np.float32]
@@ -177,6 +178,43 @@ def test_equal_classes_follow_from_equal_bits(
     assert after.digest != before.digest
 
 
+@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
+def test_attention_of_made_up_weights_adds_up_all_positions(
+    made_up: Callable[..., Any], weights: str, tmp_path: Path
+) -> None:
+    """One that took a single position would add up nothing, and no other order of additions would show."""
+    _, manifest, _ = made_up(weights)
+    blobs = peer.arithmetic._MadeUpBlobs(tmp_path)
+    trial = peer.arithmetic._Trial(manifest, blobs, "cpu", 1)
+    execution = trial.execution([unit for unit in trial.bodies if unit.kind == "attn"], FASTEST)
+    slots = KvSlots(1, 32)
+    execution.ensure(slots, 1, 32)
+    hidden = peer.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
+    last = execution.prompt(hidden, Row(0, 0))[-1].copy()
+    for position in range(15):
+        other = hidden.copy()
+        other[position] = -other[position]
+        moved = execution.prompt(other, Row(0, 0))[-1]
+        assert np.abs(moved - last).max() > 1e-3
+    execution.close()
+
+
+def test_the_digest_holds_the_rotary_tables(
+    made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are numpy's, whose cosines of far positions differ by a last bit between builds and processors."""
+    _, manifest, _ = made_up("f32")
+    before = prove(manifest, "cpu", 1)
+
+    def odd(*shape: Any) -> tuple[Rows, Rows]:
+        cos, sin = rotary_tables(*shape)
+        cos[-1, 0] = np.nextafter(cos[-1, 0], np.float32(2))
+        return cos, sin
+
+    monkeypatch.setattr(peer.arithmetic, "rotary_tables", odd)
+    assert prove(manifest, "cpu", 1).digest != before.digest
+
+
 # --- kept proofs -------------------------------------------------------------------------------------------
 
 
@@ -193,6 +231,11 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+def restarted() -> None:
+    """As in a new process."""
+    peer.arithmetic._known.clear()
+
+
 def kept_files(store: Store) -> list[Path]:
     return sorted((store.root / FOLDER).iterdir())
 
@@ -202,6 +245,8 @@ def test_a_proof_is_made_once_for_a_machine_and_its_settings(
 ) -> None:
     _, manifest, store = made_up("8bit")
     first = proven(store, manifest, "cpu", 1)
+    assert proven(store, manifest, "cpu", 1) == first
+    restarted()
     assert proven(store, manifest, "cpu", 1) == first
     assert proofs == [1]
     proven(store, manifest, "cpu", 2)
@@ -228,8 +273,10 @@ def test_a_kept_proof_of_other_versions_or_a_broken_one_is_made_anew(
         b"{}",
         json.dumps(other).encode(),
         json.dumps(large).encode(),
+        whole.replace(expected.digest.encode(), b"0123456789abcdef"),  # of another machine of this name
     ):
         proofs.clear()
+        restarted()
         path.write_bytes(broken_bytes)
         assert proven(store, manifest, "cpu", 1) == expected
         assert proofs == [1]
@@ -241,25 +288,7 @@ def test_a_store_that_cannot_be_written_to_is_no_hindrance(
 ) -> None:
     _, manifest, store = made_up("8bit")
     (store.root / FOLDER).write_bytes(b"no folder")
-    assert proven(store, manifest, "cpu", 1).form == prove(manifest, "cpu", 1).form
-
-
-@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
-def test_attention_of_made_up_weights_adds_up_all_positions(
-    made_up: Callable[..., Any], weights: str, tmp_path: Path
-) -> None:
-    """One that took a single position would add up nothing, and no other order of additions would show."""
-    _, manifest, _ = made_up(weights)
-    blobs = peer.arithmetic._MadeUpBlobs(tmp_path)
-    trial = peer.arithmetic._Trial(manifest, blobs, "cpu", 1)
-    execution = trial.execution([unit for unit in trial.bodies if unit.kind == "attn"], FASTEST)
-    slots = KvSlots(1, 32)
-    execution.ensure(slots, 1, 32)
-    hidden = peer.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
-    last = execution.prompt(hidden, Row(0, 0))[-1].copy()
-    for position in range(15):
-        other = hidden.copy()
-        other[position] = -other[position]
-        moved = execution.prompt(other, Row(0, 0))[-1]
-        assert np.abs(moved - last).max() > 1e-3
-    execution.close()
+    found = proven(store, manifest, "cpu", 1)
+    assert found.form == prove(manifest, "cpu", 1).form
+    assert proven(store, manifest, "cpu", 1) == found
+    assert proofs == [1]
