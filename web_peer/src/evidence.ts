@@ -45,14 +45,15 @@ export function rounding(weights: string, { provider, arithmetic }: Computes): R
  *
  * Within a class bits are equal. Another class adds up in another order: without rounding that moves a result by some
  * millionths, with it an activation may fall to the other side, and a result of a stage moves by 1 to 2 %. Of unknown
- * classes it is taken that both machines are of one kind.
+ * classes it is taken that both machines are of one kind. Devices other than a CPU may add up otherwise from one call to
+ * the next: a class says only that their kernels are the same.
  */
 export function limit(
   mine: Rounding,
   theirs: Rounding,
   classes: readonly [string, string] = ['', ''],
 ): number {
-  if (sameBits(...classes)) return SAME_CLASS;
+  if (sameBits(...classes)) return mine === 'unknown' || theirs === 'unknown' ? SAME : SAME_CLASS;
   if (mine !== theirs || mine === 'unknown') return ALIKE;
   return mine === 'rounded' && otherBits(...classes) ? ALIKE : SAME;
 }
