@@ -113,7 +113,7 @@ class Recomputing:
 
         if runtime is not None and (rounding(weights, mine) == kind or kind == "unknown"):
             return served(in_order=in_order)
-        exact = kind == "plain"
+        exact = kind == "plain" and rounding(weights, Computes("cpu")) == "rounded"
         try:
             loaded = self._loaded.get((run, exact)) or await self._load(run, exact=exact)
         except CannotServe:

@@ -98,6 +98,12 @@ async def test_what_is_loaded_for_a_check_is_of_a_class_of_its_own(
     assert judge.loaded == [False]
 
 
+async def test_weights_that_are_not_packed_are_loaded_in_the_class_of_those_who_serve_them() -> None:
+    judge = Judge("", member("p", VNNI), weights="f32", serves=False, loads=VNNI)
+    assert await judge.means_of("p") == ("loaded", SAME_CLASS, True, True)
+    assert judge.loaded == [False]
+
+
 async def test_of_a_process_that_does_not_round_units_are_loaded_so() -> None:
     judge = Judge(VNNI, member("p", PLAIN), loads=PLAIN)
     assert await judge.means_of("p") == ("loaded", SAME_CLASS, True, True)
