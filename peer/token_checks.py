@@ -34,12 +34,10 @@ def fits(
         return True
     if not 0 <= token < len(logits):
         return False
+    row = penalize(logits, sampling, history, answer)
     if sampling.temperature > 0 and not repeated:
-        return (
-            _share_up_to(penalize(logits, sampling, history, answer), token, sampling.temperature)
-            >= IMPOSSIBLE
-        )
-    gap = abs(float(logits[own] - logits[token]))
+        return _share_up_to(row, token, sampling.temperature) >= IMPOSSIBLE
+    gap = abs(float(row[own] - row[token]))
     return gap <= most * 2 * float(np.std(logits))
 
 

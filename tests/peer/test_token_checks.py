@@ -32,6 +32,17 @@ def test_the_likeliest_token_fits_and_one_about_as_likely() -> None:
     assert greedy(second, close)
 
 
+def test_two_tokens_are_about_equally_likely_with_their_penalties() -> None:
+    """Of which only one was said before: before its penalty it was far likelier."""
+    said, other = order()[:2]
+    settings = Sampling(repetition_penalty=1.25)
+    close = np.minimum(LOGITS, np.float32(5))
+    close[said], close[other] = 12.5, 10.001
+    assert sample(close, settings, 9, (said,), ()) == other
+    assert fits(close, said, settings, 9, (said,), (), most=SAME, repeated=False)
+    assert not fits(close, said, Sampling(repetition_penalty=1.5), 9, (said,), (), most=SAME, repeated=False)
+
+
 @pytest.mark.parametrize("token", [-1, 500, 1 << 31])
 def test_no_token_of_the_vocabulary_never_fits(token: int) -> None:
     assert not greedy(token)

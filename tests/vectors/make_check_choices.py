@@ -133,7 +133,7 @@ def tokens() -> list[Any]:
     warm = Sampling(temperature=0.8, seed=3, repetition_penalty=1.2, frequency_penalty=0.4)
     found = []
     for sampling, most, token in itertools.product(
-        (Sampling(), warm, Sampling(temperature=0.05, seed=4)),
+        (Sampling(), warm, Sampling(temperature=0.05, seed=4), Sampling(repetition_penalty=1.2)),
         (0.001, 0.25),
         (*best[:5], best[30], best[-1], -1, 60),
     ):

@@ -25,13 +25,10 @@ export function fits(
 ): boolean {
   const own = sample(logits, sampling, position, history, answer);
   if (token === own) return true;
-  const logit = logits[token];
-  if (logit === undefined) return false;
-  if (sampling.temperature > 0) {
-    const row = penalized(logits, sampling, history, answer);
-    return shareUpTo(row, token, sampling.temperature) >= IMPOSSIBLE;
-  }
-  return Math.abs((logits[own] ?? 0) - logit) <= most * 2 * spread(logits);
+  if (logits[token] === undefined) return false;
+  const row = penalized(logits, sampling, history, answer);
+  if (sampling.temperature > 0) return shareUpTo(row, token, sampling.temperature) >= IMPOSSIBLE;
+  return Math.abs((row[own] ?? 0) - (row[token] ?? 0)) <= most * 2 * spread(logits);
 }
 
 /** Of all draws, how many fall on a token that is at most as likely as `token`. */
