@@ -1,0 +1,51 @@
+"""What a peer says of its arithmetic when it measured itself once more: what is loaded computes as before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from peer.calls import Body
+from peer.measure import UnitTimes
+from peer.measuring_again import MeasuringAgain
+from peer.mesh import Mesh, profile_of
+from peer.mesh_state import Member, MemberMeasured, decode_command
+from peer.options import PeerOptions
+
+OPTIONS = PeerOptions("p", 1 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))
+A, B = "cpu/avx2/rows-1/0123456789abcdef", "cpu/avx2/rows-1/9f3ac1d2e4b07755"
+FIRST = UnitTimes({"attn": 1e-3}, {"attn": 1e-4}, 1e-5, {"attn": 1e-4}, 1000, A)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "in_log", "said"),
+    [
+        (A, B, A, A),
+        (A, A, "", A),  # a leader of an older version left it out
+        ("", B, "", B),
+        (A, "", A, A),
+    ],
+)
+async def test_a_class_is_kept_and_times_are_new(first: str, again: str, in_log: str, said: str) -> None:
+    asked: list[Body] = []
+
+    async def ask(method: str, body: Body) -> None:
+        assert method == "measured"
+        asked.append(body)
+
+    mesh = SimpleNamespace(node=SimpleNamespace(line=SimpleNamespace(ask=ask)))
+    measuring = MeasuringAgain(cast(Mesh, mesh), OPTIONS, replace(FIRST, arithmetic=first), cast(Any, None))
+    profile = replace(profile_of(OPTIONS, FIRST), arithmetic=in_log)
+    fresh = replace(FIRST, decode_s={"attn": 2e-3}, arithmetic=again)
+    await measuring._tell(Member("p", "p", True, "measured", profile), fresh)
+    command = decode_command(str(asked[0]["command"]).encode())
+    assert isinstance(command, MemberMeasured)
+    assert (command.profile.arithmetic, command.profile.decode_ns) == (said, {"attn": 2_000_000})
+
+
+def test_a_peer_of_before_says_no_class() -> None:
+    assert profile_of(OPTIONS, FIRST).arithmetic == A
+    assert profile_of(replace(OPTIONS, older=True), FIRST).arithmetic == ""
