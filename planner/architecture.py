@@ -89,6 +89,9 @@ class SourceTensor(Protocol):
     def blocks(self) -> BlockQuantized | None:
         """The exact block form for Q4_0, Q4_1 and Q8_0; None for every other file type."""
 
+    def rows(self, first: int, stop: int) -> SourceTensor:
+        """Rows [first, stop) of a matrix as a tensor of their own; nothing is read for it."""
+
 
 class SourceModel(Protocol):
     """A model opened for import. Tensor names are ours:

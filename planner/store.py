@@ -17,8 +17,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -87,26 +87,27 @@ class Store:
 
     def put_blob(self, chunks: Iterable[bytes | memoryview]) -> BlobRef:
         """Stores the concatenation of `chunks`. StoreFull, or an error of `chunks`, leaves nothing behind."""
-        with full_disk_is_named(self.root):
-            path, fd = create_locked(self._tmp)
-        try:
-            with full_disk_is_named(self.root):
-                hashes = _Hashes()
-                for chunk in chunks:
-                    write_all(fd, chunk)
-                    hashes.update(chunk)
-                ref = hashes.ref()
-                os.fsync(fd)
-                if self._holds(ref):
-                    path.unlink()
-                else:
-                    rename_durably(path, self._blobs / ref.sha256)
-                return ref
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(fd)
+        with self._unnamed() as (path, fd):
+            hashes = _Hashes()
+            for chunk in chunks:
+                write_all(fd, chunk)
+                hashes.update(chunk)
+            return self._named(path, fd, hashes.ref())
+
+    def fill_blob(
+        self, size: int, fill: Callable[[Callable[[int, bytes | memoryview], None]], None]
+    ) -> BlobRef:
+        """Stores `size` bytes that `fill` writes, in any order, by calling what it is given with an offset and bytes;
+        what it leaves out is zeros. StoreFull, or an error of `fill`, leaves nothing behind.
+        """
+        with self._unnamed() as (path, fd):
+            os.ftruncate(fd, size)
+            fill(lambda offset, part: write_all(fd, part, offset))
+            hashes = _Hashes()
+            os.lseek(fd, 0, os.SEEK_SET)
+            while part := os.read(fd, PIECE_BYTES):
+                hashes.update(part)
+            return self._named(path, fd, hashes.ref())
 
     def blob_path(self, sha256: str) -> Path:
         """The file of a stored blob. Its bytes were verified when stored; `verify_blob` checks them again."""
@@ -225,6 +226,29 @@ class Store:
                 "give more digits of the id"
             )
         return found[0]
+
+    @contextmanager
+    def _unnamed(self) -> Iterator[tuple[Path, int]]:
+        """A new file without a name, open for writing; an error removes it."""
+        with full_disk_is_named(self.root):
+            path, fd = create_locked(self._tmp)
+        try:
+            with full_disk_is_named(self.root):
+                yield path, fd
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+
+    def _named(self, path: Path, fd: int, ref: BlobRef) -> BlobRef:
+        """Gives what was written its name, unless the store has it."""
+        os.fsync(fd)
+        if self._holds(ref):
+            path.unlink()
+        else:
+            rename_durably(path, self._blobs / ref.sha256)
+        return ref
 
     def _holds(self, ref: BlobRef) -> bool:
         try:

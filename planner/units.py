@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.architecture import Architecture, BlockQuantized, SourceModel, SourceTensor
+from planner.blob_plan import ALIGN, BlobPlan, Rows, Tensors, planned
 from planner.errors import CorruptModel, UnknownArchitecture
 from planner.manifest import (
     DTYPE_BYTES,
@@ -33,15 +35,13 @@ from planner.manifest import (
     encode_manifest,
     unit_names,
 )
+from planner.put_blobs import put_blobs
 from planner.store import BlobRef, Store
 from planner.types import UnitKind, WeightFormat
 
 BLOCK: Final = 32  # columns that share a scale: the block of every GGUF type that maps exactly
-ALIGN: Final = 64  # bytes; a cache line, so that kernels may load stored tensors in place
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
-Tensors = dict[str, Array]
 
 _DTYPES: Final[dict[np.dtype[Any], DType]] = {
     np.dtype(np.float32): "f32",
@@ -55,39 +55,24 @@ def build_model(
 ) -> str:
     """Cut `source` into units, put their blobs and the manifest into `store`; returns the model id.
 
-    `progress(done, total)` counts units. Holds one unit in memory at a time. Raises ModelError or StoreError.
+    `progress(done, total)` counts bytes of blobs; it is called from several threads, one at a time. Computes on every
+    core, a few megabytes of each blob at once. Raises ModelError or StoreError.
     """
     architecture = source.architecture
     _check(architecture)
     names = unit_names(architecture.blocks)
+    plans = _blob_plans(source, weights)
+    refs = dict(zip(plans, put_blobs(store, [*plans.values()], progress), strict=True))
     units: list[ManifestUnit] = []
-    embed = _embed_tensors(source, weights)
-    head = _head_tensors(source, weights)
-    if architecture.tied_embedding:
-        shared = put_tensors(store, {**{f"embed.{part}": array for part, array in embed.items()}, **head})
-        embed_blob, embed_tensors = shared[0], tuple(t for t in shared[1] if t.name.startswith("embed."))
-        head_blob, head_tensors = shared[0], tuple(_renamed(t, "embed.", "head.") for t in shared[1])
-    else:
-        embed_blob, embed_tensors = put_tensors(
-            store, {f"embed.{part}": array for part, array in embed.items()}
-        )
-        head_blob, head_tensors = put_tensors(store, head)
-    del embed, head
-    for place, (name, kind) in enumerate(names):
-        match kind:
-            case "embed":
-                blob, tensors = embed_blob, embed_tensors
-            case "head":
-                blob, tensors = head_blob, head_tensors
-            case "attn" | "ffn":
-                block = int(name.partition(".")[2])
-                make = _attn_tensors if kind == "attn" else _ffn_tensors
-                blob, tensors = put_tensors(store, make(source, block, weights))
-            case _:
-                assert_never(kind)
-        units.append(_unit(name, kind, architecture, blob, tensors))
-        if progress is not None:
-            progress(place + 1, len(names))
+    for name, kind in names:
+        tied = kind == "head" and architecture.tied_embedding
+        blob_name = "embed" if tied else name
+        tensors = plans[blob_name].tensors
+        if tied:
+            tensors = tuple(_renamed(tensor, "embed.", "head.") for tensor in tensors)
+        elif kind == "embed":
+            tensors = tuple(tensor for tensor in tensors if tensor.name.startswith("embed."))
+        units.append(_unit(name, kind, architecture, refs[blob_name], tensors))
     tokenizer = source.tokenizer
     manifest = Manifest(
         format=FORMAT,
@@ -200,13 +185,6 @@ def _matrix(tensor: SourceTensor, name: str, shape: tuple[int, int]) -> SourceTe
     return tensor
 
 
-def _vector(source: SourceModel, name: str, length: int) -> Array:
-    tensor = source.tensor(name)
-    if tensor.shape != (length,):
-        raise CorruptModel(f"tensor {name}: shape ({length},) expected, got {tensor.shape}")
-    return _finite(tensor.float32(), name)
-
-
 def _finite(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[np.float32]:
     if not np.isfinite(values).all():
         raise CorruptModel(f"tensor {name}: finite numbers expected, found NaN or infinity")
@@ -236,67 +214,137 @@ def _one(tensor: SourceTensor, name: str, weights: WeightFormat) -> Tensors:
             assert_never(weights)
 
 
-def _linear(
-    source: SourceModel, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat
-) -> Tensors:
-    """The fused linear of `parts` (tensor name, rows) below one another, as tensors called `name.*`."""
-    made = [_one(_matrix(source.tensor(part), part, (rows, columns)), part, weights) for part, rows in parts]
-    if any("rest" in one for one in made):
-        made = [{"rest": np.zeros_like(one["scale"]), **one} for one in made]
-    fused = {key: np.concatenate([one[key] for one in made]) for key in made[0]}
-    if "q" in fused:
-        fused["q4"] = pack_nibbles(fused.pop("q"))
-        fused["zero"] = pack_nibbles(fused["zero"])
-    return {f"{name}.{key}": fused[key] for key in sorted(fused)}
+def _blob_plans(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPlan]:
+    """The plan of each blob, by the unit it is made for; a tied head lies in that of the embedding."""
+    a = source.architecture
+    embed, head = _Blob(source, weights), _Blob(source, weights)
+    embed.table("embed")
+    (embed if a.tied_embedding else head).vector("norm", [("head.norm", a.hidden)])
+    if not a.tied_embedding:
+        head.table("head")
+    plans = {"embed": embed.plan()} | ({} if a.tied_embedding else {"head": head.plan()})
+    for block in range(a.blocks):
+        plans[f"attn.{block}"] = _attn(source, block, weights)
+        plans[f"ffn.{block}"] = _ffn(source, block, weights)
+    return plans
 
 
-def _attn_tensors(source: SourceModel, block: int, weights: WeightFormat) -> Tensors:
+class _Blob:
+    """Tensors of one blob, collected in their order."""
+
+    def __init__(self, source: SourceModel, weights: WeightFormat) -> None:
+        self._source = source
+        self._weights = weights
+        self._shapes: list[tuple[str, DType, tuple[int, ...]]] = []
+        self._rows: list[Rows] = []
+
+    def plan(self) -> BlobPlan:
+        return planned(self._shapes, self._rows)
+
+    def vector(self, name: str, parts: Sequence[tuple[str, int]]) -> None:
+        """The vectors of `parts` (tensor name, length) behind one another."""
+        first = 0
+        for part, length in parts:
+            tensor = self._source.tensor(part)
+            if tensor.shape != (length,):
+                raise CorruptModel(f"tensor {part}: shape ({length},) expected, got {tensor.shape}")
+            self._rows.append(Rows(tensor, first, partial(_vector, name, part)))
+            first += length
+        self._shapes.append((name, "f32", (first,)))
+
+    def linear(self, name: str, parts: Sequence[tuple[str, int]], columns: int) -> None:
+        """The fused linear of `parts` (tensor name, rows) below one another, as tensors called `name.*`."""
+        self._add(name, parts, columns, self._weights)
+
+    def table(self, name: str) -> None:
+        """Embedding or head matrix. It keeps 8 bits where the rest has 4: it decides every token and is read row
+        by row.
+        """
+        a = self._source.architecture
+        kept: WeightFormat = "8bit" if self._weights == "4bit" else self._weights
+        self._add(name, [(f"{name}.weight", a.vocab)], a.hidden, kept)
+
+    def _add(self, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat) -> None:
+        tensors = [(_matrix(self._source.tensor(part), part, (rows, columns)), part) for part, rows in parts]
+        rest = weights == "4bit" and any(_has_minimum(tensor) for tensor, _ in tensors)
+        height = sum(rows for _, rows in parts)
+        self._shapes += [
+            (f"{name}.{part}", dtype, shape) for part, dtype, shape in _stored(weights, height, columns, rest)
+        ]
+        first = 0
+        for tensor, part in tensors:
+            self._rows.append(Rows(tensor, first, partial(_encoded, name, part, weights, rest)))
+            first += tensor.shape[0]
+
+
+def _stored(
+    weights: WeightFormat, rows: int, columns: int, rest: bool
+) -> Sequence[tuple[str, DType, tuple[int, ...]]]:
+    """Names, types and shapes of what a linear becomes."""
+    blocks = -(-columns // BLOCK)
+    match weights:
+        case "8bit":
+            return (("q8", "u8", (rows, blocks, BLOCK)), ("scale", "f32", (rows, blocks)))
+        case "4bit":
+            wide: list[tuple[str, DType, tuple[int, ...]]] = [("rest", "f32", (rows, blocks))]
+            return (
+                ("q4", "u8", (rows, blocks, BLOCK // 2)),
+                *(wide if rest else []),
+                ("scale", "f32", (rows, blocks)),
+                ("zero", "u8", (rows, -(-blocks // 2))),
+            )
+        case "f32" | "f16":
+            return (("w", weights, (rows, columns)),)
+        case _:
+            assert_never(weights)
+
+
+def _has_minimum(tensor: SourceTensor) -> bool:
+    """Whether it is Q4_1, which has numbers to add to its blocks."""
+    blocks = tensor.rows(0, 1).blocks()
+    return blocks is not None and blocks.bits == 4 and blocks.m is not None
+
+
+def _encoded(name: str, part: str, weights: WeightFormat, rest: bool, tensor: SourceTensor) -> Tensors:
+    """Rows of one linear as tensors called `name.*`."""
+    made = _one(tensor, part, weights)
+    if rest and "rest" not in made:
+        made["rest"] = np.zeros_like(made["scale"])
+    if "q" in made:
+        made["q4"] = pack_nibbles(made.pop("q"))
+        made["zero"] = pack_nibbles(made["zero"])
+    return {f"{name}.{key}": array for key, array in made.items()}
+
+
+def _vector(name: str, part: str, tensor: SourceTensor) -> Tensors:
+    return {name: _finite(tensor.float32(), part)}
+
+
+def _attn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
     a = source.architecture
     prefix = f"attn.{block}"
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     sizes = (("q", queries), ("k", keys), ("v", keys))
-    tensors: Tensors = {"norm": _vector(source, f"{prefix}.norm", a.hidden)}
-    tensors |= _linear(source, "qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden, weights)
+    blob = _Blob(source, weights)
+    blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
+    blob.linear("qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden)
     if a.qkv_bias:
-        tensors["qkv.bias"] = np.concatenate(
-            [_vector(source, f"{prefix}.{part}_bias", rows) for part, rows in sizes]
-        )
+        blob.vector("qkv.bias", [(f"{prefix}.{part}_bias", rows) for part, rows in sizes])
     if a.qk_norm:
-        tensors["q_norm"] = _vector(source, f"{prefix}.q_norm", a.head_size)
-        tensors["k_norm"] = _vector(source, f"{prefix}.k_norm", a.head_size)
-    return tensors | _linear(source, "o", [(f"{prefix}.o", a.hidden)], queries, weights)
+        blob.vector("q_norm", [(f"{prefix}.q_norm", a.head_size)])
+        blob.vector("k_norm", [(f"{prefix}.k_norm", a.head_size)])
+    blob.linear("o", [(f"{prefix}.o", a.hidden)], queries)
+    return blob.plan()
 
 
-def _ffn_tensors(source: SourceModel, block: int, weights: WeightFormat) -> Tensors:
+def _ffn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
     a = source.architecture
     prefix = f"ffn.{block}"
-    tensors: Tensors = {"norm": _vector(source, f"{prefix}.norm", a.hidden)}
-    tensors |= _linear(
-        source, "gate_up", [(f"{prefix}.gate", a.ffn), (f"{prefix}.up", a.ffn)], a.hidden, weights
-    )
-    return tensors | _linear(source, "down", [(f"{prefix}.down", a.hidden)], a.ffn, weights)
-
-
-def _table(source: SourceModel, name: str, weights: WeightFormat) -> Tensors:
-    """Embedding or head matrix. It keeps 8 bits where the rest has 4: it decides every token and is read row
-    by row.
-    """
-    a = source.architecture
-    kept: WeightFormat = "8bit" if weights == "4bit" else weights
-    return _one(_matrix(source.tensor(name), name, (a.vocab, a.hidden)), name, kept)
-
-
-def _embed_tensors(source: SourceModel, weights: WeightFormat) -> Tensors:
-    return _table(source, "embed.weight", weights)
-
-
-def _head_tensors(source: SourceModel, weights: WeightFormat) -> Tensors:
-    """The final norm, and the matrix unless it is the embedding."""
-    a = source.architecture
-    tensors: Tensors = {"norm": _vector(source, "head.norm", a.hidden)}
-    if not a.tied_embedding:
-        tensors |= {f"head.{part}": array for part, array in _table(source, "head.weight", weights).items()}
-    return tensors
+    blob = _Blob(source, weights)
+    blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
+    blob.linear("gate_up", [(f"{prefix}.gate", a.ffn), (f"{prefix}.up", a.ffn)], a.hidden)
+    blob.linear("down", [(f"{prefix}.down", a.hidden)], a.ffn)
+    return blob.plan()
 
 
 def _renamed(tensor: StoredTensor, old: str, new: str) -> StoredTensor:

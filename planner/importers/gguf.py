@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -114,8 +114,9 @@ class GgufTensor:
         if self.row_order is not None and payload.ndim == 1:
             return np.ascontiguousarray(_numbers(payload, kind)[self.row_order])
         rows = payload.reshape(-1, payload.shape[-1])
-        out = np.empty((rows.shape[0], self.shape[-1]), np.float32)
-        for start in range(0, rows.shape[0], ROWS_AT_ONCE):
+        count = self.shape[0] if payload.ndim > 1 else 1
+        out = np.empty((count, self.shape[-1]), np.float32)
+        for start in range(0, count, ROWS_AT_ONCE):
             chunk = self._rows(rows, slice(start, start + ROWS_AT_ONCE))
             out[start : start + ROWS_AT_ONCE] = _numbers(chunk, kind)
         return out.reshape(self.shape)
@@ -139,6 +140,13 @@ class GgufTensor:
                 return BlockQuantized(8, q, _halves(blocks[:, :, :2]), None)
             case _:
                 return None
+
+    def rows(self, first: int, stop: int) -> GgufTensor:
+        """Rows [first, stop) of a matrix."""
+        stored = replace(self.stored, shape=(stop - first, *self.shape[1:]))
+        if self.row_order is None:
+            return GgufTensor(replace(stored, payload=self.stored.payload[first:stop]))
+        return GgufTensor(stored, self.row_order[first:stop])
 
     def _rows(self, rows: npt.NDArray[np.uint8], which: slice) -> npt.NDArray[np.uint8]:
         chosen = rows[which] if self.row_order is None else rows[self.row_order[which]]

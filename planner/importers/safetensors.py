@@ -115,6 +115,12 @@ class FolderTensor:
         """Always None: these files hold plain numbers."""
         return None
 
+    def rows(self, first: int, stop: int) -> FolderTensor:
+        """Rows [first, stop) of a matrix."""
+        row_bytes = len(self.payload) // self.shape[0]
+        part = self.payload[first * row_bytes : stop * row_bytes]
+        return FolderTensor(self.kind, (stop - first, *self.shape[1:]), part)
+
 
 def _file_name(ours: str) -> str:
     if ours in _WHOLE_NAMES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,15 @@ class Tensor:
     def blocks(self) -> BlockQuantized | None:
         return self.exact
 
+    def rows(self, first: int, stop: int) -> Tensor:
+        if self.exact is None:
+            return Tensor(self.values[first:stop])
+        q, d, m = self.exact.q, self.exact.d, self.exact.m
+        part = BlockQuantized(
+            self.exact.bits, q[first:stop], d[first:stop], None if m is None else m[first:stop]
+        )
+        return Tensor(self.values[first:stop], part)
+
 
 class Source:
     """A model whose tensors a test may replace."""
@@ -233,7 +243,61 @@ def test_the_same_model_has_the_same_id(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     first = build_model(source, "4bit", one, lambda done, total: seen.append((done, total)))
     assert first == build_model(source, "4bit", other)
-    assert seen == [(n, 4) for n in (1, 2, 3, 4)]
+    done, totals = zip(*seen, strict=True)
+    assert list(done) == sorted(set(done))
+    assert set(totals) == {done[-1]}
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
+@pytest.mark.parametrize("exact", [None, "q4_0", "q4_1", "q8_0"])
+def test_the_rows_at_once_and_the_threads_change_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: WeightFormat, exact: str | None
+) -> None:
+    source = Source()
+    if exact is not None:
+        bits, least = int(exact[1]), exact.endswith("1")
+        q = RNG.integers(0, 1 << bits, (16, 32), np.uint8)
+        m = halves(16, 1) if least else None
+        d = np.abs(halves(16, 1))
+        source.replaced["attn.0.k"] = Tensor(halves(16, 32), BlockQuantized(bits, q, d, m))
+    found = set()
+    for values, cores in ((1 << 19, 1), (1, 4), (7 * 32, 2)):
+        monkeypatch.setattr("planner.blob_plan.VALUES_AT_ONCE", values)
+        monkeypatch.setattr("planner.put_blobs._cores", lambda cores=cores: cores)
+        found.add(build_model(source, weights, Store(tmp_path / str(values))))
+    assert len(found) == 1
+
+
+def test_an_import_that_fails_or_is_interrupted_leaves_nothing_half_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def interrupted(done: int, _: int) -> None:
+        if done > 2000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_model(Source(), "f32", store, interrupted)
+    assert store.models() == []
+    assert [*(tmp_path / "tmp").iterdir()] == []
+    for blob in (tmp_path / "blobs").iterdir():
+        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+
+
+# What versions before this one made of the same file: who has a model keeps it.
+IDS = {
+    "8bit": "044af74c596c83151de504212ae83d12e9661687fb6fdba5edcc5a174818a3a1",
+    "4bit": "acc50feb3be79a9283fc5f323df00befa4b339cdb90ede2fe897aaf9d530eecc",
+    "f32": "4e97317f93d4a8acb3df52ca0a4b2f4a26fe4e71171038b58809ce34ddcff302",
+    "f16": "19fe11b68d7b8dc0a8ce53151b7f66f8f8c1994bfc4943d96d476cff191396d0",
+}
+
+
+@pytest.mark.parametrize("weights", [*IDS])
+def test_the_real_model_has_the_id_that_it_always_had(
+    smollm2_gguf: Path, tmp_path: Path, weights: WeightFormat
+) -> None:
+    source = open_gguf(smollm2_gguf, "SmolLM2-135M-Instruct.Q4_1")
+    assert build_model(source, weights, Store(tmp_path)) == IDS[weights]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ class MadeUpTensor:
     def blocks(self) -> BlockQuantized | None:
         return None
 
+    def rows(self, first: int, stop: int) -> MadeUpTensor:
+        return MadeUpTensor(self.values[first:stop])
+
 
 @dataclass(frozen=True)
 class MadeUpModel:
