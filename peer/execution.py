@@ -4,7 +4,8 @@ Not thread-safe: one thread owns an `Execution`. Only the CPU provider is tested
 arrays in memory of their device and copy through the host when rows move or the arrays grow.
 
 Memory: weights are mapped from their blobs while a session loads, repacked by the kernels tensor by tensor
-and let go, so there is never a second copy of more than one tensor. The head is loaded first because its
+and let go, so there is never a second copy of more than one tensor; what stays mapped but is not read again (scales
+that were repacked, too) leaves the process. The head is loaded first because its
 matrix is the largest.
 """
 
@@ -25,7 +26,7 @@ from peer.errors import CannotServe
 from peer.forms import Form, filled_tokens
 from peer.kv_slots import KvSlots, Move, Shape
 from peer.onnx_engine import OrtDevice, ort
-from peer.pages import give_back_memory, use_huge_pages
+from peer.pages import give_back_memory, let_go_of_files, use_huge_pages
 from planner.shards import EmbedTable, Shard, rotary_tables
 
 Floats = npt.NDArray[np.float32]
@@ -65,6 +66,7 @@ class Execution:
         self._kv = _KvArrays(shard)
         self._cos, self._sin = rotary_tables(shard.architecture, context + form.spare_tokens)
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
+        let_go_of_files(shard.blobs)
         give_back_memory()
         use_huge_pages()
 
