@@ -52,8 +52,14 @@ class Row:
 class Execution:
     """One loaded shard, called in `form`. Raises CannotServe when the provider is missing or refuses the graph."""
 
-    def __init__(self, shard: Shard, *, threads: int, context: int, form: Form) -> None:
+    def __init__(self, shard: Shard, *, threads: int, context: int, form: Form, mapped: bool = False) -> None:
+        """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory."""
         options = session_options(shard.blobs, threads, fused=form.fused)
+        if mapped:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.graph_optimization_level = (
+                ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            )  # else float16 is widened
         providers = _providers(shard.provider)
         self.form = form
         self._shard = shard

@@ -1,12 +1,15 @@
 """Records the envelopes of a model that was imported, and finds them again beside its manifest.
 
-Edge around `peer.envelopes`. One unit is loaded at a time; a model without them works, and odd rows pass unseen.
+Edge around `peer.envelopes`. A unit or two are loaded at a time; a model without them works, and odd rows pass unseen.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +29,7 @@ from planner.store import Store
 
 FILE: Final = "envelopes.json"
 TOKENS: Final = 64  # of each text, at most
+LOADED_BYTES: Final = 384 << 20  # of two units at once
 _TEXTS: Final = (
     "The harbour was built when ships still had sails, and every winter its walls are repaired with the same stone.",
     "def area(width, height):\n    return width * height  # 3 * 4 = 12\n\nprint(area(3, 4))\n",
@@ -77,13 +81,11 @@ def _lengths(store: Store, manifest: Manifest, progress: Callable[[int, int], No
     prompts = [each for each in prompts if len(each)]
     if not prompts:
         raise ValueError("its tokenizer makes nothing of the texts")
+    sizes = [unit.blob.bytes for unit in manifest.units[:-1]]
     found: list[Floats] = []
     rows: list[Floats] = []
-    count = len(manifest.units) - 1
-    for unit in range(count):
-        shard = make_shard(manifest, store, unit, unit + 1)
-        execution = Execution(shard, threads=1, context=TOKENS, form=FASTEST)  # lengths need no equal bits
-        try:
+    with closing(_executions(store, manifest)) as executions:
+        for unit, execution in enumerate(executions):
             if unit == 0:
                 rows = [execution.embed(tokens) for tokens in prompts]
             else:
@@ -91,8 +93,37 @@ def _lengths(store: Store, manifest: Manifest, progress: Callable[[int, int], No
                 slots.admit(b"")
                 execution.ensure(slots, 1, TOKENS + 1)
                 rows = [execution.prompt(each, Row(0, 0)).copy() for each in rows]
-        finally:
-            execution.close()
-        found.append(np.concatenate([np.linalg.norm(each, axis=1) for each in rows]))
-        progress(unit + 1, count)
+            found.append(np.concatenate([np.linalg.norm(each, axis=1) for each in rows]))
+            progress(sum(sizes[: unit + 1]), sum(sizes))
     return found
+
+
+def _executions(store: Store, manifest: Manifest) -> Generator[Execution, None, None]:
+    """Each unit but the head, loaded; the next one loads on another thread where both are small. Plain weights stay in
+    their files: a 8B shape's half of a block is 700 MB of them.
+    """
+    mapped = manifest.weights in ("f32", "f16")
+    count, cores = len(manifest.units) - 1, os.cpu_count() or 1
+
+    def load(unit: int) -> Execution:
+        shard = make_shard(manifest, store, unit, unit + 1)
+        # lengths need no equal bits
+        return Execution(shard, threads=cores, context=TOKENS, form=FASTEST, mapped=mapped)
+
+    with ThreadPoolExecutor(1, "shoal-recording") as pool:
+        ahead: Future[Execution] | None = None
+        try:
+            for unit in range(count):
+                execution = ahead.result() if ahead is not None else load(unit)
+                ahead = None
+                try:
+                    two = sum(each.resident_bytes for each in manifest.units[unit : unit + 2])
+                    if unit + 1 < count and (mapped or two <= LOADED_BYTES):
+                        ahead = pool.submit(load, unit + 1)
+                    yield execution
+                finally:
+                    execution.close()
+        finally:
+            if ahead is not None and not ahead.cancel():
+                with suppress(PeerError, PlannerError):
+                    ahead.result().close()

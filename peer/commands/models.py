@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from peer.commands.terminal import err, out, say
+from peer.commands.terminal import counting, out, say
 from peer.options import bytes_text
 from planner.architecture import SourceModel
 from planner.encoder import SourceEncoder, decode_encoder
@@ -86,19 +84,11 @@ def _import_encoder(store: Store, source: SourceEncoder) -> int:
 def _put(store: Store, source: SourceModel, weights: WeightFormat) -> str:
     from peer.recording import record  # an engine, which other commands need not wait for
 
-    if not err.is_terminal:
-        model_id = build_model(source, weights, store)
-        record(store, model_id)
-        return model_id
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(f"import {source.name} as {weights}", total=None)
-        model_id = build_model(
-            source, weights, store, lambda done, total: progress.update(task, completed=done, total=total)
-        )
-        task = progress.add_task("record how long its rows are", total=None)
-        record(store, model_id, lambda done, total: progress.update(task, completed=done, total=total))
-        return model_id
+    with counting(f"import {source.name} as {weights}") as progress:
+        model_id = build_model(source, weights, store, progress)
+    with counting("record how long its rows are") as progress:
+        record(store, model_id, progress)
+    return model_id
 
 
 def _source_name(name: str) -> str:
