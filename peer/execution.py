@@ -26,7 +26,7 @@ from peer.errors import CannotServe
 from peer.forms import Form, filled_tokens
 from peer.kv_slots import KvSlots, Move, Shape
 from peer.onnx_engine import OrtDevice, ort
-from peer.pages import give_back_memory, let_go_of_files, use_huge_pages
+from peer.pages import give_back_memory, let_go_of_files, let_go_of_memory, use_huge_pages
 from planner.shards import EmbedTable, Shard, rotary_tables
 
 Floats = npt.NDArray[np.float32]
@@ -99,9 +99,14 @@ class Execution:
             self._bindings.clear()
             self._kv.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
             give_back_memory()  # the smaller arrays left holes
+        self._kv.used_rows = max(self._kv.used_rows, rows)
 
     def move(self, move: Move) -> None:
         self._kv.move(move)
+
+    def let_go(self, rows: int) -> None:
+        """Rows from `rows` on have no session; what they occupy goes back to the system."""
+        self._kv.let_go(rows)
 
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
         """By key and value array, the hash of what `row` caches at positions [first, stop)."""
@@ -260,10 +265,19 @@ class _KvArrays:
         self._host: dict[str, Floats] = {}
         self._device: dict[str, ort.OrtValue] = {}
         self.shape = Shape(0, 0)
+        self.used_rows = 0  # the others are allocated, but nothing was written there
 
     @property
     def bytes(self) -> int:
-        return len(self._names) * self.shape.rows * self._row_bytes
+        rows = self.shape.rows if self._cuda else self.used_rows
+        return len(self._names) * rows * self._row_bytes
+
+    def let_go(self, rows: int) -> None:
+        if not self._cuda:
+            size = (self.used_rows - rows) * self._row_bytes
+            for array in self._host.values() if size > 0 else ():
+                let_go_of_memory(array.ctypes.data + rows * self._row_bytes, size)
+        self.used_rows = min(self.used_rows, rows)
 
     @property
     def _row_bytes(self) -> int:

@@ -16,7 +16,7 @@ from typing import Final
 MADV_DONTNEED: Final = 4
 MADV_COLLAPSE: Final = 25  # Linux 6.1: make one huge page of these pages now, copying them
 HUGE_BYTES: Final = 2 << 20  # x86-64, and AArch64 with 4 KiB pages
-PAGE_BYTES: Final = 4096
+PAGE_BYTES: Final = 4096  # at least; where pages are larger, nothing smaller is let go
 
 
 def give_back_memory() -> None:
@@ -35,16 +35,35 @@ def let_go_of_files(folder: Path) -> int:
     library = _c_library()
     if not sys.platform.startswith("linux") or library is None:
         return 0
-    inside, found = os.path.realpath(folder) + os.sep, 0
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            fields = line.rstrip("\n").split(maxsplit=5)
-            if len(fields) < 6 or not fields[5].startswith(inside) or "w" in fields[1]:
-                continue
-            start, stop = (int(end, 16) for end in fields[0].split("-"))
-            if library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_DONTNEED) == 0:
-                found += stop - start
+    found = 0
+    for start, stop in _unchanged_ranges(os.path.realpath(folder) + os.sep):
+        if library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_DONTNEED) == 0:
+            found += stop - start
     return found
+
+
+def _unchanged_ranges(inside: str) -> list[tuple[int, int]]:
+    """Where files are mapped whose path begins so, and no page is a changed copy of this process's own."""
+    found: list[tuple[int, int]] = []
+    place: tuple[int, int] | None = None
+    with open("/proc/self/smaps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            first, *others = line.rstrip("\n").split(maxsplit=5)
+            if not first.endswith(":"):
+                start, stop = (int(end, 16) for end in first.split("-"))
+                place = (start, stop) if len(others) == 5 and others[4].startswith(inside) else None
+            elif first == "Anonymous:" and place is not None and others[0] == "0":
+                found.append(place)
+    return found
+
+
+def let_go_of_memory(address: int, size: int) -> None:
+    """Give back the whole pages inside [address, address + size) of private memory; they read as zeros from then on."""
+    library = _c_library()
+    first = -(-address // PAGE_BYTES) * PAGE_BYTES
+    stop = (address + size) // PAGE_BYTES * PAGE_BYTES
+    if sys.platform.startswith("linux") and library is not None and stop > first:
+        library.madvise(ctypes.c_void_p(first), ctypes.c_size_t(stop - first), MADV_DONTNEED)
 
 
 def use_huge_pages() -> int:

@@ -326,6 +326,7 @@ class StageRuntime:
         move = self._slots.release(session)
         if move is not None:
             self._execution.move(move)
+        self._execution.let_go(len(self._slots))
         self._publish()
 
     def _answer_digest(self, asked: _Digest) -> None:

@@ -353,14 +353,14 @@ def _row(member: dict[str, Any]) -> tuple[str, ...]:
     report, planned = member["report"], member["planned"]
     if report is None:
         return (member["name"], member["stage"], "no answer")
-    # What the process should measure now: KV grows with the conversations, the plan promises all of it.
-    expected = planned and planned["weight_bytes"] + planned["overhead_bytes"] + report["kv_bytes"]
+    # The plan promises the KV of all conversations at their longest; what is occupied grows with them.
+    promised = planned and sum(planned.values())
     return (
         member["name"],
         member["stage"].replace(" standby", "s").replace(", ", " "),
         " ".join(f"{first}-{stop - 1}" for first, stop in report["runs"]) or member["status"],
         _mib(report["rss_bytes"]),
-        _mib(expected) if expected else "-",
+        _mib(promised) if promised else "-",
         _mib(report["pledge_bytes"]) if report["pledge_bytes"] else "-",
         f"{report['active']}/{report['sessions']}" if report["sessions"] else "-",
         f"{report['tokens_per_s_milli'] / 1000:.1f}" if report["tokens_per_s_milli"] else "-",

@@ -120,6 +120,26 @@ async def test_classes_of_arithmetic_are_shown_short_and_whole_for_programs() ->
     assert "arithmetic cpu avx512_vnni rows-1 9f3a: Ada, Cy; cpu avx2 rows-1 0123: Bo" in text
 
 
+async def test_what_a_peer_occupies_stands_beside_what_is_planned_for_it() -> None:
+    state = mesh_state()
+    stages = (PlanStage(0, 2, "a", ("b",), 300 << 20, 40 << 20, 120 << 20), PlanStage(2, 4, "b"))
+    state = apply(apply(state, PlanProposed(PlanRecord(2, stages, 1, 1))), UnitsHeld("b", ((0, 2), (2, 4))))
+    state = apply(state, PlanActivated(2))
+    report = {**REPORT, "rss_bytes": 433 << 20, "pledge_bytes": 500 << 20}
+    data, text = await shown(state, {"a": report})
+    (ada,) = (member for member in data["members"] if member["name"] == "Ada")
+    assert ada["planned"] == {
+        "weight_bytes": 300 << 20,
+        "kv_bytes": 40 << 20,
+        "overhead_bytes": 120 << 20,
+    }
+    heading, row = (
+        next(line.split() for line in text.splitlines() if line.startswith(word)) for word in ("peer", "Ada")
+    )
+    assert heading[3:6] == ["memory", "planned", "lent"]
+    assert row[3:9] == ["433", "MiB", "460", "MiB", "500", "MiB"]
+
+
 async def test_a_name_is_whole_on_a_terminal_of_80_columns() -> None:
     large = {**REPORT, "pledge_bytes": 10155 << 20, "weight_bytes": 320 << 20, "runs": [[0, 36], [36, 62]]}
     report = {**large, "rtt_us": dict.fromkeys("abc", 2800), "active": 3, "tokens_per_s_milli": 31250}
