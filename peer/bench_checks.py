@@ -71,7 +71,7 @@ def bench_checks(args: argparse.Namespace) -> dict[str, Any]:
     """The figures. Raises NotInStore for a model that is not here."""
     store = Store(args.store)
     manifest = decode_manifest(
-        store.manifest_bytes(find_or_import(store, args.model, args.weights or "8bit"))
+        store.manifest_bytes(find_or_import(store, args.model, (args.weights or ["8bit"])[0]))
     )
     return asyncio.run(_measure(manifest, store, args.checks))
 

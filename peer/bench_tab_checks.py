@@ -46,7 +46,7 @@ THREADS: Final = (1, 2)  # of this process, in turns
 def bench_tab_checks(args: argparse.Namespace) -> dict[str, Any]:
     """The figures. Raises NotInStore, NoBrowser, and what founding raises."""
     store = Store(args.store)
-    model_id = find_or_import(store, args.model, args.weights or "8bit")
+    model_id = find_or_import(store, args.model, (args.weights or ["8bit"])[0])
     manifest = decode_manifest(store.manifest_bytes(model_id))
     return asyncio.run(_measure(manifest, model_id, store, args.browsers, args.checks))
 

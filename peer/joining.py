@@ -16,6 +16,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from peer import VERSION
@@ -229,9 +230,8 @@ async def found(
                 times: UnitTimes | None = None
                 if lends:
                     report(Phase("measure this machine", 0, 0))
-                    times = await asyncio.to_thread(
-                        measure_here, store, manifest, options.provider, options.threads
-                    )
+                    measure = partial(measure_here, store, context=founding.mesh.context)
+                    times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
                     mesh.compute(options, Fetcher(store, url))
                 address = founding.public_url or url
                 if founding.shown is not None:
@@ -319,9 +319,8 @@ async def join(
             again: MeasuringAgain | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))
-                times = await asyncio.to_thread(
-                    measure_here, store, manifest, options.provider, options.threads
-                )
+                measure = partial(measure_here, store, context=model.context)
+                times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
                 mesh.journal = await Journal.open(
                     own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
                 )

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import psutil
 
 from peer.arithmetic import Proof, proven
 from peer.errors import MeasuringEnded
 from peer.execution import Execution, Row
 from peer.forms import PIECE_TOKENS, Form
 from peer.kv_slots import KvSlots
+from peer.measure_memory import LONGEST, forget_peak, longer_bytes, peak_bytes
 from peer.measure_step import steps_s
 from peer.pages import give_back_memory
 from planner.manifest import Manifest, ManifestUnit
@@ -38,6 +38,9 @@ CONTEXT: Final = 256
 FILLED: Final = 128  # positions in the cache while decoding: a question and half an answer
 ROWS: Final = 4  # of the batch that batch_s comes from
 MEETING_BYTES: Final = 20 << 20  # connections, plans and answers come to occupy 9 to 35 MiB more
+GROWING_BYTES: Final = (
+    8 << 20
+)  # what arrays leave behind as they grow, graphs of many units, logits: 4 to 7 MiB seen
 RUNS: Final = 15
 FASTEST: Final = 10  # one call in so many is faster than what counts
 LIMIT_S: Final = 0.6  # for the runs of one kind
@@ -82,26 +85,40 @@ class _Trial:
 
 
 def measure_here(
-    store: Store, manifest: Manifest, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
+    store: Store,
+    manifest: Manifest,
+    provider: str,
+    threads: int,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    context: int = CONTEXT,
 ) -> UnitTimes:
     """Proves which form of calls holds here, where the store has no such proof, and measures units in that form. As
     `measure_units`.
     """
-    return measure_units(manifest, proven(store, manifest, provider, threads), provider, threads, stop)
+    proof = proven(store, manifest, provider, threads)
+    return measure_units(manifest, proof, provider, threads, stop, context=context)
 
 
 def measure_units(
-    manifest: Manifest, proof: Proof, provider: str, threads: int, stop: Callable[[], bool] = lambda: False
+    manifest: Manifest,
+    proof: Proof,
+    provider: str,
+    threads: int,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    context: int = CONTEXT,
 ) -> UnitTimes:
-    """Takes a second or two. `overhead_bytes` holds where no weights are loaded. Raises CannotServe when the provider
-    is missing, MeasuringEnded soon after `stop()`.
+    """Takes a second or two. `overhead_bytes` holds where no weights are loaded, for conversations of `context`
+    positions. Raises CannotServe when the provider is missing, MeasuringEnded soon after `stop()`.
     """
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
         trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), proof.form, provider, threads, stop)
         found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _BODIES}
         found["head"] = _time_head(trial)
         found["embed"], step_s = _time_step(trial)
-    overhead = max(times.overhead_bytes for times in found.values())
+        longer = _longer_bytes(trial, context)
+    overhead = max(times.overhead_bytes for times in found.values()) + longer + GROWING_BYTES
     give_back_memory()
     return UnitTimes(
         decode_s={kind: times.decode_s for kind, times in found.items()},
@@ -111,6 +128,22 @@ def measure_units(
         overhead_bytes=overhead,
         arithmetic=proof.class_of(provider),
     )
+
+
+def _longer_bytes(trial: _Trial, context: int) -> int:
+    """What a longer context than the measured one adds beside the KV: scratch of attention, rotary tables."""
+    if context <= CONTEXT:
+        return 0
+    one = replace(trial.manifest, units=(_copy(_first(trial.manifest, "attn"), 0),))
+    shard = make_shard(one, trial.blobs, 0, 1, trial.provider)
+    _go_on(trial.stop)
+    execution = Execution(shard, threads=trial.threads, context=min(context, LONGEST))
+    try:
+        _go_on(trial.stop)
+        scratch = longer_bytes(execution, trial.manifest.architecture.hidden, context, CONTEXT)
+    finally:
+        execution.close()
+    return scratch + 4 * trial.manifest.architecture.rope_dims * (context - CONTEXT)
 
 
 def measuring_bytes(manifest: Manifest) -> int:
@@ -188,13 +221,14 @@ def _time_body(trial: _Trial, kind: UnitKind) -> _Times:
             for _ in range(PIECE_TOKENS):
                 decode_rows(1)
 
+        forget_peak()
         decode, batch, prompt = _seconds(
             trial.stop,
             lambda: decode_rows(1),
             lambda: decode_rows(ROWS),
             prompt_piece,
         )
-        overhead = _resident() - shard.weight_bytes - execution.kv_bytes
+        overhead = peak_bytes() - shard.weight_bytes - execution.kv_bytes
     finally:
         execution.close()
     return _Times(
@@ -265,11 +299,6 @@ def _time_step(trial: _Trial) -> tuple[_Times, float]:
     steps = asyncio.run(steps_s(shard, trial.threads, CONTEXT, trial.form, RUNS, LIMIT_S))
     _go_on(trial.stop)  # an answer that began makes these longer, too
     return _Times(decode, prompt / PIECE_TOKENS, decode), max(_usual(steps) - decode, 0.0)
-
-
-def _resident() -> int:
-    resident: int = psutil.Process().memory_info().rss
-    return resident
 
 
 def _go_on(stop: Callable[[], bool]) -> None:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from peer.mesh_fairness import OPEN, FairnessChosen
 from peer.mesh_wish import PlanWished
 from peer.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD, Protection
-from planner.types import Objective
+from planner.types import Objective, WeightFormat
 from signaling.invites import MAX_USES
 
 if TYPE_CHECKING:  # a command line is read before any engine is imported
@@ -119,6 +119,23 @@ def browsers(text: str) -> list[str]:
     if not found or any(name not in BROWSERS for name in found):
         raise argparse.ArgumentTypeError(f"expected some of {', '.join(BROWSERS)}, with commas, got {text!r}")
     return found
+
+
+def words(text: str) -> list[str]:
+    """The words of "135m,4b". Raises ArgumentTypeError when there is none."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected words with commas between, got {text!r}")
+    return found
+
+
+def forms(text: str) -> list[WeightFormat]:
+    """Forms of weights, of "8bit,4bit". Raises ArgumentTypeError."""
+    known: dict[str, WeightFormat] = {each: each for each in get_args(WeightFormat)}
+    found = words(text)
+    if any(each not in known for each in found):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(known)}, with commas, got {text!r}")
+    return [known[each] for each in found]
 
 
 def cuts(text: str) -> tuple[int, ...]:

@@ -44,6 +44,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench_wan import bench_wan
 
             figures = bench_wan(args)
+        case "memory":
+            from peer.bench_memory import bench_memory
+
+            figures = bench_memory(args)
         case _:
             from peer.bench_pipeline import bench_pipeline
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from peer.options import browsers, positive
+from peer.options import browsers, cuts, forms, positive, size, words
 
 
 def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
     """Adds them to the command."""
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks", "plans"),
+        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks", "plans", "memory"),
         help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
-        "an idle mesh and a long log, checks of honest and of wrong results, or every plan of a small mesh",
+        "an idle mesh and a long log, checks of honest and of wrong results, every plan of a small mesh, or what "
+        "peers occupy",
     )
     made.add_argument(
         "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
@@ -33,7 +34,24 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
         metavar="LIST",
         help="checks: of tabs, such as chromium [processes]",
     )
-    made.add_argument("--weights", choices=("8bit", "4bit", "f32"), help="checks: of the model [8bit]")
+    made.add_argument(
+        "--weights",
+        type=forms,
+        metavar="LIST",
+        help="checks: of the model [8bit]; memory: forms, with commas [8bit,4bit,f32,f16]",
+    )
+    made.add_argument(
+        "--shapes", type=words, metavar="LIST", help="memory: such as 135m,4b, with commas [135m to 8b]"
+    )
+    made.add_argument(
+        "--contexts", type=cuts, default=(1024, 4096), metavar="LIST", help="memory: [1024,4096]"
+    )
+    made.add_argument(
+        "--sessions", type=positive, default=2, help="memory: filled at the same time [%(default)s]"
+    )
+    made.add_argument(
+        "--largest", type=size, default=2 << 30, help="memory: a larger model has fewer blocks [2GiB]"
+    )
     made.add_argument("--seconds", type=float, default=60.0, help="consensus: idle [%(default)s]")
     made.add_argument("--messages", type=int, default=10_000, help="consensus: in the log [%(default)s]")
     made.add_argument(

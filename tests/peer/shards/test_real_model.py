@@ -248,4 +248,5 @@ def test_memory_is_what_the_plan_says(real_model: Callable[..., Any], weights: s
     assert found["weights"] == pytest.approx(grown, rel=0.1)
     resident = found["after"]["VmRSS"]
     assert found["weights"] + found["kv"] + found["overhead"] == pytest.approx(resident, rel=0.1)
-    assert found["weights"] + found["kv"] + found["planned_overhead"] == pytest.approx(resident, rel=0.1)
+    planned = found["weights"] + found["kv"] + found["planned_overhead"]
+    assert resident <= planned <= 1.1 * resident
