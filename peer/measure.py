@@ -135,9 +135,9 @@ def _longer_bytes(trial: _Trial, context: int) -> int:
     if context <= CONTEXT:
         return 0
     one = replace(trial.manifest, units=(_copy(_first(trial.manifest, "attn"), 0),))
-    shard = make_shard(one, trial.blobs, 0, 1, trial.provider)
+    shard = make_shard(one, trial.blobs, 0, 1, trial.provider, exact=trial.form.plain)
     _go_on(trial.stop)
-    execution = Execution(shard, threads=trial.threads, context=min(context, LONGEST))
+    execution = Execution(shard, threads=trial.threads, context=min(context, LONGEST), form=trial.form)
     try:
         _go_on(trial.stop)
         scratch = longer_bytes(execution, trial.manifest.architecture.hidden, context, CONTEXT)

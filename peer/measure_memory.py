@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 
 from peer.execution import Execution, Row
+from peer.forms import PIECE_TOKENS
 from peer.kv_slots import KvSlots
 
-PIECE_TOKENS: Final = 64  # as peer.runtime runs prompts
 LONGEST: Final = 4096  # positions under the clock; scratch beyond grows with them
 _RESET: Final = Path("/proc/self/clear_refs")
 _STATUS: Final = Path("/proc/self/status")
@@ -62,9 +62,9 @@ def longer_bytes(execution: Execution, width: int, context: int, measured: int) 
     longest = min(context, LONGEST)
     if longest <= measured:
         return 0
-    slots = KvSlots(1, longest)
+    slots = KvSlots(1, longest, execution.form)
     slots.admit(b"")
-    execution.ensure(slots, 1, longest + 1)
+    execution.ensure(slots, 1, longest + execution.form.spare_tokens)
     hidden = np.random.default_rng(0).standard_normal((PIECE_TOKENS, width), np.float32)
     short, long = (
         scratch_of(lambda stop=stop: execution.prompt(hidden, Row(0, stop - PIECE_TOKENS)))  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.arithmetic import prove
+from peer.arithmetic import proven
 from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
 from planner.manifest import Manifest
 from planner.shards import make_shard
@@ -29,7 +29,7 @@ class Stage:
             threads=1,
             slots=8,
             context=512,
-            form=prove(manifest, "cpu", 1).form,
+            form=proven(store, manifest, "cpu", 1).form,
             deliver=self.answers.put,
             before_call=lambda: self.before(),
         )

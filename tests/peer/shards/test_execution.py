@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from peer.arithmetic import prove
+from peer.arithmetic import proven
 from peer.errors import CannotServe
 from peer.execution import Execution, Row
 from peer.forms import FASTEST
@@ -72,7 +72,7 @@ def shard_logits(
     manifest: Manifest, store: Store, tokens: list[int], prompt: int, threads: int = 1
 ) -> npt.NDArray[np.float32]:
     """Logits of every position: `prompt` tokens at once, the others one by one, in the second of two rows."""
-    form = prove(manifest, "cpu", threads).form
+    form = proven(store, manifest, "cpu", threads).form
     execution = Execution(
         make_shard(manifest, store, 0, len(manifest.units), exact=form.plain),
         threads=threads,

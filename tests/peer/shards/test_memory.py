@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from peer.arithmetic import proven
 from peer.runtime import Done, Refused, StageRuntime, Step
 from planner.shards import make_shard
 
@@ -46,6 +47,7 @@ class Stage:
             threads=1,
             slots=2 * sessions,
             context=CONTEXT,
+            form=proven(store, manifest, "cpu", 1).form,
             deliver=self.answers.put,
         )
 
