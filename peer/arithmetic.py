@@ -56,9 +56,7 @@ DIGEST_HEX: Final = 16
 FOLDER: Final = "arithmetic"  # of a store
 
 log = logging.getLogger(__name__)
-_known: Final[
-    dict[Path, Proof]
-] = {}  # by file: what holds in this process, whatever others write there meanwhile
+_known: Final[dict[str, Proof]] = {}  # by key: what holds in this process, whatever lies in stores
 Floats = npt.NDArray[np.float32]
 
 
@@ -82,8 +80,9 @@ def proven(store: Store, manifest: Manifest, provider: str, threads: int, *, pla
     of the same name, or be shared with it. Raises CannotServe when the provider is missing or refuses the graphs.
     """
     key = _key(manifest, provider, threads, plain=plain)
-    path = store.root / FOLDER / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
-    if (known := _known.get(path)) is not None:
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    path = store.root / FOLDER / f"{name}.json"
+    if (known := _known.get(name)) is not None:
         return known
     begun = time.perf_counter()
     found = _read(path, key)
@@ -91,7 +90,7 @@ def proven(store: Store, manifest: Manifest, provider: str, threads: int, *, pla
         found = prove(manifest, provider, threads, plain=plain)
         _write(path, key, found)
     log.info("arithmetic proven in %.2f s: %s", time.perf_counter() - begun, found.class_of(provider))
-    return _known.setdefault(path, found)
+    return _known.setdefault(name, found)
 
 
 def prove(manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
