@@ -26,7 +26,13 @@ from peer.errors import CannotServe
 from peer.forms import Form, filled_tokens
 from peer.kv_slots import KvSlots, Move, Shape
 from peer.onnx_engine import OrtDevice, ort
-from peer.pages import give_back_memory, let_go_of_files, let_go_of_memory, use_huge_pages
+from peer.pages import (
+    give_back_memory,
+    keep_no_large_holes,
+    let_go_of_files,
+    let_go_of_memory,
+    use_huge_pages,
+)
 from planner.shards import EmbedTable, Shard, rotary_tables
 
 Floats = npt.NDArray[np.float32]
@@ -39,6 +45,7 @@ PROVIDERS: Final = {
 }
 DIGEST_BYTES: Final = 8  # of cached keys and values, compared with those of an honest peer
 KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
+KEPT_BYTES: Final = 4 << 20  # of their buffers: that of a piece of a prompt has 2 MB in an 8B shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class Execution:
 
     def __init__(self, shard: Shard, *, threads: int, context: int, form: Form, mapped: bool = False) -> None:
         """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory."""
+        keep_no_large_holes()
         options = session_options(shard.blobs, threads, fused=form.fused)
         if mapped:
             options.add_session_config_entry("session.disable_prepacking", "1")
@@ -105,8 +113,9 @@ class Execution:
         self._kv.move(move)
 
     def let_go(self, rows: int) -> None:
-        """Rows from `rows` on have no session; what they occupy goes back to the system."""
+        """Rows from `rows` on have no session; what they occupy goes back to the system, and what calls left."""
         self._kv.let_go(rows)
+        give_back_memory()
 
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
         """By key and value array, the hash of what `row` caches at positions [first, stop)."""
@@ -197,7 +206,8 @@ class Execution:
         key = (span.start, len(span), tokens)
         binding = self._bindings.get(key)
         if binding is None:
-            if len(self._bindings) >= KEPT_BINDINGS:
+            kept = sum(2 * one.hidden.nbytes for one in self._bindings.values())
+            if len(self._bindings) >= KEPT_BINDINGS or kept + 2 * hidden.nbytes > KEPT_BYTES:
                 self._bindings.clear()
             binding = self._bindings[key] = self._bind(span, tokens)
         np.copyto(binding.hidden, hidden)
@@ -406,6 +416,9 @@ def session_options(blobs: Path, threads: int, *, fused: bool = True) -> ort.Ses
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # an arena keeps the largest prompt's scratch for ever
+    options.enable_mem_pattern = (
+        False  # the first call of each shape leaves its buffers beside the pattern's: 13 MiB of 4B
+    )
     options.log_severity_level = 3
     for key, value in (
         ("session.model_external_initializers_file_folder_path", str(blobs)),

@@ -38,9 +38,7 @@ CONTEXT: Final = 256
 FILLED: Final = 128  # positions in the cache while decoding: a question and half an answer
 ROWS: Final = 4  # of the batch that batch_s comes from
 MEETING_BYTES: Final = 20 << 20  # connections, plans and answers come to occupy 9 to 35 MiB more
-GROWING_BYTES: Final = (
-    8 << 20
-)  # what arrays leave behind as they grow, graphs of many units, logits: 4 to 7 MiB seen
+GROWING_BYTES: Final = 16 << 20  # graphs of many units, logits, what arrays leave behind as they grow
 RUNS: Final = 15
 FASTEST: Final = 10  # one call in so many is faster than what counts
 LIMIT_S: Final = 0.6  # for the runs of one kind

@@ -14,9 +14,24 @@ from pathlib import Path
 from typing import Final
 
 MADV_DONTNEED: Final = 4
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+LARGE_BYTES: Final = 16 << 20
 MADV_COLLAPSE: Final = 25  # Linux 6.1: make one huge page of these pages now, copying them
 HUGE_BYTES: Final = 2 << 20  # x86-64, and AArch64 with 4 KiB pages
 PAGE_BYTES: Final = 4096  # at least; where pages are larger, nothing smaller is let go
+
+
+def keep_no_large_holes() -> None:
+    """From now on memory of LARGE_BYTES or more goes back as soon as it is freed.
+
+    glibc raises that limit to 32 MiB as such blocks are freed, and keeps twice as much at the end of its heap. A lower
+    one would cost time: at 4 MiB a piece of a prompt takes 9 % longer, as its scratch is mapped anew in each call.
+    """
+    mallopt = getattr(_c_library(), "mallopt", None)
+    if mallopt is not None and sys.platform.startswith("linux"):
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(M_TRIM_THRESHOLD, LARGE_BYTES)
 
 
 def give_back_memory() -> None:
