@@ -82,9 +82,9 @@ def test_repacked_weights_do_not_stay_mapped(made_up: Callable[..., Any], weight
 def test_rows_of_sessions_that_ended_go_back_and_the_others_keep_theirs(made_up: Callable[..., Any]) -> None:
     _, manifest, store = made_up("f32", blocks=8, kv_heads=4, head_size=64, rope_dims=64)
     stage = Stage(manifest, store, 4)
-    row_bytes = stage.runtime._shard.kv_bytes_per_token * (CONTEXT + 1)
     try:
         expected = stage.fill(0)
+        row_bytes = stage.runtime.memory_bytes().kv
         one = anonymous()
         for session in range(1, 8):
             stage.fill(session)
