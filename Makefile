@@ -19,10 +19,10 @@ APP := web_peer/dist/index.html
 APP_SOURCES := $(shell find web_peer/src web_peer/ui web_peer/public web_peer/index.html web_peer/vite.config.ts -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench dist clean
+.PHONY: help setup demo test test-quick soak check bench dist clean
 
 help:  ## list these words
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
 
 setup: $(STAMP) $(APP)  ## make .venv with everything that Shoal and its checks need, and the page of the tab
 
@@ -67,14 +67,22 @@ $(APP): $(PACKAGES) $(APP_SOURCES)
 demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
 	@if [ -t 0 ] && [ -z "$(ONCE)" ]; then exec $(RUN)/shoal demo; else exec $(RUN)/shoal demo --once; fi
 
-test: setup  ## every test (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
+WITH_NODE := PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')"; export PATH;
+
+test: setup  ## every test: about 20 minutes (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
 	@if [ -z "$(ARGS)" ]; then sh tests/install.sh; fi; \
-	PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')"; export PATH; \
-	if [ -z "$(ARGS)" ]; then tests/all.sh $(RUN)/python $(abspath $(VENV)); else $(RUN)/python -m pytest $(ARGS); fi || { \
+	$(WITH_NODE) \
+	if [ -z "$(ARGS)" ]; then $(RUN)/python tests/lanes.py test $(abspath $(VENV)); else $(RUN)/python -m pytest $(ARGS); fi || { \
 		status=$$?; \
 		test $$status -ne 5 || echo "pytest found no test to run: expected some under tests/" >&2; \
 		exit $$status; \
 	}
+
+test-quick: setup  ## a cross-section of the tests, with one real mesh and one real browser: about 4 minutes
+	@sh tests/browsers/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py quick $(abspath $(VENV))
+
+soak: setup  ## the whole series of simulated runs, of which `make test` runs a tenth
+	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
 
 check: setup  ## format, lint, types, import contracts
 	@failed=; \

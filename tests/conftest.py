@@ -9,12 +9,20 @@ import pytest
 from hypothesis import settings
 
 from planner.importers.registry import fetch_short_encoder, fetch_short_name
+from tests.seeds import SERIES
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that load onnxruntime themselves, too
 settings.register_profile(
     "any machine", deadline=None
 )  # how long an example takes says nothing about the code
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SERIES == "soak":
+        for item in items:
+            if item.get_closest_marker("series") is not None:
+                item.add_marker(pytest.mark.timeout(0))  # it takes as long as it takes
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
     await made.close()
 
 
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
+@pytest.mark.parametrize("browser", [pytest.param("chromium", marks=pytest.mark.quick), "firefox"])
 async def test_joining_asking_and_a_founder_that_leaves(
     driver: Driver, app: Path, models: Models, tmp_path: Path, browser: str
 ) -> None:

@@ -114,6 +114,7 @@ async def test_split_equals_unsplit_alone_and_among_seven_others(
             assert answers[number] == unsplit.answer(questions[number], count, asked[number]), (note, number)
 
 
+@pytest.mark.quick
 async def test_float32_text_is_that_of_the_model(start: Start) -> None:
     async with start((31,), 2, weights="f32", sessions=1) as meshes:
         await meshes[0].until_serving(60)

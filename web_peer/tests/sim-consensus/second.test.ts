@@ -2,4 +2,4 @@
 
 import { runs } from './runs';
 
-runs(10_000, 20_000);
+runs('second');

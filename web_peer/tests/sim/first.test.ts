@@ -2,4 +2,4 @@
 
 import { runs } from './runs';
 
-runs(0, 10_000);
+runs('first');

@@ -1,0 +1,129 @@
+"""Runs the tests in lanes at once: `lanes.py test|quick|soak VENV`; the exit status says whether all passed.
+
+Those in real browsers and those of real meshes mostly wait for other processes; those that only compute use what time
+the processors have left. The first lane of a run is shown as it goes, the others once they have ended. Each lane is a
+session of its own, since Linux may share processors out by session first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+ROOT: Final = Path(__file__).parents[1]
+APART: Final = ("tests/browsers", "tests/e2e")  # the folders that are lanes of their own
+COMPUTING: Final = ("tests", *(f"--ignore={folder}" for folder in APART))
+ENDS_WITHIN_S: Final = 30.0
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Words of pytest, and of vitest afterwards unless they are None."""
+
+    name: str
+    nice: int  # one that only computes gives way, but gets a share of a busy machine none the less
+    pytest: tuple[str, ...]
+    vitest: tuple[str, ...] | None = None
+
+
+RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
+    "test": (
+        Lane("browsers", 0, ("tests/browsers",)),
+        Lane("meshes", 0, ("tests/e2e",)),
+        Lane("computing", 5, COMPUTING, ()),
+    ),
+    "quick": (
+        Lane("one of each", 0, ("-m", "quick", *APART)),
+        Lane("computing", 5, ("-m", "not slow", *COMPUTING), ()),
+    ),
+    "soak": (Lane("series", 0, ("-m", "series", *COMPUTING), ("tests/sim", "tests/sim-consensus")),),
+}
+
+
+def main(run: str, venv: str) -> int:
+    """The exit status: 0 where every test of every lane passed."""
+    lanes = RUNS[run]
+    os.environ["SHOAL_TEST_SERIES"] = run
+    running: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / str(number) for number in range(len(lanes))]
+        try:
+            for number, log in enumerate(logs):
+                words = [sys.executable, __file__, run, venv, str(number)]
+                with log.open("wb") as file:
+                    out = None if number == 0 else file
+                    running.append(
+                        subprocess.Popen(
+                            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                        )
+                    )
+            for process, lane, log in zip(running, lanes, logs, strict=True):
+                process.wait()
+                if log.stat().st_size:
+                    print(f"\n== {lane.name}, beside the first lane", flush=True)
+                    print(log.read_text(errors="replace"), end="", flush=True)
+        finally:
+            stop(running)
+    return int(any(process.returncode != 0 for process in running))
+
+
+def stop(running: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ends the lanes that still run, with all their processes: as by Ctrl-C, or else by force."""
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+    for process in running:
+        try:
+            process.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def run_lane(lane: Lane, venv: str) -> int:
+    """The exit status: 0 where every test of this lane passed. Tells at its end how long it took.
+
+    SIGINT, which its whole group is sent, ends what runs now, and nothing more is begun.
+    """
+    told: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: told.append(number))
+    os.nice(lane.nice)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(lane.nice))
+    begun = time.monotonic()
+    cache = f"cache_dir=.pytest_cache/{lane.name.replace(' ', '-')}"  # others are written at the same time
+    commands = [([sys.executable, "-m", "pytest", "-o", cache, *lane.pytest], ROOT)]
+    if lane.vitest is not None:
+        vitest = ["./with_node.sh", venv, "npm", "run", "--silent", "test", "--", *lane.vitest]
+        commands.append((vitest, ROOT / "web_peer"))
+    failed = [words for words, folder in commands if told or subprocess.call(words, cwd=folder) != 0]
+    for words in failed:
+        print(f"{lane.name}: not passed, see above: {' '.join(words)}", flush=True)
+    print(f"{lane.name}: {time.monotonic() - begun:.0f} s", flush=True)
+    return int(bool(failed))
+
+
+def interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    run, venv, *number = sys.argv[1:]
+    if number:
+        sys.exit(run_lane(RUNS[run][int(number[0])], venv))
+    for each in (signal.SIGINT, signal.SIGTERM):  # shells ignore the first for what runs in the background
+        signal.signal(each, interrupted)
+    try:
+        sys.exit(main(run, venv))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
