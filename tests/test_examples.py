@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import WITHIN_S
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}  # whether Shoal is installed here or not
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN_S, env=environment, check=False
+    )
 
 
 def test_plan_prints_two_plans_and_what_is_missing() -> None:

@@ -29,6 +29,7 @@ from planner.units import build_model
 from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S, soon
 
 from ..planner.conftest import TinyModel  # noqa: TID252
 from .numerics import Cut
@@ -36,7 +37,6 @@ from .numerics import Cut
 WEB_PEER = Path(__file__).parents[2] / "web_peer"
 CONTEXT = 512
 PLEDGE = 4 << 30
-WITHIN_S = 90.0
 BINARIES = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "firefox": ("firefox-esr", "firefox"),
@@ -109,7 +109,7 @@ class Driver:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), 20)
+            await asyncio.wait_for(self._process.wait(), soon(20))
         except TimeoutError:
             self._process.kill()
             await self._process.wait()

@@ -13,13 +13,14 @@ from peer.options import MeshOptions, PeerOptions
 from planner.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 
 async def main(store: Path, model: str, web_app: Path) -> None:
     promise = Founding(model, MeshOptions(512, 4, "latency", None), ServerOptions(web_app=web_app))
     options = PeerOptions("founder", 4 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))
     async with found(promise, options, Store(store), identity_from_seed(os.urandom(32))) as mesh:
-        await mesh.until_serving(60)
+        await mesh.until_serving(WITHIN_S)
         assert mesh.link is not None
         print(mesh.link.url(), flush=True)
         await mesh.ended.wait()

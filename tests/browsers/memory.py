@@ -29,9 +29,9 @@ from planner.units import build_model
 from signaling.app_files import built_app
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 LOOK_S: Final = 0.05
-SERVES_WITHIN_S: Final = 120.0
 PROMPT: Final = "The capital of France is "
 LONG: Final = 60  # times the prompt, 300 tokens: the cache of all sessions grows to its full length
 ROWS: Final = 4
@@ -109,7 +109,7 @@ async def occupied(
         tab = await stack.enter_async_context(open_tab(browser, mesh.link.url(), wishes))
         watch = Watch(tab.process.pid)
         looking = asyncio.create_task(watch.run())
-        await mesh.until_serving(SERVES_WITHIN_S)
+        await mesh.until_serving(WITHIN_S)
         stage = _stage_of_tab(mesh)
         loading, watch.most = watch.most, 0
         await asyncio.gather(_answer(mesh, LONG), *(_answer(mesh, 1) for _ in range(ROWS - 1)))

@@ -14,7 +14,7 @@ from peer.mesh import Mesh
 from peer.mesh_wish import PlanWished
 
 from .conftest import WITHIN_S, Driver, Models, founded, launch
-from .page import HELPED, SHOWN_WITHIN_S, Page
+from .page import HELPED, Page
 
 CUTS = (31,)  # two stages: the tab has to compute
 MOST_BLOCKED_MS = 100  # of the page's thread while an answer streams and this tab computes
@@ -57,7 +57,7 @@ async def test_joining_asking_and_a_founder_that_leaves(
     async with founded(models, app, cuts=CUTS) as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.url(), width=1280, height=800))
-        await page.until("document.querySelector('.steps')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('.steps')")
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("2 here")
 
@@ -73,7 +73,7 @@ async def test_joining_asking_and_a_founder_that_leaves(
         await page.run(WATCH_PICTURE)
         helped = await page.run(HELPED)
         await asked_until(mesh, page, "saw.busy && saw.dot")
-        await page.until(f"{HELPED} > {helped}", SHOWN_WITHIN_S)
+        await page.until(f"{HELPED} > {helped}")
 
         await page.sized(390, 844)
         for part in ("Mesh", "My part", "Chat"):
@@ -128,7 +128,7 @@ async def wish_by_keys(mesh: Mesh, page: Page) -> None:
     """An owner chooses another strategy on the page; its goal stays."""
     await own(mesh)
     await page.key("Alt+KeyP")
-    await page.until("document.querySelector('.wish-form')", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('.wish-form')")
     await page.run("document.querySelector('[name=wish-strategy]:checked').focus()")
     await page.key("ArrowDown")
     await page.key("Tab")  # to the goal
@@ -140,7 +140,7 @@ async def wish_by_keys(mesh: Mesh, page: Page) -> None:
     )
     assert mesh.node.state.wish == PlanWished("layer", "latency")
     await page.key("Escape")
-    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('dialog') === null")
 
 
 async def asked_until(mesh: Mesh, page: Page, seen: str) -> None:

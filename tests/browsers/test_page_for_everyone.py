@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from .conftest import WEB_PEER, Browser, Driver, Models, founded, launch
-from .page import SHOWN_WITHIN_S, Page
+from .page import Page
 from .test_page import own
 
 CUTS = (31,)
@@ -100,7 +100,7 @@ async def sheet_keeps_and_returns_focus(page: Page, opener: str, key: str, state
     button = f"document.querySelector('button[aria-label={json.dumps(opener)}]')"
     await page.run(f"{button}.focus()")
     await page.key("Enter")
-    await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('dialog[open]')")
     await expect_no_barriers(page, state)
     await expect_names(page, state)
     inside = "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
@@ -108,12 +108,12 @@ async def sheet_keeps_and_returns_focus(page: Page, opener: str, key: str, state
         await page.key("Tab")
         assert await page.run(inside), f"{state}: the focus left the sheet for {await page.run(FOCUSED)}"
     await page.key("Escape")
-    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('dialog') === null")
     assert await page.run(f"document.activeElement === {button}"), f"{state}: the focus did not come back"
     await page.key(key)
-    await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('dialog[open]')")
     await page.key("Escape")
-    await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+    await page.until("document.querySelector('dialog') === null")
 
 
 async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Models, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_names(page, "no link")
 
         page = Page(await made.tab(mesh.link.url(), width=DESKTOP[0], height=DESKTOP[1]))
-        await page.until("document.querySelector('.steps')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('.steps')")
         await expect_no_barriers(page, "joining")
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("2 here")
@@ -148,10 +148,10 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await sheet_keeps_and_returns_focus(page, "See the plan", "Alt+KeyP", "the plan")
 
         await page.key("Alt+KeyS")
-        await page.until("document.querySelector('dialog[open]')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('dialog[open]')")
         assert await page.run(SHEET_AFTER_SHEET), "the end of one sheet closed the next one"
         await page.key("Escape")
-        await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('dialog') === null")
 
         await page.run(HEARD)
         await page.ask("Tell me in four sentences what a fish is.")
@@ -165,7 +165,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         assert len(heard) < max(4, tokens / 4), heard  # sentences, not tokens
         assert [word for word in answer.split() if word.strip("*#-`|") not in said] == []
         assert heard[-1].endswith("Answer complete.")
-        await page.until("document.querySelector('.people summary')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('.people summary')")
         await page.run("document.querySelectorAll('.people details').forEach((one) => { one.open = true; })")
         await expect_no_barriers(page, "answered, cards open")
         await expect_names(page, "answered, cards open")
@@ -173,7 +173,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.until_says("Only owners of the mesh change this")
         assert await page.run("document.querySelector('.wish input, .wish button') === null")
         await own(mesh)
-        await page.until("document.querySelector('.wish-form')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('.wish-form')")
         await page.until(f"{MEASURED}.length === 3 && {MEASURED}.every((text) => / ms/.test(text))")
         await expect_no_barriers(page, "the plan, measured")
 
@@ -181,7 +181,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_no_barriers(page, "the plan, measured, on a phone")
         assert await page.run("document.querySelector('.plan').scrollWidth <= innerWidth")
         await page.key("Escape")
-        await page.until("document.querySelector('dialog') === null", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('dialog') === null")
         for part in ("Chat", "Mesh", "My part"):
             await page.press(part)
             await expect_no_barriers(page, f"phone, {part}")
@@ -232,7 +232,7 @@ async def each_scene(browser: Browser, scenes: str, size: tuple[int, int]) -> No
     for name in names:
         await page.tab.driver.call("goto", page=page.tab.page, url="about:blank")
         await page.tab.driver.call("goto", page=page.tab.page, url=f"{scenes}/#{name}")
-        await page.until("document.querySelector('.page')", SHOWN_WITHIN_S)
+        await page.until("document.querySelector('.page')")
         await page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         if here := await barriers(page):
             found[name] = here

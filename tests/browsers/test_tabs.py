@@ -8,13 +8,14 @@ import pytest
 
 from peer.asking import Delta, Settings
 from peer.mesh import Mesh
+from tests.patience import soon
 
 from .conftest import WITHIN_S, Driver, Models, founded, launch
 
 PROMPT = "The capital of France is"
 TOKENS = 24
 ANSWER_TOKENS = 64
-MOST_BLOCKED_MS = 100  # of the page's thread, while it computes and shows an answer
+MOST_BLOCKED_S = 0.1  # of the page's thread, while it computes and shows an answer
 ANSWERS = 4  # to look at: what the page itself does comes back with each, what the machine does need not
 LEAVES_WITHIN_S = 5.0  # a closed tab says goodbye
 
@@ -34,7 +35,7 @@ async def test_a_tab_asks_a_python_mesh(
 ) -> None:
     async with founded(models, harness) as mesh:
         assert mesh.link is not None
-        await mesh.until_serving(60)
+        await mesh.until_serving(WITHIN_S)
         expected = await tokens_of(mesh, PROMPT, TOKENS)
         made = await launch(driver, browser, tmp_path / "profile")
         tab = await made.tab(mesh.link.server)
@@ -70,14 +71,15 @@ async def test_tabs_compute_what_python_computes(
         await mesh.until_serving(WITHIN_S)
         assert await tokens_of(mesh, PROMPT, ANSWER_TOKENS) == await alone(models, PROMPT, ANSWER_TOKENS)
         blocked: list[float] = []
-        while not blocked or (blocked[-1] >= MOST_BLOCKED_MS and len(blocked) < ANSWERS):
+        most_ms = 1000 * soon(MOST_BLOCKED_S)
+        while not blocked or (blocked[-1] >= most_ms and len(blocked) < ANSWERS):
             answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
             assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
             blocked.append((await tab.status())["longestBlockMs"])
-        assert blocked[-1] < MOST_BLOCKED_MS, blocked
+        assert blocked[-1] < most_ms, blocked
         for made in opened:
             await made.close()
-        await mesh.node.until(lambda state: len(state.members) == 1, LEAVES_WITHIN_S)
+        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(LEAVES_WITHIN_S))
 
 
 async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Models, tmp_path: Path) -> None:

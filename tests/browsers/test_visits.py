@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from peer.asking import Finished, Settings
 from peer.mesh import Mesh
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
+from tests.patience import soon
 
 from .conftest import WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
 
@@ -88,31 +88,25 @@ async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
     ):
         assert mesh.link is not None
         assert mesh.node.pieces is not None
-        relay.pause_s = 0.05  # some 5 MB a second, as networks at home
         link = mesh.link.url().replace(mesh.link.server, relay.url)
         first = await launch(driver, "chromium", tmp_path / "profile")
-        start = time.monotonic()
         tab = await lend(first, mesh, link)
         begun = await tab.until("s.runs.length > 0")
-        first_s = time.monotonic() - start
         assert begun["fetchedBytes"] > 10 << 20
         me = begun["me"]
         await first.close()
-        await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
+        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
 
         given = mesh.node.pieces.given_bytes
         second = await launch(driver, "chromium", tmp_path / "profile")
-        start = time.monotonic()
         tab = await lend(second, mesh, link)
         again = await tab.until("s.runs.length > 0")
-        second_s = time.monotonic() - start
         assert again["me"] == me
         assert again["fetchedBytes"] == 0
         assert mesh.node.pieces.given_bytes == given
-        assert second_s < first_s / 3, (first_s, second_s)
         assert await tab.run("shoal.spoil()")
         await second.close()
-        await mesh.node.until(lambda state: len(state.members) == 1, CLEAR_WITHIN_S)
+        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
 
         given = mesh.node.pieces.given_bytes
         third = await launch(driver, "chromium", tmp_path / "profile")
@@ -271,14 +265,14 @@ async def test_links_that_lead_nowhere_say_so(
             )
             for link, name, text in cases:
                 tab = await made.tab(empty.url if empty.url in link else mesh.link.server)
-                async with asyncio.timeout(CLEAR_WITHIN_S):
+                async with asyncio.timeout(soon(CLEAR_WITHIN_S)):
                     status = await tab.join(link, lends=False)
                 assert status["state"] == "out"
                 assert status["error"].startswith(name), status["error"]
                 assert text in status["error"]
         tab = await made.tab(mesh.link.server)
         await tab.run("shoal.version(99)")
-        async with asyncio.timeout(CLEAR_WITHIN_S):
+        async with asyncio.timeout(soon(CLEAR_WITHIN_S)):
             status = await tab.join(url, lends=False)
         assert status["error"].startswith("VersionMismatch"), status
         assert "reload the page" in status["error"]
@@ -294,7 +288,7 @@ async def test_a_mesh_that_ends_says_so(
         tab = await made.tab(mesh.link.server)
         status = await tab.join(mesh.link.url(), lends=False)
         assert status["state"] == "in", status
-    status = await tab.until("s.state === 'out'", CLEAR_WITHIN_S)
+    status = await tab.until("s.state === 'out'", soon(CLEAR_WITHIN_S))
     assert "the founder closed the mesh" in status["error"]
     await made.close()
 
@@ -313,7 +307,7 @@ async def test_without_signaling_a_running_mesh_answers_and_later_tabs_join(
             await relay.stop()
             answer = await tab.run(f"shoal.complete({PROMPT!r}, 8)")
             assert len(answer["tokens"]) == 8
-            async with asyncio.timeout(CLEAR_WITHIN_S):
+            async with asyncio.timeout(soon(CLEAR_WITHIN_S)):
                 status = await other.join(link, lends=False)
             assert status["error"].startswith("ServerUnreachable")
             await relay.start()

@@ -112,7 +112,7 @@ class Watch:
 
     def relieved(self, slower: str) -> bool:
         plan = self.state.serving()
-        return plan is not None and slower not in plan.route and plan.why[0].startswith("Relief: ")
+        return plan is not None and slower not in plan.route and slower in self.state.members
 
     def standing(self) -> set[str]:
         """Who holds a stage of the plan that serves."""

@@ -33,13 +33,13 @@ from peer.validation.children import FoundingProcess, How, JoinedProcess
 from planner.service import plan_bytes
 from planner.store import Store
 from signaling.server import ServerOptions, serve
+from tests.patience import WITHIN_S
 
 from .again import as_asked, from_text
 from .conftest import Browser, Driver, built, driving, launch
 from .page import Page
 from .typist import Typist
 
-WITHIN_S: Final = 180.0
 TRY_S: Final = 0.5  # between tries of a person at a terminal
 MEMORY: Final = 1500 << 20
 CUTS: Final = "21,42"  # of the 62 units of SmolLM2-135M: three stages

@@ -13,11 +13,12 @@ import sys
 import termios
 from pathlib import Path
 
+from tests.patience import soon
+
 ROWS, COLUMNS = 40, 200
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z~]|\x1b[()][A-Z0-9]|\x1b[=>]")
 WHERE, HERE = b"\x1b[6n", b"\x1b[1;1R"  # a program asks where the cursor is, and a terminal answers
 READ_BYTES = 1 << 16
-ENDS_WITHIN_S = 20.0
 
 
 class Typist:
@@ -89,7 +90,7 @@ class Typist:
         if process.returncode is None:
             process.send_signal(number)
         try:
-            await asyncio.wait_for(process.wait(), ENDS_WITHIN_S)
+            await asyncio.wait_for(process.wait(), soon(20))
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from tests.patience import WITHIN_S, soon
+
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(15)
+                self.process.wait(soon(15))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

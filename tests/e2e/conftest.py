@@ -21,6 +21,7 @@ from planner.types import WeightFormat
 from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 PLEDGE = 4 << 30
 CONTEXT = 512
@@ -101,7 +102,7 @@ def start(models: Models) -> Start:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Waits until what a mesh does of itself has come about."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(WITHIN_S):
         while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
             await asyncio.sleep(0.02)
 

@@ -18,6 +18,7 @@ from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
 from peer.mesh_fairness import FairnessChosen
 from peer.waiting import Waits
+from tests.patience import WITHIN_S
 
 from .conftest import Start, until
 
@@ -69,7 +70,7 @@ class Asked:
 @pytest.fixture
 async def meshes(start: Start) -> AsyncIterator[list[Mesh]]:
     async with start((31,), 3, sessions=1) as started:
-        await started[0].until_serving(120)
+        await started[0].until_serving(WITHIN_S)
         yield started
 
 
@@ -135,7 +136,7 @@ def slowed(meshes: list[Mesh]) -> Callable[[], None]:
 async def shares_fairly(owner: Mesh, debtor: Mesh) -> None:
     """From here on who owes more than half of what `debtor` does is refused, and reads why, a program as well."""
     await owner.propose(FairnessChosen("fair", WORKED[1] * 500, 0))
-    assert await debtor.node.until(lambda state: state.fairness.policy == "fair", 60)
+    assert await debtor.node.until(lambda state: state.fairness.policy == "fair", WITHIN_S)
     with pytest.raises(MustContribute, match="shoal join"):
         await Asked(debtor, SHORT).run()
     async with (
@@ -161,7 +162,7 @@ async def gives_more(giver: Mesh, asker: Mesh) -> None:
     await asker.node.line.ask("work", {"entries": [entry]})
     known = [mesh.node for mesh in (giver, asker)]
     for node in known:
-        assert await node.until(lambda state: giver.node.me in state.ledger.balances, 60)
+        assert await node.until(lambda state: giver.node.me in state.ledger.balances, WITHIN_S)
 
 
 async def refused_by_the_gateway(mesh: Mesh) -> None:

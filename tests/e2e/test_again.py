@@ -7,6 +7,7 @@ from peer.chat_template import Message
 from peer.mesh import Mesh
 from peer.sampling import Sampling
 from peer.steering import Steering
+from tests.patience import WITHIN_S
 
 from .conftest import Start
 
@@ -23,7 +24,7 @@ async def said(mesh: Mesh, session: Conversation, prompt: list[int]) -> list[Del
 
 async def test_turns_that_are_said_again_give_the_same_bits_over_whatever_plans(start: Start) -> None:
     async with start(CUTS[0], 2) as (founder, other):
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         talk = founder.conversation()
         prompts, answers, plans = list[list[int]](), list[list[Delta]](), list[int]()
         messages: list[Message] = []
@@ -37,7 +38,7 @@ async def test_turns_that_are_said_again_give_the_same_bits_over_whatever_plans(
                 founder.set_cuts(CUTS[1])
                 assert await founder.node.until(
                     lambda state: (plan := state.serving()) is not None and plan.stages[0].stop == CUTS[1][0],
-                    60,
+                    WITHIN_S,
                 )
         talk.close()
         assert plans[0] < plans[1] == plans[2]

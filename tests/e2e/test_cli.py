@@ -24,6 +24,7 @@ from planner.manifest import Manifest, decode_manifest
 from planner.store import Store
 from signaling.invites import Role, make_invite
 from signaling.keys import identity_from_seed
+from tests.patience import WITHIN_S, soon
 
 from ..planner.conftest import TinyModel  # noqa: TID252
 from ..planner.plain_bert import TinyBert  # noqa: TID252
@@ -474,7 +475,7 @@ def test_ctrl_c_while_joining(world: World, tmp_path: Path) -> None:
         with running(tmp_path, *join_words(link, tmp_path)) as second:
             second.until("^connect$")
             silent.accept()[0].close()
-            result = second.end(within_s=5)
+            result = second.end(within_s=soon(5))
     assert result.status == 130
     assert not result.complaints
 
@@ -492,7 +493,7 @@ def test_ctrl_c_during_an_import(tmp_path: Path, tiny_model: TinyModel) -> None:
             was_over = importing.process.poll() is not None or any((store / "models").iterdir())
             importing.process.send_signal(signal.SIGINT)
             importing.process.send_signal(signal.SIGCONT)
-            result = importing.end(0, within_s=10)
+            result = importing.end(0, within_s=soon(10))
         was_over |= result.status == 0  # nothing was left to interrupt
         if not was_over:
             break
@@ -517,7 +518,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, world: World) -> None:
         served.process.send_signal(signal.SIGSTOP)  # so that both come at once
         served.process.send_signal(signal.SIGINT)
         served.process.send_signal(signal.SIGTERM)
-        result = served.end(signal.SIGCONT, within_s=10)
+        result = served.end(signal.SIGCONT, within_s=soon(10))
     assert result.status in (0, 130)
     assert "Traceback" not in result.err
 
@@ -528,7 +529,7 @@ def test_closed_standard_output(world: World) -> None:
     process = subprocess.Popen(words, stdout=writing, stderr=subprocess.PIPE, env=environment(world.home))
     os.close(writing)
     os.close(reading)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=WITHIN_S)
     assert process.returncode in (1, 141)
     assert err == b""
 
@@ -563,7 +564,7 @@ def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None
 def test_chat_leaves_on_ctrl_c_though_its_input_stays_open(world: World) -> None:
     with running(world.home, "chat", world.link, *world.asker("chat"), typed=True) as chat:
         chat.until("talking to tiny")
-        assert chat.end(within_s=10).status == 0
+        assert chat.end(within_s=soon(10)).status == 0
 
 
 def test_serving_again_is_the_same_mesh_and_old_links_work(tmp_path: Path, world: World) -> None:
@@ -602,7 +603,7 @@ def test_a_member_tells_machines(world: World, tmp_path: Path) -> None:
     words = [*join_words(world.link, tmp_path), "--metrics", 0, "--log-format", "json"]
     with running(tmp_path, *words) as second:
         address = second.until(r"http://127\.0\.0\.1:\d+/metrics")[0]
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=WITHIN_S) as answer:
             figures = answer.read().decode()
         assert re.search(r"^shoal_mesh_members [2-9]", figures, re.MULTILINE)
         assert "shoal_peer_tokens_total" in figures
@@ -626,7 +627,7 @@ def test_a_gateway_makes_embeddings(world: World, tmp_path: Path) -> None:
         asked = json.dumps({"model": "tinybert", "input": ["a mesh", "sky"]}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{url}/embeddings", asked, headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
             made = json.load(answer)
         assert made["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
         assert [len(one["embedding"]) for one in made["data"]] == [32, 32]

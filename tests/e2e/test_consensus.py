@@ -20,11 +20,11 @@ from peer.options import PeerOptions
 from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.units import build_model
+from tests.patience import WITHIN_S
 
 from ..planner.conftest import TinyModel  # noqa: TID252
 from .command import Running, running
 
-WITHIN_S = 120.0
 TOKENS = 120
 COMMON = ("--memory", "1GiB", "--bind", "127.0.0.1")
 

@@ -15,6 +15,7 @@ from peer.mesh import Mesh
 from peer.mesh_conversations import Form, Message
 from peer.talking import Manner, Self, Talking
 from peer.turns import prompt_of
+from tests.patience import WITHIN_S
 
 from .command import running
 from .conftest import Models, Start
@@ -24,7 +25,6 @@ TOKENS = 48
 KILL_AFTER = 6  # tokens that somebody else has heard
 STEP_S = 0.04  # longer than a step of this peer takes on a calm machine
 ATTEMPTS = 4
-WITHIN_S = 120.0
 
 
 async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:

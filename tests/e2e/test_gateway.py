@@ -28,6 +28,7 @@ from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
 from planner.encoder_graph import put_encoder
 from planner.importers.bert import open_encoder
+from tests.patience import WITHIN_S
 
 from .conftest import Models, Start, until
 
@@ -64,7 +65,7 @@ async def world(start: Start, models: Models, minilm_folder: Path) -> AsyncItera
     embedder = Embedder(models.store, put_encoder(open_encoder(minilm_folder, EMBEDS), models.store), 1)
     async with AsyncExitStack() as stack:
         meshes = await stack.enter_async_context(start((30,), 2, sessions=SESSIONS))
-        await meshes[0].until_serving(120)
+        await meshes[0].until_serving(WITHIN_S)
         options = GatewayOptions(port=0, keys=(KEY,))
         stack.callback(embedder.close)
         url = await stack.enter_async_context(gateway(meshes[0], options, embedder))
@@ -231,13 +232,13 @@ async def serves_many(world: World) -> None:
 
 async def test_programs_ask_by_the_python_api(start: Start, models: Models) -> None:
     async with start((30,), 2, sessions=SESSIONS) as meshes:
-        await meshes[0].until_serving(120)
+        await meshes[0].until_serving(WITHIN_S)
         link = meshes[0].link
         assert link is not None
         async with Door.join(
             link.url(), store=models.store.root, bind=("127.0.0.1",), transport="aiortc"
         ) as mesh:
-            await mesh.ready(120)
+            await mesh.ready(WITHIN_S)
             question = "Where is the Eiffel tower?"
             held = await mesh.ask(question, schema=SCHEMA, max_tokens=40, temperature=0.9, seed=4)
             assert held.why == "end"

@@ -38,6 +38,7 @@ from peer.mesh import Mesh
 from peer.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
 from peer.sampling import Sampling
 from peer.tensors import tensor_of
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, UNITS, Models, Start, options, until
 
@@ -141,7 +142,7 @@ def ends(mesh: str, victim: str) -> tuple[Frame, ...]:
 async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Models) -> None:
     async with start((31,), 2, sessions=4) as meshes:
         founder, second = meshes
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         assert founder.link is not None
         undisturbed = await answer(second.conversation())
         async with join(founder.link.url(), options("evil"), models.store) as evil:
@@ -165,7 +166,7 @@ async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Mo
                     gone = asyncio.Event()
                     evil.node.on_gone.append(lambda *_, gone=gone: gone.set())
                     evil.node.dialer.send(mesh.node.me, frame)
-                    await asyncio.wait_for(gone.wait(), 10)
+                    await asyncio.wait_for(gone.wait(), WITHIN_S)
                     seen += 1
                 assert await again == undisturbed[:20]
             assert seen == 4
@@ -178,7 +179,7 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
     """Asked twice, closed early or while answered, cancelled in a long prompt, at the border of the context."""
     async with start((31,), 2, sessions=2) as meshes:
         founder, second = meshes
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         prompt = founder.text.encode("All the rivers of Europe, one after the other: " * 60)
         full = prompt[: CONTEXT - 3]
         conversation = second.conversation()
@@ -205,7 +206,7 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
         conversation.stop()  # in the middle of its prompt
         assert isinstance(await waiting, Finished)
         left = conversation.tokens(prompt[:40], Settings(max_tokens=1))
-        assert await asyncio.wait_for(anext(left), 10)
+        assert await asyncio.wait_for(anext(left), WITHIN_S)
 
         closing = conversation.tokens(prompt[:30], Settings(max_tokens=200))
         await anext(closing)
@@ -227,7 +228,7 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
             await stream.aclose()
             passing.close()
         for mesh in meshes:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WITHIN_S):
                 while mesh.node.core.sessions():
                     mesh.node.touched.clear()
                     await mesh.node.touched.wait()
@@ -238,4 +239,4 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
         await anext(last)
         await second.leave("left")
         with pytest.raises(PeerError):
-            await asyncio.wait_for(collected(last), 10)
+            await asyncio.wait_for(collected(last), WITHIN_S)

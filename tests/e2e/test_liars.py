@@ -22,11 +22,11 @@ from peer.runtime import StageRuntime, Step
 from peer.validation.lying import Lie, LyingRuntime
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, PLEDGE, Models, options
 
 TOKENS = 24
-WITHIN_S = 120.0
 
 
 def liars_mark() -> None:

@@ -38,11 +38,11 @@ from planner.types import Unit
 from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 from ..planner.conftest import TinyModel  # noqa: TID252
 from .conftest import options, tokens_of
 
-WITHIN_S = 120.0
 CUTS = (3,)  # of the tiny model's six units: two stages
 PROMPT = [5, 17, 40, 3]
 GREEDY = Settings(Sampling(), 24, ignore_end=True)

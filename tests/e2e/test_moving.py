@@ -7,6 +7,7 @@ import asyncio
 from peer.asking import Delta, Settings
 from peer.chat_template import Message
 from peer.sampling import Sampling
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Start, tokens_of
 
@@ -19,7 +20,7 @@ CUTS = ((31,), (21,), (31,))
 async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
     async with start(CUTS[0], 2) as meshes:
         founder = meshes[0]
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         prompt = founder.text.encode_chat([Message("user", QUESTION)])
         settings = Settings(DRAWN, CONTEXT - len(prompt), ignore_end=True)
         talk = founder.conversation()
@@ -48,4 +49,4 @@ async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
         for mesh in meshes:
             while mesh.node.core.sessions():
                 mesh.node.touched.clear()
-                await asyncio.wait_for(mesh.node.touched.wait(), 30)
+                await asyncio.wait_for(mesh.node.touched.wait(), WITHIN_S)

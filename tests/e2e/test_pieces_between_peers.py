@@ -16,11 +16,11 @@ from peer.options import MeshOptions
 from planner.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Models, options
 
 LAST_UNITS = 56
-WITHIN_S = 120.0
 
 
 async def served_bytes(server: str) -> int:

@@ -15,6 +15,7 @@ from peer.receipts import ledger_session
 from peer.sampling import Sampling
 from peer.tensors import Dtype
 from planner.store import Store
+from tests.patience import WITHIN_S
 
 from .conftest import UNITS, Models, Start
 
@@ -70,7 +71,7 @@ async def _checked(asker: Mesh, prompt: list[int], meshes: list[Mesh]) -> None:
     assert sum(judge.again.positions for judge in judges) + last * sum(judge.kept for judge in judges) > last
     assert {judge.worst for judge in judges} == {0}, "the same order of additions gives the same bits"
     key = ledger_session(session, node.me, answer.opening.answer)
-    assert await node.until(lambda s: key in s.ledger.sessions, 60)
+    assert await node.until(lambda s: key in s.ledger.sessions, WITHIN_S)
     assert {area.units for area in node.state.ledger.sessions[key].areas} == {(1, 31), (31, UNITS - 1)}
 
 
@@ -79,7 +80,7 @@ async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
 ) -> None:
     async with start((31,), 2) as meshes:
         founder = meshes[0]
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         assert founder.link is not None
         assert founder.manifest is not None
         prompt = founder.text.encode_chat([Message("user", QUESTION)])

@@ -6,6 +6,7 @@ from peer.asking import Delta, Finished, Settings
 from peer.chat_template import Message
 from peer.mesh import Mesh
 from peer.sampling import Sampling
+from tests.patience import WITHIN_S
 
 from .conftest import Start
 
@@ -38,7 +39,7 @@ async def asked(mesh: Mesh, question: str, *, alone: bool = False) -> tuple[list
 async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_same(start: Start) -> None:
     async with start((31,), 2) as meshes:
         founder, other = meshes
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         cores = [mesh.node.core for mesh in meshes]
         alone, _ = await asked(founder, "Who drew the oldest one?", alone=True)
         assert all(len(core.prefixes) == 0 for core in cores)

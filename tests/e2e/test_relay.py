@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import WITHIN_S
+
 from .command import run, running
 from .conftest import Models
 from .namespaces import MIDDLE, can_make, inside, star
@@ -20,7 +22,6 @@ from .namespaces import MIDDLE, can_make, inside, star
 SECRET = "0123456789abcdef0123456789abcdef"
 QUESTION = "What is the capital of France?"
 LENT_S = 9  # the server lends anew three times as often
-PATIENCE_S = 90.0
 
 
 @pytest.fixture
@@ -72,15 +73,15 @@ def test_peers_that_reach_only_the_relay(models: Models, tmp_path: Path, network
             joining = ["join", link, "--name", "bob", "--store", models.store.root, "--memory", "2GiB"]
             joining += ["--state", tmp_path / "bob", "--relay-only"]
             with running(tmp_path, *joining, before=inside("bob")):
-                ann.until(r"bob holds units 31-61", PATIENCE_S)
+                ann.until(r"bob holds units 31-61", WITHIN_S)
                 time.sleep(LENT_S + 1)  # until what everybody was lent first is worth nothing any more
                 asking = ["generate", link, QUESTION, "--max-tokens", "8", "--store", models.store.root]
                 asking += ["--state", tmp_path / "asker"]
-                answer = run(tmp_path, *asking, before=inside("bob"), within_s=PATIENCE_S)
+                answer = run(tmp_path, *asking, before=inside("bob"), within_s=WITHIN_S)
                 assert answer.status == 0, answer.err
                 assert answer.out.strip()
                 shown = run(
-                    tmp_path, "status", link, "--json", *asking[5:], before=inside("ann"), within_s=PATIENCE_S
+                    tmp_path, "status", link, "--json", *asking[5:], before=inside("ann"), within_s=WITHIN_S
                 )
                 data = json.loads(shown.out)
                 held = {member["name"]: member["report"]["runs"] for member in data["members"]}
@@ -116,13 +117,13 @@ def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, netwo
             running(tmp_path, *joining, "ann", "--state", tmp_path / "ann", before=inside("ann")),
             running(tmp_path, *joining, "bob", "--state", tmp_path / "bob", before=inside("bob")),
         ):
-            carol.until(r"^plan \d+: \w+ holds units 0-30, \w+ holds units 31-61", PATIENCE_S)
+            carol.until(r"^plan \d+: \w+ holds units 0-30, \w+ holds units 31-61", WITHIN_S)
             asking = ["generate", link, QUESTION, "--max-tokens", "8", *store, "--state", tmp_path / "asker"]
-            answer = run(tmp_path, *asking, before=inside("middle"), within_s=PATIENCE_S)
+            answer = run(tmp_path, *asking, before=inside("middle"), within_s=WITHIN_S)
             assert answer.status == 0, answer.err
             assert answer.out.strip()
             watching = ["status", link, "--json", *store, "--state", tmp_path / "asker"]
-            data = json.loads(run(tmp_path, *watching, before=inside("middle"), within_s=PATIENCE_S).out)
+            data = json.loads(run(tmp_path, *watching, before=inside("middle"), within_s=WITHIN_S).out)
             assert [link["relayed"] for link in data["links"]] == [True, True]
         assert any("hands on for" in line for line in carol.err)
 

@@ -8,11 +8,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from tests.patience import WITHIN_S
+
 from .command import run, running
 from .conftest import Models
 
 QUESTION = "What is the capital of France?"
-PATIENCE_S = 90.0
 
 
 def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
         ask = ["generate", link, QUESTION, "--max-tokens", "12", "--store", models.store.root]
         ask += ["--state", tmp_path / "asker", *local]
         with running(tmp_path, *joining, "--memory", "2GiB", *local) as second:
-            founder.until(r"second holds units 31-61", PATIENCE_S)
+            founder.until(r"second holds units 31-61", WITHIN_S)
             first_answer = run(tmp_path, *ask)
             second.process.kill()
             second.process.wait()
@@ -39,8 +40,8 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
         blobs = {path: path.stat().st_mtime_ns for path in (store / "blobs").iterdir()}
         assert blobs
         with running(tmp_path, *joining, "--memory", "2GiB", *local) as again:
-            again.until(r"units 31-61 were held before", PATIENCE_S)
-            answer = run(tmp_path, *ask, within_s=PATIENCE_S)
+            again.until(r"units 31-61 were held before", WITHIN_S)
+            answer = run(tmp_path, *ask, within_s=WITHIN_S)
             assert answer.status == 0, answer.err
             assert answer.out == first_answer.out
             shown = json.loads(run(tmp_path, "status", link, "--json", *ask[5:]).out)

@@ -11,6 +11,7 @@ from peer.asking import Delta, Settings
 from peer.chat_template import Message
 from peer.options import Disturbance
 from peer.sampling import Sampling
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Start, tokens_of
 
@@ -33,13 +34,9 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
 
     async with start(None, PEERS, sessions=2, disturbed=disturbed) as meshes:
         founder = meshes[0]
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         assert await founder.node.until(
-            lambda state: len([m for m in state.members.values() if m.profile]) == PEERS, 60
-        )
-        why: set[str] = set()
-        founder.node.on_state.append(
-            lambda: why.update(plan.why[:1] if (plan := founder.node.state.plan) else ())
+            lambda state: len([m for m in state.members.values() if m.profile]) == PEERS, WITHIN_S
         )
         by_peer = {mesh.node.me: mesh for mesh in meshes}
         prompt = founder.text.encode_chat([Message("user", "Tell me about the history of bridges.")])
@@ -62,6 +59,6 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
         plan = founder.node.state.plan
         assert plan is not None
         assert victim not in plan.route
-        assert any(reason.startswith("Relief:") for reason in why), why
+        assert victim in founder.node.state.members, "it was relieved, not lost"
         assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
         talk.close()

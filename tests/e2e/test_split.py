@@ -19,6 +19,7 @@ from peer.sampling import Sampling, needs_history, sample
 from peer.spans import CHUNK_TOKENS
 from planner.manifest import decode_manifest
 from planner.shards import make_shard
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, UNITS, Models, Start
 
@@ -95,7 +96,7 @@ async def test_split_equals_unsplit_alone_and_among_seven_others(
     note = f"seed {seed}, cuts {cuts}"
     async with start(cuts, stages) as meshes:
         founder = meshes[0]
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         prompt = founder.text.encode_chat([Message("user", QUESTION)])
         alone = SAMPLINGS[rng.randrange(1, len(SAMPLINGS))]
         assert await ask(founder, prompt, TOKENS, alone) == unsplit.answer(prompt, TOKENS, alone), note
@@ -117,7 +118,7 @@ async def test_split_equals_unsplit_alone_and_among_seven_others(
 @pytest.mark.quick
 async def test_float32_text_is_that_of_the_model(start: Start) -> None:
     async with start((31,), 2, weights="f32", sessions=1) as meshes:
-        await meshes[0].until_serving(60)
+        await meshes[0].until_serving(WITHIN_S)
         text = ""
         async for piece in meshes[1].conversation().chat([Message("user", QUESTION)], Settings()):
             match piece:
@@ -130,7 +131,7 @@ async def test_float32_text_is_that_of_the_model(start: Start) -> None:
 
 async def test_a_longer_conversation_prefills_only_what_is_new(start: Start) -> None:
     async with start((20,), 2) as meshes:
-        await meshes[0].until_serving(60)
+        await meshes[0].until_serving(WITHIN_S)
         conversation = meshes[1].conversation()
         messages = [Message("user", QUESTION)]
         cached = []
@@ -163,7 +164,7 @@ async def _words(mesh: Mesh, messages: list[Message]) -> str:
 async def test_stop_strings_and_cancelling_free_the_stages(start: Start) -> None:
     async with start((31,), 2) as meshes:
         founder = meshes[0]
-        await founder.until_serving(60)
+        await founder.until_serving(WITHIN_S)
         conversation = founder.conversation()
         text, why = "", ""
         async for piece in conversation.chat([Message("user", QUESTION)], Settings(stop=("vibrant",))):
@@ -183,7 +184,7 @@ async def test_stop_strings_and_cancelling_free_the_stages(start: Start) -> None
         assert seen["Finished"] == 1
         conversation.close()
         for mesh in meshes:
-            await asyncio.wait_for(_empty(mesh), 5)
+            await asyncio.wait_for(_empty(mesh), WITHIN_S)
 
 
 async def _empty(mesh: Mesh) -> None:

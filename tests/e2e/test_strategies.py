@@ -14,6 +14,7 @@ from peer.wishing import planner_wish
 from planner import strategies
 from planner.manifest import decode_manifest
 from planner.types import Stage
+from tests.patience import WITHIN_S
 
 from .conftest import UNITS, Models, Start
 from .test_split import QUESTION, Unsplit, ask
@@ -21,7 +22,6 @@ from .test_split import QUESTION, Unsplit, ask
 PEERS = 4
 ROOM = 0.45  # of the whole model on each peer, so that three are needed at least
 TOKENS = 6
-WITHIN_S = 240.0  # to load what a plan wants, on a busy machine
 GROUPS = (Group("low", 0, 20, "peer2"), Group("middle", 20, 44, "founder"), Group("high", 44, UNITS, "peer1"))
 WISHES = (  # what needs the most stages comes last
     PlanWished("optimal", "latency"),

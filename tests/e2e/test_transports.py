@@ -15,6 +15,7 @@ from peer.mesh import Mesh
 from peer.options import MeshOptions
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Models, options
 from .test_split import QUESTION
@@ -44,7 +45,7 @@ async def test_three_stages_answer(models: Models, founder: str, joiner: str) ->
         for name in ("a", "b"):
             entering = join(mesh.link.url(), options(name, transport=joiner), models.store, compute=True)
             other: Mesh = await stack.enter_async_context(entering)
-        await mesh.until_serving(60)
+        await mesh.until_serving(WITHIN_S)
         text = ""
         question = [Message("user", QUESTION)]
         async for piece in other.conversation().chat(question, Settings(max_tokens=12)):

@@ -26,11 +26,11 @@ from planner.store import Store
 from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.patience import WITHIN_S
 
 from ..planner.conftest import TinyModel  # noqa: TID252
 from .conftest import options
 
-WITHIN_S = 120.0
 MEMORY = 1 << 30
 CUTS = (3,)  # of the tiny model's six units: two stages
 GREY = "#888888"

@@ -36,9 +36,9 @@ from planner.history.writing import HistoryWriter
 from planner.prediction import MIN_RUNS, REVISIT_ANSWERS
 from planner.types import Infeasible, Plan, PlanRequest, Unit
 from planner.wording import AGAIN
+from tests.patience import WITHIN_S
 
 MIB = 2**20
-WITHIN_S = 120
 KINDS = ("embed", "attn", "ffn", "head")
 UNITS = (
     Unit("embed", "embed", 4 * MIB, 1, 0, 2048),

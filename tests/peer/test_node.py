@@ -46,6 +46,7 @@ from peer.sampling import Sampling
 from peer.session import Ask, OriginSession
 from planner.types import Unit
 from signaling.presence import SignalKind
+from tests.patience import WITHIN_S
 
 MIB = 1 << 20
 KINDS = {"embed": 1000, "attn": 2000, "ffn": 3000, "head": 4000}
@@ -57,7 +58,6 @@ UNITS = (
 )
 MODEL = ModelChosen("a" * 64, "toy", len(UNITS), 128, 2, "latency")
 PROFILE = Profile(200 * MIB, 10 * MIB, KINDS, KINDS, KINDS, 500, "cpu", 1)
-WITHIN_S = 20.0
 
 
 class Town:

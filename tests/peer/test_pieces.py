@@ -16,6 +16,7 @@ from peer.frames import Frame, Piece, PieceRequest
 from peer.pieces import MAX_WAITING, Pieces
 from planner.manifest import Manifest
 from planner.store import PIECE_BYTES, BlobRef, Store
+from tests.patience import WITHIN_S
 
 BYTES = bytes(range(256)) * 20_000  # two pieces
 
@@ -35,7 +36,7 @@ class Line:
         return
 
     async def answers(self, count: int) -> list[Piece]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             while len(self.sent) < count:
                 self.bell.clear()
                 await self.bell.wait()

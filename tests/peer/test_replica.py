@@ -16,6 +16,7 @@ from peer.mesh_people import RoleGiven
 from peer.mesh_state import MemberJoined, MeshState, encode_command
 from peer.recovering import kept_peers, state_in
 from peer.replica import Replica
+from tests.patience import WITHIN_S
 
 from .town import MODEL, NAME, QUICK, Town, town
 
@@ -291,9 +292,9 @@ async def test_a_log_that_cannot_be_kept_is_silent_from_then_on() -> None:
     begin = LogKeeping(NAME, "a", None).found(MeshState())
     replica = Replica(begin, FullDisk(), lambda *_: None, Owner(), QUICK)
     replica.start()
-    await asyncio.wait_for(leads.wait(), 20)
+    await asyncio.wait_for(leads.wait(), WITHIN_S)
     proposals = [replica.propose(encode_command(RoleGiven("x", "viewer"))) for _ in range(5)]
     results = await asyncio.gather(*proposals, return_exceptions=True)
     assert isinstance(results[-1], NotLeader)
-    await asyncio.wait_for(lost.wait(), 20)
+    await asyncio.wait_for(lost.wait(), WITHIN_S)
     await replica.close()

@@ -21,9 +21,9 @@ from peer.returning import Away, Returning, pauses
 from peer.signaling_client import SignalingClient
 from planner.store import Store
 from signaling.presence import SignalKind
+from tests.patience import WITHIN_S
 
 MOST_PAUSE_S = 8.0  # nothing hangs longer than 10 s without a word
-WITHIN_S = 20.0
 
 
 class Lost:

@@ -12,6 +12,7 @@ import pytest
 
 from peer.errors import BadCommand
 from peer.third_peer import MAX_PAIRS_EACH, ThirdPeer, way_of, with_candidates
+from tests.patience import WITHIN_S
 
 STUN = b"\x00\x01\x00\x00\x21\x12\xa4\x42" + bytes(12)
 HERE = "127.0.0.1"
@@ -72,7 +73,7 @@ async def test_datagrams_are_handed_on_both_ways_and_not_those_of_strangers(
         async def pass_on(src: socket.socket, port: int, data: bytes) -> None:
             await loop.sock_sendto(src, data, (HERE, port))
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             await pass_on(
                 ann, found["mine"], STUN + b"ann"
             )  # may be lost: nobody spoke at the other port yet

@@ -25,9 +25,9 @@ from peer.validation.results import Start, open_results
 from peer.validation.runner import Run
 from peer.validation.scenarios import Does, Mesh, Name, Victim, schedule
 from peer.validation.streams import first_other, same_caches
+from tests.patience import WITHIN_S
 
 MESH = Mesh(stages=3, peers=6, sessions=4, tokens=48)
-WITHIN_S = 20.0
 
 
 # --- schedules

@@ -30,12 +30,12 @@ from peer.voting import Patience
 from planner.store import Store
 from planner.types import Unit
 from signaling.invites import Role
+from tests.patience import WITHIN_S
 
 UNITS = (Unit("embed", "embed", 0, 0, 0, 64), Unit("head", "head", 1 << 20, 0, 0, 4))
 MODEL = ModelChosen("a" * 64, "toy", len(UNITS), 128, 2, "latency")
 QUICK = Settings(heartbeat_ms=50, election_min_ms=250, election_max_ms=500)
 HASTY = Patience(settle_ms=1, long_ms=1, lost_ms=60_000, gone_ms=600_000)
-WITHIN_S = 15.0
 NAME = "town"
 
 

@@ -39,6 +39,7 @@ from planner.history.parquet import export_parquet, import_parquet
 from planner.history.reading import ask
 from planner.history.schema import MIGRATIONS, missing
 from planner.history.writing import FLUSH_S, HistoryWriter
+from tests.patience import WITHIN_S
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 1)
@@ -186,7 +187,7 @@ def test_the_thread_commits_by_itself_within_a_second(path: Path) -> None:
     writer = HistoryWriter(path, flush_s=0.01)
     try:
         writer.record([figure(1)])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WITHIN_S
         while writer._waiting and time.monotonic() < deadline:
             time.sleep(0.01)
         shutil.copy(path, path.with_name("copy.duckdb"))

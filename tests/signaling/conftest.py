@@ -14,6 +14,7 @@ from signaling.invites import Grant, InviteLink, Role, founder_grant, make_invit
 from signaling.keys import Identity, identity_from_seed
 from signaling.messages import PROTOCOL, Join
 from signaling.presence import Presence, make_presence
+from tests.patience import WITHIN_S
 
 MESH = identity_from_seed(b"m" * 32)
 FAST = ClientSettings(patience_s=0.0, backoff_s=0.01, backoff_most_s=0.05)
@@ -42,7 +43,7 @@ class Ear:
         )
 
     async def until(self, found: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             while not found():
                 self.bell.clear()
                 await self.bell.wait()

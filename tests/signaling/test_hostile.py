@@ -17,12 +17,13 @@ from signaling.messages import Leave, Register, Relay, encode
 from signaling.presence import SignalKind, make_signal
 from signaling.room import Policy
 from signaling.server import ServerOptions, serve
+from tests.patience import WITHIN_S
 
 
 async def refusal(ws: aiohttp.ClientWebSocketResponse) -> str:
     """The code of the refusal that ends the socket, or the WebSocket close code."""
     code = ""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WITHIN_S):
         async for frame in ws:
             if frame.type is aiohttp.WSMsgType.TEXT and json.loads(frame.data)["kind"] == "refused":
                 code = json.loads(frame.data)["code"]

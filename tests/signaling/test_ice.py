@@ -12,6 +12,7 @@ from signaling.ice import LIFETIME_S, TurnService, ice_services
 from signaling.messages import Ice, IceServer
 from signaling.room import Hub, LentAnew, Opened, Policy, Received, Send
 from signaling.server import ServerOptions, serve
+from tests.patience import WITHIN_S
 
 SECRET = b"0123456789abcdef"
 TURN = "turn:relay.example.org:3478?transport=udp"
@@ -64,7 +65,7 @@ async def test_a_client_gets_new_credentials_while_it_stays(kit: Any) -> None:
     policy = Policy(turn=TurnService((TURN,), SECRET, 1))
     async with serve(ServerOptions(policy=policy)) as server, kit.founder(server.url) as founder:
         first = founder.ice_servers
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WITHIN_S):
             while founder.ice_servers == first:  # noqa: ASYNC110 - the client has no event for what it keeps
                 await asyncio.sleep(0.02)
         assert founder.ice_servers[0].urls == (TURN,)

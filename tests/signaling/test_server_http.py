@@ -30,6 +30,7 @@ from signaling.planning import Planning
 from signaling.room import Policy
 from signaling.server import ServerOptions, Tls, own_certificate, serve
 from signaling.state import StateFolder, decode_admissions, encode_admissions
+from tests.patience import WITHIN_S
 
 BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
 
@@ -179,7 +180,7 @@ async def test_a_plan_that_takes_too_long_and_one_at_a_time() -> None:
     gate = threading.Event()
 
     def planning(body: bytes) -> bytes:
-        gate.wait(10)
+        gate.wait(WITHIN_S)
         return b"{}"
 
     options = ServerOptions(policy=Policy(Limits(plan_within_s=0.05)))
@@ -190,7 +191,7 @@ async def test_a_plan_that_takes_too_long_and_one_at_a_time() -> None:
         async with http.post("/plan", data=b"{}", headers=headers) as busy:
             assert (busy.status, "another plan" in await busy.text()) == (503, True)
         gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             while True:
                 async with http.post("/plan", data=b"{}", headers=headers) as free:
                     if free.status == 200:

@@ -76,7 +76,7 @@ test('begins are written strictly, what sessions do is not', async () => {
   await journal.begin(A);
   expect(asked).toEqual(['strict']);
   journal.opened(SESSION);
-  await vi.waitFor(() => expect(asked).toEqual(['strict', 'relaxed']));
+  await vi.waitFor(() => expect(asked).toEqual(['strict', 'relaxed']), { timeout: 60_000 });
   spy.mockRestore();
   await journal.close();
 });

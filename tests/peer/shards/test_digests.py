@@ -14,8 +14,7 @@ from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Ste
 from planner.manifest import Manifest
 from planner.shards import make_shard
 from planner.store import Store
-
-WAIT_S = 60
+from tests.patience import WITHIN_S
 
 
 class Stage:
@@ -37,12 +36,12 @@ class Stage:
     def run(self, session: bytes, position: int, tokens: list[int]) -> Done | Refused:
         ids = np.asarray(tokens, dtype=np.int64)
         self.runtime.submit(Step(session, position, ids, None, last=False, prompt=len(tokens) > 1))
-        return self.answers.get(timeout=WAIT_S)
+        return self.answers.get(timeout=WITHIN_S)
 
     def digest(self, session: bytes, first: int, stop: int) -> Digest:
         found: SimpleQueue[Digest] = SimpleQueue()
         self.runtime.digest(session, first, stop, found.put)
-        return found.get(timeout=WAIT_S)
+        return found.get(timeout=WITHIN_S)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from peer.forms import FASTEST
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.validation.lying import Lie, LyingRuntime
 from planner.shards import make_shard
+from tests.patience import WITHIN_S
 
 PROMPT, TOKENS = 40, 6
-WAIT_S = 60
 
 
 def results(runtime: type[StageRuntime], shard: Any, rows: Any, *, together: bool = False) -> Any:
@@ -30,7 +30,7 @@ def results(runtime: type[StageRuntime], shard: Any, rows: Any, *, together: boo
             logits = np.copy if shard.heads else None
             last = bool(shard.heads)
             made.submit(Step(b"s", first, None, rows[first:stop], last, logits, prompt=first == 0))
-            done = answers.get(timeout=WAIT_S)
+            done = answers.get(timeout=WITHIN_S)
             assert isinstance(done, Done), done
             found.append(done.hidden if done.hidden is not None else done.finished[None])  # type: ignore[index]
         return np.concatenate(found)

@@ -16,6 +16,7 @@ from peer.errors import CannotServe, MeasuringEnded
 from peer.measure import measure_units
 from planner.manifest import encode_manifest
 from planner.types import UnitKind
+from tests.patience import soon
 
 
 @pytest.mark.parametrize("weights", ["8bit", "4bit", "f32", "f16"])
@@ -24,9 +25,11 @@ def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str) -> No
     times = measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1)
     for table in (times.decode_s, times.prefill_s, times.batch_s):
         assert set(table) == set(get_args(UnitKind))
-        assert all(0 <= seconds < 1 for seconds in table.values())
+        assert all(0 <= seconds < soon(1) for seconds in table.values())
     assert min(times.decode_s.values()) > 0
-    assert 0 < times.step_s < 0.1
+    assert (
+        0 <= times.step_s < soon(0.1)
+    )  # what it takes beyond the units: nothing, where the clock sees nothing
     assert times.overhead_bytes > 20 << 20
 
 

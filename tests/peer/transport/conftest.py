@@ -10,6 +10,7 @@ import pytest
 from peer.connection import Connection, ConnectionState, Times
 from peer.engines import EngineSettings, choose_engine
 from peer.frames import LOWEST_VERSION, Frame, Hello
+from tests.patience import WITHIN_S
 
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))
 
@@ -42,7 +43,7 @@ class Side:
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Waits for frames or states to make `done` true."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN_S):
             while not done():
                 self._news.clear()
                 await self._news.wait()

@@ -15,6 +15,7 @@ from peer.engines import aiortc as engine_module
 from peer.engines.aiortc import AiortcEngine
 from peer.engines.aiortc_tuned import WINDOW_PACKETS, TunedDtls, TunedSctp, missing, run_now, tune
 from peer.frames import MAX_PROBE_BYTES, Probe, Token
+from tests.patience import WITHIN_S
 
 if TYPE_CHECKING:
     from conftest import Mesh, Side
@@ -160,6 +161,6 @@ async def test_a_step_that_waits_is_finished_later() -> None:
     assert seen == []
     first.set_result(1)
     second.set_exception(ValueError("two"))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(WITHIN_S):
         await done.wait()
     assert seen == [1, "two"]

@@ -28,6 +28,7 @@ from peer.errors import (
 from peer.flow import MAX_BUFFERED_BYTES, WINDOW_BYTES
 from peer.frames import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
 from peer.heartbeat import HeartbeatTimes
+from tests.patience import WITHIN_S, soon
 
 if TYPE_CHECKING:
     from conftest import Mesh
@@ -36,7 +37,8 @@ S = ConnectionState
 SESSION = bytes(16)
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))
 PATIENT = Times(close_s=60.0)  # these tests run on what time others leave
-QUICK = Times(HeartbeatTimes(interval_s=0.05, suspect_s=0.15, lost_s=0.5), connect_s=10.0, close_s=5.0)
+QUICK = Times(HeartbeatTimes(interval_s=0.05, suspect_s=0.15, lost_s=0.5), connect_s=60.0, close_s=5.0)
+OFTEN = Times(HeartbeatTimes(interval_s=0.05, suspect_s=60.0, lost_s=120.0))
 
 
 async def test_frames_arrive_both_ways(mesh: Mesh, engines: tuple[str, str]) -> None:
@@ -112,12 +114,12 @@ async def test_both_may_close_at_once(mesh: Mesh, engines: tuple[str, str]) -> N
 
 
 async def test_round_trip_is_measured(mesh: Mesh, engines: tuple[str, str]) -> None:
-    a, _ = await mesh.pair(engines, times=QUICK)
+    a, _ = await mesh.pair(engines, times=OFTEN)
     a.connection.send(Request(1, "m", b""))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while a.connection.rtt_s is None:
             await a.connection._change()
-    assert 0 < a.connection.rtt_s < 1
+    assert 0 < a.connection.rtt_s < soon(1)
 
 
 async def test_a_transport_that_goes_is_a_loss(mesh: Mesh, engines: tuple[str, str]) -> None:
@@ -320,7 +322,7 @@ async def test_nothing_is_left_after_many_connections(mesh: Mesh, engine: str) -
         await cycle(mesh, (engine, engine))
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == tasks
-    async with asyncio.timeout(5):  # libdatachannel's own threads close the last socket a moment later
+    async with asyncio.timeout(WITHIN_S):  # libdatachannel's own threads close the last socket a moment later
         while psutil.Process().num_fds() > descriptors:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
