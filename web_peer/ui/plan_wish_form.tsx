@@ -1,7 +1,7 @@
 /* How plans are made: what the mesh wishes, in a line each, and for its owners the choice of another wish. */
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 import type { Goal, PlanStrategy } from '../src/mesh_wish';
 import {
@@ -59,8 +59,9 @@ function Choices<T extends string>({ legend, name, of, now, chosen, choose, unab
 function Form({ wish, view }: { wish: WishView; view: View }) {
   const [draft, setDraft] = useState<{ readonly strategy?: PlanStrategy; readonly goal?: Goal }>({});
   const { strategy, goal } = { strategy: wish.strategy, goal: wish.goal, ...draft };
-  // What was chosen here is the mesh's wish now: from here on the choice follows the mesh again.
-  useEffect(() => {
+  // What was chosen here is the mesh's wish now: from here on the choice follows the mesh again. Before anybody can choose:
+  // an effect that comes after the first frame would forget what was chosen within it.
+  useLayoutEffect(() => {
     if (strategy === wish.strategy && goal === wish.goal) setDraft({});
   }, [wish.strategy, wish.goal]);
   return (
