@@ -22,29 +22,34 @@ from typing import Final, NoReturn
 ROOT: Final = Path(__file__).parents[1]
 APART: Final = ("tests/browsers", "tests/e2e")  # the folders that are lanes of their own
 COMPUTING: Final = ("tests", *(f"--ignore={folder}" for folder in APART))
+COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long as the other meshes together
+LONG: Final = "tests/peer/shards/test_real_model.py"  # every format and half of the real model
 ENDS_WITHIN_S: Final = 30.0
 INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Words of pytest, and of vitest afterwards unless they are None."""
+    """Words of pytest, then of vitest; None where one of them does not run."""
 
     name: str
     nice: int  # one that only computes gives way, but gets a share of a busy machine none the less
-    pytest: tuple[str, ...]
+    pytest: tuple[str, ...] | None
     vitest: tuple[str, ...] | None = None
 
 
 RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
     "test": (
-        Lane("browsers", 0, ("tests/browsers",)),
-        Lane("meshes", 0, ("tests/e2e",)),
+        Lane("browsers a-p", 0, ("tests/browsers", "--ignore-glob=*/test_[q-z]*")),
+        Lane("browsers q-z", 0, ("tests/browsers", "--ignore-glob=*/test_[a-p]*")),
+        Lane("meshes", 0, ("tests/e2e", f"--ignore={COMMANDS}")),
+        Lane("commands", 0, (COMMANDS,)),
         Lane("computing", 5, COMPUTING, ()),
     ),
     "quick": (
         Lane("one of each", 0, ("-m", "quick", *APART)),
-        Lane("computing", 5, ("-m", "not slow", *COMPUTING), ()),
+        Lane("computing", 5, ("-m", "not slow", f"--ignore={LONG}", *COMPUTING)),
+        Lane("vitest", 5, None, ()),
     ),
     "soak": (Lane("series", 0, ("-m", "series", *COMPUTING), ("tests/sim", "tests/sim-consensus")),),
 }
@@ -102,7 +107,9 @@ def run_lane(lane: Lane, venv: str) -> int:
         Path("/proc/self/autogroup").write_text(str(lane.nice))
     begun = time.monotonic()
     cache = f"cache_dir=.pytest_cache/{lane.name.replace(' ', '-')}"  # others are written at the same time
-    commands = [([sys.executable, "-m", "pytest", "-o", cache, *lane.pytest], ROOT)]
+    commands: list[tuple[list[str], Path]] = []
+    if lane.pytest is not None:
+        commands.append(([sys.executable, "-m", "pytest", "-o", cache, *lane.pytest], ROOT))
     if lane.vitest is not None:
         vitest = ["./with_node.sh", venv, "npm", "run", "--silent", "test", "--", *lane.vitest]
         commands.append((vitest, ROOT / "web_peer"))

@@ -11,8 +11,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ from planner.units import build_model
 from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.imported import imported
+from tests.measured import measured_once
 from tests.patience import WITHIN_S, soon
 
 from ..planner.conftest import TinyModel  # noqa: TID252
@@ -41,7 +45,7 @@ BINARIES = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "firefox": ("firefox-esr", "firefox"),
 }
-LINE_BYTES = 16 << 20
+ENDED = "the browser driver ended"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,14 +67,24 @@ def binary(browser: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def harness() -> Path:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The harness page, built from the sources as they are."""
+    folder = tmp_path_factory.mktemp("harness")
     vite = WEB_PEER / "node_modules" / ".bin" / "vite"
     if not vite.exists():
         pytest.fail("web_peer/node_modules is not there: run `make setup`, or set SHOAL_TEST_BROWSERS=none")
-    command = [str(vite), "build", "-c", "vite.harness.config.ts", "--logLevel", "error"]
-    subprocess.run(command, cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL)
-    return WEB_PEER / "build" / "harness"
+    command = [
+        str(vite),
+        "build",
+        "-c",
+        "vite.harness.config.ts",
+        "--outDir",
+        str(folder),
+        "--logLevel",
+        "error",
+    ]
+    subprocess.run([*command, "--emptyOutDir"], cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL)
+    return folder
 
 
 def built(folder: Path) -> Path:
@@ -90,74 +104,93 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Driver:
-    """The Node process: `await driver.call("launch", ...)`."""
+    """The Node process: `await driver.call("launch", ...)`, from whatever event loop. A thread reads its answers."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._reader = asyncio.create_task(self._read())
+        self._waiting: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
 
     async def call(self, op: str, **arguments: Any) -> Any:
+        """What the driver answers. Raises RuntimeError with its words where it fails, or has ended."""
         assert self._process.stdin is not None
-        number = next(self._ids)
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}).encode() + b"\n")
-        return await future
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._ended:
+                raise RuntimeError(ENDED)
+            number = next(self._ids)
+            self._waiting[number] = future
+            self._process.stdin.write(json.dumps({"id": number, "op": op, **arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+        return await asyncio.wrap_future(future)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), soon(20))
-        except TimeoutError:
+            self._process.wait(soon(20))
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            await self._process.wait()
-        await self._reader
-
-    async def _read(self) -> None:
+            self._process.wait()
+        self._reader.join()
         assert self._process.stdout is not None
-        async for line in self._process.stdout:
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             answer = json.loads(line)
-            future = self._waiting.pop(answer["id"])
-            if future.done():
-                continue
+            with self._lock:
+                future = self._waiting.pop(answer["id"])
+            if not future.set_running_or_notify_cancel():
+                continue  # nobody waits for it any more
             if "error" in answer:
                 future.set_exception(RuntimeError(answer["error"]))
             else:
                 future.set_result(answer["result"])
+        with self._lock:
+            self._ended = True
         for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(RuntimeError("the browser driver ended"))
+            if future.set_running_or_notify_cancel():
+                future.set_exception(RuntimeError(ENDED))
 
 
-@asynccontextmanager
-async def driving() -> AsyncIterator[Driver]:
+@contextmanager
+def driving() -> Iterator[Driver]:
     """The Node process that drives browsers, until the block ends."""
     node = shutil.which("node")
     if node is None:
         pytest.fail(
             "Node is not installed, so browsers were NOT tested: install it, or set SHOAL_TEST_BROWSERS=none"
         )
-    process = await asyncio.create_subprocess_exec(
-        node,
-        str(WEB_PEER / "tests" / "e2e" / "driver.js"),
+    process = subprocess.Popen(
+        [node, str(WEB_PEER / "tests" / "e2e" / "driver.js")],
         cwd=WEB_PEER,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     made = Driver(process)
     try:
         yield made
     finally:
-        await made.close()
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Driver]:
+    with driving() as made:
+        yield made
 
 
 @pytest.fixture
-async def driver() -> AsyncIterator[Driver]:
-    async with driving() as made:
-        yield made
+async def driver(node: Driver) -> AsyncIterator[Driver]:
+    """The Node process of all tests; what this one opened is closed at its end."""
+    yield node
+    await node.call("closeAll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +255,15 @@ async def launch(driver: Driver, browser: str, profile: Path, flags: tuple[str, 
     return Browser(driver, number)
 
 
+async def visit(driver: Driver, browser: str) -> Browser:
+    """A place of its own, with storage that nobody else sees, in the one browser of that kind that tests share.
+
+    It forgets everything when it is closed. Tests that come back, end a browser or give it flags `launch` their own.
+    """
+    number = await driver.call("visit", browser=browser, executable=binary(browser))
+    return Browser(driver, number)
+
+
 @dataclass(frozen=True, slots=True)
 class Models:
     store: Store
@@ -230,14 +272,14 @@ class Models:
 
 @pytest.fixture(scope="session")
 def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    folder = tmp_path_factory.mktemp("store")
-    store = Store(folder)
-    source = open_gguf(smollm2_gguf, "smollm2-135m")
-    formats: tuple[WeightFormat, ...] = ("8bit", "f32")
-    yield Models(store, {weights: build_model(source, weights, store) for weights in formats})
-    for path in folder.rglob("*"):
-        if path.is_file():
-            path.unlink()
+    with imported(smollm2_gguf, tmp_path_factory.mktemp("store")) as (store, ids):
+        yield Models(store, ids)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_measurement() -> Iterator[None]:
+    with measured_once():
+        yield
 
 
 @pytest.fixture(scope="session")

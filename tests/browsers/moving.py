@@ -85,20 +85,21 @@ async def main() -> None:
         models = Models(store, {"8bit": build_model(open_gguf(args.gguf), "8bit", store)})
         app = WEB_PEER / "build" / "harness"
         founding = founded(models, app, cuts=BORDERS[0], context=CONTEXT, memory=0)
-        async with driving() as driver, founding as mesh:
-            assert mesh.link is not None
-            made = await launch(driver, "chromium", home / "profile")
-            tab = await made.tab(mesh.link.server)
-            await tab.join(mesh.link.url(), lends=True, memory=2 << 30)
-            async with join(mesh.link.url(), options, store, compute=True) as process:
-                if args.anew:
-                    process.node.core.bring = lambda _: False
-                    await tab.run("shoal.copiesNothing()")
-                await mesh.until_serving(WITHIN_S)
-                talk = mesh.conversation()
-                await moves_of(mesh, talk, args.moves)
-                talk.close()
-            await made.close()
+        with driving() as driver:
+            async with founding as mesh:
+                assert mesh.link is not None
+                made = await launch(driver, "chromium", home / "profile")
+                tab = await made.tab(mesh.link.server)
+                await tab.join(mesh.link.url(), lends=True, memory=2 << 30)
+                async with join(mesh.link.url(), options, store, compute=True) as process:
+                    if args.anew:
+                        process.node.core.bring = lambda _: False
+                        await tab.run("shoal.copiesNothing()")
+                    await mesh.until_serving(WITHIN_S)
+                    talk = mesh.conversation()
+                    await moves_of(mesh, talk, args.moves)
+                    talk.close()
+                await made.close()
 
 
 if __name__ == "__main__":

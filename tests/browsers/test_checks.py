@@ -21,7 +21,7 @@ from planner.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
-from .conftest import WITHIN_S, Driver, launch
+from .conftest import WITHIN_S, Driver, visit
 
 CUT = 3  # of six units
 TOKENS = 12
@@ -63,7 +63,7 @@ async def ask(mesh: Mesh) -> None:
 
 
 async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
-    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, harness: Path, tiny: tuple[Store, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "StageRuntime", LiesLater)
     monkeypatch.setattr(LiesLater, "begun", False)
@@ -78,7 +78,7 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
         join(founder.link.url() if founder.link is not None else "", lender, store, compute=True) as other,
     ):
         assert founder.link is not None
-        opened = await launch(driver, "chromium", tmp_path / "profile")
+        opened = await visit(driver, "chromium")
         page = await opened.tab(founder.link.server)
         status = await page.join(founder.link.url(), lends=True)
         assert status["state"] == "in", status

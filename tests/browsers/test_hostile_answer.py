@@ -12,7 +12,7 @@ import pytest
 
 import peer.openings
 
-from .conftest import Driver, Models, founded, launch
+from .conftest import Driver, Models, founded, visit
 from .page import Page
 
 CONTEXT = 2048
@@ -88,13 +88,12 @@ async def test_a_hostile_answer_is_shown_and_not_obeyed(
     driver: Driver,
     app: Path,
     two_blocks: Models,
-    tmp_path: Path,
     browser: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = Script()
     monkeypatch.setattr(peer.openings, "sample", script)
-    made = await launch(driver, browser, tmp_path / "profile")
+    made = await visit(driver, browser)
     async with founded(two_blocks, app, weights="f32", context=CONTEXT) as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.url(), width=390, height=844, early=WATCH))

@@ -15,7 +15,7 @@ from peer.joining import join
 from peer.options import PeerOptions
 from tests.patience import soon
 
-from .conftest import WITHIN_S, Driver, Models, launch
+from .conftest import WITHIN_S, Driver, Models, visit
 from .page import SHOWN_WITHIN_S, Page
 
 
@@ -42,11 +42,11 @@ async def founder_process(models: Models, web_app: Path) -> AsyncIterator[tuple[
 
 
 async def test_a_killed_founder_is_said_at_once_and_looked_for(
-    driver: Driver, app: Path, models: Models, tmp_path: Path
+    driver: Driver, app: Path, models: Models
 ) -> None:
     asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
     async with founder_process(models, app) as (pid, link), join(link, asks, models.store) as mesh:
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         page = Page(await made.tab(link))
         await page.until("document.querySelector('.pill.is-ready')")
         lost = asyncio.Event()

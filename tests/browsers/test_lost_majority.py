@@ -9,7 +9,7 @@ from peer.options import PeerOptions
 from planner.store import Store
 from signaling.server import ServerOptions, serve
 
-from .conftest import WITHIN_S, Driver, launch
+from .conftest import WITHIN_S, Driver, visit
 from .page import Page
 from .test_voting_tabs import MEMORY, Watch, processes
 
@@ -21,7 +21,7 @@ async def test_the_page_goes_on_without_a_lost_majority(
     driver: Driver, app: Path, tiny: tuple[Store, str], tmp_path: Path
 ) -> None:
     store, model = tiny
-    made = await launch(driver, "chromium", tmp_path / "profile")
+    made = await visit(driver, "chromium")
     async with serve(ServerOptions(web_app=app), store) as meeting, processes(store.root, tmp_path) as others:
         link = await others.start("founder", "found", model, meeting.url, str(MEMORY))
         await others.start("other", "join", link, "other")

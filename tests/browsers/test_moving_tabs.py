@@ -11,7 +11,7 @@ from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
 
-from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, launch
+from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, visit
 
 PROMPT = "A long walk through the old town begins at"
 CONTEXT = 2048
@@ -27,14 +27,14 @@ SURE = 480  # tokens after it, each of which is likelier than any other one by m
 
 
 async def test_a_tabs_running_answer_moves_and_moves_back(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
+    driver: Driver, harness: Path, models: Models
 ) -> None:
     second = PeerOptions("second", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
     async with founded(models, harness, cuts=CUTS[0], context=CONTEXT) as mesh:
         assert mesh.link is not None
         async with join(mesh.link.url(), second, models.store, compute=True):
             await mesh.until_serving(WITHIN_S)
-            made = await launch(driver, "chromium", tmp_path / "profile")
+            made = await visit(driver, "chromium")
             tab = await made.tab(mesh.link.server)
             status = await tab.join(mesh.link.url(), lends=False)
             assert status["state"] == "in", status
@@ -84,14 +84,14 @@ async def tokens_of(mesh: Mesh, count: int) -> list[int]:
 
 
 async def test_what_a_tab_caches_goes_with_an_answer_that_moves_and_comes_back(
-    driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path
+    driver: Driver, harness: Path, two_blocks: Models
 ) -> None:
     options = PeerOptions("process", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
     async with founded(
         two_blocks, harness, cuts=BORDERS[0], weights="f32", context=CONTEXT, memory=0
     ) as mesh:
         assert mesh.link is not None
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         tab = await made.tab(mesh.link.server)
         status = await tab.join(mesh.link.url(), lends=True)
         assert status["state"] == "in", status

@@ -13,7 +13,7 @@ from peer.commands.role import give
 from peer.mesh import Mesh
 from peer.mesh_wish import PlanWished
 
-from .conftest import WITHIN_S, Driver, Models, founded, launch
+from .conftest import WITHIN_S, Driver, Models, founded, visit
 from .page import HELPED, Page
 
 CUTS = (31,)  # two stages: the tab has to compute
@@ -32,8 +32,8 @@ LOOK_EVERY = 5
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
 
 
-async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models, tmp_path: Path) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models) -> None:
+    made = await visit(driver, "chromium")
     async with founded(models, app) as gone:
         assert gone.link is not None
         old = gone.link.url()
@@ -51,9 +51,9 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
 
 @pytest.mark.parametrize("browser", [pytest.param("chromium", marks=pytest.mark.quick), "firefox"])
 async def test_joining_asking_and_a_founder_that_leaves(
-    driver: Driver, app: Path, models: Models, tmp_path: Path, browser: str
+    driver: Driver, app: Path, models: Models, browser: str
 ) -> None:
-    made = await launch(driver, browser, tmp_path / "profile")
+    made = await visit(driver, browser)
     async with founded(models, app, cuts=CUTS) as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.url(), width=1280, height=800))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import WEB_PEER, Browser, Driver, Models, founded, launch
+from .conftest import WEB_PEER, Browser, Driver, Models, founded, visit
 from .page import Page
 from .test_page import own
 
@@ -116,8 +116,8 @@ async def sheet_keeps_and_returns_focus(page: Page, opener: str, key: str, state
     await page.until("document.querySelector('dialog') === null")
 
 
-async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Models, tmp_path: Path) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Models) -> None:
+    made = await visit(driver, "chromium")
     async with founded(models, app, cuts=CUTS) as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.server, width=DESKTOP[0], height=DESKTOP[1]))
@@ -240,10 +240,8 @@ async def each_scene(browser: Browser, scenes: str, size: tuple[int, int]) -> No
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-async def test_states_that_are_hard_to_reach(
-    driver: Driver, scenes: str, tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_states_that_are_hard_to_reach(driver: Driver, scenes: str, size: tuple[int, int]) -> None:
     """Made-up meshes on the same page: a peer gone, the battery low, no room to store, a crowd."""
-    made = await launch(driver, "chromium", tmp_path / "profile")
+    made = await visit(driver, "chromium")
     await each_scene(made, scenes, size)
     await made.close()

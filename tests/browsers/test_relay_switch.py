@@ -20,7 +20,7 @@ from signaling.keys import identity_from_seed
 from signaling.room import Policy
 from signaling.server import ServerOptions
 
-from .conftest import PLEDGE, WITHIN_S, Driver, Models, founded, launch
+from .conftest import PLEDGE, WITHIN_S, Driver, Models, founded, visit
 from .page import Page
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -60,10 +60,8 @@ def relay(folder: Path) -> Iterator[int]:
             process.wait()
 
 
-async def test_a_mesh_without_a_relay_is_not_joined(
-    driver: Driver, app: Path, two_blocks: Models, tmp_path: Path
-) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+async def test_a_mesh_without_a_relay_is_not_joined(driver: Driver, app: Path, two_blocks: Models) -> None:
+    made = await visit(driver, "chromium")
     async with founded(two_blocks, app, weights="f32") as mesh:
         assert mesh.link is not None
         page = Page(await made.tab(mesh.link.server, early=WATCH))
@@ -82,7 +80,7 @@ async def test_a_mesh_without_a_relay_is_not_joined(
 async def test_with_a_relay_no_other_address_is_told(
     driver: Driver, app: Path, two_blocks: Models, tmp_path: Path
 ) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+    made = await visit(driver, "chromium")
     with relay(tmp_path) as port:
         turn = TurnService((f"turn:{HERE}:{port}",), SECRET.encode())
         server = ServerOptions(web_app=app, policy=Policy(turn=turn))

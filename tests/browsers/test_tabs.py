@@ -10,7 +10,7 @@ from peer.asking import Delta, Settings
 from peer.mesh import Mesh
 from tests.patience import soon
 
-from .conftest import WITHIN_S, Driver, Models, founded, launch
+from .conftest import WITHIN_S, Driver, Models, founded, visit
 
 PROMPT = "The capital of France is"
 TOKENS = 24
@@ -30,14 +30,12 @@ async def tokens_of(mesh: Mesh, prompt: str, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_a_tab_asks_a_python_mesh(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path, browser: str
-) -> None:
+async def test_a_tab_asks_a_python_mesh(driver: Driver, harness: Path, models: Models, browser: str) -> None:
     async with founded(models, harness) as mesh:
         assert mesh.link is not None
         await mesh.until_serving(WITHIN_S)
         expected = await tokens_of(mesh, PROMPT, TOKENS)
-        made = await launch(driver, browser, tmp_path / "profile")
+        made = await visit(driver, browser)
         tab = await made.tab(mesh.link.server)
         status = await tab.join(mesh.link.url(), lends=False)
         assert status["state"] == "in", status
@@ -55,7 +53,6 @@ async def test_tabs_compute_what_python_computes(
     driver: Driver,
     harness: Path,
     models: Models,
-    tmp_path: Path,
     browsers: tuple[str, ...],
     cuts: tuple[int, ...],
 ) -> None:
@@ -63,7 +60,7 @@ async def test_tabs_compute_what_python_computes(
         assert mesh.link is not None
         opened = []
         for browser in browsers:
-            made = await launch(driver, browser, tmp_path / browser)
+            made = await visit(driver, browser)
             opened.append(made)
             tab = await made.tab(mesh.link.server)
             status = await tab.join(mesh.link.url(), lends=True)
@@ -77,18 +74,20 @@ async def test_tabs_compute_what_python_computes(
             assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
             blocked.append((await tab.status())["longestBlockMs"])
         assert blocked[-1] < most_ms, blocked
-        for made in opened:
+        for left, made in reversed([*enumerate(opened, 1)]):
             await made.close()
-        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(LEAVES_WITHIN_S))
+            assert await mesh.node.until(
+                lambda state, left=left: len(state.members) == left, soon(LEAVES_WITHIN_S)
+            )
 
 
-async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Models, tmp_path: Path) -> None:
+async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Models) -> None:
     """Chromium and Firefox hold the model; the Python founder introduces and coordinates only."""
     async with founded(models, harness, weights="f32", cuts=(31,), memory=0) as mesh:
         assert mesh.link is not None
         opened = []
         for browser in ("chromium", "firefox"):
-            made = await launch(driver, browser, tmp_path / browser)
+            made = await visit(driver, browser)
             opened.append(made)
             tab = await made.tab(mesh.link.server)
             status = await tab.join(mesh.link.url(), lends=True)

@@ -14,7 +14,7 @@ from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
 from tests.patience import soon
 
-from .conftest import WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
+from .conftest import WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch, visit
 
 CLEAR_WITHIN_S = 10.0
 PROMPT = "The capital of France is"
@@ -178,17 +178,15 @@ async def test_pieces_come_from_peers_and_wrong_ones_are_found_out(
         await made.close()
 
 
-async def test_a_second_tab_watches_and_takes_over(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
-) -> None:
+async def test_a_second_tab_watches_and_takes_over(driver: Driver, harness: Path, models: Models) -> None:
     async with founded(models, harness, cuts=(31,), uses=1) as mesh:  # one person, one place
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         first = await lend(made, mesh)
         me = (await first.status())["me"]
         second = await made.tab(mesh.link.server if mesh.link else "")
         status = await second.join(mesh.link.url() if mesh.link else "", lends=True)
         assert (status["state"], status["viewer"], status["lending"]) == ("in", True, "asks")
-        stranger = await launch(driver, "chromium", tmp_path / "stranger")
+        stranger = await visit(driver, "chromium")
         away = await stranger.tab(mesh.link.server if mesh.link else "")
         refused = await away.join(mesh.link.url() if mesh.link else "", lends=False)
         assert refused["error"].startswith("InviteUsedUp"), refused
@@ -203,11 +201,9 @@ async def test_a_second_tab_watches_and_takes_over(
         await made.close()
 
 
-async def test_a_paused_tab_stays_and_comes_back(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
-) -> None:
+async def test_a_paused_tab_stays_and_comes_back(driver: Driver, harness: Path, models: Models) -> None:
     async with founded(models, harness, cuts=(31,)) as mesh:
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         tab = await lend(made, mesh)
         await tab.run("shoal.pause()")
         status = await tab.until("s.lending === 'paused' && s.members.some(m => m.status === 'paused')")
@@ -248,12 +244,10 @@ async def test_answers_survive_tabs_that_reload_and_are_killed(
                 await mesh.until_serving(WITHIN_S)
 
 
-async def test_links_that_lead_nowhere_say_so(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
-) -> None:
+async def test_links_that_lead_nowhere_say_so(driver: Driver, harness: Path, models: Models) -> None:
     async with founded(models, harness, cuts=None) as mesh:
         assert mesh.link is not None
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         url = mesh.link.url()
         gone = InviteLink(mesh.link.server, mesh.link.mesh, os.urandom(32)).url()
         async with serve(ServerOptions(web_app=harness)) as empty:
@@ -279,10 +273,8 @@ async def test_links_that_lead_nowhere_say_so(
         await made.close()
 
 
-async def test_a_mesh_that_ends_says_so(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
-) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+async def test_a_mesh_that_ends_says_so(driver: Driver, harness: Path, models: Models) -> None:
+    made = await visit(driver, "chromium")
     async with founded(models, harness) as mesh:
         assert mesh.link is not None
         tab = await made.tab(mesh.link.server)
@@ -294,11 +286,11 @@ async def test_a_mesh_that_ends_says_so(
 
 
 async def test_without_signaling_a_running_mesh_answers_and_later_tabs_join(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
+    driver: Driver, harness: Path, models: Models
 ) -> None:
     async with founded(models, harness, cuts=(31,)) as mesh:
         assert mesh.link is not None
-        made = await launch(driver, "chromium", tmp_path / "profile")
+        made = await visit(driver, "chromium")
         async with relayed(mesh.link.server) as relay:
             link = mesh.link.url().replace(mesh.link.server, relay.url)
             tab = await lend(made, mesh, link)

@@ -14,7 +14,7 @@ from peer.prefixes import LEAST_TOKENS, split
 from peer.sampling import Sampling
 from peer.tensors import Dtype
 
-from .conftest import WITHIN_S, Driver, Models, founded, launch
+from .conftest import WITHIN_S, Driver, Models, founded, visit
 from .page import Page
 from .test_page_for_everyone import DESKTOP, PHONE, expect_names, expect_no_barriers
 from .together import WATCHED
@@ -83,10 +83,8 @@ async def the_tab_keeps_fronts(mesh: Mesh, frames: list[Frame]) -> None:
     assert [frame for frame in frames if isinstance(frame, Feed)] == [], (front, sent[0])
 
 
-async def test_what_is_asked_stays_in_the_tab(
-    driver: Driver, app: Path, two_blocks: Models, tmp_path: Path
-) -> None:
-    made = await launch(driver, "chromium", tmp_path / "profile")
+async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blocks: Models) -> None:
+    made = await visit(driver, "chromium")
     async with founded(two_blocks, app, cuts=CUTS, weights="f32") as mesh:
         assert mesh.link is not None
         width, height = DESKTOP

@@ -534,7 +534,7 @@ async def runs(messages: int, tokens: int, count: int, home: Path, store: Store,
     for number in range(count):
         folder = home / str(number)
         folder.mkdir()
-        async with driving() as driver:
+        with driving() as driver:
             figures = await together(
                 *(driver, app, store, model, folder),
                 messages=messages,

@@ -15,12 +15,12 @@ from peer.asking import Delta, Settings
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
 from peer.options import Disturbance, MeshOptions, PeerOptions
-from planner.importers.gguf import open_gguf
 from planner.store import Store
 from planner.types import WeightFormat
-from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.imported import imported
+from tests.measured import measured_once
 from tests.patience import WITHIN_S
 
 PLEDGE = 4 << 30
@@ -30,7 +30,7 @@ UNITS = 62  # of SmolLM2-135M: embed, 30 x (attn, ffn), head
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The store with the real model, imported once per format."""
+    """The store with the real model, imported once per format that is asked for."""
 
     store: Store
     ids: dict[WeightFormat, str]
@@ -38,14 +38,14 @@ class Models:
 
 @pytest.fixture(scope="session")
 def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    folder = tmp_path_factory.mktemp("store")
-    store = Store(folder)
-    source = open_gguf(smollm2_gguf, "smollm2-135m")
-    formats: tuple[WeightFormat, ...] = ("8bit", "f32")
-    yield Models(store, {weights: build_model(source, weights, store) for weights in formats})
-    for path in folder.rglob("*"):
-        if path.is_file():
-            path.unlink()  # pytest keeps the last folders; a gigabyte of weights need not stay
+    with imported(smollm2_gguf, tmp_path_factory.mktemp("store")) as (store, ids):
+        yield Models(store, ids)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_measurement() -> Iterator[None]:
+    with measured_once():
+        yield
 
 
 def options(

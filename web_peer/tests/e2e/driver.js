@@ -23,31 +23,45 @@ const FIREFOX = {
   'app.update.disabledForTesting': true,
   'datareporting.policy.dataSubmissionEnabled': false,
 };
-const ANSWER_MS = 100_000;
+const ANSWER_MS = 240_000; // on a busy machine
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf-8');
 
-const browsers = new Map();
+const browsers = new Map(); // and contexts of those that are shared
+const shared = new Map(); // promises by kind: one each, started when it is first visited
 const pages = new Map();
 let last = 0;
 
+function start({ browser, executable, profile, flags = [] }) {
+  const firefox = browser === 'firefox';
+  return puppeteer.launch({
+    browser: firefox ? 'firefox' : 'chrome',
+    executablePath: executable,
+    headless: true,
+    userDataDir: profile,
+    args: firefox ? flags : [...CHROMIUM, ...flags],
+    extraPrefsFirefox: FIREFOX,
+    protocolTimeout: ANSWER_MS,
+    timeout: ANSWER_MS,
+  });
+}
+
 const operations = {
-  async launch({ browser, executable, profile, flags = [] }) {
-    const firefox = browser === 'firefox';
-    const made = await puppeteer.launch({
-      browser: firefox ? 'firefox' : 'chrome',
-      executablePath: executable,
-      headless: true,
-      userDataDir: profile,
-      args: firefox ? flags : [...CHROMIUM, ...flags],
-      extraPrefsFirefox: FIREFOX,
-      protocolTimeout: ANSWER_MS,
-    });
+  async launch(how) {
+    const made = await start(how); // others may be started meanwhile
+    browsers.set(++last, made);
+    return last;
+  },
+  /** A context of its own in the shared browser of that kind; it closes as a browser does. */
+  async visit({ browser, executable }) {
+    if (!shared.has(browser)) shared.set(browser, start({ browser, executable }));
+    const made = await (await shared.get(browser)).createBrowserContext();
     browsers.set(++last, made);
     return last;
   },
   /** `early`: an expression evaluated in every document before its own scripts. */
   async page({ browser, url, width, height, early }) {
     const page = await browsers.get(browser).newPage();
+    page.setDefaultTimeout(ANSWER_MS);
     if (width) await page.setViewport({ width, height });
     if (early) await page.evaluateOnNewDocument(early);
     const heard = [];
@@ -158,6 +172,13 @@ const operations = {
     await browsers.get(browser).close();
     browsers.delete(browser);
   },
+  /** What is still open of a test that ended; browsers that are shared stay. */
+  async closeAll() {
+    const open = [...browsers.values()];
+    browsers.clear();
+    pages.clear();
+    await Promise.allSettled(open.map((one) => one.close()));
+  },
   /** As a crash or a power cut: no page says goodbye. */
   kill({ browser }) {
     const made = browsers.get(browser);
@@ -192,7 +213,6 @@ async function answer(line) {
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => void answer(line));
 lines.on('close', () => {
-  void Promise.allSettled([...browsers.values()].map((browser) => browser.close())).then(() =>
-    process.exit(0),
-  );
+  const open = [...browsers.values(), ...shared.values()];
+  void Promise.allSettled(open.map(async (browser) => (await browser).close())).then(() => process.exit(0));
 });

@@ -1,0 +1,31 @@
+"""One measurement of this machine for all peers that a test process starts: each of its own takes a second or more.
+
+What is measured has tests of its own, and peers that are processes measure themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from peer import joining
+from peer.measure import UnitTimes, measure_units
+from planner.manifest import Manifest, encode_manifest
+
+
+@contextmanager
+def measured_once() -> Iterator[None]:
+    """While the block runs, peers that join with the same model, provider and threads are told the same times."""
+    known: dict[tuple[bytes, str, int], UnitTimes] = {}
+
+    def measure(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
+        key = (encode_manifest(manifest), provider, threads)
+        if key not in known:
+            known[key] = measure_units(manifest, provider, threads)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "measure_units", measure)
+        yield
