@@ -8,7 +8,7 @@ from peer.mesh import Mesh
 from peer.sampling import Sampling
 from tests.patience import WITHIN_S
 
-from .conftest import Start
+from .conftest import Start, until
 
 SYSTEM = (
     "You are a guide in a museum of maps. " + "Say where each map was drawn, by whom, and what it shows. " * 9
@@ -45,7 +45,7 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
         assert all(len(core.prefixes) == 0 for core in cores)
         _, first = await asked(founder, "What is the oldest map here?")
         assert first.cached_tokens == 0
-        assert all(len(core.prefixes) for core in cores)
+        await until(lambda: all(len(core.prefixes) for core in cores))
         for mesh in (founder, other):  # a front is anybody's
             before = [core.prefixes.reused for core in cores]
             ids, _ = await asked(mesh, "Who drew the oldest one?")
