@@ -79,7 +79,7 @@ test: setup  ## every test: about 20 minutes (ARGS=...: those of pytest that it 
 	}
 
 test-quick: setup  ## a cross-section of the tests, with one real mesh and one real browser: about 4 minutes
-	@sh tests/browsers/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py quick $(abspath $(VENV))
+	@sh tests/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py quick $(abspath $(VENV))
 
 soak: setup  ## the whole series of simulated runs, of which `make test` runs a tenth
 	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
