@@ -11,21 +11,22 @@ from contextlib import contextmanager
 import pytest
 
 from peer import joining
-from peer.measure import UnitTimes, measure_units
+from peer.measure import UnitTimes, measure_here
 from planner.manifest import Manifest, encode_manifest
+from planner.store import Store
 
 
 @contextmanager
 def measured_once() -> Iterator[None]:
     """While the block runs, peers that join with the same model, provider and threads are told the same times."""
-    known: dict[tuple[bytes, str, int], UnitTimes] = {}
+    known: dict[tuple[bytes, str, int, int], UnitTimes] = {}
 
-    def measure(manifest: Manifest, provider: str, threads: int) -> UnitTimes:
-        key = (encode_manifest(manifest), provider, threads)
+    def measure(store: Store, manifest: Manifest, provider: str, threads: int, *, context: int) -> UnitTimes:
+        key = (encode_manifest(manifest), provider, threads, context)
         if key not in known:
-            known[key] = measure_units(manifest, provider, threads)
+            known[key] = measure_here(store, manifest, provider, threads, context=context)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "measure_units", measure)
+        patch.setattr(joining, "measure_here", measure)
         yield
