@@ -23,7 +23,7 @@ from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, UNITS, Models, Start
 
-TOKENS = 100  # with the prompt, beyond two sizes that a cache grows through
+TOKENS = 100  # with the prompt, more positions than the first size of a cache
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 OPENING = (
     "The capital of France is Paris. It is a vibrant city known for its rich history, culture, and iconic landmarks. "
