@@ -129,6 +129,11 @@ def test_a_header_cannot_make_the_decoder_allocate_much() -> None:
         decode(len(header).to_bytes(4, "little") + header)
 
 
+@pytest.mark.parametrize("frame", [frame for frame in FRAMES if not isinstance(frame, Bundle)], ids=str)
+def test_a_frame_belongs_to_the_session_that_it_names(frame: Frame) -> None:
+    assert sessions_of(frame) == (getattr(frame, "session", b""),)
+
+
 def test_sessions_of_frames_and_bundles() -> None:
     other = bytes([7]) * 16
     parts = [encode(Token(SESSION, 0, 0, 0, 0)), encode(Token(other, 0, 0, 0, 0)), encode(Probe(1, b""))]

@@ -259,6 +259,9 @@ export function sessionsOf(frame: Frame): readonly string[] {
     case 'REFUSE':
     case 'CANCEL':
     case 'RELEASE':
+    case 'FEED':
+    case 'WHERE':
+    case 'HERE':
       return [frame.session];
     case 'BUNDLE': {
       const found = new Set<string>();

@@ -108,6 +108,15 @@ describe('header', () => {
   });
 });
 
+it.each(VECTORS.codec.filter(({ kind }) => kind !== 'BUNDLE'))(
+  '$kind belongs to the session that it names',
+  (row) => {
+    const session = row.fields['session'];
+    const belongs = sessionsOf(decode(fromHex(row.hex)));
+    expect(belongs).toEqual([typeof session === 'string' ? session : '']);
+  },
+);
+
 it('a bundle belongs to the sessions of its frames', () => {
   const frames = VECTORS.codec.filter(({ channel, kind }) => channel === 2 && kind !== 'BUNDLE');
   const parts = frames.map(({ hex }) => fromHex(hex));
