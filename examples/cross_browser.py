@@ -21,8 +21,8 @@ from peer.mesh import Mesh
 from peer.options import MeshOptions, PeerOptions
 from peer.tabs import TabOptions, open_tab
 from planner.errors import PlannerError
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 from signaling.app_files import built_app, no_app
 from signaling.errors import SignalingError
 from signaling.keys import identity_from_seed

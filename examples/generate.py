@@ -16,7 +16,7 @@ from peer.errors import PeerError
 from peer.joining import join
 from peer.options import PeerOptions
 from peer.sampling import Sampling
-from planner.store import Store
+from planner.model.store import Store
 from signaling.errors import SignalingError
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.explain import explain
-from planner.placement import plan
+from planner.reports.plan_text import explain
+from planner.solvers.placement import plan
 from planner.types import Link, PeerProfile, PlanRequest, Unit, UnitKind
 
 MIB = 1 << 20

@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from planner.choosing import choose
-from planner.codec import decode_request, encode_answer, encode_request
+from planner.adapt.serving_plan import choose
+from planner.cost.objectives import Goal, Wish
 from planner.errors import RequestError
-from planner.explain import explain
-from planner.objectives import Goal, Wish
-from planner.pictures import plan_page
+from planner.reports.plan_page import plan_page
+from planner.reports.plan_text import explain
+from planner.service.request_codec import decode_request, encode_answer, encode_request
 from planner.types import Infeasible, Link, PeerProfile, PlanRequest, Unit, UnitKind
 
 GIB = 1 << 30

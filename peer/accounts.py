@@ -21,7 +21,7 @@ from peer.mesh import Mesh
 from peer.mesh_fairness import counted_milli, may_ask
 from peer.oddities import Oddities
 from peer.receipts import Claim, Receipts, claims_codec
-from planner.store import BlobRef
+from planner.model.store import BlobRef
 
 SAY_EVERY_S: Final = 3.0  # a batch of what came since: the log is for other things, too
 PATIENCE_S: Final = 5.0  # for a leader; what could not be said is said again

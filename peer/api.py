@@ -33,7 +33,7 @@ from peer.options import PeerOptions
 from peer.sampling import MAX_SEED, Sampling
 from peer.steering import Steering
 from peer.waiting import Waits
-from planner.store import Store
+from planner.model.store import Store
 
 READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights
 

@@ -27,10 +27,10 @@ from peer.forms import ALONE, ENDS, FASTEST, MOST_ROWS, PIECE_TOKENS, Form, RowS
 from peer.kv_slots import KvSlots
 from peer.onnx_engine import ort
 from peer.processor import instruction_set, processor_name
-from planner.manifest import Manifest, ManifestUnit, StoredTensor
-from planner.shards import make_shard, rotary_tables
-from planner.store import Store
-from planner.units import BLOCK
+from planner.model.manifest import Manifest, ManifestUnit, StoredTensor
+from planner.model.shards import make_shard, rotary_tables
+from planner.model.store import Store
+from planner.model.units import BLOCK
 
 PROOF_VERSION: Final = (
     2  # of what is proven and how results are hashed: kept proofs of another one are made anew

@@ -25,8 +25,8 @@ from peer.commands.models import find_or_import
 from peer.errors import CannotServe
 from peer.mesh import text_of
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 from signaling.app_files import WEB_PEER, in_checkout
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

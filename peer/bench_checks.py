@@ -20,9 +20,9 @@ from peer.commands.models import find_or_import
 from peer.evidence import Computes, Floats, distance, limit, rounding, steps_of_spans
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.validation.lying import Lie
-from planner.manifest import Manifest, decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 SESSIONS: Final = 4  # at once, so that decode batches have several rows
 PROMPT: Final = 48

@@ -35,8 +35,8 @@ from peer.validation.children import How, JoinedProcess
 from peer.validation.measures import percentile
 from peer.validation.rig import ASKER, Shape
 from peer.validation.voters import voters
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 

@@ -29,9 +29,9 @@ from peer.kv_slots import KvSlots
 from peer.mesh import Mesh
 from peer.options import MeshOptions, PeerOptions
 from peer.sampling import Sampling, sample
-from planner.manifest import decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 

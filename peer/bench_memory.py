@@ -26,10 +26,10 @@ from typing import Any, Final, get_args
 from peer.bench_shapes import SHAPES, RandomModel, cut_to
 from peer.commands.terminal import say
 from peer.errors import CannotServe
-from planner.architecture import Architecture
-from planner.store import Store
+from planner.model.architecture import Architecture
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 EVERY_S: Final = 0.002  # between two looks: a repacked tensor of a peak lives longer
 OF_A_WEIGHT: Final = {"8bit": 1.25, "4bit": 0.875, "f32": 4.0, "f16": 4.0}  # bytes in memory

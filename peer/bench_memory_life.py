@@ -21,9 +21,9 @@ from peer.forms import PIECE_TOKENS
 from peer.measure import measure_here
 from peer.measure_memory import forget_peak, peak_bytes
 from peer.runtime import Done, Refused, StageRuntime, Step
-from planner.manifest import Manifest, decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 TURNS: Final = 12  # at most, of the long conversations after everything was full once
 LATER_TOKENS: Final = 2560  # at most, of those; but two turns

@@ -14,8 +14,8 @@ from peer.bench_pipeline import balanced_cuts
 from peer.joining import Founding, found
 from peer.options import MeshOptions, PeerOptions
 from peer.tabs import TabOptions, open_tab
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 from signaling.app_files import built_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

@@ -26,8 +26,8 @@ from peer.commands.terminal import say
 from peer.errors import CannotServe
 from peer.mesh import text_of
 from peer.onnx_engine import ort
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 
 LONG_PROMPT_TOKENS = 900
 SESSION_COUNTS = (1, 4, 8)

@@ -13,26 +13,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from peer.bench import instances
 from peer.bench_planner_errors import errors
 from peer.bench_planner_losses import losses, replans
 from peer.bench_planner_sizes import sizes
 from peer.bench_planner_timing import Figures, timed
 from peer.commands.terminal import say
-from planner import (
-    blocks,
-    chain_exact,
-    cpsat,
-    instances,
-    lattice,
-    objectives,
-    portfolio,
-    reentry,
-    simulate,
-    strategies,
-    threshold,
-)
-from planner.network import INF
-from planner.objectives import Wish
+from planner.cost import objectives, simulator
+from planner.cost.objectives import Wish
+from planner.solvers import blocks, chain_labels, cp_sat, lattice, portfolio, reentry, strategies, threshold
+from planner.solvers.network import INF
 from planner.types import PlanRequest
 
 LAYER: Final = Wish("latency", "layer")
@@ -42,7 +32,7 @@ SMALL: Final = 200  # seeded instances of at most 14 peers
 def bench_planner(args: argparse.Namespace) -> Figures:
     """The parts asked for, else all. They need no model; `--rounds` below 3 makes fewer instances of each."""
     scale = min(3, args.rounds) / 3
-    made: Figures = {"ortools": cpsat.available()}
+    made: Figures = {"ortools": cp_sat.available()}
     for name in args.part or PARTS:
         say(f"planner: {name}")
         began = time.process_time()
@@ -84,13 +74,13 @@ def small(scale: float) -> Figures:
         view = strategies.views(request, wish, 1)[0]
         parts = blocks.blocks(view)
         assert parts is not None
-        if seed % 2 and cpsat.available():  # equal segments: CP-SAT proves the optimum on its own
-            proof = cpsat.least_order(parts, 1e6)
+        if seed % 2 and cp_sat.available():  # equal segments: CP-SAT proves the optimum on its own
+            proof = cp_sat.least_order(parts, 1e6)
             path = None if proof.order is None else parts.path(proof.order)
             value = min(view.value(path) if path else INF, int(parts.alone().min()))
             by_sat += 1
         else:  # no bounds to prune by, no start to beat
-            value = chain_exact.least(view, None, 10**12).value
+            value = chain_labels.least(view, None, 10**12).value
         feasible += outcome.chosen is not None
         found = (
             INF
@@ -102,7 +92,7 @@ def small(scale: float) -> Figures:
         "small_instances": count,
         "small_equal_to_optimum": equal,
         "small_feasible": feasible,
-        "small_checked_by_cpsat": by_sat if cpsat.available() else None,
+        "small_checked_by_cpsat": by_sat if cp_sat.available() else None,
         "small_slowest_s": round(max(seconds), 2),
     }
 
@@ -114,9 +104,9 @@ def agreement(scale: float) -> Figures:
         for option in options:
             checked += 1
             stages = option.stages
-            decode = simulate.decode_round_ps(request, stages)
-            rate = simulate.token_ps(request, stages, option.found.rows)
-            prompt = simulate.prefill_ps(request, stages, objectives.PROMPT_TOKENS, objectives.CHUNK_TOKENS)
+            decode = simulator.decode_round_ps(request, stages)
+            rate = simulator.token_ps(request, stages, option.found.rows)
+            prompt = simulator.prefill_ps(request, stages, objectives.PROMPT_TOKENS, objectives.CHUNK_TOKENS)
             same = decode == option.found.decode_ps and prompt == option.found.prefill_ps
             same &= rate == option.found.token_ps
             if view is not None:

@@ -14,13 +14,15 @@ from typing import Final
 
 import numpy as np
 
+from peer.bench import instances, robustness
 from peer.bench_planner_sizes import worst_percent
 from peer.bench_planner_timing import Figures
 from peer.commands.terminal import say
-from planner import cost, exact, instances, lattice, placement, portfolio, robust
-from planner.blocks import Order
-from planner.lattice import Lattice
-from planner.network import INF, Path
+from planner.cost import evaluator
+from planner.solvers import held_karp, lattice, placement, portfolio
+from planner.solvers.blocks import Order
+from planner.solvers.lattice import Lattice
+from planner.solvers.network import INF, Path
 from planner.types import PlanRequest, Stage
 
 FACTOR: Final = 1.5
@@ -62,13 +64,13 @@ def errors(scale: float) -> Figures:
     rows = list[Row]()
     for seed in range(int(MESHES * scale)):
         truth = instances.mesh(seed, 5 + seed % 8)
-        believed = robust.distorted(truth, FACTOR, seed)
+        believed = robustness.distorted(truth, FACTOR, seed)
         chosen = portfolio.solve(believed, None, EFFORT).chosen
         best = portfolio.solve(truth, None, EFFORT).chosen
         if chosen is None or best is None:
             continue
         count = len(truth.peers)
-        share = cost.evaluate(truth, chosen.stages).decode_ps / best.found.decode_ps - 1
+        share = evaluator.evaluate(truth, chosen.stages).decode_ps / best.found.decode_ps - 1
         tried = count <= (LOST_PEERS if share > WANTED else PROVEN_PEERS)
         may_lose = plan_may_lose(believed, chosen.stages)
         rows.append(Row(seed, count, share, may_lose, least_sure_loss(believed) if tried else None))
@@ -164,7 +166,7 @@ def _world(
     believed: PlanRequest, slow: Collection[str], used: Collection[tuple[str, str]], factor: float
 ) -> PlanRequest:
     """Slow peers and used links are so much worse than believed, all others so much better."""
-    peers = tuple(robust.scaled(p, factor if p.peer in slow else 1 / factor) for p in believed.peers)
+    peers = tuple(robustness.scaled(p, factor if p.peer in slow else 1 / factor) for p in believed.peers)
     links = tuple(
         replace(
             link,
@@ -179,7 +181,7 @@ def _world(
 def _best(view: Lattice) -> Path:
     """The least path, or where there are many peers the least that a search finds."""
     if placement.is_affordable(len(view.peers), view.unit_count):
-        found = exact.solve(view.network()).path()
+        found = held_karp.solve(view.network()).path()
     else:
         found = next(iter(portfolio.least_paths(view, EFFORT)[0]), None)
     assert found is not None, "whatever its times are, a plan that fits fits"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from peer.bench import instances
 from peer.bench_planner_sizes import LAYER
 from peer.bench_planner_timing import Figures, timed
 from peer.commands.terminal import say
-from planner import cost, cpsat, holders, instances, portfolio, repairs, survive
-from planner.choosing import MESH
+from planner.adapt import k_failures, repair
+from planner.adapt.serving_plan import MESH
+from planner.cost import evaluator, independent_copies
+from planner.solvers import cp_sat, portfolio
 from planner.types import Infeasible, PlanRequest
 
 MESHES: Final = 200
@@ -23,13 +26,13 @@ def losses(scale: float) -> Figures:
     count, survived, infeasible, chains = int(MESHES * scale), 0, 0, 0
     for seed in range(count):
         request = instances.mesh(seed, 6 + seed % 10, tight=2.0 + seed % 3, sessions=1 + seed % 2)
-        found = survive.survivable(request, 1, MESH)
+        found = k_failures.survivable(request, 1, MESH)
         if isinstance(found, Infeasible):
             infeasible += 1
             say(f"planner: mesh {seed}: {found.reason}")
             continue
         held = found.held()
-        gone = {frozenset({name}) for name in held} | set(holders.domains(request).values())
+        gone = {frozenset({name}) for name in held} | set(independent_copies.domains(request).values())
         chains += len(gone)
         survived += all(_serves_without(request, held, lost) for lost in gone)
     return {
@@ -42,10 +45,10 @@ def losses(scale: float) -> Figures:
 
 def _serves_without(request: PlanRequest, held: dict[str, Any], lost: frozenset[str]) -> bool:
     """Whether those left have a chain of what they hold, that fits with the KV of every promised session."""
-    stages = survive.after_loss(request, held, lost)
+    stages = k_failures.after_loss(request, held, lost)
     rest = replace(request, peers=tuple(peer for peer in request.peers if peer.peer not in lost))
-    fits = all(cost.overfull(request, peer, held.get(peer.peer, ())) is None for peer in rest.peers)
-    return stages is not None and fits and cost.refuse(rest, stages) is None
+    fits = all(evaluator.overfull(request, peer, held.get(peer.peer, ())) is None for peer in rest.peers)
+    return stages is not None and fits and evaluator.refuse(rest, stages) is None
 
 
 def replans(scale: float) -> Figures:
@@ -53,21 +56,21 @@ def replans(scale: float) -> Figures:
     taken, equal, proven, count = list[float](), 0, 0, max(2, int(REPLANS * scale))
     for seed in range(count):
         request, before, held = _loss(seed)
-        result, seconds = timed(repairs.fewest_moved, request, before, held)
+        result, seconds = timed(repair.fewest_moved, request, before, held)
         taken.append(seconds)
         say(
             f"planner: re-plan {seed + 1}: {seconds:.2f} s, loads {None if result is None else result[1]} units"
         )
-        if result is None or not cpsat.available():
+        if result is None or not cp_sat.available():
             continue
-        best, optimal = cpsat.fewest_loaded(request, held, PROOF)
+        best, optimal = cp_sat.fewest_loaded(request, held, PROOF)
         say(f"planner: CP-SAT loads {best}, {'proven' if optimal else 'not proven'}")
         proven += optimal
         equal += optimal and best == result[1]
     return {
         "replan_60_instances": count,
         "replan_60_slowest_s": round(max(taken), 2),
-        "replan_proven_by_cpsat": proven if cpsat.available() else None,
+        "replan_proven_by_cpsat": proven if cp_sat.available() else None,
         "replan_equal_to_cpsat": equal if proven else None,
     }
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from peer.bench import instances
 from peer.bench_planner_timing import Figures, stopped_after, timed
 from peer.commands.terminal import say
-from planner import baselines, blocks, cpsat, instances, lattice, portfolio, strategies
-from planner.network import INF
-from planner.objectives import Wish
+from planner.cost.objectives import Wish
+from planner.solvers import blocks, cp_sat, heuristics, lattice, portfolio, strategies
+from planner.solvers.network import INF
 from planner.types import PlanRequest
 
 LAYER: Final = Wish("latency", "layer")
@@ -70,15 +71,15 @@ def against_sat(request: PlanRequest, effort: portfolio.Effort) -> Row:
     view = strategies.views(request, LAYER, 1)[0]
     parts = blocks.blocks(view)
     assert parts is not None
-    if not cpsat.available():
+    if not cp_sat.available():
         return Row(seconds, None, False, 0.0)
     ours = outcome.chosen
     names = [view.peers.index(stage.peer) for stage in ours.stages]
     with stopped_after(SAT_S * WORKERS) as watched:
 
-        def proof_of() -> cpsat.Proof:
+        def proof_of() -> cp_sat.Proof:
             hint = names if len(names) > 1 else None
-            return cpsat.least_order(parts, 0.0, hint, workers=WORKERS, watched=watched)
+            return cp_sat.least_order(parts, 0.0, hint, workers=WORKERS, watched=watched)
 
         proof, sat_s = timed(proof_of)
     path = None if proof.order is None else parts.path(proof.order)
@@ -94,7 +95,7 @@ def thousand(count: int) -> Figures:
         request = instances.mesh(seed, 1000, tight=(1.0, 0.5, 0.35)[seed % 3])
         outcome, taken = timed(portfolio.solve, request, Wish(), portfolio.Effort.seconds(THOUSAND_S))
         seconds.append(taken)
-        greedy = baselines.furthest(lattice.build(request))
+        greedy = heuristics.furthest(lattice.build(request))
         refused += greedy is not None and outcome.chosen is None
         if outcome.chosen is not None and greedy is not None:
             over.append(lattice.build(request).value(greedy) / outcome.chosen.found.decode_ps)

@@ -24,6 +24,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from peer.asking import Delta, Settings
+from peer.bench.plan_residuals import (
+    Compared,
+    against_best,
+    coverage,
+    interval,
+    learned,
+    median_abs_error,
+)
 from peer.chat_template import Message
 from peer.commands.demo import QUESTION
 from peer.commands.models import find_or_import
@@ -39,19 +47,11 @@ from peer.validation.children import How, JoinedProcess
 from peer.validation.conditions import Conditions
 from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import relay
-from planner.cost import evaluate, make_stage, profiles
+from planner.cost.evaluator import evaluate, make_stage, profiles
 from planner.errors import RequestError
-from planner.manifest import decode_manifest
-from planner.placement import plan as choose_plan
-from planner.plan_residuals import (
-    Compared,
-    against_best,
-    coverage,
-    interval,
-    learned,
-    median_abs_error,
-)
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
+from planner.solvers.placement import plan as choose_plan
 from planner.types import Plan, PlanRequest, Stage, Unit
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

@@ -32,11 +32,11 @@ from peer.commands.models import bring, find_or_import
 from peer.errors import CannotServe
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.text import Text
-from planner.architecture import TokenizerSource
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
-from planner.manifest import decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.architecture import TokenizerSource
+from planner.model.manifest import decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 SYSTEM: Final = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 QUESTION: Final = "What is the capital of France? Tell me about it in a paragraph."

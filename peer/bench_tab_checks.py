@@ -30,8 +30,8 @@ from peer.recomputing import Recomputing
 from peer.sampling import Sampling
 from peer.validation.lying import Lie
 from peer.validation.rig import Rig, Shape, rig
-from planner.manifest import Manifest, decode_manifest
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
 
 SESSIONS: Final = 4  # at once
 PROMPT: Final = 48  # tokens, drawn by chance: no text is needed to compare numbers

@@ -26,8 +26,8 @@ from peer.options import MeshOptions
 from peer.protection import chosen
 from peer.validation.conditions import Conditions
 from peer.validation.rig import Shape, rig
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 
 STAGES: Final = 3
 CONVERSATIONS: Final = 8

@@ -25,7 +25,7 @@ from peer.pipeline import StageCore
 from peer.runtime import Floats
 from peer.seats import Run_, Seat
 from peer.serving import Serving
-from planner.manifest import Manifest
+from planner.model.manifest import Manifest
 
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.evidence import TABS, Computes, limit, rounding
-from planner.arithmetic_class import same_bits
+from planner.model.arithmetic_class import same_bits
 
 SOONER: Final = 8  # times as many checks while somebody has found a peer of the route wrong
 SOON: Final = (

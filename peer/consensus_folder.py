@@ -14,7 +14,7 @@ from typing import Final
 
 from peer.errors import LogInUse, StateUnusable
 from peer.identities import private_folder
-from planner.durable import BINARY, open_locked, rename_durably, sync_folder, write_all
+from planner.model.durable_files import BINARY, open_locked, rename_durably, sync_folder, write_all
 
 MAX_FILE_BYTES: Final = 1 << 30  # more than any peer writes; nothing larger is read
 _LOCK: Final = "lock"

@@ -32,7 +32,7 @@ from peer.consensus_records import (
     snapshot_bytes,
 )
 from peer.errors import DamagedStore, DiskFull, StateUnusable
-from planner.durable import DISK_FULL
+from planner.model.durable_files import DISK_FULL
 
 MAX_VOID_BYTES: Final = 1 << 20  # of a log: entries written over, terms that are past
 LOG: Final = "log"

@@ -52,7 +52,7 @@ from peer.suspicion import Findings, Reach, Suspicions
 from peer.versions import needed_to_lead, too_new
 from peer.voting import PATIENCE, HandOver, Patience, Situation, next_move
 from planner.errors import PlannerError
-from planner.foreseen import explained
+from planner.predict.forecast import explained
 from planner.types import Infeasible, Plan
 
 MAX_MEMBER_NAME: Final = 64

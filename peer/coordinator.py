@@ -41,14 +41,14 @@ from peer.receipts import unit_costs
 from peer.relief import Case, Relief
 from peer.repair_order import chained, priority_stages, waves
 from peer.wishing import planner_wish
-from planner.beside import with_other_standbys
-from planner.choosing import better, choose, choose_after_loss
-from planner.cost import check_request, evaluate, make_stage, profiles
+from planner.adapt.plan_comparison import with_other_standbys
+from planner.adapt.serving_plan import better, choose, choose_after_loss
+from planner.cost.evaluator import check_request, evaluate, make_stage, profiles
+from planner.cost.independent_copies import COPIES, doubts
+from planner.cost.objectives import Wish
+from planner.cost.standbys import with_standbys
 from planner.errors import RequestError
-from planner.holders import COPIES, doubts
-from planner.objectives import Wish
-from planner.placement import replan_held
-from planner.redundancy import with_standbys
+from planner.solvers.placement import replan_held
 from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
 
 SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from peer.mesh_commands import Member, PlanRecord
-from planner.arithmetic_class import crossed, shown
+from planner.model.arithmetic_class import crossed, shown
 
 MOST: Final = 8  # of one answer that are told
 

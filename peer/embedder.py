@@ -21,9 +21,9 @@ from peer.execution import session_options
 from peer.gateway_embeddings import EmbeddingRequest, batches, embedding_answer, too_long
 from peer.gateway_queue import RETRY_AFTER_S
 from peer.onnx_engine import ort
-from planner.encoder import EncoderManifest, decode_encoder
-from planner.encoder_graph import encoder_graph
-from planner.store import Store
+from planner.model.encoder import EncoderManifest, decode_encoder
+from planner.model.encoder_graph import encoder_graph
+from planner.model.store import Store
 
 MAX_REQUESTS: Final = 64  # that wait or are being answered
 CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens

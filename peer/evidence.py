@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from peer.activation_log import ActivationLog, rows
 from peer.tensors import Dtype, Tensor
-from planner.arithmetic_class import other_bits, same_bits
+from planner.model.arithmetic_class import other_bits, same_bits
 
 Floats = npt.NDArray[np.float32]
 KEPT_BYTES: Final = 1024 * 1024  # of the newest inputs of a seat: what is checked was asked for a moment ago
@@ -88,7 +88,9 @@ PLAIN_FORM: Final = "plain"  # in the form of a class: a process whose products 
 
 @dataclass(frozen=True, slots=True)
 class Computes:
-    """What is known of how a peer computes: its provider, and its class of arithmetic (planner.arithmetic_class)."""
+    """What is known of how a peer computes: its provider, and its class of arithmetic
+    (planner.model.arithmetic_class).
+    """
 
     provider: str
     arithmetic: str = ""

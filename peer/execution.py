@@ -33,7 +33,7 @@ from peer.pages import (
     let_go_of_memory,
     use_huge_pages,
 )
-from planner.shards import EmbedTable, Shard, rotary_tables
+from planner.model.shards import EmbedTable, Shard, rotary_tables
 
 Floats = npt.NDArray[np.float32]
 PROVIDERS: Final = {

@@ -19,8 +19,8 @@ import aiohttp
 
 from peer.errors import CannotServe, PeerError
 from planner.errors import CorruptStore, NotInStore, PlannerError
-from planner.manifest import Manifest, decode_manifest
-from planner.store import MANIFEST_LIMIT_BYTES, PIECE_BYTES, BlobRef, BlobWriter, Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import MANIFEST_LIMIT_BYTES, PIECE_BYTES, BlobRef, BlobWriter, Store
 
 PARALLEL_PIECES: Final = 4  # enough to fill a link whose round trip is long, few enough for a phone's memory
 PIECES_OF_ONE: Final = 2  # at a time from one peer, which may be in the middle of an answer

@@ -1,7 +1,7 @@
 """Decides when the history of a mesh is asked for the times to plan with, and how long planning waits for them.
 
-Edge around planner.foreseen, over the history and a thread of its own. A mesh without a history, one whose history
-cannot be asked, or is not asked through in time, plans with what its members measured, as ever.
+Edge around planner.predict.forecast, over the history and a thread of its own. A mesh without a history, one whose
+history cannot be asked, or is not asked through in time, plans with what its members measured, as ever.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peer.mesh_state import MeshState
 from planner.errors import HistoryUnusable
-from planner.foreseen import Foreseen, explained, foreseen
 from planner.history.facts import MAX_FIELD, PeerClass, class_of
 from planner.history.reading import Cell, cells, measured_often
-from planner.prediction import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
-from planner.service import answer, decode_asked
+from planner.predict.forecast import Foreseen, explained, foreseen
+from planner.predict.unit_times import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
+from planner.service.planning_service import answer, decode_asked
 from planner.types import PlanRequest
 
 if TYPE_CHECKING:  # the node knows who coordinates, and that asks here

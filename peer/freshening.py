@@ -15,7 +15,7 @@ from peer.calls import Body
 from peer.errors import ConnectFailed, ConnectionLost, MeshError
 from peer.fresh_times import FreshTimes, Outcome
 from peer.mesh_state import MemberMeasured, MeshState
-from planner.foreseen import Foreseen
+from planner.predict.forecast import Foreseen
 
 if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
     from peer.node import Node

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peer.errors import StateUnusable
-from planner.durable import open_locked, rename_durably
+from planner.model.durable_files import open_locked, rename_durably
 from signaling.errors import IdentityError, InviteError, MessageError
 from signaling.invites import Grant, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text

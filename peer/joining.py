@@ -53,9 +53,9 @@ from peer.signaling_client import (
 from peer.third_peer import ThirdPeer
 from peer.transaction_store import Journal
 from peer.versions import OLDER, SPOKEN, announced
-from planner.manifest import Manifest, decode_manifest
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.errors import InviteRevoked, Replaced, SignalingError
 from signaling.invites import Grant, Role, make_revocation, parse_link
 from signaling.keys import Identity

@@ -17,7 +17,7 @@ from typing import Final
 
 from peer.errors import StateUnusable
 from peer.identities import private_folder, read_private, write_private
-from planner.durable import open_locked
+from planner.model.durable_files import open_locked
 from signaling.errors import IdentityError, InviteError, MessageError
 from signaling.invites import Admissions, Grant, InviteLink, Role, make_invite, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text

@@ -26,9 +26,9 @@ from peer.kv_slots import KvSlots
 from peer.measure_memory import LONGEST, forget_peak, longer_bytes, peak_bytes
 from peer.measure_step import steps_s
 from peer.pages import give_back_memory
-from planner.manifest import Manifest, ManifestUnit
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest, ManifestUnit
+from planner.model.shards import make_shard
+from planner.model.store import Store
 from planner.types import UnitKind
 
 WORKING_BYTES: Final = 96 << 20  # weights under the clock: above the last-level cache of most machines
@@ -59,7 +59,7 @@ class UnitTimes:
     step_s: float
     batch_s: dict[UnitKind, float]
     overhead_bytes: int
-    arithmetic: str = ""  # the class of what this peer computes (planner.arithmetic_class); "": unknown
+    arithmetic: str = ""  # the class of what this peer computes (planner.model.arithmetic_class); "": unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from peer.runtime import Done, Refused, StageRuntime
 from peer.sampling import Sampling
 from peer.serving import runtime_step
 from peer.tensors import tensor_of
-from planner.shards import Shard
+from planner.model.shards import Shard
 
 SESSION: Final = bytes(16)
 RUN: Final = (0, 1)

@@ -25,7 +25,7 @@ from peer.measure import UnitTimes, measure_here, measuring_bytes
 from peer.mesh import Mesh, profile_of
 from peer.mesh_state import Member, MemberMeasured
 from peer.options import PeerOptions
-from planner.manifest import Manifest
+from planner.model.manifest import Manifest
 
 METHOD: Final = "measure"
 PAUSE_S: Final = 300.0  # between two measurements; a coordinator asks the same peer half as often at most

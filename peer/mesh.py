@@ -50,9 +50,9 @@ from peer.text import Text
 from peer.third_peer import ThirdPeer, way_asked
 from peer.transaction_store import Journal
 from peer.versions import too_new
-from planner.architecture import TokenizerSource
-from planner.manifest import Manifest
-from planner.store import BlobRef, Store
+from planner.model.architecture import TokenizerSource
+from planner.model.manifest import Manifest
+from planner.model.store import BlobRef, Store
 from signaling.errors import SignalingError
 from signaling.invites import Grant, InviteLink, Role, make_invite
 from signaling.keys import SEED_BYTES, Identity

@@ -34,7 +34,7 @@ from peer.mesh_upkeep import UPKEEP_COMMANDS, UpkeepCommand
 from peer.mesh_wish import WISH_COMMANDS, PlanWished
 from peer.protection import SHADOWS, STRATEGIES, Protection
 from peer.surroundings import UNKNOWN, Surroundings, surroundings_codec
-from planner.arithmetic_class import EXPECTED, PATTERN
+from planner.model.arithmetic_class import EXPECTED, PATTERN
 from planner.types import Objective
 
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]

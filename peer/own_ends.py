@@ -21,9 +21,9 @@ from peer.fetch import Fetcher
 from peer.frame_kinds import Token
 from peer.pinned import Drawing, Floats
 from peer.tensors import Tensor, tensor_of
-from planner.manifest import Manifest
-from planner.shards import make_shard
-from planner.store import BlobRef, Store
+from planner.model.manifest import Manifest
+from planner.model.shards import make_shard
+from planner.model.store import BlobRef, Store
 
 CONTEXT: Final = 1  # neither embedding nor head looks at other positions
 

@@ -19,7 +19,7 @@ from peer.pace import CHECK_S, Pace, at_pace, should_take
 from peer.seats import Run_
 from peer.surroundings import UNKNOWN
 from peer.ticking import SLACK_S, After
-from planner.manifest import Manifest
+from planner.model.manifest import Manifest
 
 LOST_S: Final = 5.0  # the log has what was told by then
 

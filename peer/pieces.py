@@ -16,8 +16,8 @@ from peer.connection import Connection
 from peer.errors import BadCommand, CannotServe, ConnectionLost, PeerError
 from peer.frames import MAX_RANGE_BYTES, Frame, Piece, PieceRequest
 from planner.errors import PlannerError
-from planner.manifest import Manifest
-from planner.store import PIECE_BYTES, BlobRef, Store
+from planner.model.manifest import Manifest
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 
 MAX_WAITING: Final = 16  # requests of one peer; an honest one has a handful
 OPEN_RANGES: Final = 2  # of one piece: one on the way, one being read

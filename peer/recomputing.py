@@ -36,8 +36,8 @@ from peer.mesh import Mesh
 from peer.mesh_state import Member
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.seats import Run_
-from planner.arithmetic_class import other_bits
-from planner.shards import make_shard
+from planner.model.arithmetic_class import other_bits
+from planner.model.shards import make_shard
 
 TOGETHER: Final = 32  # given positions in a step, as askers send them
 COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does

@@ -23,9 +23,9 @@ from peer.forms import FASTEST
 from peer.kv_slots import KvSlots
 from peer.mesh import text_of
 from planner.errors import PlannerError
-from planner.manifest import Manifest, decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 FILE: Final = "envelopes.json"
 TOKENS: Final = 64  # of each text, at most

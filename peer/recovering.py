@@ -19,7 +19,7 @@ from peer.kept_log import LogKeeping
 from peer.mesh_state import MeshState, apply_entry, decode_state
 from peer.replica import Beginning
 from peer.ticking import After
-from planner.durable import open_locked
+from planner.model.durable_files import open_locked
 
 LOOKED_FOR_S: Final = 1.0  # a running peer looks this often for a request
 ANSWERED_WITHIN_S: Final = 15.0

@@ -1,7 +1,7 @@
 """Decides whether a mesh whose peers compute slower or faster than planned is planned anew, and how. Pure.
 
-What planner.resharding asks for must hold over its checks; one relief is followed by a rest, so that two peers that
-waver do not toss the units to and fro.
+What planner.adapt.resharding asks for must hold over its checks; one relief is followed by a rest, so that two peers
+that waver do not toss the units to and fro.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from planner import resharding
-from planner.beside import LIMITS, Held, bare, relieved
+from planner.adapt import resharding
+from planner.adapt.plan_comparison import LIMITS, Held, bare, relieved
+from planner.cost.objectives import Wish
 from planner.errors import RequestError
-from planner.objectives import Wish
 from planner.types import Plan, PlanRequest, Stage
 
 LOOK_S: Final = 0.7  # between two checks, at least: who coordinates looks every 0.75 s

@@ -25,8 +25,8 @@ from peer.fair_queue import FairQueue
 from peer.forms import PIECE_TOKENS, Form
 from peer.kept_fronts import KeptFronts
 from peer.kv_slots import KvSlots, spans
-from planner.architecture import Architecture
-from planner.shards import Shard
+from planner.model.architecture import Architecture
+from planner.model.shards import Shard
 
 Floats = npt.NDArray[np.float32]
 SOON_TOKENS: Final = 64  # for which a cache that was copied has room

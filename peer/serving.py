@@ -22,9 +22,9 @@ from peer.pacing import Pacing
 from peer.runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
 from peer.step_times import StepTimes
-from planner.manifest import Manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 T = TypeVar("T")
 _REASONS: Mapping[RefusalReason, Reason] = {

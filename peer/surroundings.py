@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from peer.errors import BadCommand
 from peer.json_codec import Codec, matching, maybe, record
-from planner.prediction_hazard import CONDITIONS, HOUR, PRIOR_STAY_S
+from planner.predict.hazard import CONDITIONS, HOUR, PRIOR_STAY_S
 
 Platform = Literal["process", "tab", "phone"]
 Place = Literal["machine", "network", "owner"]

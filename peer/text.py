@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from planner.architecture import TokenizerSource
+from planner.model.architecture import TokenizerSource
 
 from .chat_template import ChatTemplate, Message, plain_chat
 from .errors import TextError as TextError

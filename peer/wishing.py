@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peer.mesh_state import MeshState
 from peer.mesh_wish import PlanWished
-from planner.objectives import Component, Wish
+from planner.cost.objectives import Component, Wish
 
 
 def wished(state: MeshState) -> PlanWished:

@@ -58,7 +58,7 @@ class PeerFacts:
     max_buffer_bytes: int | None = None
     ops: tuple[str, ...] | None = None  # operators it has; None: all
     domains: tuple[str, ...] = ()  # what it fails with: machine, NAT, owner
-    arithmetic: str = ""  # peers of the same class compute equal bits (planner.arithmetic_class)
+    arithmetic: str = ""  # peers of the same class compute equal bits (planner.model.arithmetic_class)
 
 
 @dataclass(frozen=True, slots=True)

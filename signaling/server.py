@@ -18,8 +18,8 @@ from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.app_files import add_app_routes
 from signaling.errors import (
     BadCertificate,

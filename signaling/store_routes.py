@@ -11,7 +11,7 @@ from typing import IO
 from aiohttp import web
 
 from planner.errors import PlannerError
-from planner.store import Store
+from planner.model.store import Store
 from signaling.guard import BadRange, parse_range
 from signaling.metrics import Metrics
 

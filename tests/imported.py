@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from planner.architecture import SourceModel
 from planner.importers.gguf import open_gguf
-from planner.store import Store
+from planner.model.architecture import SourceModel
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 
 class Imported(dict[WeightFormat, str]):

@@ -12,8 +12,8 @@ import pytest
 
 from peer import joining
 from peer.measure import UnitTimes, measure_here
-from planner.manifest import Manifest, encode_manifest
-from planner.store import Store
+from planner.model.manifest import Manifest, encode_manifest
+from planner.model.store import Store
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from peer.commands.embedding import embedder
 from peer.commands.members import ending, follow_coordinator
 from peer.commands.terminal import either, interrupts, out, say
 from peer.gateway import GatewayOptions
-from planner.store import Store
+from planner.model.store import Store
 
 
 async def api(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from peer.errors import BadCommand, CannotServe
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
 from peer.metrics import serving_metrics
-from planner.store import Store
+from planner.model.store import Store
 
 
 def check_beside(args: argparse.Namespace) -> None:

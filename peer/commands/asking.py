@@ -35,7 +35,7 @@ from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import INTERRUPTED, PeerOptions, bytes_text
 from peer.sampling import Sampling
-from planner.store import Store
+from planner.model.store import Store
 from signaling.invites import parse_link
 
 

@@ -28,8 +28,8 @@ from peer.measure import MEETING_BYTES, measure_here
 from peer.mesh import Mesh, text_of
 from peer.options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.tabs import TabOptions, check_app, open_tab
-from planner.manifest import Manifest, decode_manifest
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
 from signaling.app_files import built_app, no_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

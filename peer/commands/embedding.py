@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from peer.commands.models import bring_encoder
 from peer.commands.terminal import say
 from peer.embedder import Embedder
-from planner.encoder import EncoderManifest, decode_encoder
 from planner.errors import CorruptStore, NotInStore
 from planner.importers.registry import HF_PREFIX
-from planner.store import PREFIX_DIGITS, Store
+from planner.model.encoder import EncoderManifest, decode_encoder
+from planner.model.store import PREFIX_DIGITS, Store
 
 
 @asynccontextmanager

@@ -14,10 +14,10 @@ from rich.text import Text
 from peer.commands.terminal import out, say
 from peer.errors import BadCommand
 from peer.names import plain
+from planner.cost.wording import ONCE_MORE
 from planner.history.facts import TABLES, columns
 from planner.history.files import NAME, opened_copy
 from planner.history.reading import Answer, ask, measured_again, sizes
-from planner.wording import ONCE_MORE
 
 MOST_SHOWN = 200  # rows of an answer on a terminal; --json shows all that were read
 
@@ -39,7 +39,7 @@ def history(args: argparse.Namespace) -> int:
                 )
             return _answer(ask(file, args.query), as_json=args.json)
         case "report":
-            from planner.history.report import write_report
+            from planner.reports.history_report import write_report
 
             for path in write_report(file, Path(args.query or "report")):
                 out.print(str(path), markup=False)
@@ -69,7 +69,7 @@ def history(args: argparse.Namespace) -> int:
                 writer.close()
             say(f"{gone} rows older than {args.days} days are gone")
         case _:
-            from planner.history.measure import measure
+            from planner.reports.history_benchmark import measure
 
             if args.rows < 100:
                 raise BadCommand(f"expected --rows of at least 100, got {args.rows}")

@@ -34,9 +34,9 @@ from peer.options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.protection import Protection, chosen
 from peer.recovering import FOUNDERS, kept_peers, recover
 from planner.history.files import NAME
-from planner.manifest import decode_manifest
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.app_files import built_app, no_app
 from signaling.errors import BadCertificate
 from signaling.ice import ice_services

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from peer.commands.terminal import counting, out, say
 from peer.options import bytes_text
-from planner.architecture import SourceModel
-from planner.encoder import SourceEncoder, decode_encoder
 from planner.errors import CorruptStore, NotInStore
 from planner.importers.registry import resolve, resolve_any, resolve_encoder
-from planner.manifest import Manifest, decode_manifest
-from planner.store import PREFIX_DIGITS, Store
+from planner.model.architecture import SourceModel
+from planner.model.encoder import SourceEncoder, decode_encoder
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import PREFIX_DIGITS, Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 
 def run_import(args: argparse.Namespace) -> int:
@@ -65,13 +65,13 @@ def bring(store: Store, name: str, weights: WeightFormat) -> str:
 
 def bring_encoder(store: Store, name: str) -> str:
     """As `bring`, for an embedding model, which is kept as float32."""
-    from planner.encoder_graph import put_encoder
+    from planner.model.encoder_graph import put_encoder
 
     return put_encoder(resolve_encoder(name, store.root, say), store)
 
 
 def _import_encoder(store: Store, source: SourceEncoder) -> int:
-    from planner.encoder_graph import put_encoder
+    from planner.model.encoder_graph import put_encoder
 
     model_id = put_encoder(source, store)
     manifest = decode_encoder(store.manifest_bytes(model_id))

@@ -39,8 +39,8 @@ from peer.validation.runner import Load, Run, Runner
 from peer.validation.scenarios import MEANING, RELAYED, Name
 from peer.validation.slowing import PEER_SLOWED, Slowed
 from peer.validation.slowing import figures as slow_figures
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 from planner.types import WeightFormat
 
 CONTEXT: Final = 1024

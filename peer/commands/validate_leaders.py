@@ -14,7 +14,7 @@ from peer.validation.leading import LINKS, MEANING, VOTERS, Kept, Leading, Led, 
 from peer.validation.rig import Shape
 from peer.validation.runner import Load
 from peer.validation.voters import voters
-from planner.store import Store
+from planner.model.store import Store
 
 
 @dataclass

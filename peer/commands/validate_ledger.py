@@ -13,7 +13,7 @@ from peer.validation.ledger_runs import MEANING, SCENARIO, Kills, run_kills
 from peer.validation.rig import Shape
 from peer.validation.runner import Load
 from peer.validation.voters import voters
-from planner.store import Store
+from planner.model.store import Store
 
 VOTERS: Final = 5
 

@@ -12,7 +12,7 @@ from peer.validation.lies import SCENARIO, Lied, all_held, figures
 from peer.validation.lying import MEANING, Lie
 from peer.validation.rig import Shape
 from peer.validation.runner import Load
-from planner.store import Store
+from planner.model.store import Store
 
 
 class LiarsFound:

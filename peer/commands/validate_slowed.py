@@ -16,8 +16,8 @@ from peer.validation.rig import Shape, rig
 from peer.validation.runner import Load
 from peer.validation.slow_runs import SlowRunner
 from peer.validation.slowing import MEANING, PEER_SLOWED, WITHIN_S, Slowed
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
 
 CONTEXT: Final = 2048  # answers are to last
 LEAST_PEERS: Final = 2

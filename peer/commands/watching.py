@@ -27,14 +27,14 @@ from peer.names import named, names, plain
 from peer.options import bytes_text
 from peer.protection import level_of
 from peer.wishing import planner_wish, wish_line, wished
-from planner.arithmetic_class import shown as shown_class
-from planner.choosing import choose, default_wish
-from planner.codec import decode_wished, encode_answer
-from planner.explain import explain
-from planner.manifest import Manifest
-from planner.objectives import Component, Wish
+from planner.adapt.serving_plan import choose, default_wish
+from planner.cost.objectives import Component, Wish
+from planner.cost.wording import AGAIN, TIMES, units_text
+from planner.model.arithmetic_class import shown as shown_class
+from planner.model.manifest import Manifest
+from planner.reports.plan_text import explain
+from planner.service.request_codec import decode_wished, encode_answer
 from planner.types import Infeasible, Plan, PlanRequest
-from planner.wording import AGAIN, TIMES, units_text
 
 REFRESH_S = 1.0
 NAME_CHARS = 18  # of a name in the table, which fits 80 columns
@@ -425,7 +425,7 @@ def _wish(args: argparse.Namespace, said: Wish | None) -> Wish | None:
 
 
 def _draw(file: Path, request: PlanRequest, answer: Plan | Infeasible) -> None:
-    from planner.pictures import plan_page
+    from planner.reports.plan_page import plan_page
 
     try:
         file.write_text(plan_page(request, answer), encoding="utf-8")

@@ -20,7 +20,7 @@ from peer.validation.measures import Stream
 from peer.validation.questions import questions
 from peer.validation.rig import Rig, Shape, rig
 from peer.validation.streams import answer_all
-from planner.store import Store
+from planner.model.store import Store
 
 WARM_TOKENS: Final = 8  # of an answer that is not counted, after each change
 # Round, how standbys are fed, tokens per second, bytes (RSS, KV, weights), and how many steps standbys ran for it.

@@ -20,7 +20,7 @@ from peer.validation.questions import questions
 from peer.validation.rig import WHOLE_WITHIN_S, Rig, Shape, rig
 from peer.validation.runner import Load
 from peer.validation.streams import answer_all
-from planner.store import Store
+from planner.model.store import Store
 
 TWICE: Final = 2000  # copies of stages: what one peer alone holds is not checked
 EARNED_WITHIN_S: Final = 60.0

@@ -16,7 +16,7 @@ from peer.commands.tether import end_with_parent
 from peer.joining import join
 from peer.mesh import SESSION_BYTES, Mesh
 from peer.options import PeerOptions
-from planner.store import Store
+from planner.model.store import Store
 
 PROMPT = "Count slowly from one to a thousand."
 

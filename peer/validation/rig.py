@@ -29,7 +29,7 @@ from peer.validation.coverage import Coverage, other_cuts
 from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.scenarios import Victim
-from planner.store import Store
+from planner.model.store import Store
 from signaling.app_files import built_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

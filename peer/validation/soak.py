@@ -21,7 +21,7 @@ from peer.asking import Conversation, Delta, Settings
 from peer.errors import CannotServe, PeerError
 from peer.mesh import SESSION_BYTES
 from peer.validation.rig import ASKER, Rig, Shape, rig
-from planner.store import Store
+from planner.model.store import Store
 
 WORKERS: Final = 8  # sessions at the same time
 KILLED: Final = 4  # sessions of an asker that is killed

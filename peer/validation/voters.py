@@ -26,8 +26,8 @@ from peer.validation.injection import Injection, disturbance
 from peer.validation.relay_client import RelayProcess, relay
 from peer.validation.rig import ASKER, Shape
 from peer.voting import ENOUGH
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
 
 WHOLE_WITHIN_S: Final = 180.0  # peers start, measure, load, and wait until they may vote, on a busy machine

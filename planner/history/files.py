@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from planner.durable import open_locked
 from planner.errors import HistoryBusy, HistoryUnusable
 from planner.history.schema import MIGRATIONS, Migration, missing
+from planner.model.durable_files import open_locked
 
 NAME: Final = "history/history.duckdb"  # in a state folder, which others may be able to enter
 COPY_WITHIN_S: Final = 10.0  # for the writer to have moved its log, or another reader to have copied

@@ -1,1 +1,1 @@
-"""Readers of foreign model files; each yields a `SourceModel` for `planner.units`."""
+"""Readers of foreign model files; each yields a `SourceModel` for `planner.model.units`."""

@@ -1,4 +1,4 @@
-"""How a sentence-transformers folder with a BERT encoder reads as planner.encoder.SourceEncoder.
+"""How a sentence-transformers folder with a BERT encoder reads as planner.model.encoder.SourceEncoder.
 
 Its modules say what follows the encoder: how rows become one vector, and whether that gets length one. What is not
 known here is refused, because a vector that was made another way looks just like a right one.
@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.encoder import Activation, EncoderNumbers, Pooling, numbers_problem, tensor_shapes
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture
 from planner.importers.hf_config import Json, Numbers, read_file, read_json, tokenizer_of
 from planner.importers.layout import check_tensors
 from planner.importers.safetensors import FolderTensor, read_files
+from planner.model.encoder import Activation, EncoderNumbers, Pooling, numbers_problem, tensor_shapes
 
 MODULES: Final = "modules.json"
 LENGTHS: Final = "sentence_bert_config.json"
@@ -86,7 +86,7 @@ def open_encoder(folder: Path, name: str | None = None) -> BertModel:
 
 @dataclass(frozen=True, slots=True)
 class BertModel:
-    """The folder, as planner.encoder.SourceEncoder."""
+    """The folder, as planner.model.encoder.SourceEncoder."""
 
     name: str
     numbers: EncoderNumbers

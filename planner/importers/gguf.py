@@ -16,11 +16,17 @@ import numpy.typing as npt
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from planner.architecture import Architecture, BlockQuantized, RopeScaling, SourceTensor, TokenizerSource
 from planner.errors import CorruptModel, MissingTensor, UnknownArchitecture
 from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.importers.tokenizer import tokenizer_from_gguf
+from planner.model.architecture import (
+    Architecture,
+    BlockQuantized,
+    RopeScaling,
+    SourceTensor,
+    TokenizerSource,
+)
 
 KNOWN = ("llama", "qwen2", "qwen3")  # mistral and smollm are written as "llama"
 PERMUTED = ("llama",)
@@ -77,7 +83,7 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A GGUF file as planner.architecture.SourceModel."""
+    """A GGUF file as planner.model.architecture.SourceModel."""
 
     name: str
     architecture: Architecture

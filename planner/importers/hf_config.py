@@ -10,9 +10,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from planner.architecture import Architecture, RopeScaling, TokenizerSource
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
 from planner.importers.tokenizer import END_OF_TURN, end_tokens
+from planner.model.architecture import Architecture, RopeScaling, TokenizerSource
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
 CONFIG_LIMIT_BYTES = 64 << 20  # tokenizer.json of large vocabularies reaches some 20 MiB

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from planner.architecture import Architecture
 from planner.errors import CorruptModel, MissingTensor
+from planner.model.architecture import Architecture
 
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
 MAX_WIDTH = 1 << 20  # hidden, ffn, heads * head_size

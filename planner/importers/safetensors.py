@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from planner.architecture import Architecture, BlockQuantized, SourceTensor, TokenizerSource
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
 from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
+from planner.model.architecture import Architecture, BlockQuantized, SourceTensor, TokenizerSource
 
 HEADER_LIMIT_BYTES = 100 << 20  # the format's own limit
 INDEX = "model.safetensors.index.json"
@@ -78,7 +78,7 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsModel:
-    """A Hugging Face folder as planner.architecture.SourceModel."""
+    """A Hugging Face folder as planner.model.architecture.SourceModel."""
 
     name: str
     architecture: Architecture

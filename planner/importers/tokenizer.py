@@ -12,10 +12,10 @@ from enum import IntEnum
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
-from planner.architecture import TokenizerSource
 from planner.errors import CorruptModel, UnknownTokenizer
 from planner.importers.gguf_file import GgufFile
 from planner.importers.pretokenizers import PRE_TOKENIZERS, normalizer, pre_tokenizer
+from planner.model.architecture import TokenizerSource
 
 KNOWN_MODELS = ("gpt2", "llama")
 SPACE = "▁"  # U+2581, SentencePiece's space

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from planner.durable import DISK_FULL
 from planner.errors import CorruptModel, NoSuchModel, StoreFull
+from planner.model.durable_files import DISK_FULL
 
 Progress = Callable[[str], None]  # one sentence about what is going on
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]

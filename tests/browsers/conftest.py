@@ -25,9 +25,9 @@ from peer.joining import Founding, found
 from peer.mesh import Mesh
 from peer.options import MeshOptions, PeerOptions
 from planner.importers.gguf import open_gguf
-from planner.store import Store
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

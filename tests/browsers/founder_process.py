@@ -10,7 +10,7 @@ from pathlib import Path
 from peer.commands.tether import end_with_parent
 from peer.joining import Founding, found
 from peer.options import MeshOptions, PeerOptions
-from planner.store import Store
+from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S

@@ -23,9 +23,9 @@ from peer.mesh_state import PlanStage
 from peer.options import MeshOptions, PeerOptions
 from peer.tabs import TabOptions, open_tab
 from planner.importers.gguf import open_gguf
-from planner.store import Store
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 from signaling.app_files import built_app
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

@@ -19,8 +19,8 @@ from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
 from planner.importers.gguf import open_gguf
-from planner.store import Store
-from planner.units import build_model
+from planner.model.store import Store
+from planner.model.units import build_model
 
 from .conftest import PLEDGE, WEB_PEER, WITHIN_S, Models, driving, founded, launch
 

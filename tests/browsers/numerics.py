@@ -22,13 +22,13 @@ from peer.bench_browser import browser_path, build_page, drive
 from peer.execution import Execution, Row
 from peer.kv_slots import KvSlots
 from peer.spans import steps_of
-from planner.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
 from planner.importers.gguf import open_gguf
-from planner.manifest import Manifest, decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 Floats = npt.NDArray[np.float32]
 CONTEXT = 128

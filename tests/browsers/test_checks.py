@@ -17,7 +17,7 @@ from peer.mesh_state import MeshState
 from peer.options import MeshOptions, PeerOptions
 from peer.protection import STANDARD
 from peer.validation.lying import Lie, LyingRuntime
-from planner.store import Store
+from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peer.joining import join
 from peer.options import PeerOptions
-from planner.store import Store
+from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 
 from .conftest import WITHIN_S, Driver, visit

@@ -8,9 +8,9 @@ import pytest
 
 from peer.bench_browser import browser_path, build_page, drive
 from planner.importers.gguf import open_gguf
-from planner.store import Store
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 from .conftest import binary
 from .numerics import SOFTWARE_GPU, Cut, difference, in_browser, on_cpu

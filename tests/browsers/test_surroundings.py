@@ -21,7 +21,7 @@ from peer.joining import join
 from peer.mesh import Mesh
 from peer.options import PeerOptions
 from peer.surroundings import hazard_milli
-from planner.store import Store
+from planner.model.store import Store
 
 from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
 

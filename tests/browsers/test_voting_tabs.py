@@ -18,7 +18,7 @@ from peer.mesh import Mesh
 from peer.mesh_conversations import ConversationStarted
 from peer.mesh_state import MeshState, encode_command
 from peer.options import PeerOptions
-from planner.store import Store
+from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 
 from .conftest import WITHIN_S, Browser, Driver, TabInBrowser, launch

@@ -30,8 +30,8 @@ from peer.options import PeerOptions
 from peer.talking import new_id
 from peer.turns import running, waiting
 from peer.validation.children import FoundingProcess, How, JoinedProcess
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
 from tests.patience import WITHIN_S
 

@@ -19,7 +19,7 @@ from peer.joining import Founding, found, join
 from peer.options import MeshOptions, PeerOptions
 from peer.protection import PRESETS
 from peer.voting import Patience
-from planner.store import Store
+from planner.model.store import Store
 from signaling.invites import parse_link
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

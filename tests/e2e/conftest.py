@@ -15,7 +15,7 @@ from peer.asking import Delta, Settings
 from peer.joining import Founding, found, join
 from peer.mesh import Mesh
 from peer.options import Disturbance, MeshOptions, PeerOptions
-from planner.store import Store
+from planner.model.store import Store
 from planner.types import WeightFormat
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from planner.manifest import Manifest, decode_manifest
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
 from signaling.invites import Role, make_invite
 from signaling.keys import identity_from_seed
 from tests.patience import WITHIN_S, soon

@@ -18,8 +18,8 @@ from peer.mesh_conversations import ConversationStarted
 from peer.mesh_state import encode_command
 from peer.options import PeerOptions
 from planner.importers.gguf import open_gguf
-from planner.store import Store
-from planner.units import build_model
+from planner.model.store import Store
+from planner.model.units import build_model
 from tests.patience import WITHIN_S
 
 from ..planner.conftest import TinyModel  # noqa: TID252

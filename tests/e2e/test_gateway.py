@@ -26,8 +26,8 @@ from peer import Mesh as Door
 from peer.embedder import Embedder
 from peer.gateway import GatewayOptions, gateway
 from peer.mesh import Mesh
-from planner.encoder_graph import put_encoder
 from planner.importers.bert import open_encoder
+from planner.model.encoder_graph import put_encoder
 from tests.patience import WITHIN_S
 
 from .conftest import Models, Start, until

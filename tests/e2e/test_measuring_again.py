@@ -31,11 +31,11 @@ from planner.history.files import NAME
 from planner.history.reading import ask
 from planner.history.writing import HistoryWriter
 from planner.importers.gguf import open_gguf
-from planner.manifest import Manifest, decode_manifest
-from planner.prediction import MIN_RUNS
-from planner.store import Store
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from planner.model.units import build_model
+from planner.predict.unit_times import MIN_RUNS
 from planner.types import Unit
-from planner.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S

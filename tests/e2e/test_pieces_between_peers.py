@@ -13,7 +13,7 @@ from peer import fetch
 from peer.asking import Delta, Settings
 from peer.joining import Founding, found, join
 from peer.options import MeshOptions
-from planner.store import Store
+from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S

@@ -14,7 +14,7 @@ from peer.own_ends import ends_of
 from peer.receipts import ledger_session
 from peer.sampling import Sampling
 from peer.tensors import Dtype
-from planner.store import Store
+from planner.model.store import Store
 from tests.patience import WITHIN_S
 
 from .conftest import UNITS, Models, Start

@@ -17,8 +17,8 @@ from peer.kv_slots import KvSlots
 from peer.mesh import Mesh
 from peer.sampling import Sampling, needs_history, sample
 from peer.spans import CHUNK_TOKENS
-from planner.manifest import decode_manifest
-from planner.shards import make_shard
+from planner.model.manifest import decode_manifest
+from planner.model.shards import make_shard
 from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, UNITS, Models, Start

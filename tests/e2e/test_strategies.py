@@ -11,8 +11,8 @@ from peer.mesh_state import MemberMeasured, MeshState, PlanRecord
 from peer.mesh_wish import Group, PlanWished
 from peer.sampling import Sampling
 from peer.wishing import planner_wish
-from planner import strategies
-from planner.manifest import decode_manifest
+from planner.model.manifest import decode_manifest
+from planner.solvers import strategies
 from planner.types import Stage
 from tests.patience import WITHIN_S
 

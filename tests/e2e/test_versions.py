@@ -22,8 +22,8 @@ from peer.options import MeshOptions
 from peer.pipeline import StageCore
 from peer.prefixes import split
 from planner.importers.gguf import open_gguf
-from planner.store import Store
-from planner.units import build_model
+from planner.model.store import Store
+from planner.model.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S

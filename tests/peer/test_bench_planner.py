@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from peer.bench import instances, robustness
 from peer.bench_planner import PARTS
 from peer.bench_planner_errors import least_sure_loss, plan_may_lose
 from peer.bench_planner_sizes import TIGHT, against_sat
 from peer.bench_planner_timing import stopped_after
 from peer.cli import parser
-from planner import cpsat, instances, portfolio, robust
+from planner.solvers import cp_sat, portfolio
 from planner.types import PlanRequest
 
 
@@ -47,13 +48,13 @@ def test_a_search_is_stopped_by_what_it_used() -> None:
 
 def test_a_plan_stands_beside_that_of_cpsat() -> None:
     row = against_sat(instances.mesh(2, 10, blocks=8, tight=0.9), portfolio.Effort(search=60_000))
-    assert (row.over is not None) == cpsat.available()
+    assert (row.over is not None) == cp_sat.available()
     if row.over is not None:
         assert (row.proven, row.over) == (True, pytest.approx(0.0, abs=1e-6))
 
 
 def test_no_plan_is_sure_to_lose_little_and_the_one_that_looks_best_no_less_than_any() -> None:
-    believed = robust.distorted(instances.mesh(16, 5), 1.5, 16)
+    believed = robustness.distorted(instances.mesh(16, 5), 1.5, 16)
     chosen = portfolio.solve(believed, None, portfolio.Effort(search=60_000)).chosen
     assert chosen is not None
     assert 0.15 < least_sure_loss(believed) <= plan_may_lose(believed, chosen.stages)
@@ -61,7 +62,7 @@ def test_no_plan_is_sure_to_lose_little_and_the_one_that_looks_best_no_less_than
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_twenty_peers_are_within_a_hundredth_of_the_optimum(seed: int) -> None:
-    if not cpsat.available():
+    if not cp_sat.available():
         pytest.skip("needs OR-tools, the extra planner")
     row = against_sat(instances.mesh(seed, 20, tight=TIGHT[seed]), portfolio.Effort.seconds(1.0))
     assert row.proven

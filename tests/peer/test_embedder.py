@@ -26,11 +26,11 @@ from peer.gateway_embeddings import (
     batches,
     embedding_request,
 )
-from planner.encoder import decode_encoder
-from planner.encoder_graph import put_encoder
 from planner.errors import CorruptStore
 from planner.importers.bert import open_encoder
-from planner.store import Store
+from planner.model.encoder import decode_encoder
+from planner.model.encoder_graph import put_encoder
+from planner.model.store import Store
 
 from ..planner.plain_bert import TinyBert, plain_bert  # noqa: TID252
 

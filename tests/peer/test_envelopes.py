@@ -18,7 +18,7 @@ from peer.errors import BadCommand
 from peer.mesh import Mesh
 from peer.oddities import Oddities
 from peer.recording import envelopes_path, recorded
-from planner.store import Store
+from planner.model.store import Store
 
 SESSION = bytes(range(16))
 SEEN = [np.array([1.0, 4.0], np.float32), np.array([8.0, 16.0], np.float32)]  # behind two units of three

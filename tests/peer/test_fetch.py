@@ -20,8 +20,8 @@ from peer.fetch import Fetcher, PieceSource
 from peer.frames import PieceRequest
 from peer.node import Node
 from peer.pieces import Pieces
-from planner.manifest import Manifest
-from planner.store import PIECE_BYTES, BlobRef, Store
+from planner.model.manifest import Manifest
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 
 from .test_node import state_of, town, until
 

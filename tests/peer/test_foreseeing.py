@@ -30,12 +30,12 @@ from peer.mesh_state import (
     UnitsHeld,
 )
 from peer.relief import LOOK_S
-from planner.codec import decode_answer, encode_request
+from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
-from planner.prediction import MIN_RUNS, REVISIT_ANSWERS
+from planner.predict.unit_times import MIN_RUNS, REVISIT_ANSWERS
+from planner.service.request_codec import decode_answer, encode_request
 from planner.types import Infeasible, Plan, PlanRequest, Unit
-from planner.wording import AGAIN
 from tests.patience import WITHIN_S
 
 MIB = 2**20

@@ -27,7 +27,7 @@ from peer.mesh_state import (
     apply,
 )
 from peer.surroundings import Surroundings
-from planner.foreseen import Foreseen
+from planner.predict.forecast import Foreseen
 
 PEERS = ("a", "b", "c")
 

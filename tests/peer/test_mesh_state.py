@@ -37,7 +37,7 @@ from peer.mesh_state import (
     encode_command,
     encode_state,
 )
-from planner.placement import plan
+from planner.solvers.placement import plan
 from planner.types import Infeasible, Unit
 
 MIB = 1 << 20

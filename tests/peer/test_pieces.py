@@ -14,8 +14,8 @@ from peer.connection import Connection
 from peer.errors import BadCommand, ConnectionLost
 from peer.frames import Frame, Piece, PieceRequest
 from peer.pieces import MAX_WAITING, Pieces
-from planner.manifest import Manifest
-from planner.store import PIECE_BYTES, BlobRef, Store
+from planner.model.manifest import Manifest
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 from tests.patience import WITHIN_S
 
 BYTES = bytes(range(256)) * 20_000  # two pieces

@@ -19,7 +19,7 @@ from peer.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, Pl
 from peer.node import Node
 from peer.returning import Away, Returning, pauses
 from peer.signaling_client import SignalingClient
-from planner.store import Store
+from planner.model.store import Store
 from signaling.presence import SignalKind
 from tests.patience import WITHIN_S
 

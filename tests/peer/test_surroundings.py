@@ -28,9 +28,9 @@ from peer.paths import Path
 from peer.protection import PRESETS
 from peer.surroundings import UNKNOWN, WORSE_MS, End, Surroundings, hashed
 from peer.surroundings_here import POWER_EVERY_S, THROTTLED_FOR_S, Around, Power, machine_name, on_battery
-from planner.choosing import choose
-from planner.explain import explain
-from planner.holders import COPIES
+from planner.adapt.serving_plan import choose
+from planner.cost.independent_copies import COPIES
+from planner.reports.plan_text import explain
 from planner.types import Plan, Unit
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from peer.chat_template import Message
 from peer.text import StopStrings, Text, TextError
-from planner.architecture import TokenizerSource
+from planner.model.architecture import TokenizerSource
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog",

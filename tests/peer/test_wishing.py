@@ -12,9 +12,9 @@ from peer.errors import BadCommand
 from peer.mesh_state import MemberJoined, MeshState, ModelChosen, apply
 from peer.mesh_wish import Group, PlanWished, check_wish
 from peer.wishing import planner_wish, wish_line, wished
-from planner.codec import decode_wished, encode_request
+from planner.cost.objectives import Component, Wish
 from planner.errors import RequestError
-from planner.objectives import Component, Wish
+from planner.service.request_codec import decode_wished, encode_request
 from planner.types import PeerProfile, PlanRequest, Unit, UnitKind
 
 TIMES: dict[UnitKind, float] = {"embed": 1e-4}

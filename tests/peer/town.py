@@ -27,7 +27,7 @@ from peer.options import PeerOptions
 from peer.replica import Beginning, Replica
 from peer.signaling_client import SignalingClient
 from peer.voting import Patience
-from planner.store import Store
+from planner.model.store import Store
 from planner.types import Unit
 from signaling.invites import Role
 from tests.patience import WITHIN_S

@@ -1,16 +1,16 @@
 """Decides the least chain exactly where its middle is alike: Held and Karp's sets, with a first and a last peer.
 
 For every set and first and last peer: the least order (dynamic programming over sets), and the least sharing out of
-the equal segments (fastest first). 14 peers take some tenths of a second, no less than planner.chain_exact: this is
-the reference that it is checked against.
+the equal segments (fastest first). 14 peers take some tenths of a second, no less than planner.solvers.chain_labels:
+this is the reference that it is checked against.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.blocks import Blocks, Order
-from planner.network import INF, Ints
+from planner.solvers.blocks import Blocks, Order
+from planner.solvers.network import INF, Ints
 
 
 def least_order(parts: Blocks) -> tuple[int, Order] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.arithmetic_class import crossed, other_bits, same_bits, shown, unlike
+from planner.model.arithmetic_class import crossed, other_bits, same_bits, shown, unlike
 
 VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
 AVX2 = "cpu/avx2/rows-1/0123456789abcdef"

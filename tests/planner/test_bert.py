@@ -13,8 +13,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from planner.encoder import decode_encoder, encode_encoder
-from planner.encoder_graph import encoder_graph, put_encoder
 from planner.errors import (
     CorruptModel,
     CorruptStore,
@@ -24,11 +22,13 @@ from planner.errors import (
     UnknownArchitecture,
     UnknownTokenizer,
 )
-from planner.graph import IR_VERSION, OPSET
 from planner.importers.bert import open_encoder
 from planner.importers.registry import resolve, resolve_encoder
-from planner.manifest import decode_manifest
-from planner.store import Store
+from planner.model.encoder import decode_encoder, encode_encoder
+from planner.model.encoder_graph import encoder_graph, put_encoder
+from planner.model.manifest import decode_manifest
+from planner.model.onnx_graph import IR_VERSION, OPSET
+from planner.model.store import Store
 
 from .conftest import TinyModel
 from .plain_bert import TinyBert, plain_bert

@@ -6,21 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from planner import (
-    choosing,
-    cost,
-    cpsat,
-    held_paths,
-    holders,
-    instances,
-    moves,
-    portfolio,
-    repairs,
-    resharding,
-    survive,
-)
+from peer.bench import instances
+from planner.adapt import k_failures, repair, resharding, serving_plan
+from planner.cost import evaluator, independent_copies
+from planner.cost.objectives import Wish
 from planner.errors import RequestError
-from planner.objectives import Wish
+from planner.solvers import cp_sat, held_paths, moves, portfolio
 from planner.types import Infeasible, PeerFacts, PeerProfile, PlanRequest, Stage
 
 QUICK = portfolio.Effort(search=60_000, exact=10_000_000)
@@ -35,26 +26,26 @@ def test_any_single_loss_in_two_hundred_meshes_leaves_a_chain_that_fits_its_kv(t
     """Twenty at a time; a loss takes one peer, or all of a failure domain."""
     for seed in range(20 * tenth, 20 * tenth + 20):
         request = instances.mesh(seed, 5 + seed % 6, blocks=8, tight=2.0 + seed % 3, sessions=1 + seed % 2)
-        found = survive.survivable(request, 1, choosing.MESH)
+        found = k_failures.survivable(request, 1, serving_plan.MESH)
         if isinstance(
             found, Infeasible
         ):  # what fails together takes one copy of a unit, and units are not cut
             assert _apart_bytes(request) < 2 * _whole_bytes(request) + 240 * instances.MIB, f"mesh {seed}"
             continue
         held = found.held()
-        for gone in {frozenset({name}) for name in held} | set(holders.domains(request).values()):
-            stages = survive.after_loss(request, held, gone)
+        for gone in {frozenset({name}) for name in held} | set(independent_copies.domains(request).values()):
+            stages = k_failures.after_loss(request, held, gone)
             assert stages is not None, f"mesh {seed} without {sorted(gone)}"
             assert not {stage.peer for stage in stages} & gone
             rest = replace(request, peers=tuple(peer for peer in request.peers if peer.peer not in gone))
-            assert cost.refuse(rest, stages) is None
+            assert evaluator.refuse(rest, stages) is None
         for peer in request.peers:
-            assert cost.overfull(request, peer, held.get(peer.peer, ())) is None
+            assert evaluator.overfull(request, peer, held.get(peer.peer, ())) is None
         assert found.losses < found.losses_alone
 
 
 def _whole_bytes(request: PlanRequest) -> int:
-    return sum(sum(cost.unit_bytes(request, unit)) for unit in request.units)
+    return sum(sum(evaluator.unit_bytes(request, unit)) for unit in request.units)
 
 
 def _apart_bytes(request: PlanRequest) -> int:
@@ -64,14 +55,14 @@ def _apart_bytes(request: PlanRequest) -> int:
             _whole_bytes(request),
             sum(peer.memory_bytes - peer.overhead_bytes for peer in request.peers if peer.peer in members),
         )
-        for members in holders.domains(request).values()
+        for members in independent_copies.domains(request).values()
     )
 
 
 def test_missing_room_counts_what_fails_together_once() -> None:
     request = instances.mesh(1, 3, blocks=4, tight=6.0)
     one = tuple(replace(peer, facts=PeerFacts(domains=("box",))) for peer in request.peers)
-    found = survive.survivable(replace(request, peers=one), 1, QUICK)
+    found = k_failures.survivable(replace(request, peers=one), 1, QUICK)
     assert isinstance(found, Infeasible)
     assert found.missing_bytes == _whole_bytes(request)
     assert "where no two fail together" in found.reason
@@ -80,34 +71,34 @@ def test_missing_room_counts_what_fails_together_once() -> None:
 def test_two_losses_need_three_domains() -> None:
     request = instances.mesh(1, 5, blocks=4, tight=6.0)
     apart = tuple(replace(peer, facts=PeerFacts()) for peer in request.peers)
-    found = survive.survivable(replace(request, peers=apart), 2, QUICK)
-    assert isinstance(found, survive.Survivable)
-    assert survive.survives(replace(request, peers=apart), found.held(), 2)
+    found = k_failures.survivable(replace(request, peers=apart), 2, QUICK)
+    assert isinstance(found, k_failures.Survivable)
+    assert k_failures.survives(replace(request, peers=apart), found.held(), 2)
     paired = tuple(
         replace(peer, facts=PeerFacts(domains=(f"owner {at % 2}",))) for at, peer in enumerate(request.peers)
     )
-    assert isinstance(survive.survivable(replace(request, peers=paired), 1, QUICK), survive.Survivable)
-    assert isinstance(survive.survivable(replace(request, peers=paired), 2, QUICK), Infeasible)
+    assert isinstance(k_failures.survivable(replace(request, peers=paired), 1, QUICK), k_failures.Survivable)
+    assert isinstance(k_failures.survivable(replace(request, peers=paired), 2, QUICK), Infeasible)
 
 
 def test_nothing_held_survives_nothing() -> None:
     request = instances.mesh(1, 3, blocks=4, tight=6.0)
     nothing: tuple[moves.Held, ...] = ({}, {peer.peer: () for peer in request.peers})
-    assert [survive.survives(request, held) for held in nothing] == [False, False]
+    assert [k_failures.survives(request, held) for held in nothing] == [False, False]
 
 
 def test_a_likely_loss_is_stood_by_for_by_steady_peers() -> None:
     request = instances.mesh(2, 4, blocks=3, tight=8.0)
     hazards = {"p0000": 8.0, "p0001": 0.01, "p0002": 8.0, "p0003": 8.0}
     peers = tuple(replace(peer, facts=PeerFacts(hazard_per_h=hazards[peer.peer])) for peer in request.peers)
-    found = survive.survivable(replace(request, peers=peers), 1, QUICK)
-    assert isinstance(found, survive.Survivable)
+    found = k_failures.survivable(replace(request, peers=peers), 1, QUICK)
+    assert isinstance(found, k_failures.Survivable)
     assert "p0001" in found.held()
 
 
 def test_missing_copies_are_told_in_bytes() -> None:
     request = instances.mesh(2, 3, blocks=8, tight=1.2)
-    found = survive.survivable(request, 1, QUICK)
+    found = k_failures.survivable(request, 1, QUICK)
     assert isinstance(found, Infeasible)
     assert "MiB" in found.reason
 
@@ -121,18 +112,18 @@ def test_a_repair_loads_as_few_units_as_can_be(seed: int) -> None:
     held = {s.peer: ((s.first, s.stop),) for s in chosen.stages if s is not gone}
     rest = replace(request, peers=tuple(peer for peer in request.peers if peer.peer != gone.peer))
     rest = replace(rest, links=tuple(link for link in request.links if gone.peer not in (link.src, link.dst)))
-    found = repairs.fewest_moved(rest, chosen.stages, held)
+    found = repair.fewest_moved(rest, chosen.stages, held)
     assert found is not None
     stages, loaded = found
-    assert cost.refuse(rest, stages) is None
+    assert evaluator.refuse(rest, stages) is None
     counted = sum(
         not any(first <= at < stop for first, stop in held.get(stage.peer, ()))
         for stage in stages
         for at in range(stage.first, stage.stop)
     )
     assert loaded == counted >= gone.stop - gone.first
-    if cpsat.available():
-        assert cpsat.fewest_loaded(rest, held, 5.0) == (loaded, True)
+    if cp_sat.available():
+        assert cp_sat.fewest_loaded(rest, held, 5.0) == (loaded, True)
 
 
 def test_a_repair_moves_borders_when_nobody_is_idle() -> None:
@@ -144,7 +135,7 @@ def test_a_repair_moves_borders_when_nobody_is_idle() -> None:
         request, peers=tuple(peer for peer in request.peers if peer.peer not in (names[1], names[3]))
     )
     held = {names[0]: ((0, 5),), names[2]: ((9, count),)}
-    found = repairs.fewest_moved(rest, before, held)
+    found = repair.fewest_moved(rest, before, held)
     assert found is not None
     assert found[1] == 4
     assert [stage.peer for stage in found[0]] == [names[0], names[2]]
@@ -163,11 +154,11 @@ def test_every_state_on_the_way_covers_all_units_and_fits(seed: int) -> None:
     everything = set(range(len(request.units)))
     if order.gap_bytes == 0:
         assert all(set().union(*state.values()) == everything for state in states)
-    known = cost.profiles(request)
+    known = evaluator.profiles(request)
     for state in states:
         for name, units in state.items():
             runs = [(unit, unit + 1) for unit in units]
-            assert cost.overfull(request, known[name], runs) is None
+            assert evaluator.overfull(request, known[name], runs) is None
     assert order.moved_bytes == resharding.moved_bytes(request, target, held)
 
 
@@ -268,7 +259,7 @@ def test_a_gain_must_be_worth_what_moves(share: float, rung: str) -> None:
     request, count = replace(request, peers=(slower, *alike[1:])), len(request.units)
     names = [peer.peer for peer in request.peers]
     serving, fresh = (Stage(0, count, names[0]),), (Stage(0, count, names[1]),)
-    now, then = (cost.evaluate(request, stages).decode_s for stages in (serving, fresh))
+    now, then = (evaluator.evaluate(request, stages).decode_s for stages in (serving, fresh))
     moved = resharding.moved_bytes(request, fresh, {})
     limits = resharding.Limits(enough=1.0)
     gained_s = (now - then) / now * limits.horizon_s
@@ -287,9 +278,9 @@ def test_a_full_peer_asks_for_a_change_where_one_leaves_it_less_full(full_after:
     serving, fresh = (Stage(0, count, names[0]),), (Stage(0, count, names[1]),)
 
     def pledge(peer: PeerProfile, full: float) -> PeerProfile:
-        return replace(peer, memory_bytes=round(cost.places_bytes(request, peer, ((0, count),)) / full))
+        return replace(peer, memory_bytes=round(evaluator.places_bytes(request, peer, ((0, count),)) / full))
 
-    known = cost.profiles(request)
+    known = evaluator.profiles(request)
     seconds = {
         name: dict.fromkeys(known[name].decode_s, 1e-3 if name == names[1] else 1.1e-3) for name in names
     }
@@ -322,5 +313,5 @@ def test_a_plan_that_cannot_serve_is_replaced_at_once() -> None:
     assert fresh is not None
     decision = resharding.check(rest, serving, {"p0000": ((0, 6),)}, fresh.stages, resharding.Memory())
     assert decision.rung != "stay"
-    assert cost.refuse(rest, decision.stages) is None
+    assert evaluator.refuse(rest, decision.stages) is None
     assert decision.downtime_s > 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner import cost
+from planner.cost import evaluator
 from planner.errors import RequestError
 from planner.types import Link, PeerProfile, PlanRequest, Stage, Unit
 
@@ -51,7 +51,7 @@ def test_decode_is_stages_plus_hops_plus_the_hop_back(
     stages: tuple[Stage, ...], stage_ms: list[float], hop_ms: list[float]
 ) -> None:
     """Links are not symmetric: 20 ms up the alphabet, 30 ms down; 1 MB/s; 1 ms of software."""
-    found = cost.evaluate(request_of(peer("a"), peer("b", 2), peer("c", 3)), stages)
+    found = evaluator.evaluate(request_of(peer("a"), peer("b", 2), peer("c", 3)), stages)
     assert found.stage_s == pytest.approx([ms * MS for ms in stage_ms])
     assert found.hop_s == pytest.approx([ms * MS for ms in hop_ms])
     assert found.decode_s == pytest.approx(sum(stage_ms + hop_ms) * MS)
@@ -62,7 +62,9 @@ def test_decode_is_stages_plus_hops_plus_the_hop_back(
 def test_the_origin_does_not_change_the_cost_per_token(origin: str) -> None:
     """First stage, tail, or neither: the tail sends to the first stage and the origin at once."""
     base = request_of(peer("a"), peer("b"), origin="z")
-    assert cost.evaluate(replace(base, origin=origin), TWO) == cost.evaluate(replace(base, origin=None), TWO)
+    assert evaluator.evaluate(replace(base, origin=origin), TWO) == evaluator.evaluate(
+        replace(base, origin=None), TWO
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,14 +77,14 @@ def test_the_origin_does_not_change_the_cost_per_token(origin: str) -> None:
     ],
 )
 def test_one_peer_batches_all_its_sessions(sessions: int, gain: float | None, rows: int, rate: float) -> None:
-    found = cost.evaluate(request_of(peer("a", gain=gain), sessions=sessions), ONE)
+    found = evaluator.evaluate(request_of(peer("a", gain=gain), sessions=sessions), ONE)
     assert (found.rows, found.slowest) == (rows, "stage 1 (a)")
     assert found.tokens_per_s == pytest.approx(rate)
     assert found.bottleneck_s == pytest.approx(1 / rate)
 
 
 def test_few_sessions_over_slow_links_are_limited_by_the_round() -> None:
-    found = cost.evaluate(request_of(peer("a", gain=0.1), peer("b", gain=0.1), sessions=2), TWO)
+    found = evaluator.evaluate(request_of(peer("a", gain=0.1), peer("b", gain=0.1), sessions=2), TWO)
     assert found.slowest == "round"
     assert found.rows == 1
     assert found.tokens_per_s == pytest.approx(2 / found.decode_s)
@@ -90,13 +92,13 @@ def test_few_sessions_over_slow_links_are_limited_by_the_round() -> None:
 
 def test_many_sessions_are_limited_by_the_slowest_stage_or_link() -> None:
     many = request_of(peer("a", gain=0.1), peer("b", gain=0.1), sessions=64)
-    found = cost.evaluate(many, TWO)
+    found = evaluator.evaluate(many, TWO)
     assert found.slowest == "link a -> b"  # 3000 bytes a token over 1 MB/s
     assert found.tokens_per_s == pytest.approx(1000 / 3)
     fast = replace(many, links=tuple(replace(link, bytes_per_s=1e9) for link in many.links))
-    found = cost.evaluate(fast, TWO)
+    found = evaluator.evaluate(fast, TWO)
     assert found.slowest == "stage 2 (b)"
-    turns = cost.cohorts(64, found.rows)  # the last batch of a round may be smaller, and takes as long
+    turns = evaluator.cohorts(64, found.rows)  # the last batch of a round may be smaller, and takes as long
     assert found.tokens_per_s == pytest.approx(64 / turns / (7.5 + (found.rows - 1) * 0.7) * 1000)
 
 
@@ -110,9 +112,9 @@ def test_many_sessions_are_limited_by_the_slowest_stage_or_link() -> None:
     ],
 )
 def test_row_choices(sessions: int, choices: tuple[int, ...]) -> None:
-    assert set(choices) <= set(cost.row_choices(sessions))
-    assert cost.row_choices(sessions)[-1] == sessions
-    assert len(cost.row_choices(sessions)) <= cost.MAX_COHORTS
+    assert set(choices) <= set(evaluator.row_choices(sessions))
+    assert evaluator.row_choices(sessions)[-1] == sessions
+    assert len(evaluator.row_choices(sessions)) <= evaluator.MAX_COHORTS
 
 
 @pytest.mark.parametrize(("chunks", "chunk"), [(1, 32), (2, 32), (5, 32), (7, 1)])
@@ -123,22 +125,22 @@ def test_prompt_chunks_overlap(chunks: int, chunk: int) -> None:
     transfer, delay = chunk * 3.0, 11.0
     expected = first + transfer + delay + second + (chunks - 1) * max(first, second, transfer) + 8
     back = 15 + 1 + 0.004
-    found = cost.prefill_s(request, TWO, chunks * chunk, chunk)
+    found = evaluator.prefill_s(request, TWO, chunks * chunk, chunk)
     assert found == pytest.approx((expected + back) * MS)
 
 
 def test_a_prompt_on_one_peer_takes_its_own_time_and_the_way_of_another_origin() -> None:
     request = request_of(peer("a"))
-    alone = cost.prefill_s(request, ONE, 100, 64)
+    alone = evaluator.prefill_s(request, ONE, 100, 64)
     assert alone == pytest.approx((2 * 0.5 + 100 * 6 / 4 + 4) * MS)
     far = request_of(peer("a"), origin="z")
-    assert cost.prefill_s(far, ONE, 100, 64) == pytest.approx(alone + (15 + 1 + 10 + 1 + 0.004) * MS)
+    assert evaluator.prefill_s(far, ONE, 100, 64) == pytest.approx(alone + (15 + 1 + 10 + 1 + 0.004) * MS)
 
 
 def test_memory_of_a_stage() -> None:
     request = request_of(peer("a"), sessions=3)
-    assert cost.stage_bytes(request, request.peers[0], 0, 2) == (1100, 8 * 10 * 3, 50)
-    assert cost.make_stage(request, request.peers[0], 1, 4) == Stage(1, 4, "a", (), 1300, 240, 50)
+    assert evaluator.stage_bytes(request, request.peers[0], 0, 2) == (1100, 8 * 10 * 3, 50)
+    assert evaluator.make_stage(request, request.peers[0], 1, 4) == Stage(1, 4, "a", (), 1300, 240, 50)
 
 
 @pytest.mark.parametrize(
@@ -162,18 +164,18 @@ def test_stages_that_cannot_run_are_refused(stages: tuple[Stage, ...], says: str
     )
     request = replace(request, peers=(*request.peers, peer("lone")))
     with pytest.raises(RequestError, match=says):
-        cost.evaluate(request, stages)
+        evaluator.evaluate(request, stages)
 
 
 def test_places_of_one_peer_hand_over_for_nothing_and_share_its_time() -> None:
     request = request_of(peer("a"), peer("b"), sessions=4)
-    two = cost.evaluate(request, (Stage(0, 2, "a"), Stage(2, 3, "a"), Stage(3, 4, "b")))
-    one = cost.evaluate(request, (Stage(0, 3, "a"), Stage(3, 4, "b")))
+    two = evaluator.evaluate(request, (Stage(0, 2, "a"), Stage(2, 3, "a"), Stage(3, 4, "b")))
+    one = evaluator.evaluate(request, (Stage(0, 3, "a"), Stage(3, 4, "b")))
     assert two.hop_s[0] == 0
     assert two.hop_s[1:] == one.hop_s
-    step_ps = cost.picoseconds(request.peers[0].step_s)
+    step_ps = evaluator.picoseconds(request.peers[0].step_s)
     assert two.decode_ps == one.decode_ps + step_ps
-    assert sum(two.stage_s[:2]) == pytest.approx(one.stage_s[0] + step_ps / cost.PICO)
+    assert sum(two.stage_s[:2]) == pytest.approx(one.stage_s[0] + step_ps / evaluator.PICO)
     assert two.token_ps >= one.token_ps
 
 
@@ -190,4 +192,4 @@ def test_an_origin_must_reach_the_first_stage_and_be_reached(
 ) -> None:
     request = request_of(peer("a"), peer("b"))
     links = (*request.links, *(Link(src, dst, 0.01, 1e6) for src, dst in have))
-    assert cost.refuse(replace(request, links=links, origin="z"), TWO) == says
+    assert evaluator.refuse(replace(request, links=links, origin="z"), TWO) == says

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from planner import codec, placement, wording
+from planner.cost import wording
 from planner.errors import PlannerError, RequestError
-from planner.explain import decode_answer, decode_request, encode_answer, encode_request, explain
+from planner.reports.plan_text import decode_answer, decode_request, encode_answer, encode_request, explain
+from planner.service import request_codec
+from planner.solvers import placement
 from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Stage, Unit
 
 MIB = 2**20
@@ -173,7 +175,7 @@ def changed(*path: str | int, value: object) -> bytes:
         (b'{"context": -Infinity}', "-Infinity is not a JSON number"),
         (b"[" * 200_000, "JSON"),
         (b"9" * 5000, "expected"),
-        (b" " * (codec.MAX_BYTES + 1), "expected at most 4194304 bytes"),
+        (b" " * (request_codec.MAX_BYTES + 1), "expected at most 4194304 bytes"),
         (changed("units", value=...), "request: expected the field units"),
         (changed("units", value={}), "request.units: expected a list of at most 320"),
         (changed("units", value=[]), "at least one unit"),

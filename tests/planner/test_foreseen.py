@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.foreseen import TOLD_PEERS, Foreseen, explained, foreseen
 from planner.history.facts import bucket_of, class_of
 from planner.history.reading import Cell
-from planner.prediction import MIN_RUNS, counted, fit, samples_of
+from planner.predict.forecast import TOLD_PEERS, Foreseen, explained, foreseen
+from planner.predict.unit_times import MIN_RUNS, counted, fit, samples_of
 from planner.types import PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
 
 UNITS = (

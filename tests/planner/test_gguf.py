@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 
-from planner.architecture import SourceModel
 from planner.errors import CorruptModel, MissingTensor, ModelError, NoSuchModel, UnknownArchitecture
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import read_gguf
 from planner.importers.layout import tensor_shapes
+from planner.model.architecture import SourceModel
 
 if TYPE_CHECKING:
     from conftest import TinyModel

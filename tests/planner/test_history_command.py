@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from peer.cli import main, parser
-from planner.codec import encode_request
 from planner.history.facts import Benchmark, PeerMeasured
 from planner.history.files import NAME
 from planner.history.writing import HistoryWriter
+from planner.service.request_codec import encode_request
 from planner.types import PeerProfile, PlanRequest, Unit
 
 

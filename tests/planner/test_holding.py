@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from planner import codec
-from planner.cost import stage_bytes
+from planner.cost.evaluator import stage_bytes
 from planner.errors import RequestError
-from planner.manifest import decode_manifest
-from planner.placement import plan
+from planner.model.manifest import decode_manifest
+from planner.service import request_codec
+from planner.solvers.placement import plan
 from planner.types import Holding, Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "graphs.json").read_text("utf-8"))["cases"]
@@ -66,14 +66,14 @@ def test_units_that_say_nothing_weigh_the_same_everywhere() -> None:
 
 def test_the_form_survives_the_wire() -> None:
     asked = request(peer("tab", 100, "wide"))
-    assert codec.decode_request(codec.encode_request(asked)) == asked
+    assert request_codec.decode_request(request_codec.encode_request(asked)) == asked
 
 
 def test_an_unknown_form_is_refused() -> None:
-    document = json.loads(codec.encode_request(request(peer("tab", 100, "wide"))))
+    document = json.loads(request_codec.encode_request(request(peer("tab", 100, "wide"))))
     document["peers"][0]["holding"] = "folded"
     with pytest.raises(RequestError, match="mapped or packed or wide"):
-        codec.decode_request(json.dumps(document).encode())
+        request_codec.decode_request(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

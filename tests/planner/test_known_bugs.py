@@ -9,20 +9,12 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from planner import (
-    cost,
-    lattice,
-    moves,
-    objectives,
-    portfolio,
-    redundancy,
-    repairs,
-    resharding,
-    strategies,
-    survive,
-)
+from planner.adapt import k_failures, repair, resharding
+from planner.cost import evaluator, objectives
+from planner.cost import standbys as redundancy
+from planner.cost.objectives import Component, Strategy, Wish
 from planner.errors import RequestError
-from planner.objectives import Component, Strategy, Wish
+from planner.solvers import lattice, moves, portfolio, strategies
 from planner.types import Infeasible, Link, PeerFacts, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
 
 MS = 1e-3
@@ -126,18 +118,18 @@ def test_petals_428_a_relayed_peer_is_never_the_only_holder() -> None:
         links = tuple(
             replace(link, relayed=relayed) if "r" in (link.src, link.dst) else link for link in request.links
         )
-        found = survive.survivable(replace(request, links=links))
-        assert isinstance(found, survive.Survivable)
+        found = k_failures.survivable(replace(request, links=links))
+        assert isinstance(found, k_failures.Survivable)
         assert "r" not in found.held()
         two = replace(request, peers=request.peers[1:], links=links)
-        refused = survive.survivable(two)
+        refused = k_failures.survivable(two)
         assert isinstance(refused, Infeasible)
         assert "relay" in refused.reason
 
 
 def test_petals_362_a_route_with_a_missing_block_is_refused() -> None:
-    assert "expected a run from 4 on" in str(cost.refuse(THREE, (stage("a", 0, 4), stage("b", 5, 10))))
-    assert "expected all 10" in str(cost.refuse(THREE, (stage("a", 0, 4),)))
+    assert "expected a run from 4 on" in str(evaluator.refuse(THREE, (stage("a", 0, 4), stage("b", 5, 10))))
+    assert "expected all 10" in str(evaluator.refuse(THREE, (stage("a", 0, 4),)))
 
 
 def test_petals_358_decode_and_prefill_are_kept_apart() -> None:
@@ -172,7 +164,7 @@ def test_parallax_7_who_comes_back_gets_its_layers_again() -> None:
 
 def test_parallax_79_missing_layers_are_placed_anew() -> None:
     rest = replace(THREE, peers=THREE.peers[1:])
-    found = repairs.fewest_moved(rest, HALVES, {"b": ((5, 10),)})
+    found = repair.fewest_moved(rest, HALVES, {"b": ((5, 10),)})
     assert found is not None
     assert spans(found[0]) == [("c", 0, 5), ("b", 5, 10)]
 
@@ -199,8 +191,8 @@ def test_parallax_209_nobody_is_listed_twice() -> None:
     stages = redundancy.with_standbys(request, solved(request))
     for each in stages:
         assert len({each.peer, *each.standbys}) == 1 + len(each.standbys)
-    found = survive.survivable(request, 2)
-    assert isinstance(found, survive.Survivable)
+    found = k_failures.survivable(request, 2)
+    assert isinstance(found, k_failures.Survivable)
     named = [(copy.peer, copy.first, copy.stop) for copy in found.copies]
     assert len(set(named)) == len(named)
 
@@ -208,8 +200,8 @@ def test_parallax_209_nobody_is_listed_twice() -> None:
 def test_parallax_344_a_peer_in_two_places_is_busy_with_both() -> None:
     request = replace(mesh(peer("a", 1000), peer("b", 1000), sessions=8), sessions=8)
     shared = (stage("a", 0, 3), stage("b", 3, 6), stage("a", 6, 10))
-    assert cost.evaluate(request, shared).slowest.endswith("(a)")
-    assert cost.evaluate(request, shared).tokens_per_s <= 1000 / 7 + 1e-9
+    assert evaluator.evaluate(request, shared).slowest.endswith("(a)")
+    assert evaluator.evaluate(request, shared).tokens_per_s <= 1000 / 7 + 1e-9
 
 
 def test_parallax_349_one_loss_moves_only_what_was_lost() -> None:
@@ -217,7 +209,7 @@ def test_parallax_349_one_loss_moves_only_what_was_lost() -> None:
     chain = (stage("a", 0, 3), stage("b", 3, 5), stage("c", 5, 8), stage("d", 8, 10))
     held = {name: ((first, stop),) for name, first, stop in spans(chain) if name != "b"}
     rest = replace(request, peers=tuple(each for each in request.peers if each.peer != "b"))
-    found = repairs.fewest_moved(rest, chain, held)
+    found = repair.fewest_moved(rest, chain, held)
     assert found is not None
     assert found[1] == 2
     assert {("a", 0, 3), ("c", 5, 8), ("d", 8, 10)} <= set(spans(found[0]))
@@ -225,18 +217,18 @@ def test_parallax_349_one_loss_moves_only_what_was_lost() -> None:
 
 def test_parallax_37_a_peer_without_layers_may_go() -> None:
     held = {"a": ((0, 5),), "b": ((5, 10),), "c": ()}
-    assert survive.after_loss(THREE, held, {"c"}) == survive.after_loss(THREE, held, ())
+    assert k_failures.after_loss(THREE, held, {"c"}) == k_failures.after_loss(THREE, held, ())
 
 
 def test_parallax_code_a_stage_takes_longer_with_each_unit() -> None:
-    times = [cost.stage_ps(THREE.peers[0], THREE.units[:count], 1) for count in range(1, 10)]
-    assert {b - a for a, b in pairwise(times)} == {cost.picoseconds(MS)}
+    times = [evaluator.stage_ps(THREE.peers[0], THREE.units[:count], 1) for count in range(1, 10)]
+    assert {b - a for a, b in pairwise(times)} == {evaluator.picoseconds(MS)}
 
 
 def test_parallax_code_an_idle_peer_is_not_free() -> None:
     view = lattice.build(THREE)
     assert view.stage(0, 0, 1) > 0
-    assert cost.evaluate(replace(THREE, sessions=1), HALVES).stage_s == pytest.approx((5 * MS, 5 * MS))
+    assert evaluator.evaluate(replace(THREE, sessions=1), HALVES).stage_s == pytest.approx((5 * MS, 5 * MS))
 
 
 def test_exo_2227_the_spare_layer_does_not_go_to_the_tightest() -> None:
@@ -255,14 +247,14 @@ def test_exo_957_the_least_sum_of_stages_and_links_is_found() -> None:
     )
     request = replace(request, links=links)
     least = min(
-        cost.evaluate(request, stages).decode_ps
+        evaluator.evaluate(request, stages).decode_ps
         for count in (2, 3, 4)
         for names in permutations("abcd", count)
         for cuts in _cuts(10, count)
-        if cost.refuse(request, stages := tuple(stage(n, *c) for n, c in zip(names, cuts, strict=True)))
+        if evaluator.refuse(request, stages := tuple(stage(n, *c) for n, c in zip(names, cuts, strict=True)))
         is None
     )
-    assert cost.evaluate(request, solved(request)).decode_ps == least
+    assert evaluator.evaluate(request, solved(request)).decode_ps == least
 
 
 def _cuts(units: int, count: int) -> list[list[tuple[int, int]]]:
@@ -279,7 +271,8 @@ def test_exo_1200_lopsided_pairs_get_no_empty_stage_and_no_overflow() -> None:
         for each in solved(request):
             assert each.stop > each.first
             assert (
-                cost.overfull(request, cost.profiles(request)[each.peer], [(each.first, each.stop)]) is None
+                evaluator.overfull(request, evaluator.profiles(request)[each.peer], [(each.first, each.stop)])
+                is None
             )
 
 
@@ -325,7 +318,7 @@ def test_exo_284_the_faster_peer_takes_more() -> None:
 
 def test_distributed_llama_193_the_slowest_sets_the_pace() -> None:
     request = replace(mesh(peer("a", 1000, 1), peer("b", 1000, 7)), sessions=32)
-    found = cost.evaluate(request, HALVES)
+    found = evaluator.evaluate(request, HALVES)
     assert found.slowest == "stage 2 (b)"
     assert found.tokens_per_s == pytest.approx(1000 / 35)
 
@@ -375,8 +368,8 @@ def test_llama_cpp_14484_scratch_is_counted() -> None:
 
 
 def test_llama_cpp_18354_every_device_is_checked() -> None:
-    assert "b pledged 500 bytes" in str(cost.refuse(THREE, (stage("a", 0, 4), stage("b", 4, 10))))
-    assert "a pledged 500 bytes" in str(cost.refuse(THREE, (stage("a", 0, 6), stage("b", 6, 10))))
+    assert "b pledged 500 bytes" in str(evaluator.refuse(THREE, (stage("a", 0, 4), stage("b", 4, 10))))
+    assert "a pledged 500 bytes" in str(evaluator.refuse(THREE, (stage("a", 0, 6), stage("b", 6, 10))))
 
 
 def test_llama_cpp_11435_memory_elsewhere_is_used() -> None:
@@ -398,14 +391,19 @@ def test_vllm_6920_the_last_stage_has_fewer_layers() -> None:
 def test_vllm_36904_only_the_ends_hold_embedding_and_head() -> None:
     request = mesh(peer("a", 1300), peer("b", 1300), peer("c", 1300), units=model(6, ends=600), rtt=0.0)
     stages = (stage("a", 0, 3), stage("b", 3, 10), stage("c", 10, 14))
-    sizes = [cost.stage_bytes(request, cost.profiles(request)[n], f, s)[0] for n, f, s in spans(stages)]
+    sizes = [
+        evaluator.stage_bytes(request, evaluator.profiles(request)[n], f, s)[0] for n, f, s in spans(stages)
+    ]
     assert sizes == [800, 700, 900]
 
 
 def test_vllm_14120_the_head_counts_on_the_last_stage() -> None:
     request = mesh(peer("a", 700), peer("b", 700), units=model(2, ends=400))
     for each in solved(request):
-        assert cost.stage_bytes(request, cost.profiles(request)[each.peer], each.first, each.stop)[0] <= 700
+        assert (
+            evaluator.stage_bytes(request, evaluator.profiles(request)[each.peer], each.first, each.stop)[0]
+            <= 700
+        )
 
 
 @pytest.mark.parametrize("blocks", [5, 7, 11])
@@ -435,7 +433,7 @@ def test_onnxruntime_29455_the_peak_while_loading_counts() -> None:
     assert len(solved(whole)) == 1
     doubled = mesh(peer("a", 1500, facts=PeerFacts(load_peak_milli=2100)), peer("b", 1500, 5))
     assert {each.peer: each.stop - each.first for each in solved(doubled)} == {"a": 7, "b": 3}
-    assert "pledged 1500 bytes, its stage needs 2100" in str(cost.refuse(doubled, (stage("a", 0, 10),)))
+    assert "pledged 1500 bytes, its stage needs 2100" in str(evaluator.refuse(doubled, (stage("a", 0, 10),)))
 
 
 def test_onnxruntime_25195_no_tensor_beyond_the_largest_buffer() -> None:
@@ -444,7 +442,7 @@ def test_onnxruntime_25195_no_tensor_beyond_the_largest_buffer() -> None:
     request = mesh(peer("gpu", 1000, 0.1, facts=small), peer("cpu", 1000, 5), units=units)
     stages = solved(request)
     assert spans(stages) == [("gpu", 0, 9), ("cpu", 9, 10)]
-    assert "largest buffer of gpu takes 50" in str(cost.refuse(request, (stage("gpu", 0, 10),)))
+    assert "largest buffer of gpu takes 50" in str(evaluator.refuse(request, (stage("gpu", 0, 10),)))
 
 
 def test_onnxruntime_29089_an_operator_that_is_missing_keeps_a_unit_away() -> None:
@@ -454,7 +452,7 @@ def test_onnxruntime_29089_an_operator_that_is_missing_keeps_a_unit_away() -> No
     )
     stages = solved(request)
     assert all(each.peer == "new" for each in stages if each.first <= 1 < each.stop)
-    assert "old has no Attention" in str(cost.refuse(request, (stage("old", 0, 4),)))
+    assert "old has no Attention" in str(evaluator.refuse(request, (stage("old", 0, 4),)))
 
 
 def test_vllm_18343_copies_are_never_on_one_machine() -> None:
@@ -464,8 +462,8 @@ def test_vllm_18343_copies_are_never_on_one_machine() -> None:
         peer("b", 1000, facts=one),
         peer("c", 1000, 9, facts=PeerFacts(domains=("machine 2",))),
     )
-    found = survive.survivable(request)
-    assert isinstance(found, survive.Survivable)
+    found = k_failures.survivable(request)
+    assert isinstance(found, k_failures.Survivable)
     assert "c" in found.held()
     for unit in range(10):
         owners = {

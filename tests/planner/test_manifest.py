@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from planner.architecture import Architecture, RopeScaling
 from planner.errors import CorruptStore
-from planner.manifest import (
+from planner.model.architecture import Architecture, RopeScaling
+from planner.model.manifest import (
     FORMAT,
     Manifest,
     ManifestUnit,
@@ -22,7 +22,7 @@ from planner.manifest import (
     encode_manifest,
     unit_names,
 )
-from planner.store import BlobRef
+from planner.model.store import BlobRef
 
 HASH = hashlib.sha256(b"blob").hexdigest()
 BLOB = BlobRef(HASH, 4096, (HASH,))

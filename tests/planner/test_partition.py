@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from planner import cost, partition
+from planner.cost import evaluator
+from planner.solvers import partition
 from planner.types import Link, Objective, PeerProfile, PlanRequest, Stage, Unit, UnitKind
 
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
@@ -49,7 +50,7 @@ def every_cut(request: PlanRequest, order: str) -> list[tuple[Stage, ...]]:
         stages = tuple(
             Stage(first, stop, name) for name, first, stop in zip(order, borders, borders[1:], strict=False)
         )
-        if cost.refuse(request, stages) is None:
+        if evaluator.refuse(request, stages) is None:
             found.append(stages)
     return found
 
@@ -61,7 +62,7 @@ def test_cuts_equal_trying_them_all(objective: Objective, order: str) -> None:
     for seed in range(40):
         request = random_request(seed, objective)
         expected = min(
-            every_cut(request, order), key=lambda stages: cost.preference(request, stages), default=None
+            every_cut(request, order), key=lambda stages: evaluator.preference(request, stages), default=None
         )
         got = partition.partition(request, order)
         assert (None if got is None else [(s.peer, s.stop) for s in got]) == (

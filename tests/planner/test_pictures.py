@@ -11,15 +11,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from planner import cost, schedules
-from planner.history import measure
-from planner.history.report import write_report
+from planner.cost import evaluator, schedules
 from planner.history.writing import HistoryWriter
-from planner.pictures import EFFORT, losses, plan_page, ranked, without
-from planner.pictures_plan import wrapped
-from planner.pictures_svg import CHAR, NARROW, WIDE, fit, span, ticks
-from planner.placement import plan
-from planner.portfolio import solve
+from planner.reports import history_benchmark
+from planner.reports.history_report import write_report
+from planner.reports.plan_charts import wrapped
+from planner.reports.plan_page import EFFORT, losses, plan_page, ranked, without
+from planner.reports.svg import CHAR, NARROW, WIDE, fit, span, ticks
+from planner.solvers.placement import plan
+from planner.solvers.portfolio import solve
 from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit, UnitKind
 
 MIB = 1 << 20
@@ -144,7 +144,7 @@ def test_a_page_says_what_the_plan_says() -> None:
 def test_a_schedule_gives_every_peer_one_thing_at_a_time_and_reaches_the_rate(name: str) -> None:
     asked = CASES[name]
     stages = solved(asked).stages
-    numbers = cost.evaluate(asked, stages)
+    numbers = evaluator.evaluate(asked, stages)
     bars = schedules.answers(asked, stages)
     for at in range(len(stages)):
         mine = sorted((bar.start_s, bar.stop_s) for bar in bars if bar.stage == at)
@@ -154,7 +154,7 @@ def test_a_schedule_gives_every_peer_one_thing_at_a_time_and_reaches_the_rate(na
         assert [bar.stage for bar in its] == [*range(len(stages))] * 2
         assert all(one.there_s <= other.start_s + 1e-12 for one, other in pairwise(its))
     if len({bar.group for bar in bars}) == 1:  # nobody waits: two rounds take twice the time of one
-        assert max(bar.there_s for bar in bars) == pytest.approx(2 * numbers.round_ps / cost.PICO)
+        assert max(bar.there_s for bar in bars) == pytest.approx(2 * numbers.round_ps / evaluator.PICO)
 
 
 @pytest.mark.parametrize("name", ["one peer", "two peers", "six stages"])
@@ -162,7 +162,9 @@ def test_a_prompt_is_drawn_as_long_as_the_evaluator_says(name: str) -> None:
     asked = CASES[name]
     stages = solved(asked).stages
     bars = schedules.chunks(asked, stages, 512, 64)
-    assert max(bar.stop_s for bar in bars) == pytest.approx(cost.prefill_s(asked, stages, 512, 64), rel=0.01)
+    assert max(bar.stop_s for bar in bars) == pytest.approx(
+        evaluator.prefill_s(asked, stages, 512, 64), rel=0.01
+    )
 
 
 def test_plans_on_the_front_are_those_that_none_beats() -> None:
@@ -221,9 +223,10 @@ def test_an_axis_begins_at_nothing_unless_all_is_far_from_it(values: list[float]
 def test_peers_that_come_back_are_counted_once() -> None:
     asked = request(2)
     stages = tuple(
-        cost.make_stage(asked, asked.peers[at % 2], *run) for at, run in enumerate([(0, 5), (5, 9), (9, 14)])
+        evaluator.make_stage(asked, asked.peers[at % 2], *run)
+        for at, run in enumerate([(0, 5), (5, 9), (9, 14)])
     )
-    numbers = cost.evaluate(asked, stages)
+    numbers = evaluator.evaluate(asked, stages)
     turns = Plan(stages, "latency", numbers.decode_s, numbers.tokens_per_s, numbers.bottleneck_s)
     assert "14 units in 3 stages on 2 of 2 peers" in plan_page(asked, turns)
 
@@ -241,7 +244,7 @@ def test_long_words_are_cut() -> None:
 
 def test_a_report_of_a_history_is_a_page_and_a_picture(tmp_path: Path) -> None:
     writer = HistoryWriter(tmp_path / "history.duckdb", flush_s=3600.0)
-    measure.fill(writer, 12_000)
+    history_benchmark.fill(writer, 12_000)
     with writer.transaction() as connection:
         connection.execute("update sessions set classes = '<script>' || classes where plan = 3")
     writer.close()
@@ -269,6 +272,6 @@ def test_a_report_of_an_empty_history_says_so(tmp_path: Path) -> None:
 
 
 def test_the_limits_of_a_history_can_be_measured() -> None:
-    found = measure.measure(4000, runs=1)
+    found = history_benchmark.measure(4000, runs=1)
     assert found["rows"] > 3500
     assert found.keys() >= {"planner_query_ms", "report_s", "file_mb"}

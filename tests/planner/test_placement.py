@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import beam, cost, network, placement
+from planner.cost import evaluator
 from planner.errors import RequestError
+from planner.solvers import beam_search, network, placement
 from planner.types import (
     Infeasible,
     Link,
@@ -293,7 +294,7 @@ def test_the_stated_key_is_what_cost_says() -> None:
         able = [cuts for cuts in candidates(request) if linked(request, cuts) and lacks(request, cuts) == 0]
         by_key = sorted(able, key=lambda cuts: key_of(request, cuts))  # type: ignore[arg-type,return-value]
         stages = {cuts: stages_of(request, cuts) for cuts in able}
-        assert by_key == sorted(able, key=lambda cuts: cost.preference(request, stages[cuts]))
+        assert by_key == sorted(able, key=lambda cuts: evaluator.preference(request, stages[cuts]))
 
 
 def stages_of(request: PlanRequest, cuts: Cuts) -> tuple[Stage, ...]:
@@ -443,7 +444,7 @@ def test_every_standby_can_take_over() -> None:
         for at, stage in enumerate(plan.stages):
             for name in stage.standbys:
                 taken = [replace(s, peer=name) if place == at else s for place, s in enumerate(plan.stages)]
-                assert cost.refuse(request, taken) is None
+                assert evaluator.refuse(request, taken) is None
                 standing += 1
         everyone = [name for s in plan.stages for name in (s.peer, *s.standbys)]
         assert len(set(everyone)) == len(everyone)
@@ -559,14 +560,14 @@ def test_beam_search_is_close_to_exact_and_never_loses_a_feasible_greedy(
     requests = [big_request(seed, 6, 5, objective, tight=0.3) for seed in range(12)]
     best = [placement.plan(request) for request in requests]
     monkeypatch.setattr(placement, "EXACT_WORK", 0)
-    monkeypatch.setattr(beam, "POLISH_WORK", 0)
+    monkeypatch.setattr(beam_search, "POLISH_WORK", 0)
     for request, exact_plan in zip(requests, best, strict=True):
         found = placement.plan(request)
-        if beam.greedy(network.build(request, sorted(p.peer for p in request.peers), 1)):
+        if beam_search.greedy(network.build(request, sorted(p.peer for p in request.peers), 1)):
             assert isinstance(found, Plan)
         if isinstance(found, Plan):
             assert isinstance(exact_plan, Plan)
-            assert cost.refuse(request, found.stages) is None
+            assert evaluator.refuse(request, found.stages) is None
             assert found.decode_s <= 1.25 * exact_plan.decode_s or objective == "throughput"
             assert found.tokens_per_s >= 0.8 * exact_plan.tokens_per_s or objective == "latency"
 
@@ -575,11 +576,11 @@ def test_beam_search_is_close_to_exact_and_never_loses_a_feasible_greedy(
 def test_memory_tight_meshes_of_many_peers_are_planned(seed: int) -> None:
     request = big_request(seed, 24, 30, "latency", tight=1.35 / 24)
     found = placement.plan(request)
-    greedy = beam.greedy(network.build(request, sorted(p.peer for p in request.peers), 1))
+    greedy = beam_search.greedy(network.build(request, sorted(p.peer for p in request.peers), 1))
     assert isinstance(found, Plan) or not greedy
     if isinstance(found, Plan):
         assert "beam search" in found.why[-1]
-        assert cost.refuse(request, found.stages) is None
+        assert evaluator.refuse(request, found.stages) is None
 
 
 @pytest.mark.parametrize(

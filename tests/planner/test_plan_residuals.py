@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from planner.plan_residuals import (
+from peer.bench.plan_residuals import (
     LEAST_OTHERS,
     Compared,
     Residual,

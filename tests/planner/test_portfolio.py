@@ -9,30 +9,27 @@ from itertools import pairwise
 
 import pytest
 
-from planner import (
-    baselines,
+from peer.bench import instances, robustness
+from planner.cost import evaluator, objectives, simulator
+from planner.cost.objectives import Component, Goal, Wish
+from planner.service.request_codec import decode_request, encode_request
+from planner.solvers import (
     blocks,
-    chain_exact,
-    chain_search,
+    chain_labels,
     clusters,
-    cost,
-    cpsat,
-    exact,
-    instances,
+    cp_sat,
+    heuristics,
     lattice,
+    local_search,
     network,
-    objectives,
     portfolio,
     reentry,
-    robust,
-    simulate,
     strategies,
     threshold,
 )
-from planner.codec import decode_request, encode_request
-from planner.network import INF
-from planner.objectives import Component, Goal, Wish
-from planner.partition import cut
+from planner.solvers import held_karp as exact
+from planner.solvers.network import INF
+from planner.solvers.partition import cut
 from planner.types import Infeasible, Link, PeerFacts, Plan, PlanRequest, Stage
 from tests.planner import held_karp
 
@@ -72,9 +69,9 @@ def test_edgeshard_with_devices_that_come_back(memory: tuple[int, ...], millisec
     assert found is not None
     assert found.exact
     assert round(found.decode_ps / 1e9, 2) == milliseconds
-    assert cost.evaluate(request, found.stages).decode_ps == found.decode_ps
-    assert simulate.decode_round_ps(request, found.stages) == found.decode_ps
-    assert simulate.prefill_ps(request, found.stages, 40, 16) == cost.prefill_ps(
+    assert evaluator.evaluate(request, found.stages).decode_ps == found.decode_ps
+    assert simulator.decode_round_ps(request, found.stages) == found.decode_ps
+    assert simulator.prefill_ps(request, found.stages, 40, 16) == evaluator.prefill_ps(
         request, found.stages, 40, 16
     )
     peers = [stage.peer for stage in found.stages]
@@ -99,7 +96,7 @@ def test_no_plan_with_peers_that_come_back_beats_its_bound(memory: tuple[int, ..
 def test_sets_with_bounds_equal_the_other_exact_solver(seed: int) -> None:
     request = instances.mesh(seed, 3 + seed % 4, blocks=8, tight=(1.0, 2.0)[seed % 2])
     view = lattice.build(request)
-    found = chain_exact.least(view)
+    found = chain_labels.least(view)
     path = exact.solve(network.build(request, view.peers, 1)).path()
     assert found.proven
     assert (found.path is None) == (path is None)
@@ -114,9 +111,9 @@ def test_held_karp_equals_sets_with_bounds_where_blocks_are_alike(seed: int) -> 
     parts = blocks.blocks(view)
     assert parts is not None
     assert parts.exact
-    found, other = held_karp.least_order(parts), chain_exact.least(view)
+    found, other = held_karp.least_order(parts), chain_labels.least(view)
     assert (INF if found is None else found[0]) == other.value
-    searched = chain_search.search(parts, 60_000)
+    searched = local_search.search(parts, 60_000)
     if found is not None and len(found[1]) > 1:
         assert searched[0][1] == found[0]
         path = parts.path(found[1])
@@ -125,13 +122,13 @@ def test_held_karp_equals_sets_with_bounds_where_blocks_are_alike(seed: int) -> 
 
 
 def test_cpsat_proves_the_same() -> None:
-    if not cpsat.available():
+    if not cp_sat.available():
         pytest.skip("needs OR-tools, the extra planner")
     request = instances.mesh(1, 8, blocks=16, tight=1.0)
     view = lattice.build(request, 1, strategies.layer_borders(request))
     parts = blocks.blocks(view)
     assert parts is not None
-    proof, least = cpsat.least_order(parts, 20.0), held_karp.least_order(parts)
+    proof, least = cp_sat.least_order(parts, 20.0), held_karp.least_order(parts)
     assert proof.optimal
     assert least is not None
     assert proof.order is not None
@@ -141,7 +138,7 @@ def test_cpsat_proves_the_same() -> None:
 
 
 def test_without_cpsat_the_portfolio_goes_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpsat, "available", lambda: False)
+    monkeypatch.setattr(cp_sat, "available", lambda: False)
     request = instances.mesh(2, 20, blocks=8, tight=0.6)
     outcome = portfolio.solve(request, Wish(strategy="layer"), portfolio.Effort(60_000, 10_000, 1.0))
     assert outcome.chosen is not None
@@ -162,12 +159,12 @@ def test_solver_evaluator_and_simulator_agree(seed: int) -> None:
     view = lattice.build(request)
     for option in (outcome.chosen, *outcome.others[:3]):
         path = tuple((view.peers.index(stage.peer), stage.stop) for stage in option.stages)
-        found = cost.evaluate(request, option.stages)
+        found = evaluator.evaluate(request, option.stages)
         assert view.value(path) == found.decode_ps == option.found.decode_ps
-        assert simulate.decode_round_ps(request, option.stages) == found.decode_ps
-        assert simulate.token_ps(request, option.stages, found.rows) == found.token_ps
-        assert simulate.best_token_ps(request, option.stages)[0] == found.token_ps
-        assert simulate.prefill_ps(request, option.stages, 150, 64) == cost.prefill_ps(
+        assert simulator.decode_round_ps(request, option.stages) == found.decode_ps
+        assert simulator.token_ps(request, option.stages, found.rows) == found.token_ps
+        assert simulator.best_token_ps(request, option.stages)[0] == found.token_ps
+        assert simulator.prefill_ps(request, option.stages, 150, 64) == evaluator.prefill_ps(
             request, option.stages, 150, 64
         )
 
@@ -187,11 +184,11 @@ def test_the_order_of_the_input_never_matters(seed: int) -> None:
 def test_wrong_parameters_cost_little() -> None:
     for seed in range(3):
         truth = instances.mesh(seed, 6, blocks=8, tight=2.0)
-        believed = portfolio.solve(robust.distorted(truth, 1.5, seed), None, QUICK).chosen
+        believed = portfolio.solve(robustness.distorted(truth, 1.5, seed), None, QUICK).chosen
         best = portfolio.solve(truth, None, QUICK).chosen
         assert believed is not None
         assert best is not None
-        assert cost.evaluate(truth, believed.stages).decode_ps <= 1.15 * best.found.decode_ps
+        assert evaluator.evaluate(truth, believed.stages).decode_ps <= 1.15 * best.found.decode_ps
 
 
 # -- goals, bounds, the front
@@ -281,7 +278,7 @@ def test_strategies_cut_where_they_may() -> None:
             if unit.kind in ("attn", "ffn"):
                 sides[unit.kind].add(stage.peer)
     assert not sides["attn"] & sides["ffn"]
-    assert simulate.decode_round_ps(request, turns.stages) == turns.found.decode_ps
+    assert simulator.decode_round_ps(request, turns.stages) == turns.found.decode_ps
 
 
 @pytest.mark.parametrize(("blocks", "stages"), [(32, 64), (33, None)])
@@ -339,7 +336,7 @@ def test_a_plan_of_many_is_no_worse_than_any_rule() -> None:
     outcome = portfolio.solve(request, None, portfolio.Effort(search=200_000, exact=2_000_000))
     assert outcome.chosen is not None
     view = lattice.build(request)
-    rules = baselines.all_rules(view)
+    rules = heuristics.all_rules(view)
     assert rules
     assert all(outcome.chosen.found.decode_ps <= view.value(path) for path in rules.values())
     assert any("regions" in line for line in outcome.ran)
@@ -359,8 +356,8 @@ def test_scores_are_seeded_and_ordered() -> None:
     request = front_request()
     chosen = portfolio.solve(request, None, QUICK).chosen
     assert chosen is not None
-    one = robust.score(request, chosen.stages)
-    assert one == robust.score(request, chosen.stages)
+    one = robustness.score(request, chosen.stages)
+    assert one == robustness.score(request, chosen.stages)
     assert one.mean_s <= one.p95_s <= one.worst_s
     assert 0 <= one.broken < 1
 
@@ -369,7 +366,7 @@ def test_percentiles_replace_medians_where_they_are_known() -> None:
     request = front_request()
     peer = request.peers[0]
     slow = replace(peer, facts=replace(peer.facts, decode_p90_s={"ffn": 9.0}))
-    planned = robust.on_p90(replace(request, peers=(slow, *request.peers[1:])))
+    planned = robustness.on_p90(replace(request, peers=(slow, *request.peers[1:])))
     assert planned.peers[0].decode_s["ffn"] == 9.0
     assert planned.peers[1] == request.peers[1]
 
@@ -406,8 +403,8 @@ def test_the_codec_carries_what_was_measured() -> None:
 def test_loss_costs_round_trips_and_rate() -> None:
     clean = Link("a", "b", 0.1, 1e6)
     lossy = replace(clean, loss=0.5)
-    assert cost.delay_ps(lossy) == cost.delay_ps(clean) + cost.picoseconds(0.1)
-    assert cost.transfer_ps(lossy, 1000, 1) == 2 * cost.transfer_ps(clean, 1000, 1)
+    assert evaluator.delay_ps(lossy) == evaluator.delay_ps(clean) + evaluator.picoseconds(0.1)
+    assert evaluator.transfer_ps(lossy, 1000, 1) == 2 * evaluator.transfer_ps(clean, 1000, 1)
     request = instances.mesh(1, 3, blocks=3, tight=3.0)
     bad = replace(request, links=tuple(replace(link, loss=0.2) for link in request.links))
     view, other = lattice.build(request), network.build(bad, lattice.build(bad).peers, 1)

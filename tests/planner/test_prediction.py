@@ -10,7 +10,9 @@ import pytest
 
 from planner.history.facts import PeerClass, class_named, class_of
 from planner.history.reading import Cell
-from planner.prediction import (
+from planner.predict.hazard import hazard
+from planner.predict.priors import Roof, leaning, roof_of
+from planner.predict.unit_times import (
     MIN_RUNS,
     Gate,
     Prediction,
@@ -22,8 +24,6 @@ from planner.prediction import (
     revisit,
     samples_of,
 )
-from planner.prediction_hazard import hazard
-from planner.prediction_priors import Roof, leaning, roof_of
 
 KINDS = {"embed": 1.3, "attn": 1.6, "ffn": 1.2, "head": 1.1}  # true times over the roofline
 PROVIDERS = {"cpu": 1.2, "wasm": 2.0, "webgpu": 1.5}

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import cost, holders, placement, redundancy, survive
-from planner.codec import decode_request, encode_request
+from planner.adapt import k_failures
+from planner.cost import evaluator, independent_copies, standbys
 from planner.errors import RequestError
-from planner.held_paths import moved
+from planner.service.request_codec import decode_request, encode_request
+from planner.solvers import placement
+from planner.solvers.held_paths import moved
 from planner.types import Infeasible, Link, PeerFacts, PeerProfile, Plan, PlanRequest, Stage, Unit, UnitKind
 
 KINDS: tuple[UnitKind, ...] = ("embed", "attn", "ffn", "head")
@@ -41,7 +43,7 @@ def four(redundancy_milli: int, spare: bool, *memories: int) -> tuple[PlanReques
     request = PlanRequest(
         units, peers, everyone_linked(names), 1, 1, redundancy=redundancy_milli, spare=spare
     )
-    stages = tuple(cost.make_stage(request, peers[at], at, at + 1) for at in range(4))
+    stages = tuple(evaluator.make_stage(request, peers[at], at, at + 1) for at in range(4))
     return request, stages
 
 
@@ -69,7 +71,7 @@ FULL = (300, 100, 200, 400)  # what a-d need themselves
 )
 def test_promises(milli: int, spare: bool, more: tuple[int, ...], expected: list[tuple[str, ...]]) -> None:
     request, stages = four(milli, spare, *FULL, *more)
-    assert standing(redundancy.with_standbys(request, stages)) == expected
+    assert standing(standbys.with_standbys(request, stages)) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,12 +100,12 @@ def test_nobody_stands_by_for_what_it_cannot_serve(
     )
     request = replace(request, units=units, peers=peers)
     found = placement.plan(request)
-    assert isinstance(found, Infeasible) or cost.refuse(request, found.stages) is None
+    assert isinstance(found, Infeasible) or evaluator.refuse(request, found.stages) is None
 
 
 def test_a_primary_with_room_stands_by_for_another_stage_and_never_for_its_own() -> None:
     request, stages = four(2000, False, 300 + 100, 100 + 200, 200 + 400, 400 + 300)
-    assert standing(redundancy.with_standbys(request, stages)) == [("d",), ("a",), ("b",), ("c",)]
+    assert standing(standbys.with_standbys(request, stages)) == [("d",), ("a",), ("b",), ("c",)]
 
 
 def test_standbys_move_to_make_room_for_a_costlier_loss() -> None:
@@ -113,14 +115,14 @@ def test_standbys_move_to_make_room_for_a_costlier_loss() -> None:
         request, peers=tuple(replace(p, step_s=0.1) if p.peer == "f" else p for p in request.peers)
     )
     for each in (request, fast):
-        assert standing(redundancy.with_standbys(each, stages)) == [("f",), (), (), ("e",)]
+        assert standing(standbys.with_standbys(each, stages)) == [("f",), (), (), ("e",)]
 
 
 def test_it_takes_a_search_where_the_nearest_choice_blocks_the_next() -> None:
     """d's units fit on e and f, a's on e only; e is preferred for d's, and must let it go."""
     request, stages = four(1500, False, *FULL, 400, 400)
     lame = tuple(link for link in request.links if (link.src, link.dst) != ("f", "b"))
-    found = redundancy.with_standbys(replace(request, links=lame), stages)
+    found = standbys.with_standbys(replace(request, links=lame), stages)
     assert standing(found) == [("e",), (), (), ("f",)]
 
 
@@ -164,12 +166,12 @@ def random_stages(seed: int) -> tuple[PlanRequest, tuple[Stage, ...]]:
     )
     request = replace(request, peers=peers)
     return request, tuple(
-        cost.make_stage(request, peers[at], at, at + 1) for at in range(len(units)) if at < len(names)
+        evaluator.make_stage(request, peers[at], at, at + 1) for at in range(len(units)) if at < len(names)
     )
 
 
 def can_serve(request: PlanRequest, stages: tuple[Stage, ...]) -> bool:
-    return cost.refuse(request, stages) is None
+    return evaluator.refuse(request, stages) is None
 
 
 @settings(max_examples=150, deadline=None)
@@ -178,8 +180,8 @@ def test_standbys_fit_can_take_over_and_do_not_depend_on_order(seed: int, shuffl
     request, stages = random_stages(seed)
     if not can_serve(request, stages):
         return
-    found = redundancy.with_standbys(request, stages)
-    assert cost.refuse(request, found) is None, "it counts the memory of every place"
+    found = standbys.with_standbys(request, stages)
+    assert evaluator.refuse(request, found) is None, "it counts the memory of every place"
     for at, stage in enumerate(found):
         assert stage.peer not in stage.standbys
         assert len(set(stage.standbys)) == len(stage.standbys)
@@ -187,16 +189,16 @@ def test_standbys_fit_can_take_over_and_do_not_depend_on_order(seed: int, shuffl
             after = [
                 replace(s, standbys=(), peer=name if place == at else s.peer) for place, s in enumerate(found)
             ]
-            refused = cost.refuse(request, after)
+            refused = evaluator.refuse(request, after)
             assert refused is None or "link" not in refused
     idle = {p.peer for p in request.peers} - {s.peer for s in stages}
-    count, wanted = sum(map(len, standing(found))), redundancy.promised(len(stages), request.redundancy)
+    count, wanted = sum(map(len, standing(found))), standbys.promised(len(stages), request.redundancy)
     assert count <= wanted + (len(idle) if request.spare else 0)
     peers, links = list(request.peers), list(request.links)
     shuffle.shuffle(peers)
     shuffle.shuffle(links)
     again = replace(request, peers=tuple(peers), links=tuple(links))
-    assert redundancy.with_standbys(again, stages) == found
+    assert standbys.with_standbys(again, stages) == found
 
 
 def assignments(request: PlanRequest, stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
@@ -207,7 +209,7 @@ def assignments(request: PlanRequest, stages: tuple[Stage, ...]) -> Iterator[tup
             replace(stage, standbys=() if pick is None else (pick,))
             for stage, pick in zip(stages, picks, strict=True)
         )
-        if any(stage.peer in stage.standbys for stage in made) or cost.refuse(request, made) is not None:
+        if any(stage.peer in stage.standbys for stage in made) or evaluator.refuse(request, made) is not None:
             continue
         taken = (
             [
@@ -217,7 +219,7 @@ def assignments(request: PlanRequest, stages: tuple[Stage, ...]) -> Iterator[tup
             for at in range(len(made))
             if made[at].standbys
         )
-        if all("link" not in (cost.refuse(request, after) or "") for after in taken):
+        if all("link" not in (evaluator.refuse(request, after) or "") for after in taken):
             yield made
 
 
@@ -229,14 +231,14 @@ def test_what_is_doubled_equals_brute_force() -> None:
         request = replace(request, spare=False, redundancy=min(request.redundancy, 2000))
         if not can_serve(request, stages):
             continue
-        order = redundancy.loss_order(request, stages)
-        wanted = redundancy.promised(len(stages), request.redundancy)
+        order = standbys.loss_order(request, stages)
+        wanted = standbys.promised(len(stages), request.redundancy)
         best = max(
             tuple(bool(made[at].standbys) for at in order)
             for made in assignments(request, stages)
             if sum(map(len, standing(made))) <= wanted
         )
-        found = redundancy.with_standbys(request, stages)
+        found = standbys.with_standbys(request, stages)
         assert tuple(bool(found[at].standbys) for at in order) == best, f"seed {seed}"
         compared += any(best)
     assert compared > 80
@@ -247,8 +249,8 @@ def test_what_is_doubled_equals_brute_force() -> None:
 
 def test_standbys_become_primaries_and_the_others_stay_standbys() -> None:
     request, stages = four(2000, True, *FULL, 500, 500, 500)
-    plan = redundancy.with_standbys(request, stages)
-    held = {name: tuple(sorted(runs)) for name, runs in cost.runs_by_peer(plan).items()}
+    plan = standbys.with_standbys(request, stages)
+    held = {name: tuple(sorted(runs)) for name, runs in evaluator.runs_by_peer(plan).items()}
     lost = plan[3].peer
     left = replace(request, peers=tuple(p for p in request.peers if p.peer != lost))
     after = placement.replan_held(left, {name: runs for name, runs in held.items() if name != lost})
@@ -263,8 +265,8 @@ def test_standbys_become_primaries_and_the_others_stay_standbys() -> None:
 def test_a_loss_moves_nobody_but_the_standby() -> None:
     """Though the standby of another stage would be faster."""
     request, stages = four(2000, True, *FULL, 500, 500, 500)
-    plan = redundancy.with_standbys(request, stages)
-    held = {name: tuple(sorted(runs)) for name, runs in cost.runs_by_peer(plan).items()}
+    plan = standbys.with_standbys(request, stages)
+    held = {name: tuple(sorted(runs)) for name, runs in evaluator.runs_by_peer(plan).items()}
     quick = replace(
         request,
         peers=tuple(
@@ -323,7 +325,7 @@ def test_the_places_named_first_choose_first() -> None:
     slow = tuple(replace(p, step_s=0.1) if p.peer == "e" else p for p in request.peers)
     left = replace(request, peers=tuple(p for p in slow if p.peer not in "ab"))
     for order, heirs in (((0, 1), ("f", "e")), ((1, 0), ("e", "f"))):
-        found = redundancy.takeovers(left, stages, order)
+        found = standbys.takeovers(left, stages, order)
         assert found is not None
         assert tuple(stage.peer for stage in found[:2]) == heirs
 
@@ -345,7 +347,7 @@ def test_the_fewest_bytes_move_of_all_plans() -> None:
                 for names in itertools.permutations([p.peer for p in left.peers])
                 for size in range(1, len(names) + 1)
                 for cuts in itertools.combinations(range(1, len(left.units)), size - 1)
-                if cost.refuse(left, made := stages_of(left, names, cuts)) is None
+                if evaluator.refuse(left, made := stages_of(left, names, cuts)) is None
             ),
             default=None,
         )
@@ -390,7 +392,7 @@ def apart(**machines: str) -> PlanRequest:
 
 def two_stages(request: PlanRequest) -> tuple[Stage, ...]:
     a, b = request.peers[:2]
-    return cost.make_stage(request, a, 0, 2), cost.make_stage(request, b, 2, 4)
+    return evaluator.make_stage(request, a, 0, 2), evaluator.make_stage(request, b, 2, 4)
 
 
 def relayed(request: PlanRequest, known: bool | None, *names: str) -> PlanRequest:
@@ -414,12 +416,12 @@ def test_a_copy_is_where_nothing_takes_both(
     machines: dict[str, str], expected: list[tuple[str, ...]]
 ) -> None:
     request = apart(**machines)
-    assert standing(redundancy.with_standbys(request, two_stages(request))) == expected
+    assert standing(standbys.with_standbys(request, two_stages(request))) == expected
 
 
 def test_second_copies_fail_with_neither_of_the_others() -> None:
     request = replace(apart(c="box", d="box"), redundancy=3000)
-    for stage in redundancy.with_standbys(request, two_stages(request)):
+    for stage in standbys.with_standbys(request, two_stages(request)):
         assert len(stage.standbys) == 2
         assert not {"c", "d"} <= set(stage.standbys)
 
@@ -427,31 +429,31 @@ def test_second_copies_fail_with_neither_of_the_others() -> None:
 @pytest.mark.parametrize("known", [True, None])
 def test_a_peer_behind_a_relay_is_no_holder(known: bool | None) -> None:
     request = relayed(apart(), known, "c", "d")
-    assert standing(redundancy.with_standbys(request, two_stages(request))) == [("e",), ("e",)]
+    assert standing(standbys.with_standbys(request, two_stages(request))) == [("e",), ("e",)]
     only = replace(relayed(request, known, "e"), spare=False)
-    assert standing(redundancy.with_standbys(only, two_stages(only))) == [("b",), ("a",)]
+    assert standing(standbys.with_standbys(only, two_stages(only))) == [("b",), ("a",)]
 
 
 @pytest.mark.parametrize("known", [True, None])
 def test_what_only_a_relayed_peer_holds_gets_a_copy_though_none_is_promised(known: bool | None) -> None:
     request = replace(relayed(apart(), known, "b", "c"), redundancy=1000)
-    assert standing(redundancy.with_standbys(request, two_stages(request))) == [(), ("d",)]
+    assert standing(standbys.with_standbys(request, two_stages(request))) == [(), ("d",)]
     steady = replace(apart(), redundancy=1000)
-    assert standing(redundancy.with_standbys(steady, two_stages(steady))) == [(), ()]
+    assert standing(standbys.with_standbys(steady, two_stages(steady))) == [(), ()]
 
 
 def test_idle_peers_stand_by_first_where_they_count() -> None:
     request = replace(apart(b="box", c="box"), redundancy=1000, spare=True)
-    assert standing(redundancy.with_standbys(request, two_stages(request))) == [("c",), ("d", "e")]
+    assert standing(standbys.with_standbys(request, two_stages(request))) == [("c",), ("d", "e")]
 
 
 def test_what_a_relayed_peer_holds_survives_nothing() -> None:
     request = apart()
     held = dict.fromkeys("ab", ((0, 4),))
-    assert survive.survives(request, held)
-    assert not survive.survives(relayed(request, None, "b"), held)
-    assert survive.survives(relayed(request, None, "b"), held | {"c": ((0, 4),)})
-    assert not survive.survives(apart(a="box", b="box"), held)
+    assert k_failures.survives(request, held)
+    assert not k_failures.survives(relayed(request, None, "b"), held)
+    assert k_failures.survives(relayed(request, None, "b"), held | {"c": ((0, 4),)})
+    assert not k_failures.survives(apart(a="box", b="box"), held)
 
 
 # -- whose arithmetic
@@ -486,31 +488,31 @@ def test_the_primarys_class_comes_first_among_equally_safe_copies(
     machines: dict[str, str], classes: dict[str, str], expected: list[tuple[str, ...]]
 ) -> None:
     request = computing(apart(**machines), **classes)
-    assert standing(redundancy.with_standbys(request, two_stages(request))) == expected
+    assert standing(standbys.with_standbys(request, two_stages(request))) == expected
     for order in itertools.permutations(request.peers):
         again = replace(request, peers=order)
-        assert standing(redundancy.with_standbys(again, two_stages(request))) == expected
+        assert standing(standbys.with_standbys(again, two_stages(request))) == expected
 
 
 def test_who_holds_a_stage_already_gives_way_to_one_of_its_class() -> None:
     request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, d=VNNI, e=VNNI)
     held = {"c": ((0, 2), (2, 4))}
-    assert standing(redundancy.with_standbys(request, two_stages(request), prefer=held)) == [("e",), ("d",)]
+    assert standing(standbys.with_standbys(request, two_stages(request), prefer=held)) == [("e",), ("d",)]
     unknown = computing(request)
-    assert standing(redundancy.with_standbys(unknown, two_stages(request), prefer=held)) == [("c",), ("c",)]
+    assert standing(standbys.with_standbys(unknown, two_stages(request), prefer=held)) == [("c",), ("c",)]
 
 
 def test_of_those_who_hold_a_stage_its_class_is_named_first() -> None:
     request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, d=VNNI)
     held = dict.fromkeys("cde", ((0, 2),))
-    found = redundancy.with_standbys(request, two_stages(request), held=held)
+    found = standbys.with_standbys(request, two_stages(request), held=held)
     assert standing(found) == [("d", "e", "c"), ()]
 
 
 def test_of_those_who_stand_by_its_class_takes_over() -> None:
     """b's own machine holds a copy of its class, another machine one of another class: both serve after b's loss."""
     request = computing(apart(b="box", e="box"), a=AVX2, b=VNNI, e=VNNI, c=AVX2, d=AVX2)
-    stages = redundancy.with_standbys(request, two_stages(request), held=dict.fromkeys("ce", ((2, 4),)))
+    stages = standbys.with_standbys(request, two_stages(request), held=dict.fromkeys("ce", ((2, 4),)))
     assert standing(stages) == [(), ("e", "c")]
 
 
@@ -518,14 +520,14 @@ def test_copies_that_survive_a_loss_are_of_the_primarys_class_where_there_is_roo
     """Only a and b are fast enough for stages; c to e could hold the copies."""
     for name, classes in (("d", {"d": VNNI}), ("e", {"e": VNNI})):
         request = computing(apart(), a=VNNI, b=VNNI, c=AVX2, **classes)
-        copies = survive._copies(request, two_stages(request), 1)
+        copies = k_failures._copies(request, two_stages(request), 1)
         assert copies is not None
         assert {copy.peer for copy in copies} <= {"a", "b", name}
     tight = computing(apart(), a=VNNI, c=AVX2)
     peers = tuple(
         replace(each, memory_bytes=400 if each.peer == "a" else each.memory_bytes) for each in tight.peers
     )
-    found = survive._copies(replace(tight, peers=peers), two_stages(tight), 1)
+    found = k_failures._copies(replace(tight, peers=peers), two_stages(tight), 1)
     assert found is not None
 
 
@@ -547,10 +549,10 @@ def test_a_plan_says_where_another_class_stands_by(classes: dict[str, str], said
     request = computing(replace(apart(), spare=False), **classes)
     a, b = request.peers[:2]
     stages = (
-        replace(cost.make_stage(request, a, 0, 2), standbys=("b",)),
-        replace(cost.make_stage(request, b, 2, 4), standbys=("d",)),
+        replace(evaluator.make_stage(request, a, 0, 2), standbys=("b",)),
+        replace(evaluator.make_stage(request, b, 2, 4), standbys=("d",)),
     )
-    assert holders.doubts(request, stages) == said
+    assert independent_copies.doubts(request, stages) == said
 
 
 def test_the_sentence_on_other_classes_fits_the_log() -> None:
@@ -562,7 +564,7 @@ def test_the_sentence_on_other_classes_fits_the_log() -> None:
     units = tuple(Unit(f"u{at}", "ffn", 1, 1, 0, 8) for at in range(10))
     request = PlanRequest(units, peers, everyone_linked(names), 1, 1)
     stages = tuple(Stage(at, at + 1, names[2 * at], (names[2 * at + 1],)) for at in range(10))
-    (sentence,) = holders.doubts(request, stages)
+    (sentence,) = independent_copies.doubts(request, stages)
     assert "; 9 more of the stages have such standbys" in sentence
     assert len(sentence) <= 512, "what the log carries of it (peer.json_codec)"
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from planner.architecture import RopeScaling
 from planner.errors import (
     CorruptModel,
     MissingTensor,
@@ -23,6 +22,7 @@ from planner.errors import (
 from planner.importers.gguf import open_gguf
 from planner.importers.layout import tensor_shapes
 from planner.importers.safetensors import open_safetensors
+from planner.model.architecture import RopeScaling
 
 if TYPE_CHECKING:
     from conftest import TinyModel

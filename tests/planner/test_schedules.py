@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from planner import cost, instances, portfolio, replicas, schedules
-from planner.objectives import Wish
-from planner.simulate import Work
+from peer.bench import instances
+from planner.cost import evaluator, schedules
+from planner.cost.objectives import Wish
+from planner.cost.simulator import Work
+from planner.solvers import portfolio, replicas
 
 QUICK = portfolio.Effort(search=60_000, exact=10_000_000)
 
@@ -30,9 +32,10 @@ def test_timelines_add_up(seed: int) -> None:
     assert chosen is not None
     prompt = schedules.prompt(request, chosen.stages, 200)
     assert apart(prompt.works)
-    assert prompt.total_ps == cost.prefill_ps(request, chosen.stages, 200, prompt.batch)
+    assert prompt.total_ps == evaluator.prefill_ps(request, chosen.stages, 200, prompt.batch)
     assert all(
-        prompt.total_ps <= cost.prefill_ps(request, chosen.stages, 200, size) for size in (16, 32, 64, 128)
+        prompt.total_ps <= evaluator.prefill_ps(request, chosen.stages, 200, size)
+        for size in (16, 32, 64, 128)
     )
     assert len([work for work in prompt.works if work.what == "stage"]) == len(chosen.stages) * -(
         -200 // prompt.batch

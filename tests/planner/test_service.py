@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from planner.beside import LIMITS
-from planner.codec import encode_request
+from planner.adapt.plan_comparison import LIMITS
 from planner.errors import RequestError
-from planner.service import plan_bytes
+from planner.service.planning_service import plan_bytes
+from planner.service.request_codec import encode_request
 from planner.types import Link, PeerProfile, PlanRequest, Unit, UnitKind
 
 MIB = 2**20

@@ -10,14 +10,14 @@ import numpy as np
 import onnx
 import pytest
 
-from planner.architecture import Architecture, RopeScaling
 from planner.errors import CorruptStore
-from planner.graph import IR_VERSION, OPSET
 from planner.importers.gguf import open_gguf
-from planner.manifest import Manifest, decode_manifest
-from planner.shards import make_shard, rotary_tables
-from planner.store import Store
-from planner.units import build_model
+from planner.model.architecture import Architecture, RopeScaling
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.onnx_graph import IR_VERSION, OPSET
+from planner.model.shards import make_shard, rotary_tables
+from planner.model.store import Store
+from planner.model.units import build_model
 
 Model = tuple[Manifest, Store]
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.choosing import FRONT_PEERS, choose
-from planner.codec import decode_answer, encode_answer
+from planner.adapt.pareto_front import MOST, MOST_UNABLE
+from planner.adapt.serving_plan import FRONT_PEERS, choose
+from planner.cost.objectives import Wish
 from planner.errors import RequestError
-from planner.objectives import Wish
-from planner.standing import MOST, MOST_UNABLE
+from planner.service.request_codec import decode_answer, encode_answer
 from planner.types import Link, PeerProfile, Plan, PlanRequest, Unit, UnitKind
 
 MIB = 2**20

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import CorruptStore, NotInStore, StoreError, StoreFull
-from planner.store import PIECE_BYTES, BlobRef, Store
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 
 
 def blob(size: int, seed: int = 1) -> bytes:
@@ -257,7 +257,7 @@ def run_child(code: str, *args: str) -> subprocess.Popen[str]:
 
 KILLED_PUT = """
 import sys, pathlib
-from planner.store import Store
+from planner.model.store import Store
 def chunks():
     yield b"x" * 100_000
     print("half", flush=True)
@@ -267,7 +267,7 @@ Store(pathlib.Path(sys.argv[1])).put_blob(chunks())
 
 KILLED_FETCH = """
 import sys, pathlib
-from planner.store import PIECE_BYTES, Store, BlobRef
+from planner.model.store import PIECE_BYTES, Store, BlobRef
 content = pathlib.Path(sys.argv[2]).read_bytes()
 import hashlib
 cuts = [content[at:at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
@@ -324,7 +324,7 @@ def test_a_download_goes_on_after_sigkill(store: Store, tmp_path: Path) -> None:
 FULL_DISK = """
 import hashlib, pathlib, resource, sys
 from planner.errors import StoreFull
-from planner.store import PIECE_BYTES, BlobRef, Store
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 root = pathlib.Path(sys.argv[1])
 store = Store(root)
 resource.setrlimit(resource.RLIMIT_FSIZE, (PIECE_BYTES + 1000, resource.RLIM_INFINITY))

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from planner.architecture import Architecture, BlockQuantized, TokenizerSource
 from planner.errors import CorruptModel, UnknownArchitecture
 from planner.importers.gguf import open_gguf
-from planner.manifest import Manifest, ManifestUnit, decode_manifest
-from planner.store import Store
-from planner.types import WeightFormat
-from planner.units import (
+from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
+from planner.model.manifest import Manifest, ManifestUnit, decode_manifest
+from planner.model.store import Store
+from planner.model.units import (
     build_model,
     exact_4bit,
     exact_8bit,
@@ -27,6 +26,7 @@ from planner.units import (
     quantize_4bit,
     quantize_8bit,
 )
+from planner.types import WeightFormat
 
 Array = npt.NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -262,8 +262,8 @@ def test_the_rows_at_once_and_the_threads_change_no_byte(
         source.replaced["attn.0.k"] = Tensor(halves(16, 32), BlockQuantized(bits, q, d, m))
     found = set()
     for values, cores in ((1 << 19, 1), (1, 4), (7 * 32, 2)):
-        monkeypatch.setattr("planner.blob_plan.VALUES_AT_ONCE", values)
-        monkeypatch.setattr("planner.put_blobs._cores", lambda cores=cores: cores)
+        monkeypatch.setattr("planner.model.blob_plan.VALUES_AT_ONCE", values)
+        monkeypatch.setattr("planner.model.blob_writer._cores", lambda cores=cores: cores)
         found.add(build_model(source, weights, Store(tmp_path / str(values))))
     assert len(found) == 1
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from planner.errors import PlannerError
-from planner.service import plan_bytes
-from planner.store import Store
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
 from signaling.app_files import policy
 from signaling.errors import BadCertificate, CorruptState, ServerError
 from signaling.invites import Admissions, make_revocation

@@ -1,6 +1,6 @@
 """Writes graphs.json, which the TypeScript suite replays: what a tab builds and unpacks equals what planner/ does.
 
-Run it after a change of planner/shards.py or planner/units.py. Weights are made up, from a fixed seed.
+Run it after a change of planner/model/shards.py or planner/model/units.py. Weights are made up, from a fixed seed.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.manifest import (
+from planner.model.manifest import (
     BlobRef,
     Manifest,
     ManifestUnit,
@@ -21,10 +21,10 @@ from planner.manifest import (
     packed_bytes,
     wide_bytes,
 )
-from planner.shards import make_graphs, rotary_tables
-from planner.store import Store
+from planner.model.shards import make_graphs, rotary_tables
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 from tests.peer.shards.conftest import MadeUpModel, small_architecture
 
 CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {

@@ -29,8 +29,8 @@ from peer.mesh_state import (
 from peer.protection import PRESETS
 from peer.repair_order import chained, priority_stages, waves
 from peer.surroundings import Surroundings
-from planner.beside import Serving
-from planner.service import Asked, answer
+from planner.adapt.plan_comparison import Serving
+from planner.service.planning_service import Asked, answer
 from planner.types import Plan, Stage, Unit
 
 PATH = beside(__file__, "relief.json")

@@ -25,7 +25,7 @@ from peer.surroundings import (
     is_relayed,
     public_address,
 )
-from planner.prediction_hazard import CONDITIONS
+from planner.predict.hazard import CONDITIONS
 
 PATH = beside(__file__, "surroundings.json")
 SEED = 20261128

@@ -12,7 +12,7 @@ from tracing import beside, written
 
 from peer.chat_template import ChatTemplate, ChatTemplateError, Message, plain_chat
 from peer.text import StopStrings, Text
-from planner.architecture import TokenizerSource
+from planner.model.architecture import TokenizerSource
 
 PATH = beside(__file__, "text.json")
 SEED = 20260715

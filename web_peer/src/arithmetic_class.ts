@@ -1,6 +1,6 @@
 /*
  * The class of a peer's arithmetic: whose results are equal to the bit, and how a class is shown to people (twin of
- * planner/arithmetic_class.py). Pure.
+ * planner/model/arithmetic_class.py). Pure.
  */
 
 import { matching } from './json_codec';
@@ -23,8 +23,8 @@ export function otherBits(one: string, other: string): boolean {
 }
 
 /**
- * How little a peer of the one class is wanted in the place of one of the other: 0 for equal bits, 1 where nobody knows,
- * 2 for other ones.
+ * How little a peer of the one class is wanted in the place of one of the other: 0 for equal bits, 1 where nobody
+ * knows, 2 for other ones.
  */
 export function unlike(one: string, other: string): number {
   if (sameBits(one, other)) return 0;

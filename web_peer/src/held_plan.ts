@@ -1,6 +1,6 @@
 /*
  * Decides, without a planner, which peers serve what after a loss: whoever holds the units already, so that nothing is
- * fetched (what a tab can do of planner/placement.py's replan_held). Pure.
+ * fetched (what a tab can do of planner/solvers/placement.py's replan_held). Pure.
  *
  * First the plan before with standbys in the places of peers that are gone: surviving stages keep their caches. Else
  * whole runs that are held, of all chains the one that is predicted to be fastest.

@@ -1,6 +1,6 @@
 /*
  * Decides how far a peer counts as a holder of a copy: what fails together is one holder, who may be behind a relay is
- * none (what a tab needs of planner/holders.py). Pure.
+ * none (what a tab needs of planner/cost/independent_copies.py). Pure.
  */
 
 import type { Profile } from './mesh_state';

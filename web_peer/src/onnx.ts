@@ -54,7 +54,7 @@ export interface Versions {
   readonly opsets: readonly (readonly [domain: string, version: number])[];
 }
 
-/** The model file's bytes; equal to those that planner/shards.py writes. */
+/** The model file's bytes; equal to those that planner/model/shards.py writes. */
 export function encodeModel(graph: Graph, versions: Versions): Uint8Array<ArrayBuffer> {
   const body = [
     ...graph.nodes.map((node) => nested(1, nodeFields(node))),

@@ -1,6 +1,6 @@
 /*
- * Decides what a planner is asked in a state of the mesh, in the JSON of `POST /plan`, and what its answer means (twin of
- * planner/service.py and plan_request in peer/coordinator.py). Pure.
+ * Decides what a planner is asked in a state of the mesh, in the JSON of `POST /plan`, and what its answer means (twin
+ * of planner/service/planning_service.py and plan_request in peer/coordinator.py). Pure.
  */
 
 import { BadCommand } from './errors';
@@ -155,7 +155,7 @@ export function unusable(profile: Profile, units: readonly PlannerUnit[]): strin
 
 // --- the service
 
-/** JSON as planner/service.py reads it. */
+/** JSON as planner/service/planning_service.py reads it. */
 export function encodeRequest(request: PlanRequest): string {
   const { state, units, peers } = request;
   const { model, protection, links } = state;
@@ -223,7 +223,10 @@ function factsOf({ surroundings = UNKNOWN, arithmetic = '' }: Profile): Record<s
   };
 }
 
-/** What the mesh wishes of its plans. A component may prefer a peer by its id or by its name; of equal names the first id. */
+/**
+ * What the mesh wishes of its plans. A component may prefer a peer by its id or by its name; of equal names the first
+ * id.
+ */
 function wishOf({ wish, members }: MeshState): Record<string, unknown> {
   if (wish === null) return {};
   const called = (name: string): string =>

@@ -1,11 +1,11 @@
 /*
- * The ONNX graphs for a run of units, as planner/shards.py writes them for browsers: what is computed, with weights
- * handed over when the runtime asks. A tab builds them itself, so it needs nobody's word for what it runs.
+ * The ONNX graphs for a run of units, as planner/model/shards.py writes them for browsers: what is computed, with
+ * weights handed over when the runtime asks. A tab builds them itself, so it needs nobody's word for what it runs.
  *
  * The location of weights is "<unit>/<tensor>". For "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
- * whatever form is stored (weights.ts unpacks it), in slices of rows where it is large. For "webgpu" a float32 matrix (`.w`, `.rest`) is
- * "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a transposed one; packed weights
- * are as stored.
+ * whatever form is stored (weights.ts unpacks it), in slices of rows where it is large. For "webgpu" a float32 matrix
+ * (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a transposed one;
+ * packed weights are as stored.
  */
 
 import { CannotServe } from './errors';

@@ -1,5 +1,5 @@
 /*
- * Decides how stored tensors become what a runtime is handed: float32 matrices from packed ones (planner/units.py
+ * Decides how stored tensors become what a runtime is handed: float32 matrices from packed ones (planner/model/units.py
  * has the forms), rows of the embedding, and the bytes behind each location of a shard's graphs.
  */
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from planner.architecture import Architecture, BlockQuantized, TokenizerSource
 from planner.importers.gguf import open_gguf
-from planner.manifest import Manifest, decode_manifest
-from planner.store import Store
+from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from planner.model.units import build_model
 from planner.types import WeightFormat
-from planner.units import build_model
 
 Model = tuple[Manifest, Store]
 

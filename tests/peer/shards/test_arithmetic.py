@@ -20,9 +20,9 @@ from peer.execution import Execution, Row
 from peer.forms import ALONE, FASTEST, RowShape
 from peer.kv_slots import KvSlots
 from peer.processor import instruction_set
-from planner.manifest import Manifest
-from planner.shards import rotary_tables
-from planner.store import Store
+from planner.model.manifest import Manifest
+from planner.model.shards import rotary_tables
+from planner.model.store import Store
 
 Rows = npt.NDArray[np.float32]
 CLASS = re.compile(r"cpu/[a-z0-9_]+/rows-[a-z0-9-]+/[0-9a-f]{16}")

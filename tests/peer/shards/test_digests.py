@@ -11,9 +11,9 @@ import pytest
 
 from peer.arithmetic import proven
 from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
-from planner.manifest import Manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 from tests.patience import WITHIN_S
 
 

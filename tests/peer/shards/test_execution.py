@@ -15,10 +15,10 @@ from peer.execution import Execution, Row
 from peer.forms import FASTEST
 from peer.kv_slots import KvSlots
 from peer.processor import instruction_set
-from planner.architecture import Architecture, RopeScaling
-from planner.manifest import Manifest
-from planner.shards import make_shard, rotary_tables
-from planner.store import Store
+from planner.model.architecture import Architecture, RopeScaling
+from planner.model.manifest import Manifest
+from planner.model.shards import make_shard, rotary_tables
+from planner.model.store import Store
 
 Doubles = npt.NDArray[np.float64]
 LLAMA3 = RopeScaling("llama3", 8.0, 1.0, 4.0, 64)

@@ -13,7 +13,7 @@ from peer.evidence import SAME, distance
 from peer.forms import FASTEST
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.validation.lying import Lie, LyingRuntime
-from planner.shards import make_shard
+from planner.model.shards import make_shard
 from tests.patience import WITHIN_S
 
 PROMPT, TOKENS = 40, 6

@@ -14,7 +14,7 @@ from peer.arithmetic import prove
 from peer.bench_single import compare
 from peer.errors import CannotServe, MeasuringEnded
 from peer.measure import measure_units
-from planner.manifest import encode_manifest
+from planner.model.manifest import encode_manifest
 from planner.types import UnitKind
 from tests.patience import soon
 

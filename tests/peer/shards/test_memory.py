@@ -12,7 +12,7 @@ import pytest
 
 from peer.arithmetic import proven
 from peer.runtime import Done, Refused, StageRuntime, Step
-from planner.shards import make_shard
+from planner.model.shards import make_shard
 
 MIB = 1 << 20
 CONTEXT = 512

@@ -22,10 +22,10 @@ from peer.kv_slots import KvSlots
 from peer.recording import record, recorded
 from peer.runtime import Done, Refused, StageRuntime, Step
 from peer.text import Text
-from planner.architecture import TokenizerSource
-from planner.manifest import Manifest, encode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.architecture import TokenizerSource
+from planner.model.manifest import Manifest, encode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 OPENING = (
     "The capital of France is Paris. It is a vibrant city known for its rich history, culture, and iconic "
@@ -199,9 +199,9 @@ import numpy as np
 from peer.arithmetic import proven
 from peer.measure import measure_units
 from peer.runtime import StageRuntime, Step
-from planner.manifest import decode_manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import decode_manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 def status():
     with open("/proc/self/status") as lines:

@@ -26,9 +26,9 @@ from peer.forms import ALONE, Form, RowShape
 from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
 from peer.seats import Run_
 from peer.serving import Room, Serving
-from planner.manifest import Manifest
-from planner.shards import make_shard
-from planner.store import Store
+from planner.model.manifest import Manifest
+from planner.model.shards import make_shard
+from planner.model.store import Store
 
 Answer = Done | Refused
 WAIT_S = 60

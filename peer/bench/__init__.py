@@ -1,0 +1,1 @@
+"""Benchmarks: how fast this is beside other programs, and where the time goes."""

@@ -1,0 +1,1 @@
+"""Plans for a mesh that changes: after a loss, and while it serves."""

@@ -1,0 +1,1 @@
+"""What a plan costs: the evaluator, objectives, standbys and the simulator that checks it."""

@@ -1,0 +1,1 @@
+"""Forecasts from what was measured before: unit times, hazards and their priors."""

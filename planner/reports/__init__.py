@@ -1,0 +1,1 @@
+"""Plans and history drawn for people: text, SVG, pages and charts."""

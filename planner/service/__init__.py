@@ -1,0 +1,1 @@
+"""The planning service: requests and answers as bytes."""
