@@ -12,14 +12,14 @@ import os
 import sys
 from contextlib import AsyncExitStack
 
-from peer.asking import Delta, Finished, Settings
-from peer.chat_template import Message
-from peer.commands.defaults import cache_folder
 from peer.errors import PeerError
-from peer.joining import Founding, found
-from peer.mesh import Mesh
-from peer.options import MeshOptions, PeerOptions
-from peer.tabs import TabOptions, open_tab
+from peer.launch.browsers import TabOptions, open_tab
+from peer.launch.defaults import cache_folder
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Finished, Settings
 from planner.errors import PlannerError
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store

@@ -10,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from peer.asking import Delta, Finished, Settings
-from peer.chat_template import Message
 from peer.errors import PeerError
-from peer.joining import join
-from peer.options import PeerOptions
-from peer.sampling import Sampling
+from peer.member.joining import join
+from peer.member.peer_options import PeerOptions
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.session.sampling import Sampling
 from planner.model.store import Store
 from signaling.errors import SignalingError
 

@@ -20,19 +20,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from peer.asking import Delta, Finished, Settings
-from peer.crossings import Crossing
 from peer.errors import CannotServe
-from peer.gateway_answers import shown_likely
-from peer.gateway_shapes import Likely
-from peer.gateway_tools import Tool, ToolCall, parsed, style_of, tool_of
-from peer.guiding import Grammars, Guided
-from peer.joining import join
-from peer.mesh import Mesh as Member
-from peer.options import PeerOptions
-from peer.sampling import MAX_SEED, Sampling
-from peer.steering import Steering
-from peer.waiting import Waits
+from peer.gateway.answers import shown_likely
+from peer.gateway.grammars import Grammars, Guided
+from peer.gateway.responses import Likely
+from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh as Member
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.origin.arithmetic_changes import Crossing
+from peer.session.sampling import MAX_SEED, Sampling
+from peer.session.steering import Steering
+from peer.stage.seat_waiting import Waits
 from planner.model.store import Store
 
 READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights

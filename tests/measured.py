@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from peer import joining
-from peer.measure import UnitTimes, measure_here
+from peer.member import joining
+from peer.runtime.self_benchmark import UnitTimes, measure_here
 from planner.model.manifest import Manifest, encode_manifest
 from planner.model.store import Store
 

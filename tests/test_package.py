@@ -99,7 +99,7 @@ def test_the_wheel_is_called_as_the_program_calls_itself(package: Package) -> No
         VERSION,
         "Apache-2.0",
     )
-    assert b"shoal = peer.entry:main" in package.wheel[f"shoal_mesh-{VERSION}.dist-info/entry_points.txt"]
+    assert b"shoal = peer.cli.entry:main" in package.wheel[f"shoal_mesh-{VERSION}.dist-info/entry_points.txt"]
 
 
 # --- outside a checkout
@@ -121,7 +121,7 @@ def without_page(unpacked: Path) -> Path:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "peer.cli", *words]
+    return [sys.executable, "-m", "peer.cli.main", *words]
 
 
 def environment(unpacked: Path) -> dict[str, str]:

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from peer.consensus import election, image, membership, reads, replication, snapshot
+from peer.consensus import election, membership, reads, replication, snapshot, state_digest
 from peer.consensus.errors import BadBoot
-from peer.consensus.messages import (
-    Append,
-    AppendReply,
-    Install,
-    InstallReply,
-    Message,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-    ReadIndexReply,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
-from peer.consensus.records import MAX_ENTRY_BYTES, MAX_UNCOMMITTED
-from peer.consensus.state import Node
-from peer.consensus.types import (
+from peer.consensus.events import (
     Applied,
     Apply,
     Boot,
@@ -42,6 +26,22 @@ from peer.consensus.types import (
     Transfer,
     Unreachable,
 )
+from peer.consensus.messages import (
+    Append,
+    AppendReply,
+    Install,
+    InstallReply,
+    Message,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+from peer.consensus.records import MAX_ENTRY_BYTES, MAX_UNCOMMITTED
+from peer.consensus.server import Node
 
 
 class Core:
@@ -79,7 +79,7 @@ class Core:
 
     def digest(self) -> str:
         """16 hex digits over canonical JSON of the whole state: equal in every language for equal states."""
-        return image.digest(self.node)
+        return state_digest.digest(self.node)
 
 
 def _boot(node: Node) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from peer.consensus import quorum, reads, replication
 from peer.consensus.messages import Message, PreVote, PreVoteReply, TimeoutNow, Vote, VoteReply
-from peer.consensus.state import Node
+from peer.consensus.server import Node
 
 
 def may_campaign(node: Node) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from peer.consensus.errors import BadBoot, BadMessage
+from peer.consensus.message_codec import parse_config
 from peer.consensus.records import Config, Entry, Snapshot
-from peer.consensus.wire import parse_config
 
 
 class Log:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from peer.consensus import election, quorum, replication
+from peer.consensus.events import AddLearner, Change, ChangeConfig, Demote, Promote, Proposed, Reason, Remove
+from peer.consensus.message_codec import MAX_SERVERS, config_bytes
 from peer.consensus.records import Config, Server
-from peer.consensus.state import Node, Progress
-from peer.consensus.types import AddLearner, Change, ChangeConfig, Demote, Promote, Proposed, Reason, Remove
-from peer.consensus.wire import MAX_SERVERS, config_bytes
+from peer.consensus.server import Node, Progress
 
 CAUGHT_UP = 64  # entries that a learner may lack when it becomes a voter (4.2.1)
 

@@ -8,9 +8,9 @@ come in rounds: those that arrive while one is under way share the next.
 from __future__ import annotations
 
 from peer.consensus import replication
+from peer.consensus.events import ReadReady
 from peer.consensus.messages import Message, ReadIndex, ReadIndexReply
-from peer.consensus.state import Node, Waiting
-from peer.consensus.types import ReadReady
+from peer.consensus.server import Node, Waiting
 
 MAX_READS = 4096  # that wait at one server
 

@@ -8,10 +8,10 @@ ahead, `max_inflight` messages at a time; who needs what is not in the log any m
 from __future__ import annotations
 
 from peer.consensus import election, membership, quorum, reads, snapshot
+from peer.consensus.message_codec import MAX_ENTRIES
 from peer.consensus.messages import Append, AppendReply, Message
 from peer.consensus.records import Entry, EntryKind
-from peer.consensus.state import Node, Progress
-from peer.consensus.wire import MAX_ENTRIES
+from peer.consensus.server import Node, Progress
 
 # --- the leader -------------------------------------------------------------------------------------------
 

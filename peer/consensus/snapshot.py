@@ -10,10 +10,10 @@ from __future__ import annotations
 from zlib import crc32
 
 from peer.consensus import replication
+from peer.consensus.events import Compact, Restore
 from peer.consensus.messages import AppendReply, Install, InstallReply, Message
 from peer.consensus.records import Snapshot
-from peer.consensus.state import Incoming, Node, Progress
-from peer.consensus.types import Compact, Restore
+from peer.consensus.server import Incoming, Node, Progress
 
 # --- the leader -------------------------------------------------------------------------------------------
 

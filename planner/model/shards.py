@@ -39,7 +39,9 @@ from planner.model.onnx_graph import MICROSOFT, Graph, Placed
 from planner.model.units import BLOCK
 
 ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
-ACCURACY_4BIT: Final = 4  # as llama.cpp does; how rows of a batch keep equal bits, peer.arithmetic proves
+ACCURACY_4BIT: Final = (
+    4  # as llama.cpp does; how rows of a batch keep equal bits, peer.runtime.arithmetic proves
+)
 
 HEAD_PART_BYTES: Final = 40 << 20  # a head is loaded in parts, for a vocabulary can outweigh everything else
 HEAD_PART_ROWS: Final = 64  # parts end where the kernels' tiles do

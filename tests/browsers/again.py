@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peer.asking import Conversation, Delta, Settings
-from peer.making import day_of
-from peer.mesh import Mesh
-from peer.mesh_conversations import Conversation as Talk
-from peer.mesh_conversations import Message
-from peer.sampling import Sampling
-from peer.seats import ID_BYTES
-from peer.turns import prompt_of
+from peer.conversation.answer_in_progress import day_of
+from peer.conversation.turn_order import prompt_of
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.session.sampling import Sampling
+from peer.session.seat import ID_BYTES
+from peer.state.conversations import Conversation as Talk
+from peer.state.conversations import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from peer.joining import Founding, found
-from peer.mesh import Mesh
-from peer.options import MeshOptions, PeerOptions
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions, PeerOptions
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

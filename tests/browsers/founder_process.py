@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from peer.commands.tether import end_with_parent
-from peer.joining import Founding, found
-from peer.options import MeshOptions, PeerOptions
+from peer.launch.tether import end_with_parent
+from peer.member.joining import Founding, found
+from peer.member.peer_options import MeshOptions, PeerOptions
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from peer.asking import Delta, Settings
-from peer.joining import Founding, found
-from peer.mesh import Mesh
-from peer.mesh_state import PlanStage
-from peer.options import MeshOptions, PeerOptions
-from peer.tabs import TabOptions, open_tab
+from peer.launch.browsers import TabOptions, open_tab
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.origin.answer_stream import Delta, Settings
+from peer.state.mesh_state import PlanStage
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from peer.asking import Conversation, Delta, Settings
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Conversation, Delta, Settings
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from peer.arithmetic import proven
-from peer.bench_browser import browser_path, build_page, drive
-from peer.execution import Execution, Row
-from peer.kv_slots import KvSlots
-from peer.spans import steps_of
+from peer.bench.browser import browser_path, build_page, drive
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution, Row
+from peer.runtime.kv_slots import KvSlots
+from peer.session.position_spans import steps_of
 from planner.importers.gguf import open_gguf
 from planner.model.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
 from planner.model.manifest import Manifest, decode_manifest

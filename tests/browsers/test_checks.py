@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from peer import serving
-from peer.asking import Delta, Settings
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.mesh_fairness import FairnessChosen
-from peer.mesh_state import MeshState
-from peer.options import MeshOptions, PeerOptions
-from peer.protection import STANDARD
-from peer.validation.lying import Lie, LyingRuntime
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.origin.answer_stream import Delta, Settings
+from peer.stage import unit_host
+from peer.state.fairness import FairnessChosen
+from peer.state.mesh_state import MeshState
+from peer.state.protection import STANDARD
+from peer.validation.world.wrong_results import Lie, LyingRuntime
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
@@ -65,7 +65,7 @@ async def ask(mesh: Mesh) -> None:
 async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
     driver: Driver, harness: Path, tiny: tuple[Store, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "StageRuntime", LiesLater)
+    monkeypatch.setattr(unit_host, "StageRuntime", LiesLater)
     monkeypatch.setattr(LiesLater, "begun", False)
     store, model = tiny
     wishes = MeshOptions(128, 4, "latency", (CUT,), TWICE, EACH_TOKEN)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import peer.openings
+import peer.session.open_checks
 
 from .conftest import Driver, Models, founded, visit
 from .page import Page
@@ -92,7 +92,7 @@ async def test_a_hostile_answer_is_shown_and_not_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = Script()
-    monkeypatch.setattr(peer.openings, "sample", script)
+    monkeypatch.setattr(peer.session.open_checks, "sample", script)
     made = await visit(driver, browser)
     async with founded(two_blocks, app, weights="f32", context=CONTEXT) as mesh:
         assert mesh.link is not None

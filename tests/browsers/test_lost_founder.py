@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from peer.joining import join
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.peer_options import PeerOptions
 from tests.patience import soon
 
 from .conftest import WITHIN_S, Driver, Models, visit

@@ -8,11 +8,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from peer.asking import Delta, Settings
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.mesh_state import Member
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Delta, Settings
+from peer.state.mesh_state import Member
 
 from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
 from .numerics import SOFTWARE_GPU

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peer.joining import join
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.peer_options import PeerOptions
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from peer.asking import Delta, Settings
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Delta, Settings
 
 from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, visit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peer.bench_browser import browser_path, build_page, drive
+from peer.bench.browser import browser_path, build_page, drive
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Settings
-from peer.commands.role import give
-from peer.mesh import Mesh
-from peer.mesh_wish import PlanWished
+from peer.cli.role import give
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Settings
+from peer.state.plan_goal import PlanWished
 
 from .conftest import WITHIN_S, Driver, Models, founded, visit
 from .page import HELPED, Page

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.joining import Founding, found
-from peer.options import MeshOptions, PeerOptions
+from peer.member.joining import Founding, found
+from peer.member.peer_options import MeshOptions, PeerOptions
 from signaling.ice import TurnService
 from signaling.keys import identity_from_seed
 from signaling.room import Policy

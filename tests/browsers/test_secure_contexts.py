@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from peer.joining import Founding, found
-from peer.mesh import Mesh
-from peer.options import MeshOptions, PeerOptions
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions, PeerOptions
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions, Tls
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Delta, Settings
-from peer.commands.watching import snapshot
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.options import PeerOptions
-from peer.surroundings import hazard_milli
+from peer.cli.status_plan import snapshot
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Delta, Settings
+from peer.state.failure_domains import hazard_milli
 from planner.model.store import Store
 
 from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Delta, Settings
-from peer.mesh import Mesh
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Delta, Settings
 from tests.patience import soon
 
 from .conftest import WITHIN_S, Driver, Models, founded, visit

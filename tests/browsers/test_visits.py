@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from peer.asking import Finished, Settings
-from peer.mesh import Mesh
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Finished, Settings
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
 from tests.patience import soon

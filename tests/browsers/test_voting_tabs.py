@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Conversation, Delta, Settings
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.mesh_conversations import ConversationStarted
-from peer.mesh_state import MeshState, encode_command
-from peer.options import PeerOptions
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.state.conversations import ConversationStarted
+from peer.state.mesh_state import MeshState, encode_command
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from peer.asking import Delta, Settings
-from peer.bundles import frames_of
-from peer.chat_template import Message
-from peer.frames import Bundle, Feed, Frame, Open, Step, Token
-from peer.mesh import Mesh
-from peer.prefixes import LEAST_TOKENS, split
-from peer.sampling import Sampling
-from peer.tensors import Dtype
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Settings
+from peer.session.prefix_cache import LEAST_TOKENS, split
+from peer.session.sampling import Sampling
+from peer.wire.bundles import frames_of
+from peer.wire.frame_codec import Bundle, Feed, Frame, Open, Step, Token
+from peer.wire.tensors import Dtype
 
 from .conftest import WITHIN_S, Driver, Models, founded, visit
 from .page import Page

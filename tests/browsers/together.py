@@ -20,16 +20,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from peer.commands.defaults import cache_folder
-from peer.commands.models import find_or_import
+from peer.conversation.conversation_client import new_id
+from peer.conversation.turn_order import running, waiting
 from peer.errors import MeshError
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.mesh_conversations import Conversation, Message, MessageAdded
-from peer.options import PeerOptions
-from peer.talking import new_id
-from peer.turns import running, waiting
-from peer.validation.children import FoundingProcess, How, JoinedProcess
+from peer.launch.defaults import cache_folder
+from peer.launch.model_import import find_or_import
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.state.conversations import Conversation, Message, MessageAdded
+from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
@@ -302,7 +302,7 @@ async def town(app: Path, store: Store, model: str, home: Path) -> AsyncIterator
 async def guest_link(state: Path) -> str:
     """A link for those who ask, from `shoal invite` beside the founder."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "peer.cli", "invite", "--role", "guest", "--state", str(state)),
+        *(sys.executable, "-m", "peer.cli.main", "invite", "--role", "guest", "--state", str(state)),
         stdout=asyncio.subprocess.PIPE,
     )
     told, _ = await process.communicate()
@@ -418,7 +418,17 @@ async def late_comer(made: Town, title: str) -> bytes:
     """What somebody keeps who was never here."""
     path = made.home / f"late-{title}.md"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "peer.cli", "conversations", made.link, "--in", title, "--export", str(path)),
+        *(
+            sys.executable,
+            "-m",
+            "peer.cli.main",
+            "conversations",
+            made.link,
+            "--in",
+            title,
+            "--export",
+            str(path),
+        ),
         *("--bind", "127.0.0.1", "--state", str(made.home / "late"), "--store", str(made.home / "none")),
         stdin=asyncio.subprocess.DEVNULL,
     )

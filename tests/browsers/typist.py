@@ -44,7 +44,7 @@ class Typist:
             "TERM": "xterm-256color",
         }
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "peer.cli", *words, *kept),
+            *(sys.executable, "-m", "peer.cli.main", *words, *kept),
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -11,14 +11,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import peer.entering
-from peer.commands.tether import end_with_parent
-from peer.coordinating import Coordinating
-from peer.identities import kept_identity
-from peer.joining import Founding, found, join
-from peer.options import MeshOptions, PeerOptions
-from peer.protection import PRESETS
-from peer.voting import Patience
+import peer.member.mesh_entry
+from peer.coordination.coordinator_service import Coordinating
+from peer.coordination.voter_policy import Patience
+from peer.launch.tether import end_with_parent
+from peer.member.joining import Founding, found, join
+from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.state.protection import PRESETS
+from peer.storage.peer_keys import kept_identity
 from planner.model.store import Store
 from signaling.invites import parse_link
 from signaling.keys import identity_from_seed
@@ -61,5 +61,5 @@ async def main(store: str, state: str, how: str, *words: str) -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    peer.entering.Coordinating = partial(Coordinating, patience=HASTY)  # type: ignore[misc,assignment]
+    peer.member.mesh_entry.Coordinating = partial(Coordinating, patience=HASTY)  # type: ignore[misc,assignment]
     asyncio.run(main(*sys.argv[1:]))

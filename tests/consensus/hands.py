@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from peer.consensus.core import Core
-from peer.consensus.messages import Body, Message
-from peer.consensus.types import (
+from peer.consensus.events import (
     Applied,
     Apply,
     Boot,
@@ -34,7 +33,8 @@ from peer.consensus.types import (
     StoreSnapshot,
     Tick,
 )
-from peer.consensus.wire import decode, encode
+from peer.consensus.message_codec import decode, encode
+from peer.consensus.messages import Body, Message
 
 SMALL = Settings(keep_tail=2, snapshot_chunk_bytes=8, max_inflight=3)
 

@@ -7,9 +7,24 @@ import random
 import msgpack
 import pytest
 
-from peer.consensus import canonical
+from peer.consensus import trace_json
 from peer.consensus.bugs import BUGS
 from peer.consensus.errors import BadMessage
+from peer.consensus.events import (
+    AddLearner,
+    Boot,
+    ChangeConfig,
+    Entry,
+    HardState,
+    Promote,
+    Propose,
+    Received,
+    Role,
+    Send,
+    StoreSnapshot,
+    founding,
+)
+from peer.consensus.message_codec import MAX_INT, config_bytes, decode, encode, parse_config
 from peer.consensus.messages import (
     Append,
     AppendReply,
@@ -25,21 +40,6 @@ from peer.consensus.messages import (
     Vote,
     VoteReply,
 )
-from peer.consensus.types import (
-    AddLearner,
-    Boot,
-    ChangeConfig,
-    Entry,
-    HardState,
-    Promote,
-    Propose,
-    Received,
-    Role,
-    Send,
-    StoreSnapshot,
-    founding,
-)
-from peer.consensus.wire import MAX_INT, config_bytes, decode, encode, parse_config
 from tests.consensus.hands import config_of
 
 ENTRIES = (
@@ -71,7 +71,7 @@ def message(body: Body) -> Message:
 def test_there_and_back(body: Body) -> None:
     packed = encode(message(body))
     assert decode(packed) == message(body)
-    assert canonical.message_of(canonical.text_of(message(body))) == message(body)
+    assert trace_json.message_of(trace_json.text_of(message(body))) == message(body)
     later = msgpack.unpackb(packed) | {"zz": [1, 2]}
     assert decode(msgpack.packb(later)) == message(body), "keys of later versions are skipped"
     for cut in range(len(packed)):
@@ -170,16 +170,16 @@ def test_events_and_effects_in_traces() -> None:
     events = [boot, Propose(b"x", 1), ChangeConfig(AddLearner("b", 2), 3), ChangeConfig(Promote("b"), 3)]
     events += [Received("b", message(body)) for body in BODIES]
     for event in events:
-        assert canonical.event_of(canonical.text_of(event)) == event
+        assert trace_json.event_of(trace_json.text_of(event)) == event
     effects = [
         Role("leader", 3, "a"),
         StoreSnapshot(4, founding("a", 3), 2, 1),
         Send("b", message(BODIES[4])),
     ]
     for effect in effects:
-        assert canonical.effect_of(canonical.text_of(effect)) == effect
+        assert trace_json.effect_of(trace_json.text_of(effect)) == effect
     assert (
-        canonical.text_of(Role("leader", 3, "a")) == '{"kind":"role","leader":"a","role":"leader","term":3}'
+        trace_json.text_of(Role("leader", 3, "a")) == '{"kind":"role","leader":"a","role":"leader","term":3}'
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from peer.consensus.events import ChangeConfig, Demote, Entry, HardState, Persist, Send, Tick, Unreachable
 from peer.consensus.messages import Append, PreVote, PreVoteReply, Vote, VoteReply
-from peer.consensus.types import ChangeConfig, Demote, Entry, HardState, Persist, Send, Tick, Unreachable
 from tests.consensus.hands import Group, Peer
 
 

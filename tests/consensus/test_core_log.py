@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from peer.consensus.errors import BadBoot
-from peer.consensus.messages import Append, AppendReply, Vote, VoteReply
-from peer.consensus.types import (
+from peer.consensus.events import (
     Apply,
     Entry,
     HardState,
@@ -23,7 +22,8 @@ from peer.consensus.types import (
     Snapshot,
     founding,
 )
-from peer.consensus.wire import config_bytes
+from peer.consensus.message_codec import config_bytes
+from peer.consensus.messages import Append, AppendReply, Vote, VoteReply
 from tests.consensus.hands import Group, Peer, config_of
 
 

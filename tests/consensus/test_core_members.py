@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peer.consensus.messages import Append, AppendReply, TimeoutNow, Vote
-from peer.consensus.types import (
+from peer.consensus.events import (
     AddLearner,
     Change,
     ChangeConfig,
@@ -17,6 +16,7 @@ from peer.consensus.types import (
     Remove,
     Transfer,
 )
+from peer.consensus.messages import Append, AppendReply, TimeoutNow, Vote
 from tests.consensus.hands import Group, Peer
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from peer.consensus.events import Read, ReadReady, Reject, Transfer, Unreachable
 from peer.consensus.messages import Append, AppendReply, ReadIndex, ReadIndexReply
-from peer.consensus.types import Read, ReadReady, Reject, Transfer, Unreachable
 from tests.consensus.hands import Group
 
 

@@ -6,8 +6,7 @@ from zlib import crc32
 
 import pytest
 
-from peer.consensus.messages import Append, AppendReply, Install, InstallReply
-from peer.consensus.types import (
+from peer.consensus.events import (
     Compact,
     Entry,
     HardState,
@@ -17,6 +16,7 @@ from peer.consensus.types import (
     StoreSnapshot,
     Unreachable,
 )
+from peer.consensus.messages import Append, AppendReply, Install, InstallReply
 from tests.consensus.hands import SMALL, Group, Peer, config_of
 
 WORDS = [b"word%02d" % at for at in range(12)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from peer.consensus.canonical import message_of
-from peer.consensus.wire import encode
+from peer.consensus.message_codec import encode
+from peer.consensus.trace_json import message_of
 from tests.vectors.make_consensus_wire import TARGET, rows, says
 
 ROWS = [(bytes.fromhex(data), said) for data, said in json.loads(TARGET.read_text())["rows"]]

@@ -36,7 +36,7 @@ class Result:
 
 
 def command_line(*words: object) -> list[str]:
-    return [sys.executable, "-m", "peer.cli", *map(str, words)]
+    return [sys.executable, "-m", "peer.cli.main", *map(str, words)]
 
 
 def environment(home: Path) -> dict[str, str]:

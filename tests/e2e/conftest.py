@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Delta, Settings
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.options import Disturbance, MeshOptions, PeerOptions
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions
+from peer.origin.answer_stream import Delta, Settings
 from planner.model.store import Store
 from planner.types import WeightFormat
 from signaling.keys import identity_from_seed

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import ClientSession
 
-from peer.asking import Conversation, Finished, Settings
-from peer.effects import StageEffect
 from peer.errors import MeshFull, MustContribute
-from peer.frames import Token
-from peer.gateway import GatewayOptions, gateway
-from peer.mesh import Mesh
-from peer.mesh_fairness import FairnessChosen
-from peer.waiting import Waits
+from peer.gateway.server import GatewayOptions, gateway
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Conversation, Finished, Settings
+from peer.session.effects import StageEffect
+from peer.stage.seat_waiting import Waits
+from peer.state.fairness import FairnessChosen
+from peer.wire.frame_codec import Token
 from tests.patience import WITHIN_S
 
 from .conftest import Start, until

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from peer.asking import Conversation, Delta, Settings
-from peer.chat_template import Message
-from peer.mesh import Mesh
-from peer.sampling import Sampling
-from peer.steering import Steering
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.session.sampling import Sampling
+from peer.session.steering import Steering
 from tests.patience import WITHIN_S
 
 from .conftest import Start

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from peer import mesh as mesh_module
-from peer import serving
-from peer.asking import Delta, Finished, Settings
-from peer.crossings import Crossing
-from peer.evidence import SAME
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.mesh_fairness import FairnessChosen
-from peer.mesh_state import MeshState, Profile
-from peer.options import MeshOptions
-from peer.protection import STANDARD
-from peer.runtime import StageRuntime
-from peer.seats import Run_
+from peer.member import mesh_member as mesh_module
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.origin.arithmetic_changes import Crossing
+from peer.runtime.stage_runtime import StageRuntime
+from peer.session.evidence import SAME
+from peer.session.seat import Run_
+from peer.stage import unit_host
+from peer.state.fairness import FairnessChosen
+from peer.state.mesh_state import MeshState, Profile
+from peer.state.protection import STANDARD
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 
@@ -46,13 +46,13 @@ class Classes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plain = set[int]()  # servings that do not round
         self._making = threading.local()
-        profile_of, make, make_shard = mesh_module.profile_of, serving.Serving._make, serving.make_shard
+        profile_of, make, make_shard = mesh_module.profile_of, unit_host.Serving._make, unit_host.make_shard
 
         def saying(of: Any, times: Any) -> Profile:
             arithmetic = OTHER if OF_OTHER in of.name else ONE
             return replace(profile_of(of, times), arithmetic=arithmetic)
 
-        def making(itself: serving.Serving, run: Run_) -> StageRuntime:
+        def making(itself: unit_host.Serving, run: Run_) -> StageRuntime:
             self._making.plain = id(itself) in self.plain
             try:
                 return make(itself, run)
@@ -70,8 +70,8 @@ class Classes:
                 self.plain.add(id(itself.serving))
 
         monkeypatch.setattr(mesh_module, "profile_of", saying)
-        monkeypatch.setattr(serving.Serving, "_make", making)
-        monkeypatch.setattr(serving, "make_shard", sharding)
+        monkeypatch.setattr(unit_host.Serving, "_make", making)
+        monkeypatch.setattr(unit_host, "make_shard", sharding)
         monkeypatch.setattr(Mesh, "compute", computing)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Delta, Settings
-from peer.making import day_of
-from peer.mesh import Mesh
-from peer.mesh_conversations import Form, Message
-from peer.talking import Manner, Self, Talking
-from peer.turns import prompt_of
+from peer.conversation.answer_in_progress import day_of
+from peer.conversation.conversation_client import Manner, Self, Talking
+from peer.conversation.turn_order import prompt_of
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Delta, Settings
+from peer.state.conversations import Form, Message
 from tests.patience import WITHIN_S
 
 from .command import running

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from peer.commands.watching import snapshot
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.mesh_state import MeshState
-from peer.options import MeshOptions
-from peer.surroundings import UNKNOWN, Surroundings, hashed, hazard_milli
+from peer.cli.status_plan import snapshot
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.state.failure_domains import UNKNOWN, Surroundings, hashed, hazard_milli
+from peer.state.mesh_state import MeshState
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

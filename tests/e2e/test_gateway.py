@@ -23,9 +23,9 @@ from openai import (
 )
 
 from peer import Mesh as Door
-from peer.embedder import Embedder
-from peer.gateway import GatewayOptions, gateway
-from peer.mesh import Mesh
+from peer.gateway.embedder import Embedder
+from peer.gateway.server import GatewayOptions, gateway
+from peer.member.mesh_member import Mesh
 from planner.importers.bert import open_encoder
 from planner.model.encoder_graph import put_encoder
 from tests.patience import WITHIN_S

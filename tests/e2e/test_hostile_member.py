@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.asking import Conversation, Delta, Finished, Settings
-from peer.chat_template import Message as Said
+from peer.consensus.message_codec import encode
 from peer.consensus.messages import Append, Body, Message, TimeoutNow, Vote, VoteReply
 from peer.consensus.records import Entry
-from peer.consensus.wire import encode
 from peer.errors import AnswerFailed, ContextOverflow, PeerError
-from peer.frames import (
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message as Said
+from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
+from peer.session.sampling import Sampling
+from peer.state.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
+from peer.wire.frame_codec import (
     Cancel,
     Consensus,
     Feed,
@@ -33,11 +37,7 @@ from peer.frames import (
     Token,
     Where,
 )
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
-from peer.sampling import Sampling
-from peer.tensors import tensor_of
+from peer.wire.tensors import tensor_of
 from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, UNITS, Models, Start, options, until

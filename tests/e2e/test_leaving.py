@@ -13,14 +13,14 @@ from itertools import count
 
 import pytest
 
-from peer.asking import Conversation, Delta, Finished, Settings
-from peer.chat_template import Message
-from peer.commands.demo import joined
+from peer.cli.demo import joined
 from peer.errors import AnswerFailed, NoPlan
-from peer.joining import Founding, found
-from peer.mesh import Mesh
-from peer.options import MeshOptions
-from peer.protection import PRESETS, STANDARD, Protection
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
+from peer.state.protection import PRESETS, STANDARD, Protection
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S, soon

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from peer import serving
-from peer.asking import Delta, Settings
-from peer.canaries import Due, Times
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.mesh_fairness import FairnessChosen
-from peer.options import Disturbance, MeshOptions
-from peer.protection import STANDARD
-from peer.runtime import StageRuntime, Step
-from peer.validation.lying import Lie, LyingRuntime
+from peer.audit.canaries import Due, Times
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import Disturbance, MeshOptions
+from peer.origin.answer_stream import Delta, Settings
+from peer.runtime.stage_runtime import StageRuntime, Step
+from peer.stage import unit_host
+from peer.state.fairness import FairnessChosen
+from peer.state.protection import STANDARD
+from peer.validation.world.wrong_results import Lie, LyingRuntime
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S
@@ -58,7 +58,7 @@ async def answer(mesh: Mesh) -> int:
 async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_does_without_its_earnings(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "StageRuntime", OneLies)
+    monkeypatch.setattr(unit_host, "StageRuntime", OneLies)
     protection = replace(STANDARD, redundancy_milli=2000)
     fairness = FairnessChosen("open", 1, 200_000)
     wishes = MeshOptions(CONTEXT, 2, "latency", (30,), protection, fairness)
@@ -114,7 +114,7 @@ MOST_LOOKS = 6  # an answer may be over before anything of it can be checked
 async def test_a_standby_that_lies_is_found_by_a_known_answer_before_anybody_needs_it(
     models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "StageRuntime", OneIsNoisy)
+    monkeypatch.setattr(unit_host, "StageRuntime", OneIsNoisy)
     protection = replace(STANDARD, redundancy_milli=2000)
     wishes = MeshOptions(CONTEXT, 2, "latency", (30,), protection)
     async with AsyncExitStack() as stack:

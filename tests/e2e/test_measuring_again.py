@@ -12,20 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from peer import VERSION, foreseeing, fresh_times, measuring_again
-from peer.asking import Settings
-from peer.calls import Body
-from peer.commands.watching import snapshot
+from peer import VERSION
+from peer.cli.status_plan import snapshot
+from peer.coordination import plan_forecast, remeasure_policy
+from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, MeasuringEnded
-from peer.foreseeing import Foresight
-from peer.history_writer import follow_mesh, open_history
-from peer.joining import Founding, found, join
-from peer.measure import UnitTimes, measure_here
-from peer.measuring_again import MeasuringAgain
-from peer.mesh import Mesh
-from peer.mesh_state import MeshState
-from peer.options import MeshOptions
-from peer.sampling import Sampling
+from peer.member import remeasure
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.member.remeasure import MeasuringAgain
+from peer.origin.answer_stream import Settings
+from peer.runtime.self_benchmark import UnitTimes, measure_here
+from peer.session.sampling import Sampling
+from peer.state.mesh_state import MeshState
+from peer.transport.rpc import Body
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.files import NAME
 from planner.history.reading import ask
@@ -69,7 +71,7 @@ def told_apart(file: Path, units: tuple[Unit, ...]) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the library that learns from a history takes its time to be loaded."""
-    monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(plan_forecast, "WITHIN_S", WITHIN_S)
 
 
 @asynccontextmanager
@@ -102,10 +104,10 @@ async def test_peers_whose_predictions_abstain_measure_themselves_again_and_answ
         first = {peer: member.profile for peer, member in before.members.items()}
         tokens = await tokens_of(founder, PROMPT, GREEDY)
         for module, name in (
-            (fresh_times, "QUIET_S"),
-            (fresh_times, "NEXT_S"),
-            (fresh_times, "BUSY_S"),
-            (measuring_again, "ENDED_S"),
+            (remeasure_policy, "QUIET_S"),
+            (remeasure_policy, "NEXT_S"),
+            (remeasure_policy, "BUSY_S"),
+            (remeasure, "ENDED_S"),
         ):
             monkeypatch.setattr(module, name, 0.1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from peer.asking import Delta, Settings
-from peer.chat_template import Message
-from peer.sampling import Sampling
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Settings
+from peer.session.sampling import Sampling
 from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Start, tokens_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from peer import fetch
-from peer.asking import Delta, Settings
-from peer.joining import Founding, found, join
-from peer.options import MeshOptions
+from peer.member.joining import Founding, found, join
+from peer.member.peer_options import MeshOptions
+from peer.model import fetcher
+from peer.origin.answer_stream import Delta, Settings
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
@@ -34,7 +34,7 @@ async def served_bytes(server: str) -> int:
 async def test_units_come_from_the_peer_that_holds_them(
     models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "SLOW_S", 300.0)  # machines that run tests may be busy
+    monkeypatch.setattr(fetcher, "SLOW_S", 300.0)  # machines that run tests may be busy
     promise = Founding(models.ids["8bit"], MeshOptions(CONTEXT, 2, "latency", ()), ServerOptions())
     key = identity_from_seed(os.urandom(32))
     async with found(promise, options("founder", 0), models.store, key) as founder:

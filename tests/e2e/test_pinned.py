@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peer.asking import Delta, Settings
-from peer.chat_template import Message
-from peer.frames import Frame, Open, Request, Step, Token, encode
-from peer.joining import join
-from peer.mesh import Mesh
-from peer.options import PeerOptions
-from peer.own_ends import ends_of
-from peer.receipts import ledger_session
-from peer.sampling import Sampling
-from peer.tensors import Dtype
+from peer.audit.receipts import ledger_session
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import PeerOptions
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Settings
+from peer.origin.pinned_ends import ends_of
+from peer.session.sampling import Sampling
+from peer.wire.frame_codec import Frame, Open, Request, Step, Token, encode
+from peer.wire.tensors import Dtype
 from planner.model.store import Store
 from tests.patience import WITHIN_S
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from peer.asking import Delta, Finished, Settings
-from peer.chat_template import Message
-from peer.mesh import Mesh
-from peer.sampling import Sampling
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.session.sampling import Sampling
 from tests.patience import WITHIN_S
 
 from .conftest import Start, until

@@ -6,11 +6,13 @@ import time
 
 import pytest
 
-from peer import pace, pacing, relief
-from peer.asking import Delta, Settings
-from peer.chat_template import Message
-from peer.options import Disturbance
-from peer.sampling import Sampling
+from peer.coordination import rebalance
+from peer.member.peer_options import Disturbance
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Settings
+from peer.runtime import slowdown
+from peer.session.sampling import Sampling
+from peer.stage import slowdown_reports
 from tests.patience import WITHIN_S
 
 from .conftest import CONTEXT, Start, tokens_of
@@ -25,7 +27,12 @@ MORE = 8  # tokens after the move
 async def test_a_running_answer_leaves_a_peer_that_became_slower(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((pace, "CHECK_S"), (pacing, "CHECK_S"), (relief, "LOOK_S"), (relief, "REST_S")):
+    for module, name in (
+        (slowdown, "CHECK_S"),
+        (slowdown_reports, "CHECK_S"),
+        (rebalance, "LOOK_S"),
+        (rebalance, "REST_S"),
+    ):
         monkeypatch.setattr(module, name, QUICK_S)
     slow: set[str] = set()
 

@@ -9,14 +9,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from peer.arithmetic import proven
-from peer.asking import Delta, Finished, Settings
-from peer.chat_template import Message
-from peer.execution import Execution, Row
-from peer.kv_slots import KvSlots
-from peer.mesh import Mesh
-from peer.sampling import Sampling, needs_history, sample
-from peer.spans import CHUNK_TOKENS
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution, Row
+from peer.runtime.kv_slots import KvSlots
+from peer.session.position_spans import CHUNK_TOKENS
+from peer.session.sampling import Sampling, needs_history, sample
 from planner.model.manifest import decode_manifest
 from planner.model.shards import make_shard
 from tests.patience import WITHIN_S

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from peer.chat_template import Message
-from peer.coordinator import plan_request
-from peer.mesh import Mesh
-from peer.mesh_state import MemberMeasured, MeshState, PlanRecord
-from peer.mesh_wish import Group, PlanWished
-from peer.sampling import Sampling
-from peer.wishing import planner_wish
+from peer.coordination.coordinator import plan_request
+from peer.coordination.planner_goal import planner_wish
+from peer.member.mesh_member import Mesh
+from peer.model.chat_template import Message
+from peer.session.sampling import Sampling
+from peer.state.mesh_state import MemberMeasured, MeshState, PlanRecord
+from peer.state.plan_goal import Group, PlanWished
 from planner.model.manifest import decode_manifest
 from planner.solvers import strategies
 from planner.types import Stage

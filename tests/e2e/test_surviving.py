@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from peer.options import MeshOptions
-from peer.protection import PRESETS
-from peer.validation.measures import figures
-from peer.validation.rig import Shape, rig
-from peer.validation.runner import Load, Runner
-from peer.validation.scenarios import Name
+from peer.member.peer_options import MeshOptions
+from peer.state.protection import PRESETS
+from peer.validation.runs.loss_runner import Load, Runner
+from peer.validation.scenarios.faults import Name
+from peer.validation.scenarios.figures import figures
+from peer.validation.world.mesh import Shape, rig
 
 from .conftest import PLEDGE, Models
 

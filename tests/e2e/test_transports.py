@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from peer.asking import Delta, Settings
-from peer.chat_template import Message
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.options import MeshOptions
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Delta, Settings
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S

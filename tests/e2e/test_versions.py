@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from peer.asking import Conversation, Delta, Settings
-from peer.effects import StageEffect
 from peer.errors import PeerError
-from peer.frame_kinds import Open
-from peer.frames import HIGHEST_VERSION, LOWEST_VERSION
-from peer.joining import Founding, found, join
-from peer.mesh import Mesh
-from peer.mesh_conversations import ConversationStarted, MessageAdded, ParticipantSet
-from peer.mesh_entries import EntryChosen
-from peer.options import MeshOptions
-from peer.pipeline import StageCore
-from peer.prefixes import split
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import MeshOptions
+from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.session.effects import StageEffect
+from peer.session.prefix_cache import split
+from peer.session.stage import StageCore
+from peer.state.conversation_entry import EntryChosen
+from peer.state.conversations import ConversationStarted, MessageAdded, ParticipantSet
+from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION
+from peer.wire.frame_types import Open
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

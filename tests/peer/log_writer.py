@@ -10,9 +10,9 @@ import random
 import sys
 from pathlib import Path
 
-from peer.transaction_records import Load, Migrate, Operation, Run, Unload
-from peer.transaction_store import Journal
-from peer.transactions import Standing
+from peer.storage.journal import Journal
+from peer.storage.journal_core import Standing
+from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
 
 
 async def write(path: Path, seed: int) -> None:

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from peer.accounts import Accounts
-from peer.askings import Askings, Surroundings
-from peer.breakers import Breakers
-from peer.mesh import Mesh
-from peer.mesh_fairness import Fairness
-from peer.mesh_ledger import Ledger
-from peer.mesh_state import PlanRecord, PlanStage
+from peer.audit.accounting import Accounts
+from peer.member.mesh_member import Mesh
+from peer.origin.session_host import Askings, Surroundings
+from peer.state.fairness import Fairness
+from peer.state.mesh_state import PlanRecord, PlanStage
+from peer.state.work_ledger import Ledger
+from peer.transport.circuit_breakers import Breakers
 
 from .test_pipeline import opening
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from peer import waiting
-from peer.admission import (
+from peer.cli.queue_lines import AGAIN_S, WaitingLines
+from peer.errors import MeshError
+from peer.session.admission_queue import (
     HOLD_MS,
     LEASE_MS,
     MAX_OF_ONE,
@@ -19,10 +20,9 @@ from peer.admission import (
     head_start_ms,
     waiting_text,
 )
-from peer.calls import Body
-from peer.commands.waiting_lines import AGAIN_S, WaitingLines
-from peer.errors import MeshError
-from peer.waiting import Waits, Wanted, called
+from peer.stage import seat_waiting
+from peer.stage.seat_waiting import Waits, Wanted, called
+from peer.transport.rpc import Body
 
 RUN = (0, 2)
 ASKS = Busy(10, 0, 100)
@@ -201,7 +201,7 @@ def test_a_terminal_says_places_at_once_and_estimates_now_and_then() -> None:
 
 
 async def test_a_line_that_is_over_takes_no_place_in_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "AGAIN_S", 0.0)
+    monkeypatch.setattr(seat_waiting, "AGAIN_S", 0.0)
     asked: list[str] = []
 
     async def ask(peer: str, method: str, body: Body) -> Body:

@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from peer.bench_memory import bench_memory, imported, life
-from peer.bench_shapes import SHAPES, RandomModel, cut_to
-from peer.cli import parser
+from peer.bench.memory import bench_memory, imported, life
+from peer.bench.shapes import SHAPES, RandomModel, cut_to
+from peer.cli.main import parser
 from peer.errors import CannotServe
 from planner.types import WeightFormat
 

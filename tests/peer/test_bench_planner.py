@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from peer.bench import instances, robustness
-from peer.bench_planner import PARTS
-from peer.bench_planner_errors import least_sure_loss, plan_may_lose
-from peer.bench_planner_sizes import TIGHT, against_sat
-from peer.bench_planner_timing import stopped_after
-from peer.cli import parser
+from peer.bench.planner import PARTS
+from peer.bench.planner_errors import least_sure_loss, plan_may_lose
+from peer.bench.planner_sizes import TIGHT, against_sat
+from peer.bench.planner_timing import stopped_after
+from peer.cli.main import parser
 from planner.solvers import cp_sat, portfolio
 from planner.types import PlanRequest
 

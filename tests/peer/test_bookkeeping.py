@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from peer.frames import Open
-from peer.mesh_ledger import Balance, Ledger, Work, tally
-from peer.receipts import ledger_session
-from peer.validation.bookkeeping import Book, Logged, Seen, compared
-from peer.validation.ledger_runs import Kills
+from peer.audit.receipts import ledger_session
+from peer.state.work_ledger import Balance, Ledger, Work, tally
+from peer.validation.runs.ledger_runner import Kills
+from peer.validation.scenarios.expected_ledger import Book, Logged, Seen, compared
+from peer.wire.frame_codec import Open
 
 UNITS = 6
 RUNS = ((0, 2), (2, 6))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.breakers import (
+from peer.transport.circuit_breakers import (
     CALM_MS,
     LEARNED,
     MAX_KEYS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from peer.bundles import BUNDLE_BYTES, bundled, frames_of
 from peer.errors import FrameError
-from peer.frames import MAX_BUNDLE_FRAMES, Bundle, Frame, Ping, Release, Step, Token, decode, encode
-from peer.tensors import tensor_of
+from peer.wire.bundles import BUNDLE_BYTES, bundled, frames_of
+from peer.wire.frame_codec import MAX_BUNDLE_FRAMES, Bundle, Frame, Ping, Release, Step, Token, decode, encode
+from peer.wire.tensors import tensor_of
 
 SESSION = b"s" * 16
 TOKEN = Token(SESSION, 1, 7, 42, 0)

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from peer.caches import packed, unpacked
 from peer.errors import CannotServe
+from peer.stage.kv_transfer_service import packed, unpacked
 
 
 def test_a_cache_comes_as_it_went() -> None:

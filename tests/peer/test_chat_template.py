@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from peer.chat_template import MAX_TEMPLATE_CHARACTERS, ChatTemplate, ChatTemplateError, Message
+from peer.model.chat_template import MAX_TEMPLATE_CHARACTERS, ChatTemplate, ChatTemplateError, Message
 
 TALK = [Message("user", "hi <b>"), Message("assistant", "yo")]
 

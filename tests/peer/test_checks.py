@@ -10,17 +10,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from peer.activation_log import ActivationLog
-from peer.checks import MOST_MATCHES, CheckFailed, Checks
+from peer.audit.judge import Place
+from peer.audit.step_checks import MOST_MATCHES, CheckFailed, Checks
 from peer.errors import BadCommand
-from peer.evidence import Verdict
-from peer.frames import Open, Step
-from peer.judging import Place
-from peer.kept_ends import MOST_BYTES, KeptEnds
-from peer.mesh import Mesh
-from peer.pinned import pinned
-from peer.seats import Seat
-from peer.tensors import tensor_of
+from peer.member.mesh_member import Mesh
+from peer.session.activation_log import ActivationLog
+from peer.session.evidence import Verdict
+from peer.session.pinned_ends import pinned
+from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
+from peer.session.seat import Seat
+from peer.wire.frame_codec import Open, Step
+from peer.wire.tensors import tensor_of
 
 from .test_pipeline import GREEDY, opening
 

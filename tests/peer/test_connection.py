@@ -4,10 +4,19 @@ import asyncio
 
 import pytest
 
-from peer.connection import ENDED, TRANSITIONS, Connection, ConnectionState, EngineEvents, Event, Times
 from peer.errors import BackpressureExceeded, ConnectionLost, PeerError, SignalingFault, WrongField
-from peer.flow import MAX_QUEUED_BYTES, WINDOW_BYTES
-from peer.frames import (
+from peer.transport.connection import (
+    ENDED,
+    TRANSITIONS,
+    Connection,
+    ConnectionState,
+    EngineEvents,
+    Event,
+    Times,
+)
+from peer.transport.flow_control import MAX_QUEUED_BYTES, WINDOW_BYTES
+from peer.transport.heartbeat import HeartbeatTimes
+from peer.wire.frame_codec import (
     LOWEST_VERSION,
     MAX_PROBE_BYTES,
     Bye,
@@ -22,7 +31,6 @@ from peer.frames import (
     decode,
     encode,
 )
-from peer.heartbeat import HeartbeatTimes
 
 S = ConnectionState
 SESSION = bytes(16)

@@ -18,9 +18,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from peer import consensus_folder
 from peer.consensus.core import Core
-from peer.consensus.types import (
+from peer.consensus.events import (
     Applied,
     Apply,
     Boot,
@@ -40,11 +39,12 @@ from peer.consensus.types import (
     Tick,
     founding,
 )
-from peer.consensus_folder import Folder
-from peer.consensus_held import MIN_SNAPSHOT_BYTES, Kept
-from peer.consensus_records import MARK, SNAPSHOT_MARK, Beginning, Group, _record, group_bytes, log_bytes
-from peer.consensus_store import LOG, MAX_VOID_BYTES, SNAPSHOT, FileStore, MemoryStore, new_incarnation
 from peer.errors import DamagedStore, DiskFull, LogInUse, StateUnusable
+from peer.storage import log_folder
+from peer.storage.log_folder import Folder
+from peer.storage.log_records import MARK, SNAPSHOT_MARK, Beginning, Group, _record, group_bytes, log_bytes
+from peer.storage.log_store import LOG, MAX_VOID_BYTES, SNAPSHOT, FileStore, MemoryStore, new_incarnation
+from peer.storage.stored_log import MIN_SNAPSHOT_BYTES, Kept
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261128
@@ -373,13 +373,13 @@ def test_a_full_disk_changes_nothing_and_may_be_tried_again(
     store.load()
     for step in steps:
         do(store, step)
-    real = consensus_folder.write_all
+    real = log_folder.write_all
 
     def full(fd: int, data: bytes, offset: int | None = None) -> None:
         real(fd, data[:30], offset)
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(consensus_folder, "write_all", full)
+    monkeypatch.setattr(log_folder, "write_all", full)
     for _ in range(2):
         with pytest.raises(DiskFull, match="free some space"):
             do(store, last)
@@ -395,13 +395,13 @@ def test_what_a_full_disk_left_of_a_long_record_does_not_follow_a_short_one(
 ) -> None:
     store = FileStore(Folder(tmp_path))
     store.load()
-    real = consensus_folder.write_all
+    real = log_folder.write_all
 
     def full(fd: int, data: bytes, offset: int | None = None) -> None:
         real(fd, data[:900], offset)
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(consensus_folder, "write_all", full)
+    monkeypatch.setattr(log_folder, "write_all", full)
     with pytest.raises(DiskFull):
         store.persist(persist(1, "pa", entry(1, 1, b"r" * 1000)))
     monkeypatch.undo()
@@ -457,7 +457,7 @@ def test_after_a_disk_that_fails_nothing_more_is_stored(
     def fails(_: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(consensus_folder, "_sync", fails)
+    monkeypatch.setattr(log_folder, "_sync", fails)
     with pytest.raises(StateUnusable, match="votes no more"):
         do(store, step)
     monkeypatch.undo()
@@ -488,7 +488,10 @@ def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
     store.load()
     with pytest.raises(LogInUse, match="another process uses"):
         Folder(tmp_path / "0")
-    script = "import sys; from pathlib import Path; from peer.consensus_folder import Folder; Folder(Path(sys.argv[1]))"
+    script = (
+        "import sys; from pathlib import Path; "
+        "from peer.storage.log_folder import Folder; Folder(Path(sys.argv[1]))"
+    )
     other = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "0")],
         capture_output=True,
@@ -719,7 +722,7 @@ def test_the_folder_stays_within_its_bound(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_waiting")
 def test_terms_alone_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peer.consensus_store.MAX_VOID_BYTES", 2000)
+    monkeypatch.setattr("peer.storage.log_store.MAX_VOID_BYTES", 2000)
     store = FileStore(Folder(tmp_path))
     store.load()
     for term in range(1, 500):
@@ -730,7 +733,7 @@ def test_terms_alone_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_no_room_to_tidy_up_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peer.consensus_store.MAX_VOID_BYTES", 2000)
+    monkeypatch.setattr("peer.storage.log_store.MAX_VOID_BYTES", 2000)
     store = FileStore(Folder(tmp_path))
     store.load()
     tried: list[object] = []

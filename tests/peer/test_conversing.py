@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from peer.commands.talk_lines import Typed, branch_picked, names_in, peer_named, read_line, whole_lines
+from peer.cli.conversation_lines import Typed, branch_picked, names_in, peer_named, read_line, whole_lines
+from peer.conversation.live_answer import Listening, Piece
+from peer.conversation.live_hints import live_of, typing_of
+from peer.conversation.transcripts import FORMAT, as_json, as_markdown, brought, from_json, transcript
+from peer.conversation.turn_order import leaf_of, shown
 from peer.errors import BadCommand
-from peer.heard import Listening, Piece
-from peer.hints import live_of, typing_of
-from peer.mesh_conversations import (
+from peer.session.origin import Heard
+from peer.state.conversations import (
     AnswerAdopted,
     Conversation,
     ConversationCommand,
@@ -25,9 +28,6 @@ from peer.mesh_conversations import (
     ParticipantSet,
     converse,
 )
-from peer.session import Heard
-from peer.transcripts import FORMAT, as_json, as_markdown, brought, from_json, transcript
-from peer.turns import leaf_of, shown
 
 GREY = "#888888"
 SESSION = "0" * 32

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from peer import embedder as module
-from peer.commands.members import serve
-from peer.embedder import Embedder
+from peer.cli.serve_join import serve
 from peer.errors import ApiError, BadCommand
-from peer.gateway_embeddings import (
+from peer.gateway import embedder as module
+from peer.gateway.embedder import Embedder
+from peer.gateway.embedding_requests import (
     BATCH_TEXTS,
     BATCH_TOKENS,
     MAX_INPUTS,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from peer.entry_links import EntryLink, used
+from peer.conversation.entry_links import EntryLink, used
 from peer.errors import PeerError
-from peer.frames import LOWEST_VERSION
-from peer.mesh import Mesh
-from peer.mesh_conversations import ConversationCommand, ConversationStarted, MessageAdded, ParticipantSet
-from peer.mesh_entries import EntryChosen, EntryOffered, EntryWithdrawn, ParticipantPutOut
+from peer.member.mesh_member import Mesh
+from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, ParticipantPutOut
+from peer.state.conversations import ConversationCommand, ConversationStarted, MessageAdded, ParticipantSet
+from peer.wire.frame_codec import LOWEST_VERSION
 from signaling.keys import to_text
 
 from .town import NAME, Town, town

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from peer.cli import parser
-from peer.entry import main
-from peer.options import INTERRUPTED
+from peer.cli.entry import main
+from peer.cli.main import parser
+from peer.member.peer_options import INTERRUPTED
 
 
 def test_ctrl_c_at_the_start_ends_without_a_word(
@@ -18,7 +18,7 @@ def test_ctrl_c_at_the_start_ends_without_a_word(
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "peer.cli", SimpleNamespace(main=interrupted))
+    monkeypatch.setitem(sys.modules, "peer.cli.main", SimpleNamespace(main=interrupted))
     assert main() == INTERRUPTED
     assert capsys.readouterr() == ("", "")
 

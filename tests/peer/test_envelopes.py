@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from peer.checks import Answer, Checks
-from peer.effects import RunStep
-from peer.envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes, widened
+from peer.audit.envelope_recording import envelopes_path, recorded
+from peer.audit.norm_envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes, widened
+from peer.audit.outlier_reports import Oddities
+from peer.audit.step_checks import Answer, Checks
 from peer.errors import BadCommand
-from peer.mesh import Mesh
-from peer.oddities import Oddities
-from peer.recording import envelopes_path, recorded
+from peer.member.mesh_member import Mesh
+from peer.session.effects import RunStep
 from planner.model.store import Store
 
 SESSION = bytes(range(16))

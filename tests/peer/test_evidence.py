@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from peer.activation_log import ActivationLog
-from peer.evidence import (
+from peer.session.activation_log import ActivationLog
+from peer.session.evidence import (
     ALIKE,
     SAME,
     SAME_CLASS,
@@ -21,7 +21,7 @@ from peer.evidence import (
     span_of,
     steps_of_spans,
 )
-from peer.tensors import tensor_of
+from peer.wire.tensors import tensor_of
 
 
 def hidden(first: int, stop: int, width: int = 3) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

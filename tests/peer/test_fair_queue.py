@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from peer.fair_queue import FairQueue
+from peer.runtime.fair_queue import FairQueue
 
 
 def test_an_asker_with_many_sessions_gets_no_more_than_one_with_one() -> None:

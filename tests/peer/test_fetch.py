@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from peer import fetch
 from peer.errors import CannotServe, ConnectionLost
-from peer.fetch import Fetcher, PieceSource
-from peer.frames import PieceRequest
-from peer.node import Node
-from peer.pieces import Pieces
+from peer.member.frame_router import Node
+from peer.model import fetcher as fetch
+from peer.model.fetcher import Fetcher, PieceSource
+from peer.model.piece_exchange import Pieces
+from peer.wire.frame_codec import PieceRequest
 from planner.model.manifest import Manifest
 from planner.model.store import PIECE_BYTES, BlobRef, Store
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from peer.errors import BackpressureExceeded, FrameError
-from peer.flow import (
+from peer.transport.flow_control import (
     HIGH_WATER_BYTES,
     LOW_WATER_BYTES,
     MAX_BUFFERED_BYTES,
@@ -17,7 +17,7 @@ from peer.flow import (
     Receiver,
     Sender,
 )
-from peer.frames import MAX_DATA_FRAME_BYTES, Channel
+from peer.wire.frame_codec import MAX_DATA_FRAME_BYTES, Channel
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "frames.json").read_text(encoding="utf-8"))
 FILL = b"\x13" + bytes(PIECE_BYTES - 1)

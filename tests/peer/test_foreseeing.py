@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from peer import foreseeing
-from peer.consensus.types import Change, Config, Server, Status
-from peer.coordinating import Coordinating, Order
-from peer.coordinator import Coordinator, plan_request, solve
-from peer.foreseeing import Foresight
-from peer.freshening import Freshening
-from peer.mesh_state import (
+from peer.consensus.events import Change, Config, Server, Status
+from peer.coordination import plan_forecast
+from peer.coordination.coordinator import Coordinator, plan_request, solve
+from peer.coordination.coordinator_service import Coordinating, Order
+from peer.coordination.plan_forecast import Foresight
+from peer.coordination.rebalance import LOOK_S
+from peer.coordination.remeasure_requests import Freshening
+from peer.state.mesh_state import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
@@ -29,7 +30,6 @@ from peer.mesh_state import (
     Profile,
     UnitsHeld,
 )
-from peer.relief import LOOK_S
 from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
@@ -105,7 +105,7 @@ def history(folder: Path) -> Iterator[tuple[HistoryWriter, Foresight]]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the library takes its time to be loaded."""
-    monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(plan_forecast, "WITHIN_S", WITHIN_S)
 
 
 class NoLog:
@@ -206,7 +206,7 @@ async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path) -> N
 async def test_a_history_that_takes_too_long_or_fails_holds_no_plan_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreseeing, "WITHIN_S", 0.05)
+    monkeypatch.setattr(plan_forecast, "WITHIN_S", 0.05)
     request, waits, goes = plan_request(began().state, UNITS), threading.Event(), threading.Event()
 
     @contextmanager
@@ -244,13 +244,13 @@ async def test_what_is_known_too_late_for_one_plan_is_for_the_next(
         foresight = Foresight()
         foresight.knows(lambda: core.state, lambda _: AGENT)
         foresight.opened(slow)
-        monkeypatch.setattr(foreseeing, "WITHIN_S", 0.05)
+        monkeypatch.setattr(plan_forecast, "WITHIN_S", 0.05)
         assert await foresight.look(request, core.state, late.set) is None
         assert not late.is_set()
         goes.set()
         async with asyncio.timeout(WITHIN_S):
             await late.wait()
-        monkeypatch.setattr(foreseeing, "WITHIN_S", WITHIN_S)
+        monkeypatch.setattr(plan_forecast, "WITHIN_S", WITHIN_S)
         found = await foresight.look(request, core.state)
         assert found is not None
         assert found.steers()

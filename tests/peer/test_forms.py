@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.forms import (
+from peer.runtime.forms import (
     ALONE,
     ATTENTION_ROWS,
     ENDS,
@@ -17,7 +17,7 @@ from peer.forms import (
     filled_tokens,
     row_shape,
 )
-from peer.kv_slots import KvSlots, Shape
+from peer.runtime.kv_slots import KvSlots, Shape
 
 SHAPES = (*ROW_SHAPES, ALONE, RowShape(most=8), RowShape(2, 2, 8))
 

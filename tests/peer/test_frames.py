@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from peer.errors import FrameError, OversizeFrame, TruncatedFrame, WrongField
-from peer.frames import (
+from peer.wire.frame_codec import (
     LAYOUTS,
     MAX_CONTROL_FRAME_BYTES,
     MAX_HISTORY,
@@ -28,7 +28,7 @@ from peer.frames import (
     encode,
     sessions_of,
 )
-from peer.tensors import tensor_of
+from peer.wire.tensors import tensor_of
 
 MAKER = runpy.run_path(str(Path(__file__).parents[1] / "vectors" / "make_frames.py"))
 VECTORS = json.loads(MAKER["PATH"].read_text(encoding="utf-8"))

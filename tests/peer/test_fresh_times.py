@@ -7,11 +7,21 @@ from dataclasses import replace
 
 import pytest
 
+from peer.coordination.plan_forecast import NOBODY
+from peer.coordination.remeasure_policy import (
+    BUSY_S,
+    LONGEST_S,
+    MAX_ASKED,
+    NEXT_S,
+    PAUSE_S,
+    QUIET_S,
+    FreshTimes,
+    Outcome,
+)
+from peer.coordination.remeasure_requests import AGAIN_S, Freshening
 from peer.errors import BadCommand, ConnectionLost
-from peer.foreseeing import NOBODY
-from peer.fresh_times import BUSY_S, LONGEST_S, MAX_ASKED, NEXT_S, PAUSE_S, QUIET_S, FreshTimes, Outcome
-from peer.freshening import AGAIN_S, Freshening
-from peer.mesh_state import (
+from peer.state.failure_domains import Surroundings
+from peer.state.mesh_state import (
     MemberDraining,
     MemberJoined,
     MemberLeft,
@@ -26,7 +36,6 @@ from peer.mesh_state import (
     UnitsHeld,
     apply,
 )
-from peer.surroundings import Surroundings
 from planner.predict.forecast import Foreseen
 
 PEERS = ("a", "b", "c")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from peer import gateway_shapes as shapes
-from peer.crossings import Crossing
 from peer.errors import ApiError, MustContribute
-from peer.gateway import _problem
-from peer.gateway_queue import Line
-from peer.gateway_requests import chat_request, completion_request
-from peer.gateway_shapes import Choice, Heading, Likely, Usage, Used
-from peer.gateway_tools import Style, ToolCall, held_from, parsed, style_of
+from peer.gateway import responses as shapes
+from peer.gateway.chat_requests import chat_request, completion_request
+from peer.gateway.request_queue import Line
+from peer.gateway.responses import Choice, Heading, Likely, Usage, Used
+from peer.gateway.server import _problem
+from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed, style_of
+from peer.origin.arithmetic_changes import Crossing
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 TOOL: dict[str, Any] = {

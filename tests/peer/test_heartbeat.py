@@ -2,7 +2,7 @@
 
 import pytest
 
-from peer.heartbeat import Heartbeat, HeartbeatTimes, Verdict
+from peer.transport.heartbeat import Heartbeat, HeartbeatTimes, Verdict
 
 TIMES = HeartbeatTimes(interval_s=1.0, suspect_s=3.0, lost_s=10.0)
 

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import pytest
 
-from peer import history_writer
-from peer.chronicle import LEAST_TOKENS, MAX_ANSWERS, OVER_S, Chronicle
-from peer.effects import Ran
-from peer.foreseeing import Foresight
-from peer.history_writer import follow_mesh, open_history
-from peer.mesh import Mesh
-from peer.mesh_state import (
+from peer.coordination import history_writer
+from peer.coordination.chronicle import LEAST_TOKENS, MAX_ANSWERS, OVER_S, Chronicle
+from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.plan_forecast import Foresight
+from peer.member.mesh_member import Mesh
+from peer.session.effects import Ran
+from peer.state.mesh_state import (
     Command,
     LinkFacts,
     MemberDraining,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from peer.engines import ENGINES
 from peer.errors import StateUnusable
-from peer.execution import PROVIDERS
-from peer.identities import kept_identity, thrown_away, viewer
-from peer.kept_mesh import KeptMeshFile, new_invite, server_address
-from peer.mesh_state import Member
-from peer.names import named, names
-from peer.options import PROVIDER_NAMES, TRANSPORTS
+from peer.member.peer_options import PROVIDER_NAMES, TRANSPORTS
+from peer.runtime.execution import PROVIDERS
+from peer.state.display_names import named, names
+from peer.state.mesh_state import Member
+from peer.storage.founder_file import KeptMeshFile, new_invite, server_address
+from peer.storage.peer_keys import kept_identity, thrown_away, viewer
+from peer.transport.engines import ENGINES
 from signaling.errors import WrongLink
 from signaling.invites import Admissions, Role, make_membership
 from signaling.keys import identity_from_seed

@@ -10,19 +10,19 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from peer import judging
-from peer.activation_log import ActivationLog
-from peer.calls import Body
+from peer.audit import judge as judging
+from peer.audit.judge import Judge, Place, place_of
+from peer.audit.recomputation import Recomputing
 from peer.errors import BadCommand
-from peer.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
-from peer.frames import Open, Step
-from peer.judging import Judge, Place, place_of
-from peer.kept_ends import rows_body
-from peer.mesh import Mesh
-from peer.recomputing import Recomputing
-from peer.sampling import Sampling
-from peer.seats import Seat
-from peer.tensors import tensor_of
+from peer.member.mesh_member import Mesh
+from peer.session.activation_log import ActivationLog
+from peer.session.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
+from peer.session.pinned_ends_evidence import rows_body
+from peer.session.sampling import Sampling
+from peer.session.seat import Seat
+from peer.transport.rpc import Body
+from peer.wire.frame_codec import Open, Step
+from peer.wire.tensors import tensor_of
 
 SESSION = bytes(16)
 ROUTE = ("u", "p", "d")

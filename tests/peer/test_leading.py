@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from peer.validation.conditions import CUT
-from peer.validation.leading import Kept, Led, figures, moment
-from peer.validation.measures import Judged
-from peer.validation.relay_client import Relayed, relay
+from peer.validation.scenarios.figures import Judged
+from peer.validation.scenarios.leader_faults import Kept, Led, figures, moment
+from peer.validation.scenarios.link_conditions import CUT
+from peer.validation.world.relay_client import Relayed, relay
 
 from .test_validation import WITHIN_S, StandIn, talker
 

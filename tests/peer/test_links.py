@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from peer.coordinating import body_of
-from peer.mesh import Mesh
-from peer.mesh_conversations import ConversationStarted
+from peer.coordination.coordinator_service import body_of
+from peer.member.mesh_member import Mesh
+from peer.state.conversations import ConversationStarted
 
 from .town import WITHIN_S, Town, town
 

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from peer import breakers, coordinating
+from peer.consensus.events import Change, Status
 from peer.consensus.records import Config, Server
-from peer.consensus.types import Change, Status
-from peer.coordinating import Coordinating, Order
-from peer.coordinator import SILENT, Coordinator, solve
+from peer.coordination import coordinator_service
+from peer.coordination.coordinator import SILENT, Coordinator, solve
+from peer.coordination.coordinator_service import Coordinating, Order
+from peer.coordination.suspicion import Reach
 from peer.errors import BadCommand
-from peer.mesh_state import (
+from peer.state.mesh_state import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -27,8 +28,8 @@ from peer.mesh_state import (
     ProtectionChosen,
     UnitsHeld,
 )
-from peer.protection import PRESETS, Strategy
-from peer.suspicion import Reach
+from peer.state.protection import PRESETS, Strategy
+from peer.transport import circuit_breakers
 from planner.types import Unit
 
 MIB = 1 << 20
@@ -336,7 +337,7 @@ async def test_silent_and_gone_from_signaling_has_left(monkeypatch: pytest.Monke
 async def test_silent_but_present_drains_and_comes_back_after_a_growing_quiet_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(breakers, "QUIET_MS", 30)
+    monkeypatch.setattr(circuit_breakers, "QUIET_MS", 30)
     mesh = Mesh(ALL)
     mesh.join("a", "b", "c", "d")
     others, peer, quiet = Others(mesh), mesh.route[0], list[int]()
@@ -359,7 +360,7 @@ async def test_silent_but_present_drains_and_comes_back_after_a_growing_quiet_ti
 async def test_who_another_coordinator_found_silent_comes_back_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(breakers, "QUIET_MS", 30)
+    monkeypatch.setattr(circuit_breakers, "QUIET_MS", 30)
     mesh = Mesh(ALL)
     mesh.join("a", "b", "c", "d")
     peer = mesh.route[0]
@@ -370,7 +371,7 @@ async def test_who_another_coordinator_found_silent_comes_back_all_the_same(
 
 
 async def test_who_was_gone_and_speaks_again_is_a_member_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakers, "QUIET_MS", 30)
+    monkeypatch.setattr(circuit_breakers, "QUIET_MS", 30)
     mesh = Mesh(ALL)
     mesh.join("a", "b", "c", "d")
     others, peer = Others(mesh), mesh.route[0]
@@ -387,7 +388,7 @@ async def test_who_was_gone_and_speaks_again_is_a_member_as_before(monkeypatch: 
 
 
 async def test_simple_waits_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinating, "SAME_PEER_S", 0.05)
+    monkeypatch.setattr(coordinator_service, "SAME_PEER_S", 0.05)
     mesh = Mesh(Protection(2000, False, strategy="simple"))
     mesh.join("a", "b", "c", "d")
     others, lost = Others(mesh), mesh.route[0]

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from peer.calls import Body
-from peer.measure import UnitTimes
-from peer.measuring_again import MeasuringAgain
-from peer.mesh import Mesh, profile_of
-from peer.mesh_state import Member, MemberMeasured, decode_command
-from peer.options import PeerOptions
+from peer.member.mesh_member import Mesh, profile_of
+from peer.member.peer_options import PeerOptions
+from peer.member.remeasure import MeasuringAgain
+from peer.runtime.self_benchmark import UnitTimes
+from peer.state.mesh_state import Member, MemberMeasured, decode_command
+from peer.transport.rpc import Body
 
 OPTIONS = PeerOptions("p", 1 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))
 A, B = "cpu/avx2/rows-1/0123456789abcdef", "cpu/avx2/rows-1/9f3ac1d2e4b07755"

@@ -12,8 +12,14 @@ from typing import Any, get_args
 import pytest
 
 from peer.errors import BadCommand
-from peer.mesh_commands import MeshCommand
-from peer.mesh_conversations import (
+from peer.state.conversation_entry import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
+from peer.state.conversations import (
     CHUNK,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGES,
@@ -30,17 +36,9 @@ from peer.mesh_conversations import (
     branches,
     thread,
 )
-from peer.mesh_entries import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
-from peer.mesh_ledger import Ledger, Work, WorkRecorded, tally
-from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
-from peer.mesh_state import (
+from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned
+from peer.state.member_commands import MeshCommand
+from peer.state.mesh_state import (
     COMMANDS,
     Command,
     MemberJoined,
@@ -56,7 +54,9 @@ from peer.mesh_state import (
     refusal,
     state_digest,
 )
-from peer.mesh_upkeep import (
+from peer.state.plan_goal import Group, PlanWished
+from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
+from peer.state.upkeep import (
     MAX_KEPT,
     CutsFixed,
     SignalingListed,
@@ -64,7 +64,7 @@ from peer.mesh_upkeep import (
     TransactionBegun,
     TransactionEnded,
 )
-from peer.mesh_wish import Group, PlanWished
+from peer.state.work_ledger import Ledger, Work, WorkRecorded, tally
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "mesh_facts.json").read_text(encoding="utf-8"))
 SESSION = "0" * 31 + "1"
@@ -272,7 +272,7 @@ def test_texts_of_all_conversations_are_bounded() -> None:
     state = grown(EXAMPLES[0], added("m", words="x" * 100))
     for most in ("MAX_CONVERSATION_BYTES", "MAX_ALL_BYTES"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"peer.mesh_conversations.{most}", 150)
+            patch.setattr(f"peer.state.conversations.{most}", 150)
             assert refusal(state, added("n", words="x" * 51)) != ""
             assert refusal(state, added("n", words="x" * 50)) == ""
             with pytest.raises(BadCommand, match="bytes of text"):

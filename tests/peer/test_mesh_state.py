@@ -8,10 +8,10 @@ from typing import get_args
 
 import pytest
 
-from peer.coordinator import Coordinator, check_cuts
+from peer.coordination.coordinator import Coordinator, check_cuts
 from peer.errors import BadCommand
-from peer.mesh_commands import MeshCommand
-from peer.mesh_state import (
+from peer.state.member_commands import MeshCommand
+from peer.state.mesh_state import (
     Command,
     LinkFacts,
     MemberDraining,

@@ -6,9 +6,12 @@ import random
 
 import pytest
 
-from peer.effects import OriginEffect
-from peer.frames import Feed, Here, Refuse, Token
-from peer.mesh_state import (
+from peer.session.effects import OriginEffect
+from peer.session.migration import MAX_TRIES, next_id
+from peer.session.origin import Ask, OriginSession, Phase
+from peer.session.routes import placed
+from peer.session.seat import ID_BYTES, Seat, furthest
+from peer.state.mesh_state import (
     MemberJoined,
     MeshState,
     PlanActivated,
@@ -18,12 +21,9 @@ from peer.mesh_state import (
     UnitsHeld,
     encode_command,
 )
-from peer.moving import MAX_TRIES, next_id
-from peer.routes import placed
-from peer.seats import ID_BYTES, Seat, furthest
-from peer.session import Ask, OriginSession, Phase
-from peer.validation.coverage import Coverage, Way, other_cuts
-from peer.validation.measures import Stream, pause
+from peer.validation.scenarios.figures import Stream, pause
+from peer.validation.scenarios.unit_coverage import Coverage, Way, other_cuts
+from peer.wire.frame_codec import Feed, Here, Refuse, Token
 
 from .test_pipeline import GREEDY, World, expected, plan_of, route_of
 

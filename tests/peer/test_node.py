@@ -12,18 +12,22 @@ from typing import Any
 
 import pytest
 
-from peer.askings import Outcome
-from peer.calls import MAX_ANSWERING
+from peer.consensus.message_codec import encode as encode_message
 from peer.consensus.messages import Append, Message
-from peer.consensus.wire import encode as encode_message
-from peer.coordinating import MAX_COMMANDS, Coordinating
-from peer.coordinator import Coordinator
-from peer.effects import Broken, Ended
-from peer.engines import EngineSettings, choose_engine
+from peer.coordination.coordinator import Coordinator
+from peer.coordination.coordinator_service import MAX_COMMANDS, Coordinating
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
-from peer.frames import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
-from peer.kept_log import LogKeeping
-from peer.mesh_state import (
+from peer.member.frame_router import Node
+from peer.member.report_checks import checked_report
+from peer.origin.session_host import Outcome
+from peer.replication.log_keeping import LogKeeping
+from peer.replication.replica import Replica
+from peer.session.effects import Broken, Ended
+from peer.session.origin import Ask, OriginSession
+from peer.session.routes import Route
+from peer.session.sampling import Sampling
+from peer.state.display_names import names, plain, plain_lines
+from peer.state.mesh_state import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
@@ -37,13 +41,9 @@ from peer.mesh_state import (
     encode_command,
     encode_state,
 )
-from peer.names import names, plain, plain_lines
-from peer.node import Node
-from peer.replica import Replica
-from peer.reports import checked_report
-from peer.routes import Route
-from peer.sampling import Sampling
-from peer.session import Ask, OriginSession
+from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.rpc import MAX_ANSWERING
+from peer.wire.frame_codec import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
 from planner.types import Unit
 from signaling.presence import SignalKind
 from tests.patience import WITHIN_S

@@ -8,8 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from peer.coordinator import Coordinator, solve
-from peer.mesh_state import (
+from peer.coordination.coordinator import Coordinator, solve
+from peer.runtime.slowdown import FORGIVEN_S, MILLI, Pace, at_pace, should_take
+from peer.stage.slowdown_reports import Pacing
+from peer.state.failure_domains import Surroundings
+from peer.state.mesh_state import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -21,9 +24,6 @@ from peer.mesh_state import (
     UnitsHeld,
     apply,
 )
-from peer.pace import FORGIVEN_S, MILLI, Pace, at_pace, should_take
-from peer.pacing import Pacing
-from peer.surroundings import Surroundings
 from planner.types import Infeasible, Unit
 
 MIB = 2**20

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from peer.effects import NotRan, Ran, Reason, RunStep, Send
-from peer.frames import Frame, Open, Refuse, Step, Token
-from peer.mesh_state import PlanRecord
-from peer.pinned import Drawing, Floats, handed_back, not_usable, pinned, state_in
-from peer.sampling import Sampling
-from peer.session import Ask, OriginSession, Phase
-from peer.tensors import Dtype, Tensor, tensor_of
+from peer.session.effects import NotRan, Ran, Reason, RunStep, Send
+from peer.session.origin import Ask, OriginSession, Phase
+from peer.session.pinned_ends import Drawing, Floats, handed_back, not_usable, pinned, state_in
+from peer.session.sampling import Sampling
+from peer.state.mesh_state import PlanRecord
+from peer.wire.frame_codec import Frame, Open, Refuse, Step, Token
+from peer.wire.tensors import Dtype, Tensor, tensor_of
 
 from .test_moving import WAYS, Moving, answers
 from .test_pipeline import (
@@ -201,8 +201,8 @@ def test_a_state_that_is_none_is_a_fault_of_the_last_stage() -> None:
 
 
 def test_only_what_the_next_token_is_drawn_from_goes_back() -> None:
-    from peer.activation_log import ActivationLog
-    from peer.seats import Seat
+    from peer.session.activation_log import ActivationLog
+    from peer.session.seat import Seat
 
     seat = Seat(pinned(opening(b"x" * 16, ("p0",), 0, prompt=8)), (0, UNITS), GREEDY, ActivationLog(99), 0.0)
     states = np.arange(8, dtype=np.float32).reshape(4, 2)

@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from peer.effects import (
+from peer.errors import ContextOverflow
+from peer.session.effects import (
     Broken,
     Emit,
     Ended,
@@ -28,21 +29,20 @@ from peer.effects import (
     StageEffect,
     Suspect,
 )
-from peer.errors import ContextOverflow
-from peer.frames import Cancel, Feed, Finish, Frame, Here, Open, Refuse, Release, Step, Token, Where
-from peer.mesh_state import PlanRecord, PlanStage
-from peer.pipeline import (
+from peer.session.origin import REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
+from peer.session.position_spans import CHUNK_TOKENS, common_prefix
+from peer.session.routes import Route
+from peer.session.sampling import Sampling
+from peer.session.seat import LEFT_S
+from peer.session.stage import (
     MAX_PENDING_STEPS,
     MAX_STEP_POSITIONS,
     ORPHAN_S,
     StageCore,
 )
-from peer.routes import Route
-from peer.sampling import Sampling
-from peer.seats import LEFT_S
-from peer.session import REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
-from peer.spans import CHUNK_TOKENS, common_prefix
-from peer.tensors import tensor_of
+from peer.state.mesh_state import PlanRecord, PlanStage
+from peer.wire.frame_codec import Cancel, Feed, Finish, Frame, Here, Open, Refuse, Release, Step, Token, Where
+from peer.wire.tensors import tensor_of
 
 VOCAB = 97
 UNITS = 8

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from peer.effects import PrefixWork, Ran, RunStep, Send
-from peer.frames import Open, Step
-from peer.pinned import is_pinned, pinned
-from peer.prefixes import (
+from peer.session.effects import PrefixWork, Ran, RunStep, Send
+from peer.session.origin import Ask
+from peer.session.pinned_ends import is_pinned, pinned
+from peer.session.prefix_cache import (
     ENTRY_BYTES,
     HASH_BYTES,
     LEAST_TOKENS,
@@ -24,8 +24,8 @@ from peer.prefixes import (
     shared_front,
     split,
 )
-from peer.session import Ask
-from peer.tensors import tensor_of
+from peer.wire.frame_codec import Open, Step
+from peer.wire.tensors import tensor_of
 
 from .test_pipeline import GREEDY, UNITS, VOCAB, WIRE, World, expected, opening, plan_of, route_of
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from peer.errors import BadCommand
-from peer.options import redundancy, unit_names
-from peer.protection import (
+from peer.member.peer_options import redundancy, unit_names
+from peer.state.protection import (
     LEVELS,
     PRESETS,
     SHADOWS,

@@ -7,11 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from peer.errors import BadCommand
-from peer.frames import Open
-from peer.mesh_fairness import Fairness, FairnessChosen, may_ask, settle
-from peer.mesh_ledger import Balance, Ledger, tally
-from peer.receipts import (
+from peer.audit.receipts import (
     Claim,
     Receipts,
     Till,
@@ -21,6 +17,10 @@ from peer.receipts import (
     priced,
     unit_costs,
 )
+from peer.errors import BadCommand
+from peer.state.fairness import Fairness, FairnessChosen, may_ask, settle
+from peer.state.work_ledger import Balance, Ledger, tally
+from peer.wire.frame_codec import Open
 
 RUNS = ((0, 2), (2, 5), (5, 6))
 COSTS = unit_costs(("embed", "attn", "ffn", "attn", "ffn", "head"), ({"attn": 500, "ffn": 900, "head": 700},))

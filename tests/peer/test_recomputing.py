@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from peer.audit.recomputation import Recomputing, _Loaded
 from peer.errors import CannotServe
-from peer.evidence import ALIKE, SAME, SAME_CLASS
-from peer.mesh import Mesh
-from peer.mesh_state import Member, Profile
-from peer.recomputing import Recomputing, _Loaded
+from peer.member.mesh_member import Mesh
+from peer.session.evidence import ALIKE, SAME, SAME_CLASS
+from peer.state.mesh_state import Member, Profile
 
 RUN = (2, 4)
 VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peer.repair_order import chained, load_order, priority_stages, waves
+from peer.coordination.repair_order import chained, load_order, priority_stages, waves
 
 UNITS = ("embed", "attn.0", "ffn.0", "attn.1", "ffn.1", "head")
 STAGES = ((0, 1), (1, 3), (3, 5), (5, 6))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from peer.consensus.events import Persist, StoreSnapshot
 from peer.consensus.records import Entry
-from peer.consensus.types import Persist, StoreSnapshot
 from peer.errors import BadCommand, MeshError, NotLeader, StateUnusable
-from peer.kept_log import LogKeeping
-from peer.mesh import Mesh
-from peer.mesh_people import RoleGiven
-from peer.mesh_state import MemberJoined, MeshState, encode_command
-from peer.recovering import kept_peers, state_in
-from peer.replica import Replica
+from peer.member.epoch_recovery import kept_peers, state_in
+from peer.member.mesh_member import Mesh
+from peer.replication.log_keeping import LogKeeping
+from peer.replication.replica import Replica
+from peer.state.mesh_state import MemberJoined, MeshState, encode_command
+from peer.state.roles import RoleGiven
 from tests.patience import WITHIN_S
 
 from .town import MODEL, NAME, QUICK, Town, town

@@ -11,14 +11,14 @@ from typing import cast
 
 import pytest
 
-from peer.engines import EngineSettings, choose_engine
 from peer.errors import ConnectFailed
-from peer.frames import LOWEST_VERSION, Hello
-from peer.mesh import CLOSED, WITHDRAWN, Mesh, silent
-from peer.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
-from peer.node import Node
-from peer.returning import Away, Returning, pauses
-from peer.signaling_client import SignalingClient
+from peer.member.frame_router import Node
+from peer.member.mesh_member import CLOSED, WITHDRAWN, Mesh, silent
+from peer.member.reconnect import Away, Returning, pauses
+from peer.state.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
+from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.signaling_client import SignalingClient
+from peer.wire.frame_codec import LOWEST_VERSION, Hello
 from planner.model.store import Store
 from signaling.presence import SignalKind
 from tests.patience import WITHIN_S

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from peer.sampling import (
+from peer.session.sampling import (
     BadSampling,
     NotFiniteLogits,
     Sampling,

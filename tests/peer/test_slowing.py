@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from peer.mesh_state import MeshState, PlanRecord, PlanStage
-from peer.validation.measures import Judged
-from peer.validation.slow_runs import Throttle, Watch
-from peer.validation.slowing import (
+from peer.state.mesh_state import MeshState, PlanRecord, PlanStage
+from peer.validation.runs.slowdown_runner import Throttle, Watch
+from peer.validation.scenarios.figures import Judged
+from peer.validation.scenarios.slowdowns import (
     ANSWER_S,
     LEAST_TOKENS,
     LONGEST_STOP_S,

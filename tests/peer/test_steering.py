@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from peer.asks import Ask
 from peer.errors import BadSampling, NotFiniteLogits
-from peer.sampling import Sampling, sample
-from peer.steering import (
+from peer.session.ask import Ask
+from peer.session.sampling import Sampling, sample
+from peer.session.steering import (
     MAX_BIAS,
     STRAIGHT,
     Pick,

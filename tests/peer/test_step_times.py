@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peer.step_times import KEPT, StepTimes
+from peer.runtime.step_times import KEPT, StepTimes
 
 RUN, OTHER = (0, 9), (9, 20)
 S, T = b"s" * 16, b"t" * 16

@@ -9,10 +9,20 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from peer.coordinator import Coordinator, plan_request
+from peer.coordination.coordinator import Coordinator, plan_request
 from peer.errors import BadCommand
-from peer.links import Measured, both_ways, link_words
-from peer.mesh_state import (
+from peer.member.failure_domain_watch import (
+    POWER_EVERY_S,
+    THROTTLED_FOR_S,
+    Around,
+    Power,
+    machine_name,
+    on_battery,
+)
+from peer.member.peer_options import PeerOptions, known_as
+from peer.stage.slowdown_reports import LOST_S, Pacing
+from peer.state.failure_domains import UNKNOWN, WORSE_MS, End, Surroundings, hashed
+from peer.state.mesh_state import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
@@ -22,12 +32,9 @@ from peer.mesh_state import (
     ProtectionChosen,
     UnitsHeld,
 )
-from peer.options import PeerOptions, known_as
-from peer.pacing import LOST_S, Pacing
-from peer.paths import Path
-from peer.protection import PRESETS
-from peer.surroundings import UNKNOWN, WORSE_MS, End, Surroundings, hashed
-from peer.surroundings_here import POWER_EVERY_S, THROTTLED_FOR_S, Around, Power, machine_name, on_battery
+from peer.state.protection import PRESETS
+from peer.transport.connection_path import Path
+from peer.transport.link_probe import Measured, both_ways, link_words
 from planner.adapt.serving_plan import choose
 from planner.cost.independent_copies import COPIES
 from planner.reports.plan_text import explain
@@ -240,7 +247,7 @@ def test_power_is_looked_at_now_and_then_and_heat_is_remembered() -> None:
 
 
 class FakeDialer:
-    """Descriptions by peer, as `peer.dialer` keeps them."""
+    """Descriptions by peer, as `peer.transport.dialer` keeps them."""
 
     def __init__(self) -> None:
         self.sdps = {"b": "a=candidate:1 1 udp 5 203.0.113.9 5000 typ srflx\r\n"}

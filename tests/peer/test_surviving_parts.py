@@ -7,15 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from peer.activation_log import ActivationLog
-from peer.frame_kinds import Open, Step
-from peer.lateness import CEILING_S, FIRST_S, FLOOR_S, Lateness
-from peer.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, UnitsHeld, apply
-from peer.routes import Route, choose
-from peer.sampling import Sampling
-from peer.seats import Over, Seat
-from peer.spans import common_prefix, cut_spans, extended, steps_of
-from peer.tensors import Tensor, tensor_of
+from peer.session.activation_log import ActivationLog
+from peer.session.lateness import CEILING_S, FIRST_S, FLOOR_S, Lateness
+from peer.session.position_spans import common_prefix, cut_spans, extended, steps_of
+from peer.session.routes import Route, choose
+from peer.session.sampling import Sampling
+from peer.session.seat import Over, Seat
+from peer.state.mesh_state import (
+    MemberJoined,
+    MeshState,
+    ModelChosen,
+    PlanRecord,
+    PlanStage,
+    UnitsHeld,
+    apply,
+)
+from peer.wire.frame_types import Open, Step
+from peer.wire.tensors import Tensor, tensor_of
 
 
 def rows_of(position: int, count: int) -> Tensor:

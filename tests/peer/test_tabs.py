@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from peer import tabs
-from peer.commands.tabs import numbered, profile_of
+from peer.cli.tabs import numbered, profile_of
 from peer.errors import NoBrowser
-from peer.options import browsers
-from peer.tabs import TabOptions, check_page, find_browser, open_tab, tab_address
+from peer.launch import browsers as tabs
+from peer.launch.browsers import TabOptions, check_page, find_browser, open_tab, tab_address
+from peer.member.peer_options import browsers
 from signaling.errors import WrongLink
 from signaling.invites import InviteLink
 from signaling.keys import identity_from_seed

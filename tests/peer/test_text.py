@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from peer.chat_template import Message
-from peer.text import StopStrings, Text, TextError
+from peer.model.chat_template import Message
+from peer.model.tokenizer import StopStrings, Text, TextError
 from planner.model.architecture import TokenizerSource
 
 CORPUS = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from peer.errors import BadCommand
-from peer.third_peer import MAX_PAIRS_EACH, ThirdPeer, way_of, with_candidates
+from peer.transport.udp_relay import MAX_PAIRS_EACH, ThirdPeer, way_of, with_candidates
 from tests.patience import WITHIN_S
 
 STUN = b"\x00\x01\x00\x00\x21\x12\xa4\x42" + bytes(12)

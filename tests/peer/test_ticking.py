@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from peer.ticking import SLACK_S, Ticks
+from peer.transport.ticker import SLACK_S, Ticks
 from tests.patience import WITHIN_S
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from peer.evidence import SAME
-from peer.sampling import Sampling, sample
-from peer.token_checks import fits
+from peer.session.evidence import SAME
+from peer.session.sampling import Sampling, sample
+from peer.session.sampling_check import fits
 
 RNG = np.random.default_rng(5)
 LOGITS = RNG.normal(0, 8, 500).astype(np.float32)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from peer.errors import LogInUse
-from peer.transaction_records import Begun, Load, Run, Unload
-from peer.transaction_store import Journal, TransactionFile, open_log
-from peer.transactions import Standing
+from peer.storage.journal import Journal, TransactionFile, open_log
+from peer.storage.journal_core import Standing
+from peer.storage.journal_records import Begun, Load, Run, Unload
 
 A, B = Run(0, 31), Run(31, 62)
 SEED = 20261128

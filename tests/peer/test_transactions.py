@@ -7,7 +7,19 @@ import random
 import pytest
 
 from peer.errors import AlreadyBegun, NotAllowed, NotBegun, TransactionError, WrongRecord
-from peer.transaction_records import (
+from peer.storage.journal_core import (
+    CHECKPOINT_OPERATIONS,
+    CHECKPOINT_TOKENS,
+    Compact,
+    Effect,
+    Event,
+    Sampled,
+    Transactions,
+    Undo,
+    Write,
+    recover,
+)
+from peer.storage.journal_records import (
     MAX_RUNS,
     MAX_SESSIONS,
     Begun,
@@ -26,18 +38,6 @@ from peer.transaction_records import (
     Unload,
     decode_record,
     encode_record,
-)
-from peer.transactions import (
-    CHECKPOINT_OPERATIONS,
-    CHECKPOINT_TOKENS,
-    Compact,
-    Effect,
-    Event,
-    Sampled,
-    Transactions,
-    Undo,
-    Write,
-    recover,
 )
 
 A, B = Run(0, 31), Run(31, 62)

@@ -12,19 +12,19 @@ from typing import cast
 
 import pytest
 
-from peer.connection import EngineEvents
-from peer.frames import Channel
-from peer.validation.advice import Seen, advice
-from peer.validation.conditions import CLEAR, CUT, Conditions, Direction
-from peer.validation.injection import InjectedError, Injection, leave_order, obedient, read_injection
-from peer.validation.measures import Ran, Stream, difference, figures, judge, percentile
-from peer.validation.questions import questions
-from peer.validation.relay_client import Relayed, relay
-from peer.validation.report import gathered, write_report
-from peer.validation.results import Start, open_results
-from peer.validation.runner import Run
-from peer.validation.scenarios import Does, Mesh, Name, Victim, schedule
-from peer.validation.streams import first_other, same_caches
+from peer.transport.connection import EngineEvents
+from peer.validation.reports.advice import Seen, advice
+from peer.validation.reports.report import gathered, write_report
+from peer.validation.reports.results import Start, open_results
+from peer.validation.runs.loss_runner import Run
+from peer.validation.scenarios.faults import Does, Mesh, Name, Victim, schedule
+from peer.validation.scenarios.figures import Ran, Stream, difference, figures, judge, percentile
+from peer.validation.scenarios.link_conditions import CLEAR, CUT, Conditions, Direction
+from peer.validation.scenarios.workload import questions
+from peer.validation.world.answer_streams import first_other, same_caches
+from peer.validation.world.injection import InjectedError, Injection, leave_order, obedient, read_injection
+from peer.validation.world.relay_client import Relayed, relay
+from peer.wire.frame_codec import Channel
 from tests.patience import WITHIN_S
 
 MESH = Mesh(stages=3, peers=6, sessions=4, tokens=48)

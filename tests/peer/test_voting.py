@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer.consensus.types import AddLearner, Config, Demote, Promote, Remove, Server
-from peer.voting import (
+from peer.consensus.events import AddLearner, Config, Demote, Promote, Remove, Server
+from peer.coordination.voter_policy import (
     FLAP_WINDOW_MS,
     PATIENCE,
     Candidate,

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from peer.commands.watching import snapshot, view
-from peer.mesh import Mesh
-from peer.mesh_state import (
+from peer.cli.status_plan import snapshot, view
+from peer.member.mesh_member import Mesh
+from peer.state.mesh_state import (
     MemberJoined,
     MemberMeasured,
     MeshState,
@@ -24,7 +24,7 @@ from peer.mesh_state import (
     UnitsHeld,
     apply,
 )
-from peer.protection import PRESETS, chosen
+from peer.state.protection import PRESETS, chosen
 
 REPORT = {
     **dict.fromkeys(("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes", "sessions", "active"), 1 << 20),

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from peer.commands.role import member
-from peer.commands.wish import changed, not_here, outcome, told
+from peer.cli.plan_goal import changed, not_here, outcome, told
+from peer.cli.role import member
 from peer.errors import BadCommand
-from peer.mesh_state import MemberJoined, MeshState, PlanRecord, PlanStage, UnitsHeld, apply
-from peer.mesh_wish import Group, PlanWished
-from peer.options import size
+from peer.member.peer_options import size
+from peer.state.mesh_state import MemberJoined, MeshState, PlanRecord, PlanStage, UnitsHeld, apply
+from peer.state.plan_goal import Group, PlanWished
 
 GROUPS = (Group("low", 0, 3, ""), Group("high", 3, 6, "den"))
 BY_GROUPS = PlanWished("component", "latency", GROUPS)

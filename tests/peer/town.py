@@ -10,23 +10,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from peer.connection import Engine
-from peer.consensus.types import Settings
-from peer.coordinating import Coordinating, Gate
-from peer.coordinator import Coordinator
-from peer.dialer import Dialer
-from peer.entering import enter
-from peer.entry_links import is_proven
+from peer.consensus.events import Settings
+from peer.conversation.entry_links import is_proven
+from peer.coordination.coordinator import Coordinator
+from peer.coordination.coordinator_service import Coordinating, Gate
+from peer.coordination.voter_policy import Patience
 from peer.errors import ConnectFailed, ConnectionLost, PeerError
-from peer.frames import HIGHEST_VERSION, LOWEST_VERSION, Frame, Hello
-from peer.kept_log import LogKeeping
-from peer.mesh import Mesh, silent
-from peer.mesh_state import MeshState, ModelChosen
-from peer.node import Node
-from peer.options import PeerOptions
-from peer.replica import Beginning, Replica
-from peer.signaling_client import SignalingClient
-from peer.voting import Patience
+from peer.member.frame_router import Node
+from peer.member.mesh_entry import enter
+from peer.member.mesh_member import Mesh, silent
+from peer.member.peer_options import PeerOptions
+from peer.replication.log_keeping import LogKeeping
+from peer.replication.replica import Beginning, Replica
+from peer.state.mesh_state import MeshState, ModelChosen
+from peer.transport.connection import Engine
+from peer.transport.dialer import Dialer
+from peer.transport.signaling_client import SignalingClient
+from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION, Frame, Hello
 from planner.model.store import Store
 from planner.types import Unit
 from signaling.invites import Role

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from peer.cli import main, parser
+from peer.cli.main import main, parser
 from planner.history.facts import Benchmark, PeerMeasured
 from planner.history.files import NAME
 from planner.history.writing import HistoryWriter

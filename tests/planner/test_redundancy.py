@@ -566,7 +566,7 @@ def test_the_sentence_on_other_classes_fits_the_log() -> None:
     stages = tuple(Stage(at, at + 1, names[2 * at], (names[2 * at + 1],)) for at in range(10))
     (sentence,) = independent_copies.doubts(request, stages)
     assert "; 9 more of the stages have such standbys" in sentence
-    assert len(sentence) <= 512, "what the log carries of it (peer.json_codec)"
+    assert len(sentence) <= 512, "what the log carries of it (peer.wire.json_codec)"
 
 
 def test_a_request_carries_classes() -> None:

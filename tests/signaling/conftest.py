@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from peer.credentials import Credentials
-from peer.signaling_client import ClientSettings, SignalingClient, SignalingEvents
+from peer.transport.credentials import Credentials
+from peer.transport.signaling_client import ClientSettings, SignalingClient, SignalingEvents
 from signaling.invites import Grant, InviteLink, Role, founder_grant, make_invite
 from signaling.keys import Identity, identity_from_seed
 from signaling.messages import PROTOCOL, Join

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from peer.signaling_client import SignalingClient
+from peer.transport.signaling_client import SignalingClient
 from signaling.limits import Limits, Rate
 from signaling.messages import Leave, Register, Relay, encode
 from signaling.presence import SignalKind, make_signal

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from peer.credentials import Credentials
-from peer.signaling_client import ClientState, SignalingClient
+from peer.transport.credentials import Credentials
+from peer.transport.signaling_client import ClientState, SignalingClient
 from signaling.errors import (
     ForgedGrant,
     ForgedPresence,

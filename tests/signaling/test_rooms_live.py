@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
-from peer.credentials import Credentials
-from peer.signaling_client import ClientSettings, ClientState, SignalingClient, SignalingEvents, backoff_s
+from peer.transport.credentials import Credentials
+from peer.transport.signaling_client import (
+    ClientSettings,
+    ClientState,
+    SignalingClient,
+    SignalingEvents,
+    backoff_s,
+)
 from signaling.errors import (
     BadDescription,
     BadName,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from peer.effects import (
+from peer.session.effects import (
     Broken,
     Emit,
     Ended,
@@ -22,12 +22,12 @@ from peer.effects import (
     StageEffect,
     Suspect,
 )
-from peer.frames import Cancel, Feed, Frame, Here, Open, Refuse, Release, Step, Token, Where
-from peer.mesh_state import AWAY, MeshState, PlanRecord
-from peer.pipeline import StageCore
-from peer.routes import Route, choose
-from peer.seats import Run_
-from peer.session import OriginSession, Phase
+from peer.session.origin import OriginSession, Phase
+from peer.session.routes import Route, choose
+from peer.session.seat import Run_
+from peer.session.stage import StageCore
+from peer.state.mesh_state import AWAY, MeshState, PlanRecord
+from peer.wire.frame_codec import Cancel, Feed, Frame, Here, Open, Refuse, Release, Step, Token, Where
 from tests.sim.network import Network
 from tests.sim.worker import Worker
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from peer.frames import Feed, Frame, Here, Open, Step, Token, Where, decode, encode
+from peer.wire.frame_codec import Feed, Frame, Here, Open, Step, Token, Where, decode, encode
 from tests.sim.schedule import Pace
 
 REPEATED = (

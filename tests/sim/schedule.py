@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from peer.mesh_state import PlanRecord, PlanStage
-from peer.sampling import Sampling
+from peer.session.sampling import Sampling
+from peer.state.mesh_state import PlanRecord, PlanStage
 from tests.sim.toy import UNITS, VOCAB
 
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from peer import openings, pipeline, session
-from peer.activation_log import ActivationLog
-from peer.effects import FreeSlot, Ran, StageEffect
-from peer.frames import Cancel, Open, Step, Token
-from peer.pipeline import StageCore
-from peer.sampling import Sampling, sample
-from peer.seats import Over, Run_, Seat
-from peer.session import OriginSession
-from peer.tensors import Tensor
+from peer.session import open_checks
+from peer.session import origin as session
+from peer.session import stage as pipeline
+from peer.session.activation_log import ActivationLog
+from peer.session.effects import FreeSlot, Ran, StageEffect
+from peer.session.origin import OriginSession
+from peer.session.sampling import Sampling, sample
+from peer.session.seat import Over, Run_, Seat
+from peer.session.stage import StageCore
+from peer.wire.frame_codec import Cancel, Open, Step, Token
+from peer.wire.tensors import Tensor
 from tests.sim import worker
 
 Plans = Mapping[int, tuple[tuple[frozenset[str], Run_], ...]]
@@ -90,7 +92,7 @@ def _samples_by_itself() -> Replacements:
         answer = history[-generated:] if history and generated else ()
         return sample(logits, replace(sampling, seed=sampling.seed + drawn), position, history, answer)
 
-    return [(openings, "pick", pick)]
+    return [(open_checks, "pick", pick)]
 
 
 def _trusts_old_plans() -> Replacements:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from peer.effects import Ran, RunStep
-from peer.frames import Cancel, Open, Release, Role, Step
-from peer.pipeline import StageCore
-from peer.sampling import Sampling
-from peer.tensors import tensor_of
+from peer.session.effects import Ran, RunStep
+from peer.session.sampling import Sampling
+from peer.session.stage import StageCore
+from peer.wire.frame_codec import Cancel, Open, Release, Role, Step
+from peer.wire.tensors import tensor_of
 
 SESSION = b"s" * 16
 RUN = (3, 6)

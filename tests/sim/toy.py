@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from peer.sampling import Sampling, sample
+from peer.session.sampling import Sampling, sample
 
 UNITS = 6
 VOCAB = 24

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from peer.effects import NotRan, Ran, Reason, RunStep
-from peer.seats import Run_
+from peer.session.effects import NotRan, Ran, Reason, RunStep
+from peer.session.seat import Run_
 from tests.sim.toy import Cache, from_hidden, logits_of, to_hidden
 
 SLOW = 10  # times as long while a peer is busy with something else

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from peer import spans
-from peer.effects import Broken, Emit, Ended
-from peer.mesh_state import MeshState
-from peer.pipeline import LEASE_S
-from peer.session import HOPE_S, Ask, OriginSession
+from peer.session import position_spans
+from peer.session.effects import Broken, Emit, Ended
+from peer.session.origin import HOPE_S, Ask, OriginSession
+from peer.session.stage import LEASE_S
+from peer.state.mesh_state import MeshState
 from tests.sim.forgery import forged
 from tests.sim.member import Habits, Member, Outcome
 from tests.sim.mesh import Mesh
@@ -66,7 +66,7 @@ class Report:
 @contextmanager
 def small_numbers() -> Iterator[None]:
     """Prompts of a few tokens come in several steps."""
-    with patch.object(spans, "CHUNK_TOKENS", CHUNK_TOKENS):
+    with patch.object(position_spans, "CHUNK_TOKENS", CHUNK_TOKENS):
         yield
 
 

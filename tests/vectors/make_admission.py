@@ -9,7 +9,7 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.admission import Busy, Line, Room, head_start_ms, waiting_text
+from peer.session.admission_queue import Busy, Line, Room, head_start_ms, waiting_text
 
 PATH = beside(__file__, "admission.json")
 SEED = 20261129

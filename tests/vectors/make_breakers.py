@@ -7,7 +7,7 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.breakers import CALM_MS, PROBE_MS, QUIET_MS, WINDOW_MS, Breakers, link
+from peer.transport.circuit_breakers import CALM_MS, PROBE_MS, QUIET_MS, WINDOW_MS, Breakers, link
 
 PATH = beside(__file__, "breakers.json")
 SEED = 20261128

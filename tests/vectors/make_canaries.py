@@ -7,7 +7,7 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.canaries import ABOUT, ASKED, LOOK_S, TOKENS, Due, Times
+from peer.audit.canaries import ABOUT, ASKED, LOOK_S, TOKENS, Due, Times
 
 PATH = beside(__file__, "canaries.json")
 SEED = 20261130

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from tracing import beside, shown, written
 
-from peer.check_choices import NextCheck, in_order, judges_of, most_between, pause
-from peer.envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes
+from peer.audit.check_policy import NextCheck, in_order, judges_of, most_between, pause
+from peer.audit.judge import Place, place_of
+from peer.audit.norm_envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes
 from peer.errors import BadCommand
-from peer.evidence import Computes, distance
-from peer.judging import Place, place_of
-from peer.sampling import Sampling
-from peer.token_checks import fits
+from peer.session.evidence import Computes, distance
+from peer.session.sampling import Sampling
+from peer.session.sampling_check import fits
 
 PATH = beside(__file__, "check_choices.json")
 SEED = 20261128

@@ -1,7 +1,7 @@
 """Writes consensus.jsonl.gz: what cores did in simulated runs, for the cores of all languages to do again.
 
 One line is one life of one server, beginning with its Boot: {"name", "steps": [[now, event, effects, digest], ...]},
-everything as peer.consensus.canonical spells it, of digests the first 8 digits. Lives are chosen so that every shape
+everything as peer.consensus.trace_json spells it, of digests the first 8 digits. Lives are chosen so that every shape
 (a kind of event, the role it finds, the kinds of effects it has) that thousands of runs show is there.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from peer.consensus.canonical import plain
 from peer.consensus.core import Core
-from peer.consensus.types import ChangeConfig, Effect, Event, Received, Reject, Send
+from peer.consensus.events import ChangeConfig, Effect, Event, Received, Reject, Send
+from peer.consensus.trace_json import plain
 from tests.consensus.sim.healing import run_schedule
 from tests.consensus.sim.member import Member
 from tests.consensus.sim.schedule import make_schedule

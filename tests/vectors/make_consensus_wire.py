@@ -1,6 +1,6 @@
 """Writes consensus_wire.json: messages between cores as bytes, good ones and damaged ones, and what comes of them.
 
-Each row is [bytes in hex, the message as peer.consensus.canonical spells it, or "error " and the text of BadMessage].
+Each row is [bytes in hex, the message as peer.consensus.trace_json spells it, or "error " and the text of BadMessage].
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import msgpack
 
 from peer.consensus import messages as m
-from peer.consensus.canonical import text_of
 from peer.consensus.errors import BadMessage
+from peer.consensus.message_codec import config_bytes, decode, encode
 from peer.consensus.records import Config, Entry, Server
-from peer.consensus.wire import config_bytes, decode, encode
+from peer.consensus.trace_json import text_of
 
 TARGET = Path(__file__).parent / "consensus_wire.json"
 GOOD = 132

@@ -11,9 +11,10 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.coordinator import SILENT, Coordinator
+from peer.coordination.coordinator import SILENT, Coordinator
 from peer.errors import BadCommand
-from peer.mesh_state import (
+from peer.state.failure_domains import Surroundings
+from peer.state.mesh_state import (
     Command,
     LinkFacts,
     MemberDraining,
@@ -32,8 +33,7 @@ from peer.mesh_state import (
     decode_command,
     encode_command,
 )
-from peer.protection import PRESETS
-from peer.surroundings import Surroundings
+from peer.state.protection import PRESETS
 from planner.types import Unit
 
 PATH = beside(__file__, "coordinator.json")

@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from peer.errors import FrameError
-from peer.flow import GRANT_STEP_BYTES, HIGH_WATER_BYTES, PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
-from peer.frames import (
+from peer.transport.flow_control import (
+    GRANT_STEP_BYTES,
+    HIGH_WATER_BYTES,
+    PIECE_BYTES,
+    WINDOW_BYTES,
+    Receiver,
+    Sender,
+)
+from peer.wire.frame_codec import (
     LAYOUTS,
     LOWEST_VERSION,
     MAX_CONTROL_FRAME_BYTES,
@@ -44,7 +51,7 @@ from peer.frames import (
     decode,
     encode,
 )
-from peer.tensors import Dtype, Tensor
+from peer.wire.tensors import Dtype, Tensor
 
 PATH = Path(__file__).with_name("frames.json")
 SESSION = bytes(range(16))

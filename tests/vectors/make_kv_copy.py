@@ -8,8 +8,15 @@ from typing import Any
 from tracing import beside, shown, written
 
 from peer.errors import BadCommand
-from peer.kv_copy import REMEMBERED_PLANS, remembered, sources_of, told_of, wish_body, wish_of
-from peer.mesh_state import MeshState, PlanRecord, PlanStage
+from peer.session.kv_transfer_rules import (
+    REMEMBERED_PLANS,
+    remembered,
+    sources_of,
+    told_of,
+    wish_body,
+    wish_of,
+)
+from peer.state.mesh_state import MeshState, PlanRecord, PlanStage
 
 PATH = beside(__file__, "kv_copy.json")
 SEED = 20261128

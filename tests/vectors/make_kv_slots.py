@@ -7,7 +7,7 @@ from typing import Any
 
 from tracing import beside, shown, written
 
-from peer.kv_slots import KvSlots, Move, Shape, spans
+from peer.runtime.kv_slots import KvSlots, Move, Shape, spans
 
 PATH = beside(__file__, "kv_slots.json")
 SEED = 20260714

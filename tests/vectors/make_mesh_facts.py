@@ -11,7 +11,14 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import BadCommand
-from peer.mesh_conversations import (
+from peer.state.conversation_entry import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
+from peer.state.conversations import (
     AnswerAdopted,
     ConversationChanged,
     ConversationRemoved,
@@ -22,17 +29,8 @@ from peer.mesh_conversations import (
     ParticipantLeft,
     ParticipantSet,
 )
-from peer.mesh_entries import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.mesh_fairness import CheckFailed, FairnessChosen, PeerPardoned
-from peer.mesh_ledger import Work, WorkRecorded
-from peer.mesh_people import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
-from peer.mesh_state import (
+from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned
+from peer.state.mesh_state import (
     Command,
     MemberJoined,
     MemberLeaving,
@@ -53,8 +51,10 @@ from peer.mesh_state import (
     refusal,
     state_digest,
 )
-from peer.mesh_upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
-from peer.mesh_wish import Group, PlanWished
+from peer.state.plan_goal import Group, PlanWished
+from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
+from peer.state.upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
+from peer.state.work_ledger import Work, WorkRecorded
 
 PATH = beside(__file__, "mesh_facts.json")
 SEED = 20261128

@@ -9,8 +9,8 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import BadCommand
-from peer.mesh_choices import ChoiceRecord
-from peer.mesh_state import (
+from peer.state.failure_domains import UNKNOWN, Surroundings
+from peer.state.mesh_state import (
     Command,
     LinkFacts,
     MemberDraining,
@@ -35,8 +35,8 @@ from peer.mesh_state import (
     encode_command,
     encode_state,
 )
-from peer.protection import PRESETS, Protection
-from peer.surroundings import UNKNOWN, Surroundings
+from peer.state.plan_alternatives import ChoiceRecord
+from peer.state.protection import PRESETS, Protection
 
 PATH = beside(__file__, "mesh_state.json")
 SEED = 20260713

@@ -8,9 +8,8 @@ from typing import Any
 from make_session import PEERS, SAMPLINGS, SESSION, Trace, ask_of, route_of, some_ask, some_route
 from tracing import beside, written
 
-from peer.effects import OriginEffect, Reason
-from peer.frames import Feed, Finish, Here, Refuse, Token
-from peer.moving import (
+from peer.session.effects import OriginEffect, Reason
+from peer.session.migration import (
     FAR_TOKENS,
     LONG_S,
     LOOK_S,
@@ -22,7 +21,8 @@ from peer.moving import (
     WARM_WITHIN_S,
     next_id,
 )
-from peer.session import Ask, Phase
+from peer.session.origin import Ask, Phase
+from peer.wire.frame_codec import Feed, Finish, Here, Refuse, Token
 
 PATH = beside(__file__, "moving.json")
 SEED = 20261128

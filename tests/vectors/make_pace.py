@@ -7,7 +7,7 @@ from typing import Any
 
 from tracing import beside, shown, written
 
-from peer.pace import FORGIVEN_S, FORGOTTEN_S, Pace, Step, at_pace, should_take
+from peer.runtime.slowdown import FORGIVEN_S, FORGOTTEN_S, Pace, Step, at_pace, should_take
 
 PATH = beside(__file__, "pace.json")
 SEED = 20261129

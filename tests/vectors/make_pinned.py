@@ -10,12 +10,12 @@ import numpy as np
 from make_session import SESSION, Trace, ask_of, route_of
 from tracing import beside, shown, shown_frame, written
 
-from peer.effects import Reason
-from peer.frame_kinds import Here, Step, Token
-from peer.pinned import Drawing, Floats, not_usable, state_in
-from peer.session import OriginSession
-from peer.spans import CHUNK_TOKENS
-from peer.tensors import Tensor, tensor_of
+from peer.session.effects import Reason
+from peer.session.origin import OriginSession
+from peer.session.pinned_ends import Drawing, Floats, not_usable, state_in
+from peer.session.position_spans import CHUNK_TOKENS
+from peer.wire.frame_types import Here, Step, Token
+from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "pinned.json")
 SEED = 20261128

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from tracing import beside, shown, shown_frame, written
 
-from peer.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
-from peer.frames import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
-from peer.moving import next_id
-from peer.pipeline import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
-from peer.sampling import Sampling
-from peer.seats import FEED_AGAIN_S, LEFT_S
-from peer.tensors import Tensor, tensor_of
+from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.session.migration import next_id
+from peer.session.sampling import Sampling
+from peer.session.seat import FEED_AGAIN_S, LEFT_S
+from peer.session.stage import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
+from peer.wire.frame_codec import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
+from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "pipeline.json")
 SEED = 20260712

@@ -10,10 +10,19 @@ import numpy as np
 from make_pipeline import Trace, opened
 from tracing import beside, shown_frame, written
 
-from peer.effects import StageEffect
-from peer.frame_kinds import Cancel, Open, Release, Step
-from peer.prefixes import ENTRY_BYTES, MARK_BYTES, Prefix, Prefixes, hash_of, named, prefix_of, split
-from peer.tensors import Tensor, tensor_of
+from peer.session.effects import StageEffect
+from peer.session.prefix_cache import (
+    ENTRY_BYTES,
+    MARK_BYTES,
+    Prefix,
+    Prefixes,
+    hash_of,
+    named,
+    prefix_of,
+    split,
+)
+from peer.wire.frame_types import Cancel, Open, Release, Step
+from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "prefixes.json")
 SEED = 20261129

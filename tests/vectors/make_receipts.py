@@ -7,10 +7,10 @@ from typing import Any
 
 from tracing import beside, shown, written
 
-from peer.frames import Open
-from peer.mesh_fairness import Fairness
-from peer.mesh_ledger import Ledger, tally
-from peer.receipts import Receipts, priced, unit_costs
+from peer.audit.receipts import Receipts, priced, unit_costs
+from peer.state.fairness import Fairness
+from peer.state.work_ledger import Ledger, tally
+from peer.wire.frame_codec import Open
 
 PATH = beside(__file__, "receipts.json")
 SEED = 20261128

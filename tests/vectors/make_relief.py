@@ -12,8 +12,10 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.coordinator import Coordinator, Wanted, solve
-from peer.mesh_state import (
+from peer.coordination.coordinator import Coordinator, Wanted, solve
+from peer.coordination.repair_order import chained, priority_stages, waves
+from peer.state.failure_domains import Surroundings
+from peer.state.mesh_state import (
     Command,
     LinkFacts,
     MemberDraining,
@@ -26,9 +28,7 @@ from peer.mesh_state import (
     UnitsHeld,
     encode_command,
 )
-from peer.protection import PRESETS
-from peer.repair_order import chained, priority_stages, waves
-from peer.surroundings import Surroundings
+from peer.state.protection import PRESETS
 from planner.adapt.plan_comparison import Serving
 from planner.service.planning_service import Asked, answer
 from planner.types import Plan, Stage, Unit

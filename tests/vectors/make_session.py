@@ -8,13 +8,10 @@ from typing import Any
 
 from tracing import beside, shown, shown_frame, written
 
-from peer.asks import STUCK_S
-from peer.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.errors import ContextOverflow
-from peer.frames import Feed, Finish, Here, Refuse, Token
-from peer.routes import Route
-from peer.sampling import Sampling
-from peer.session import (
+from peer.session.ask import STUCK_S
+from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
+from peer.session.origin import (
     HOPE_S,
     MAX_REROUTES,
     PATIENCE_S,
@@ -26,7 +23,10 @@ from peer.session import (
     Phase,
     room_for,
 )
-from peer.spans import CHUNK_TOKENS
+from peer.session.position_spans import CHUNK_TOKENS
+from peer.session.routes import Route
+from peer.session.sampling import Sampling
+from peer.wire.frame_codec import Feed, Finish, Here, Refuse, Token
 
 PATH = beside(__file__, "session.json")
 SEED = 20260711

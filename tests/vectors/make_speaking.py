@@ -8,8 +8,15 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.mesh_commands import encode_command
-from peer.mesh_conversations import (
+from peer.state.conversation_entry import (
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    ParticipantInvited,
+    ParticipantPutOut,
+)
+from peer.state.conversation_rights import may_converse
+from peer.state.conversations import (
     AnswerAdopted,
     ConversationChanged,
     ConversationCommand,
@@ -22,16 +29,9 @@ from peer.mesh_conversations import (
     ParticipantSet,
     conversations_codec,
 )
-from peer.mesh_entries import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.mesh_people import RoleGiven
-from peer.mesh_state import Command, MemberJoined, MeshState, apply
-from peer.speaking import may_converse
+from peer.state.member_commands import encode_command
+from peer.state.mesh_state import Command, MemberJoined, MeshState, apply
+from peer.state.roles import RoleGiven
 
 PATH = beside(__file__, "speaking.json")
 PEERS = ("boss", "ann", "bob", "cho", "dee", "eve", "fay")
@@ -122,7 +122,7 @@ def text() -> str:
             state(owner_here=True, by_invite=True),
         )
     ]
-    return written("commands of peer/mesh_conversations.py, and why each may not be said", {"states": rows})
+    return written("commands of peer/state/conversations.py, and why each may not be said", {"states": rows})
 
 
 if __name__ == "__main__":

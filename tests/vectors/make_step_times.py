@@ -7,7 +7,7 @@ from typing import Any
 
 from tracing import beside, shown, written
 
-from peer.step_times import Step, StepTimes
+from peer.runtime.step_times import Step, StepTimes
 
 PATH = beside(__file__, "step_times.json")
 SEED = 20261128

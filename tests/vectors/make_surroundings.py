@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from tracing import beside, written
 
-from peer.surroundings import (
+from peer.state.failure_domains import (
     AGAIN_MS,
     BETTER_MS,
     UNKNOWN,

@@ -10,8 +10,8 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tracing import beside, written
 
-from peer.chat_template import ChatTemplate, ChatTemplateError, Message, plain_chat
-from peer.text import StopStrings, Text
+from peer.model.chat_template import ChatTemplate, ChatTemplateError, Message, plain_chat
+from peer.model.tokenizer import StopStrings, Text
 from planner.model.architecture import TokenizerSource
 
 PATH = beside(__file__, "text.json")

@@ -9,7 +9,17 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import TransactionError, WrongRecord
-from peer.transaction_records import (
+from peer.storage.journal_core import (
+    CHECKPOINT_TOKENS,
+    Compact,
+    Event,
+    Sampled,
+    Transactions,
+    Undo,
+    Write,
+    recover,
+)
+from peer.storage.journal_records import (
     Begun,
     CloseSession,
     Committed,
@@ -25,16 +35,6 @@ from peer.transaction_records import (
     Unload,
     decode_record,
     encode_record,
-)
-from peer.transactions import (
-    CHECKPOINT_TOKENS,
-    Compact,
-    Event,
-    Sampled,
-    Transactions,
-    Undo,
-    Write,
-    recover,
 )
 
 PATH = beside(__file__, "transactions.json")

@@ -7,18 +7,7 @@ from typing import Any
 
 from tracing import beside, shown, written
 
-from peer.mesh_conversations import (
-    Conversation,
-    Conversations,
-    ConversationStarted,
-    MessageAdded,
-    MessageEnded,
-    MessageExtended,
-    ParticipantSet,
-    conversations_codec,
-    converse,
-)
-from peer.turns import (
+from peer.conversation.turn_order import (
     adopters,
     branch_key,
     leaf_of,
@@ -30,8 +19,19 @@ from peer.turns import (
     waiting,
     waits_for,
 )
-from peer.turns import (
+from peer.conversation.turn_order import (
     shown as shown_of,
+)
+from peer.state.conversations import (
+    Conversation,
+    Conversations,
+    ConversationStarted,
+    MessageAdded,
+    MessageEnded,
+    MessageExtended,
+    ParticipantSet,
+    conversations_codec,
+    converse,
 )
 
 PATH = beside(__file__, "turns.json")
@@ -147,9 +147,7 @@ def ranks() -> list[dict[str, Any]]:
 
 
 def text() -> str:
-    about = (
-        "of conversations (peer/mesh_conversations.py) what peer/turns.py decides; written by make_turns.py"
-    )
+    about = "of conversations (peer/state/conversations.py) what peer/conversation/turn_order.py decides; written by make_turns.py"
     return written(about, {"ranks": ranks(), "cases": cases()})
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.consensus.types import Config, Server
-from peer.voting import (
+from peer.consensus.events import Config, Server
+from peer.coordination.voter_policy import (
     PATIENCE,
     Candidate,
     Move,

@@ -6,10 +6,10 @@ from typing import Any
 
 from tracing import beside, shown, written
 
+from peer.coordination.planner_goal import wished
 from peer.errors import BadCommand
-from peer.mesh_state import MeshState, ModelChosen
-from peer.mesh_wish import GOALS, STRATEGIES, Group, PlanWished, check_wish
-from peer.wishing import wished
+from peer.state.mesh_state import MeshState, ModelChosen
+from peer.state.plan_goal import GOALS, STRATEGIES, Group, PlanWished, check_wish
 
 PATH = beside(__file__, "wish.json")
 UNITS = 8

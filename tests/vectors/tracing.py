@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from peer.frames import LAYOUTS, Frame, Token
-from peer.tensors import Tensor
+from peer.wire.frame_codec import LAYOUTS, Frame, Token
+from peer.wire.tensors import Tensor
 
 _KINDS = {layout.frame: layout.kind.name for layout in LAYOUTS}
 

@@ -1,6 +1,6 @@
 /*
  * Says to whoever coordinates what was computed for this tab, again and again until the ledger has it (twin of
- * peer/accounts.py). Edge around receipts.ts, which decides.
+ * peer/audit/accounting.py). Edge around receipts.ts, which decides.
  */
 
 import type { Checks } from './checks';

@@ -1,5 +1,6 @@
 /*
- * What a stage handed on for one session, kept so that it can be handed on again (twin of peer/activation_log.py).
+ * What a stage handed on for one session, kept so that it can be handed on again (twin of
+ * peer/session/activation_log.py).
  *
  * Pure. Positions are contiguous, [start, stop). Over the bound the oldest go: whoever needs those has them computed
  * anew.

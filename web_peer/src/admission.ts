@@ -1,6 +1,6 @@
 /*
- * Decides who gets the next seat where all of them are taken, in which order, and how long the others will wait (twin of
- * peer/admission.py).
+ * Decides who gets the next seat where all of them are taken, in which order, and how long the others will wait (twin
+ * of peer/session/admission_queue.py).
  *
  * Pure. A line for each run of units that a peer serves. Who has fewest answers under way goes first, then who came
  * first; a balance of the ledger moves that by at most `HEAD_START_MS` either way. So who gives more waits less, and

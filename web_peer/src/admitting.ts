@@ -1,6 +1,6 @@
 /*
  * Decides which answers occupy the seats of a stage, and which OPENs must wait since others were called before (twin of
- * peer/admitting.py). Pure: between the seats of pipeline.ts and the line of admission.ts.
+ * peer/session/seat_admission.py). Pure: between the seats of pipeline.ts and the line of admission.ts.
  */
 
 import { type Busy, Line, type Room } from './admission';

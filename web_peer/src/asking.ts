@@ -1,5 +1,5 @@
 /*
- * Asking the mesh: from words to tokens to words, as an async stream (twin of peer/asking.py).
+ * Asking the mesh: from words to tokens to words, as an async stream (twin of peer/origin/answer_stream.py).
  *
  * One `Conversation` keeps one session: each next question sends only what the stages do not hold yet.
  */

@@ -1,6 +1,6 @@
 /*
  * The sessions that this peer asks: their timers, their routes, and what they find out about other peers (twin of
- * peer/askings.py). Edge around session.ts, which decides.
+ * peer/origin/session_host.py). Edge around session.ts, which decides.
  */
 
 import type { Breakers } from './breakers';

@@ -1,6 +1,6 @@
 /*
- * Decides how long an answer may be, and names what is asked and in which phase an answer is (twin of peer/asks.py).
- * Pure.
+ * Decides how long an answer may be, and names what is asked and in which phase an answer is (twin of
+ * peer/session/ask.py). Pure.
  */
 
 import { ContextOverflow } from './errors';
@@ -25,7 +25,9 @@ export interface Ask {
   readonly sampled?: number;
 }
 
-/** Where an answer stands on its stages: what another peer needs to go on with what they hold. `spans`: of its prompt. */
+/**
+ * Where an answer stands on its stages: what another peer needs to go on with what they hold. `spans`: of its prompt.
+ */
 export interface Heard {
   readonly answer: number;
   readonly turn: number;

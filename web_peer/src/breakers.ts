@@ -1,6 +1,6 @@
 /*
  * Decides who is left alone for a while after failing or being slow: circuit breakers for peers and for links (twin of
- * peer/breakers.py).
+ * peer/transport/circuit_breakers.py).
  *
  * Pure; whole milliseconds and microseconds only. A breaker is closed (used), open (left alone until a quiet time has
  * passed since its last fault) or half-open (one probe may find out). Only a success closes it again. Each time it

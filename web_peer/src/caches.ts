@@ -1,9 +1,9 @@
 /*
  * What this tab caches of sessions is given to peers that their answers move to, and taken from others (twin of
- * peer/caches.py). Edge.
+ * peer/stage/kv_transfer_service.py). Edge.
  *
- * A copy goes to no one but a member that the plan gives those units anyway; a peer that cannot get one computes. Numbers
- * are hashed, checked and put in their places by the workers; the page passes them on.
+ * A copy goes to no one but a member that the plan gives those units anyway; a peer that cannot get one computes.
+ * Numbers are hashed, checked and put in their places by the workers; the page passes them on.
  */
 
 import type { Body } from './calls';

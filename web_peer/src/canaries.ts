@@ -1,9 +1,9 @@
 /*
  * Tries members with answers that are known beforehand, while this tab coordinates: soon after a peer came, then about
- * every hour (twin of peer/canaries.py). Edge around canary_choices.ts.
+ * every hour (twin of peer/audit/canaries.py). Edge around canary_choices.ts.
  *
- * Whoever coordinates asks a question like any other, over a route on which the peer in question serves one stage, and has
- * a position of it checked as positions of people's answers are. Nothing in it tells the peer that it is tried.
+ * Whoever coordinates asks a question like any other, over a route on which the peer in question serves one stage, and
+ * has a position of it checked as positions of people's answers are. Nothing in it tells the peer that it is tried.
  */
 
 import { roomFor } from './asks';
@@ -150,8 +150,8 @@ export class Canaries {
   }
 
   /**
-   * Takes the session in, and waits for some tokens, or for the end before them. Null: no answer came, or over no plan that
-   * is known.
+   * Takes the session in, and waits for some tokens, or for the end before them. Null: no answer came, or over no plan
+   * that is known.
    */
   private answered(core: OriginSession): Promise<Answer | null> {
     const { askings } = this.node;

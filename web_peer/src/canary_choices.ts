@@ -1,6 +1,6 @@
 /*
- * Decides whom a coordinator tries with an answer that is known beforehand, when, and with which question (twin of what is
- * pure in peer/canaries.py).
+ * Decides whom a coordinator tries with an answer that is known beforehand, when, and with which question (twin of what
+ * is pure in peer/audit/canaries.py).
  *
  * Pure. Chance comes in as `roll`, a number in [0, 1).
  */

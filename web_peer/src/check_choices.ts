@@ -1,6 +1,6 @@
 /*
  * Decides how often an asker has its answers checked, which stages first, and who checks them (twin of
- * peer/check_choices.py).
+ * peer/audit/check_policy.py).
  *
  * Pure. Chance comes in as `roll`, a number in [0, 1).
  */
@@ -66,8 +66,8 @@ export function inOrder(
 /**
  * The largest distance of two honest results, where `judge` computes again what one that computes as `theirs` did.
  *
- * A tab computes all positions together, so that it repeats no bits, whatever its class. A process repeats the order, and
- * loads the units as it must: of a tab without rounding, since bits are no matter then.
+ * A tab computes all positions together, so that it repeats no bits, whatever its class. A process repeats the order,
+ * and loads the units as it must: of a tab without rounding, since bits are no matter then.
  */
 export function mostBetween(weights: string, judge: Computes, theirs: Computes): number {
   const kind = rounding(weights, theirs);

@@ -1,6 +1,6 @@
 /*
- * Has steps of this tab's answers checked, bears witness for others, and checks steps of others with the units that this
- * tab holds (twin of peer/checks.py). Edge.
+ * Has steps of this tab's answers checked, bears witness for others, and checks steps of others with the units that
+ * this tab holds (twin of peer/audit/step_checks.py). Edge.
  *
  * Who finds a difference says so in the log in its own name; one word convicts nobody (mesh_fairness.ts).
  */

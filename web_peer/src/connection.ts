@@ -1,6 +1,6 @@
 /*
  * Decides the life of one connection to another peer: hello, frames, heartbeat, faults and goodbye (twin of
- * peer/connection.py; docs/protocol.md). The transport below is an engine.
+ * peer/transport/connection.py; docs/protocol.md). The transport below is an engine.
  */
 
 import type { EngineEvents } from './engine';

@@ -1,6 +1,6 @@
 /*
  * What of the consensus log is stored, as values: how every persist and store_snapshot changes it (twin of
- * peer/consensus_held.py). Pure; the same for a database and for memory.
+ * peer/storage/stored_log.py). Pure; the same for a database and for memory.
  */
 
 import type { Entry, HardState, Snapshot } from './consensus/records';

@@ -1,6 +1,6 @@
 /*
  * Decides whether what lies in the database is a consensus log that a peer can have written (twin of
- * peer/consensus_records.py, where files are). Pure.
+ * peer/storage/log_records.py, where files are). Pure.
  */
 
 import { Config, type Entry, type EntryKind, type Server, type Snapshot } from './consensus/records';

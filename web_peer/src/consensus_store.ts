@@ -1,11 +1,12 @@
 /*
  * Keeps term, vote, entries and snapshot of the consensus log in IndexedDB, so that what it says is durable survives a
- * crash of the browser (twin of peer/consensus_store.py). Edge.
+ * crash of the browser (twin of peer/storage/log_store.py). Edge.
  *
  * Every persist, and every snapshot with the cut of the log for it, is one transaction of durability "strict": whole or
- * not at all. Where nothing is stored, was evicted, or is what no peer can have written, a new life of this peer begins,
- * with a higher incarnation. The tab that opened a log last owns it: every transaction looks, so that two tabs never
- * answer as one peer. What is written over is deleted, so the database holds one snapshot and the entries that are kept.
+ * not at all. Where nothing is stored, was evicted, or is what no peer can have written, a new life of this peer
+ * begins, with a higher incarnation. The tab that opened a log last owns it: every transaction looks, so that two tabs
+ * never answer as one peer. What is written over is deleted, so the database holds one snapshot and the entries that
+ * are kept.
  */
 
 import { type DBSchema, type IDBPDatabase, type IDBPTransaction, openDB } from 'idb';
@@ -39,7 +40,9 @@ export interface ConsensusStore {
   readonly persisted: Promise<boolean>;
   readonly kept: Kept; // as it was when the store opened
   readonly wantsSnapshot: boolean;
-  /** Rejects with DiskFull (nothing changed, the same may be tried again), LogInUse, StateUnusable (nothing more is). */
+  /**
+   * Rejects with DiskFull (nothing changed, the same may be tried again), LogInUse, StateUnusable (nothing more is).
+   */
   persist(effect: Persist): Promise<void>;
   /** The same. */
   storeSnapshot(effect: StoreSnapshot): Promise<void>;
@@ -336,7 +339,9 @@ function quietly(work: Promise<unknown>): void {
   work.catch(() => undefined);
 }
 
-/** Whether the browser promises to keep what this page stores. Workers can only look; old browsers have no say in it. */
+/**
+ * Whether the browser promises to keep what this page stores. Workers can only look; old browsers have no say in it.
+ */
 async function askToPersist(): Promise<boolean> {
   try {
     const { storage } = navigator;

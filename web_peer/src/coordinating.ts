@@ -1,6 +1,6 @@
 /*
  * The coordinator at work: answers members, asks the planner, and proposes what is decided for the log (twin of
- * peer/coordinating.py). Edge around coordinator.ts, which decides.
+ * peer/coordination/coordinator_service.py). Edge around coordinator.ts, which decides.
  *
  * It lives as long as this peer leads: it begins with the state that is committed, runs ahead of it by what it proposed
  * itself, and ends when it leads no more or a proposal is refused.

@@ -1,10 +1,10 @@
 /*
  * Decides, on the one peer that coordinates: who is in, when to plan anew, when a plan takes over (twin of
- * peer/coordinator.py). A tab evaluates no plans: the planning service that it asks says what a plan is worth beside the
- * stages that serve.
+ * peer/coordination/coordinator.py). A tab evaluates no plans: the planning service that it asks says what a plan is
+ * worth beside the stages that serve.
  *
- * Pure: commands and planner results in, commands for the log out. `state` runs ahead of the log by what is not committed
- * yet.
+ * Pure: commands and planner results in, commands for the log out. `state` runs ahead of the log by what is not
+ * committed yet.
  */
 
 import { BadCommand } from './errors';

@@ -1,6 +1,6 @@
 /*
  * Decides where an answer went on with other arithmetic: units whose class changed between two of its tokens (twin of
- * peer/crossings.py). Pure.
+ * peer/origin/arithmetic_changes.py). Pure.
  */
 
 import { isCrossed, shownClass } from './arithmetic_class';
@@ -39,7 +39,9 @@ export function partsOf(
   return found;
 }
 
-/** Of one answer, which has `tokens` of somebody else already. `found`: those between its tokens so far, the first MOST. */
+/**
+ * Of one answer, which has `tokens` of somebody else already. `found`: those between its tokens so far, the first MOST.
+ */
 export class Crossings {
   found: readonly Crossing[] = [];
   private tokens: number;

@@ -1,6 +1,6 @@
 /*
  * One connection per pair of peers, made when first needed: who dials, what waits meanwhile, what replaces what (twin
- * of peer/dialer.py). When two peers dial each other at the same moment, the offer of the lower id stands.
+ * of peer/transport/dialer.py). When two peers dial each other at the same moment, the offer of the lower id stands.
  */
 
 import { Connection, type ConnectionState, type Engine } from './connection';

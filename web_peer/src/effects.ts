@@ -1,5 +1,6 @@
 /*
- * What the cores of sessions and stages want done, and what they are told of steps that ran (twin of peer/effects.py).
+ * What the cores of sessions and stages want done, and what they are told of steps that ran (twin of
+ * peer/session/effects.py).
  */
 
 import type { Frame, SessionId } from './frames';
@@ -149,7 +150,9 @@ export interface Note {
 
 export type StageEffect = Send | Spare | RunStep | FreeSlot | PrefixWork;
 
-/** A finished step, as the runtime reports it. `hidden` (count, width) to pass on, or the sampled `token` at the tail. */
+/**
+ * A finished step, as the runtime reports it. `hidden` (count, width) to pass on, or the sampled `token` at the tail.
+ */
 export interface Ran {
   readonly run: Run;
   readonly session: SessionId;

@@ -1,8 +1,9 @@
 /*
  * Decides, for the leader, who stands for the vote: the members as the log and its own eyes show them (twin of
- * peer/electorate.py). Pure.
+ * peer/coordination/electorate.py). Pure.
  *
- * voting.ts says what follows from it. Who was lost a moment ago still stands: it may come back, and be again what it was.
+ * voting.ts says what follows from it. Who was lost a moment ago still stands: it may come back, and be again what it
+ * was.
  */
 
 import type { Status } from './consensus/types';

@@ -1,5 +1,6 @@
 /*
- * RTCPeerConnection with the two channels of docs/protocol.md, as peer/engines/ gives them to Python. Edge; used once.
+ * RTCPeerConnection with the two channels of docs/protocol.md, as peer/transport/engines/ gives them to Python. Edge;
+ * used once.
  *
  * Descriptions go out complete with candidates when gathering ends within GATHER_MS; slower ones go without those
  * that are missing, which then follow one by one.

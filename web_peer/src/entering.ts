@@ -1,6 +1,6 @@
 /*
  * How a peer gets into a mesh, and back into it: who leads, which epoch, being let in, having the log (twin of
- * peer/entering.py). Edge; whoever leads lets in.
+ * peer/member/mesh_entry.py). Edge; whoever leads lets in.
  */
 
 import { BadBoot } from './consensus/errors';
@@ -75,8 +75,8 @@ function mayCompute(client: SignalingClient, peer: string): boolean {
 /**
  * Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader.
  *
- * Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer does to
- * be able to coordinate, if it finds that it leads.
+ * Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer does
+ * to be able to coordinate, if it finds that it leads.
  */
 export async function enter(
   mesh: Mesh,

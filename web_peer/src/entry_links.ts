@@ -1,6 +1,6 @@
 /*
  * Decides how a link that leads into one conversation is written, and what proves that somebody holds it (twin of
- * peer/entry_links.py).
+ * peer/conversation/entry_links.py).
  *
  * The link of the mesh, then `&in=`, the conversation's id, a dot and 32 secret bytes: the seed of the key by which the
  * log knows this invite. Whoever uses it signs mesh, conversation and peer id with that key.

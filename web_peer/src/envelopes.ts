@@ -1,6 +1,6 @@
 /*
  * Decides which rows are so short or long, for the border between units that they cross, that a check is due (twin of
- * peer/envelopes.py). Pure.
+ * peer/audit/norm_envelopes.py). Pure.
  *
  * Lengths were recorded when the model was imported. They are no evidence: a row outside is checked at once, nothing
  * else.
@@ -15,7 +15,9 @@ const WIDER_MILLI = 1000; // half of the shortest row that was seen, and twice t
 type Border = readonly [low: number, high: number];
 
 export class Envelopes {
-  /** For the border behind each unit but the head: logarithms to base 2 of least and greatest length, in thousandths. */
+  /**
+   * For the border behind each unit but the head: logarithms to base 2 of least and greatest length, in thousandths.
+   */
   readonly borders: readonly Border[];
 
   constructor(borders: readonly Border[]) {

@@ -1,6 +1,6 @@
 /*
  * Decides what a seat can show of its inputs, and whether a result is what its units make of them (twin of
- * peer/evidence.py). Pure.
+ * peer/session/evidence.py). Pure.
  */
 
 import { type ActivationLog, rowsIn } from './activation_log';
@@ -45,8 +45,8 @@ export function rounding(weights: string, { provider, arithmetic }: Computes): R
  *
  * Within a class bits are equal. Another class adds up in another order: without rounding that moves a result by some
  * millionths, with it an activation may fall to the other side, and a result of a stage moves by 1 to 2 %. Of unknown
- * classes it is taken that both machines are of one kind. Devices other than a CPU may add up otherwise from one call to
- * the next: a class says only that their kernels are the same.
+ * classes it is taken that both machines are of one kind. Devices other than a CPU may add up otherwise from one call
+ * to the next: a class says only that their kernels are the same.
  */
 export function limit(
   mine: Rounding,

@@ -1,6 +1,6 @@
 /*
  * Makes this tab hold the units that the plan gives it: loads, reports, and unloads what nobody needs (twin of
- * peer/holding.py). Edge. One loop does one thing at a time: stages of the next plan first, then standbys.
+ * peer/stage/unit_loader.py). Edge. One loop does one thing at a time: stages of the next plan first, then standbys.
  */
 
 import { textOf } from './engine';

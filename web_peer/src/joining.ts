@@ -1,5 +1,5 @@
 /*
- * Joining a mesh: the steps from a link to a member that asks and lends (twin of peer/joining.py). Edge.
+ * Joining a mesh: the steps from a link to a member that asks and lends (twin of peer/member/joining.py). Edge.
  *
  *     const mesh = await join(link, options, events);
  *     for await (const piece of mesh.conversation().chat([{ role: 'user', content: 'Hello' }], ASK_SETTINGS)) ...

@@ -1,10 +1,10 @@
 /*
  * Decides how a value of this mesh stands in JSON, in one canonical spelling, and checks each field on the way in (twin
- * of peer/json_codec.py).
+ * of peer/wire/json_codec.py).
  *
- * Pure. Keys are sorted and nothing is spaced. Integers, text, true, false, null, lists and objects only, so that Python
- * and JavaScript spell every value alike. Names are written with underscores, as in Python. Fields of a newer peer are
- * passed over.
+ * Pure. Keys are sorted and nothing is spaced. Integers, text, true, false, null, lists and objects only, so that
+ * Python and JavaScript spell every value alike. Names are written with underscores, as in Python. Fields of a newer
+ * peer are passed over.
  */
 
 import { crc32 } from './checksum';
@@ -138,8 +138,8 @@ export function table<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<ReadonlyMap<s
 }
 
 /**
- * An object with these fields. `since`: those that older peers do not write, and what they mean then. `kind`: a constant
- * that the object carries besides.
+ * An object with these fields. `since`: those that older peers do not write, and what they mean then. `kind`: a
+ * constant that the object carries besides.
  */
 export function record<T extends object>(
   name: string,

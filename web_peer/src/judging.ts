@@ -1,6 +1,6 @@
 /*
  * Computes a step of another peer again, and says whether its result is what its units make of the input (twin of
- * peer/judging.py).
+ * peer/audit/judge.py).
  *
  * Edge around evidence.ts. The inputs come from the peer before (or the asker, who knows the tokens), the result from
  * the peer after; marks of the peer itself decide whether it got those inputs at all.
@@ -190,8 +190,8 @@ class Said {
   }
 
   /**
-   * Whether the peer in question, which said `marks`, got the inputs with the marks `mine`; null: nobody knows any more.
-   * Of inputs that tell tokens it says no marks, but whether all are the same.
+   * Whether the peer in question, which said `marks`, got the inputs with the marks `mine`; null: nobody knows any
+   * more. Of inputs that tell tokens it says no marks, but whether all are the same.
    */
   async agreed(marks: string | null, mine: string, stop: number): Promise<boolean | null> {
     const { peer, stage } = this.place;

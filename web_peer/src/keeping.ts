@@ -1,6 +1,6 @@
 /*
  * Decides to whom this peer keeps a connection for the log's sake, and when it dials again after a failure (twin of
- * peer/keeping.py). Pure.
+ * peer/transport/redial.py). Pure.
  *
  * Whoever is not reached is tried again, ever more rarely: an attempt costs a few packets and some computing.
  */

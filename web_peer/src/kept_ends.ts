@@ -1,6 +1,6 @@
 /*
  * Decides what an asker that keeps its ends shows to those who check them: what it sent, and what came back (twin of
- * peer/kept_ends.py). Pure.
+ * peer/session/pinned_ends_evidence.py). Pure.
  *
  * A judge of a first stage gets the rows of the embedding that this stage got, a judge of a last stage the states from
  * which tokens were drawn. Neither hears a token id, a setting or a logit.

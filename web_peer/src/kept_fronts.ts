@@ -1,6 +1,6 @@
 /*
  * The caches of fronts of prompts, beside those of sessions: copied from a session that computed one, into others (twin
- * of peer/kept_fronts.py). In the worker of one runtime; prefixes.ts decides what is kept.
+ * of peer/runtime/prefix_kv.py). In the worker of one runtime; prefixes.ts decides what is kept.
  */
 
 import type { Execution, KvCopy } from './execution';

@@ -1,9 +1,9 @@
 /*
- * Decides where this tab keeps its part of the mesh's log, and what it begins with: what is kept, or a new life (twin of
- * peer/kept_log.py). Edge.
+ * Decides where this tab keeps its part of the mesh's log, and what it begins with: what is kept, or a new life (twin
+ * of peer/replication/log_keeping.py). Edge.
  *
- * A log in IndexedDB for each epoch, the newest counts. A tab whose key nobody keeps, and one whose browser keeps nothing,
- * has its log in memory only, and is another life each time.
+ * A log in IndexedDB for each epoch, the newest counts. A tab whose key nobody keeps, and one whose browser keeps
+ * nothing, has its log in memory only, and is another life each time.
  */
 
 import { founding } from './consensus/records';

@@ -1,7 +1,7 @@
 /*
  * Decides what of a cache goes from whom to whom when an answer moves: which places of the old route hold which units,
  * what `kv_copy` asks and what is believed of its answer (twin of
- * peer/kv_copy.py). Pure.
+ * peer/session/kv_transfer_rules.py). Pure.
  */
 
 import { BadCommand } from './errors';
@@ -36,7 +36,10 @@ export function remembered(plans: readonly PlanRecord[], { plan, proposed }: Mes
   return [...known.values()].sort((a, b) => a.version - b.version).slice(-REMEMBERED_PLANS);
 }
 
-/** Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route, or not whole. */
+/**
+ * Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route, or not
+ * whole.
+ */
 export function sourcesOf(
   plan: PlanRecord | undefined,
   peers: readonly string[],

@@ -1,6 +1,6 @@
 /*
- * Decides when the next token of an answer is late, from the gaps between those that came (twin of peer/lateness.py).
- * Pure, in seconds.
+ * Decides when the next token of an answer is late, from the gaps between those that came (twin of
+ * peer/session/lateness.py). Pure, in seconds.
  */
 
 const REMEMBERED = 32; // gaps

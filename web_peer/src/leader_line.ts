@@ -1,6 +1,6 @@
 /*
  * Takes a member's requests to whoever coordinates: follows it when it changes, waits while there is nobody (twin of
- * peer/leader_line.py). Edge.
+ * peer/replication/leader_client.py). Edge.
  *
  * Every request may be sent twice: the leader may be gone before its answer comes.
  */

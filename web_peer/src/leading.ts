@@ -1,6 +1,6 @@
 /*
  * This peer's turn to coordinate: begins when it leads and can, ends when it leads no more (twin of that part of
- * peer/node.py). Edge.
+ * peer/member/frame_router.py). Edge.
  */
 
 import type { Body } from './calls';

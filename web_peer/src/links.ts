@@ -1,5 +1,6 @@
 /*
- * Measures the way to another peer: round trip from small probes, rate from a burst (twin of peer/links.py).
+ * Measures the way to another peer: round trip from small probes, rate from a burst (twin of
+ * peer/transport/link_probe.py).
  *
  * Probes travel on the data channel like activations do, so that what is measured is what a step will see.
  */

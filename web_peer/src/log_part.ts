@@ -1,6 +1,7 @@
 /*
  * This tab's part in the mesh's log: takes part, lives again when the browser will not keep the log, hands leadership
- * over, and begins the next epoch when most voters are gone for good (twin of that part of peer/mesh.py). Edge.
+ * over, and begins the next epoch when most voters are gone for good (twin of that part of peer/member/mesh_member.py).
+ * Edge.
  */
 
 import { textOf } from './engine';

@@ -1,7 +1,7 @@
 /*
- * Decides whether this tab measures itself once more when who coordinates asks for it, and ends that for an answer (twin
- * of peer/measuring_again.py). Edge. Only while the tab has nothing else to do, and seldom, whoever asks: no coordinator
- * can keep it busy.
+ * Decides whether this tab measures itself once more when who coordinates asks for it, and ends that for an answer
+ * (twin of peer/member/remeasure.py). Edge. Only while the tab has nothing else to do, and seldom, whoever asks: no
+ * coordinator can keep it busy.
  */
 
 import type { Body } from './calls';

@@ -1,6 +1,7 @@
 /*
- * This tab as a member of a mesh: asking, serving what plans give it, pausing, leaving (twin of peer/mesh.py). Edge;
- * joining.ts makes a `Mesh`. What changed is told without saying what: whoever shows it reads it again.
+ * This tab as a member of a mesh: asking, serving what plans give it, pausing, leaving (twin of
+ * peer/member/mesh_member.py). Edge; joining.ts makes a `Mesh`. What changed is told without saying what: whoever shows
+ * it reads it again.
  */
 
 import { keepAccounts } from './accounts';

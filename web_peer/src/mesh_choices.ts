@@ -1,6 +1,6 @@
 /*
  * Decides how the log says among which plans a plan was chosen, with figures in whole numbers (twin of
- * peer/mesh_choices.py). Pure.
+ * peer/state/plan_alternatives.py). Pure.
  */
 
 import { flag, list, record, text, uint } from './json_codec';

@@ -1,8 +1,8 @@
 /*
- * Decides what can be said in the log of a mesh, and how it stands in bytes (twin of peer/mesh_commands.py).
+ * Decides what can be said in the log of a mesh, and how it stands in bytes (twin of peer/state/member_commands.py).
  *
- * Pure. Times in microseconds. Here stand members and plans; people, conversations, the ledger and upkeep have modules of
- * their own. mesh_state.ts says what the commands mean.
+ * Pure. Times in microseconds. Here stand members and plans; people, conversations, the ledger and upkeep have modules
+ * of their own. mesh_state.ts says what the commands mean.
  */
 
 import { arithmeticCodec } from './arithmetic_class';

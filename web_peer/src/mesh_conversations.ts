@@ -1,8 +1,9 @@
 /*
  * Decides what people and the model said to each other, in which order and along which branches (twin of
- * peer/mesh_conversations.py).
+ * peer/state/conversations.py).
  *
- * Pure. A message of 10,000 is added or changed without copying the others: they stand in chunks that later states share.
+ * Pure. A message of 10,000 is added or changed without copying the others: they stand in chunks that later states
+ * share.
  */
 
 import { BadCommand } from './errors';

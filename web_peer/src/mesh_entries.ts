@@ -1,9 +1,9 @@
 /*
  * Decides who may come into a conversation: anybody, or who was invited; by which links, and who was put out (twin of
- * peer/mesh_entries.py).
+ * peer/state/conversation_entry.py).
  *
- * Pure. An invite stands here by its public key and never by its secret. That who uses one holds its secret is checked by
- * the coordinator, before the log has it (entry_links.ts).
+ * Pure. An invite stands here by its public key and never by its secret. That who uses one holds its secret is checked
+ * by the coordinator, before the log has it (entry_links.ts).
  */
 
 import { type Codec, flag, list, matching, oneOf, record, table, text, uint } from './json_codec';

@@ -1,10 +1,10 @@
 /*
  * Decides who may ask, whose word convicts whom of wrong work, and what a convicted peer loses (twin of
- * peer/mesh_fairness.py).
+ * peer/state/fairness.py).
  *
  * Pure. Work of the ledger earns; a finding is one peer's word that another one's result is not what its units make of
- * their input. One word convicts nobody: two different peers must have found the same step wrong. Who is convicted loses
- * what it earned, earns no more, and no plan uses it until an owner pardons it.
+ * their input. One word convicts nobody: two different peers must have found the same step wrong. Who is convicted
+ * loses what it earned, earns no more, and no plan uses it until an owner pardons it.
  */
 
 import { type Codec, list, matching, oneOf, record, type Span, span, table, text, uint } from './json_codec';
@@ -20,7 +20,9 @@ const MILLI = 1000;
 
 export type Policy = 'open' | 'fair' | 'off';
 
-/** `open`: balances order who waits; `fair`: who owes more than the allowance may not ask; `off`: nothing is counted. */
+/**
+ * `open`: balances order who waits; `fair`: who owes more than the allowance may not ask; `off`: nothing is counted.
+ */
 export interface FairnessChosen {
   readonly kind: 'FairnessChosen';
   readonly policy: Policy;

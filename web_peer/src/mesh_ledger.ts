@@ -1,9 +1,10 @@
 /*
- * Decides which work counts, for whom and against whom, so that nothing counts twice (twin of peer/mesh_ledger.py).
+ * Decides which work counts, for whom and against whom, so that nothing counts twice (twin of
+ * peer/state/work_ledger.py).
  *
  * Pure. Work is the positions of a session that a peer computed through a run of units. What a session has counted is
- * kept as rectangles of positions and units, and an entry that touches one of them does not count. Of the oldest sessions
- * only the horizon is kept: what began up to then and is not listed does not count any more.
+ * kept as rectangles of positions and units, and an entry that touches one of them does not count. Of the oldest
+ * sessions only the horizon is kept: what began up to then and is not listed does not count any more.
  */
 
 import { BadCommand } from './errors';

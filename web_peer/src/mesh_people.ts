@@ -1,6 +1,6 @@
 /*
  * Decides who may do what in a mesh: roles, and which invites there are and were revoked, as facts of its log (twin of
- * peer/mesh_people.py).
+ * peer/state/roles.py).
  *
  * Pure. An invite stands here by its public key and never by its secret.
  */

@@ -1,6 +1,6 @@
 /*
  * Decides what keeps a mesh going: which standbys are ready, what its peers have begun, and where they meet again (twin
- * of peer/mesh_upkeep.py).
+ * of peer/state/upkeep.py).
  *
  * Pure. It also keeps what a newer version said and this one does not know.
  */

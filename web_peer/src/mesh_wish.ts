@@ -1,6 +1,6 @@
 /*
- * Decides what a mesh wishes of its plans: the strategy by which units are cut, and what a plan is to be good at (twin of
- * peer/mesh_wish.py). Pure.
+ * Decides what a mesh wishes of its plans: the strategy by which units are cut, and what a plan is to be good at (twin
+ * of peer/state/plan_goal.py). Pure.
  */
 
 import { type Codec, list, maybe, oneOf, record, text, uint } from './json_codec';

@@ -1,4 +1,4 @@
-/* How fast tokens came lately, while any came (twin of peer/meter.py). Pure: handed `now`. */
+/* How fast tokens came lately, while any came (twin of peer/member/rate_meter.py). Pure: handed `now`. */
 
 const WINDOW_S = 10; // long enough to be readable, short enough to follow a conversation
 

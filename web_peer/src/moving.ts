@@ -1,6 +1,6 @@
 /*
  * Decides how a running answer moves to the route of another plan, at a token and without a pause (twin of
- * peer/moving.py). Pure.
+ * peer/session/migration.py). Pure.
  *
  * A second session computes on the new route what was said so far (it *warms*), while the first goes on. When it is as
  * far, it samples as well (they *race*); with its first token that is abreast, the answer is its, and the first session

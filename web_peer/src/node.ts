@@ -1,6 +1,6 @@
 /*
  * One member of the mesh: takes frames and results to the part they concern, and performs what the cores decide (twin
- * of peer/node.py). Edge; models run in the workers of serving.ts.
+ * of peer/member/frame_router.py). Edge; models run in the workers of serving.ts.
  */
 
 import { Askings } from './askings';

@@ -1,6 +1,6 @@
 /*
  * Looks at how long the rows are that come to this tab's stages, and tells their asker of odd ones (twin of
- * peer/oddities.py).
+ * peer/audit/outlier_reports.py).
  *
  * Edge around envelopes.ts. Who asked has the stage before checked at once; that a row is odd convicts nobody.
  */

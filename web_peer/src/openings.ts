@@ -1,4 +1,6 @@
-/* Which OPENs a stage takes, and the frames that it answers and passes on (twin of peer/openings.py). Pure. */
+/*
+ * Which OPENs a stage takes, and the frames that it answers and passes on (twin of peer/session/open_checks.py). Pure.
+ */
 
 import { rowsIn } from './activation_log';
 import { type Pick, type Reason, REASONS, type Send, type Spare } from './effects';

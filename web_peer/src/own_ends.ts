@@ -1,9 +1,9 @@
 /*
  * Embedding and head of the model in this tab, for questions of which no other peer is to handle token ids (twin of
- * peer/own_ends.py). Edge; pinned.ts decides what travels then.
+ * peer/origin/pinned_ends.py). Edge; pinned.ts decides what travels then.
  *
- * The embedding is looked up on the page's thread, a row for each token. The head runs in a worker, as a stage does, and
- * draws one token after the other.
+ * The embedding is looked up on the page's thread, a row for each token. The head runs in a worker, as a stage does,
+ * and draws one token after the other.
  */
 
 import { textOf } from './engine';

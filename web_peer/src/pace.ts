@@ -1,12 +1,12 @@
 /*
  * Decides whether this tab computes as fast as it did: how much longer its steps take than they took at first (twin of
- * peer/pace.py).
+ * peer/runtime/slowdown.py).
  *
  * Pure. Steps are counted while any of them is under way, so that waiting for others is not taken for being slow; what
  * they should take comes from this tab's own measurement. The first samples say how real steps compare with it, and
- * those that follow say so better, for as long as nothing changed. A change is told when it is large and held for some checks: a short slowness, or one that wavers, is not. Who was told
- * slower and then got nothing to do could never show that it is as fast again: after a while it is taken to be, for
- * longer each time that it was not.
+ * those that follow say so better, for as long as nothing changed. A change is told when it is large and held for some
+ * checks: a short slowness, or one that wavers, is not. Who was told slower and then got nothing to do could never show
+ * that it is as fast again: after a while it is taken to be, for longer each time that it was not.
  */
 
 import type { SessionId } from './frames';
@@ -20,8 +20,9 @@ const SURE = 20; // and as many that say it better: the first ones are mostly of
 const LEAST_S = 0.05; // of work between two looks; less says nothing
 const RECENT_S = 15; // what was seen before work paused for longer says nothing of now
 const FORGOTTEN_S = 30; // a step under way for longer will not come back
-// How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of how
-// many: on a busy machine one look among those of a slow tab may be as fast as ever. What changed less has to last longer.
+// How many times slower or faster than told last, how many looks say so (a slowness of 2 s has no more than 3), and of
+// how many: on a busy machine one look among those of a slow tab may be as fast as ever. What changed less has to last
+// longer.
 const CHANGES = [
   { times: 1.8, held: 4, of: 6 },
   { times: 1.5, held: 8, of: 10 },

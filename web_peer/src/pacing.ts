@@ -1,6 +1,6 @@
 /*
  * Watches how long this tab's steps take, and tells the mesh when it has become slower or faster (twin of
- * peer/pacing.py). Edge around pace.ts.
+ * peer/stage/slowdown_reports.py). Edge around pace.ts.
  */
 
 import { nowS } from './connection';

@@ -1,4 +1,4 @@
-/* Tells whether a relay or a third peer is in a connection's way (twin of peer/paths.py). Pure. */
+/* Tells whether a relay or a third peer is in a connection's way (twin of peer/transport/connection_path.py). Pure. */
 
 import { type End, isRelayed } from './surroundings';
 

@@ -1,5 +1,6 @@
 /*
- * Decides what differs for an answer whose asker keeps embedding, head and sampling (twin of peer/pinned.py). Pure.
+ * Decides what differs for an answer whose asker keeps embedding, head and sampling (twin of
+ * peer/session/pinned_ends.py). Pure.
  *
  * Its OPEN has no sampling settings, no end tokens and no history. The first stage takes float32 states in place of
  * token ids, the last one hands its states back: as steps for the place behind the last, to the asker, which draws the

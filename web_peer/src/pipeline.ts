@@ -1,6 +1,6 @@
 /*
  * One peer's stages: what to run, what to pass on, what to ask for again, for every session that crosses this peer
- * (twin of peer/pipeline.py).
+ * (twin of peer/session/stage.py).
  *
  * Pure: frames and runtime results in, effects out. A session is accepted by OPEN, which travels along the route ahead
  * of the steps; a stage takes steps only from the neighbour that its route names, each position once and in order. At

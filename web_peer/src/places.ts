@@ -1,4 +1,7 @@
-/* Decides what a `check` request may say of a step, and how it stands on the wire (twin of Place in peer/judging.py). Pure. */
+/*
+ * Decides what a `check` request may say of a step, and how it stands on the wire (twin of Place in
+ * peer/audit/judge.py). Pure.
+ */
 
 import { BadCommand } from './errors';
 import { type Body, whole } from './json_codec';
@@ -13,8 +16,8 @@ const MOST_SPANS = 512;
  * One stage at one position of a session, as its asker knows it. `before`, `after`: "" for the asker itself.
  *
  * Of the last stage, unless its asker keeps its ends, also `token`, which it drew from that position, with which
- * settings, and how many tokens of the answer were `sampled` before it; of all others another position before it that is
- * compared `also` (-1: none).
+ * settings, and how many tokens of the answer were `sampled` before it; of all others another position before it that
+ * is compared `also` (-1: none).
  */
 export interface Place {
   readonly session: string;

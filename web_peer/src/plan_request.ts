@@ -1,6 +1,6 @@
 /*
  * Decides what a planner is asked in a state of the mesh, in the JSON of `POST /plan`, and what its answer means (twin
- * of planner/service/planning_service.py and plan_request in peer/coordinator.py). Pure.
+ * of planner/service/planning_service.py and plan_request in peer/coordination/coordinator.py). Pure.
  */
 
 import { BadCommand } from './errors';

@@ -1,6 +1,6 @@
 /*
  * Decides which computed fronts of prompts a stage keeps, and which sessions begin with one of them (twin of
- * peer/prefixes.py). Pure.
+ * peer/session/prefix_cache.py). Pure.
  *
  * A front is known by what goes into a stage: a hash over its inputs for positions [0, count), the token ids at the
  * first stage, activations at later ones. OPEN names it to the first stage; a stage that has it tells the next one the
@@ -28,7 +28,9 @@ const HASH_BYTES = (WORDS - 1) * WORD_BYTES;
 const NOT_SAID = '00'.repeat(HASH_BYTES);
 const SETTINGS: readonly number[] = [0, 8, 11]; // how many integers of `sampling` there are without these words
 
-/** The first `count` positions; `digest`, in hex, is over what goes into a stage there (NOT_SAID: it is to keep them). */
+/**
+ * The first `count` positions; `digest`, in hex, is over what goes into a stage there (NOT_SAID: it is to keep them).
+ */
 export interface Prefix {
   readonly count: number;
   readonly digest: string;

@@ -1,6 +1,6 @@
 /*
  * Decides what protects answers: how many copies, how standbys follow, how a loss is repaired, what is logged (twin of
- * peer/protection.py). A level is a named preset; each setting can be given alone.
+ * peer/state/protection.py). A level is a named preset; each setting can be given alone.
  */
 
 export type Shadow = 'off' | 'log' | 'shadow'; // standbys get nothing; keep inputs; compute behind as well

@@ -1,6 +1,6 @@
 /*
  * Decides what an asker acknowledges: which peer computed which positions through which units of its answers (twin of
- * peer/receipts.py).
+ * peer/audit/receipts.py).
  *
  * Pure. Only an asker says what was computed for it, and it pays for what it says: a stage that claims work for itself
  * earns nothing, an asker that claims too much pays too much. What was said is repeated until the ledger has it, so a
@@ -72,8 +72,9 @@ export class Receipts {
   }
 
   /**
-   * An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was there.
-   * A second session, to which the answer may move, counts from its first token on: until then the first one computes.
+   * An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was
+   * there. A second session, to which the answer may move, counts from its first token on: until then the first one
+   * computes.
    */
   opened(nowMs: number, turn: Turn, planned: readonly Span[]): void {
     const runs = computedRuns(turn, planned);

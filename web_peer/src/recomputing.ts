@@ -1,6 +1,6 @@
 /*
- * Computes positions of a session again with units that this tab has loaded, when nothing else is to be computed (twin of
- * peer/recomputing.py). Edge.
+ * Computes positions of a session again with units that this tab has loaded, when nothing else is to be computed (twin
+ * of peer/audit/recomputation.py). Edge.
  *
  * Bits are not repeated between processes and tabs, so all positions are computed together, as a prompt is.
  */

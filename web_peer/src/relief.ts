@@ -1,9 +1,9 @@
 /*
- * Decides whether a mesh whose peers compute slower or faster than planned is planned anew (twin of peer/relief.py; the
- * step itself is reckoned by the planning service). Pure.
+ * Decides whether a mesh whose peers compute slower or faster than planned is planned anew (twin of
+ * peer/coordination/rebalance.py; the step itself is reckoned by the planning service). Pure.
  *
- * What asks for it must hold over some checks; one relief is followed by a rest, so that two peers that waver do not toss
- * the units to and fro.
+ * What asks for it must hold over some checks; one relief is followed by a rest, so that two peers that waver do not
+ * toss the units to and fro.
  */
 
 import type { Command, MeshState, Profile } from './mesh_state';
@@ -45,8 +45,8 @@ export class Relief {
 export type News = 'all' | 'pace' | 'surroundings';
 
 /**
- * "pace", where a member that serves says no more than that it has become slower or faster, and maybe what its surroundings
- * are; "surroundings", where it says these alone.
+ * "pace", where a member that serves says no more than that it has become slower or faster, and maybe what its
+ * surroundings are; "surroundings", where it says these alone.
  */
 export function newsOf({ members }: MeshState, command: Command): News {
   if (command.kind !== 'MemberMeasured' || command.links.length > 0) return 'all';

@@ -1,6 +1,6 @@
 /*
- * Decides in which order lost stages are repaired: before those that need their output, priority units first (twin of what
- * a coordinator asks of peer/repair_order.py). Pure.
+ * Decides in which order lost stages are repaired: before those that need their output, priority units first (twin of
+ * what a coordinator asks of peer/coordination/repair_order.py). Pure.
  *
  * A stage needs the one before it: what a stage further back sent lies in the activation log of the stage between.
  */
@@ -8,8 +8,9 @@
 import type { Run } from './mesh_state';
 
 /**
- * The lost places of `runs` in the order of their repair; `priority`: names among `units` whose stages come first, with the
- * lost stages that they wait for. Whoever repairs several at the same time asks for those that wait for nobody first.
+ * The lost places of `runs` in the order of their repair; `priority`: names among `units` whose stages come first, with
+ * the lost stages that they wait for. Whoever repairs several at the same time asks for those that wait for nobody
+ * first.
  */
 export function repairOrder(
   lost: readonly number[],

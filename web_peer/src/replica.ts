@@ -1,6 +1,6 @@
 /*
  * This peer's copy of the mesh's log: the consensus core with its clock, its store and the ways to the others (twin of
- * peer/replica.py). Edge.
+ * peer/replication/replica.py). Edge.
  *
  * On the page's own thread: a step takes well under a millisecond. `state` is what committed entries build.
  */

@@ -1,9 +1,9 @@
 /*
  * Decides what people read while nobody coordinates, and looks for the mesh when this peer is alone or was left out
- * (twin of peer/returning.py). Edge.
+ * (twin of peer/member/reconnect.py). Edge.
  *
- * A search starts the moment the coordinator is lost, so that nobody wonders why nothing happens. Mostly the others have
- * chosen another one before the first try.
+ * A search starts the moment the coordinator is lost, so that nobody wonders why nothing happens. Mostly the others
+ * have chosen another one before the first try.
  */
 
 import { PeerError } from './errors';

@@ -1,6 +1,6 @@
 /*
  * Decides which peers one session uses: for each stage of a plan the primary or a standby, and who shadows it (twin of
- * peer/routes.py). Pure.
+ * peer/session/routes.py). Pure.
  */
 
 import type { PlanStage } from './mesh_commands';

@@ -1,5 +1,6 @@
 /*
- * Decides what a member may say in its own name: which commands it may propose for the log (twin of peer/saying.py).
+ * Decides what a member may say in its own name: which commands it may propose for the log (twin of
+ * peer/state/proposal_rights.py).
  *
  * Pure. What the coordinator alone decides (plans, who is in, who left) is not among them.
  */

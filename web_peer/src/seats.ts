@@ -1,5 +1,6 @@
 /*
- * One session at one place of its route: what came, what was computed, what was handed on (twin of peer/seats.py). Pure.
+ * One session at one place of its route: what came, what was computed, what was handed on (twin of
+ * peer/session/seat.py). Pure.
  */
 
 import { ActivationLog, rows } from './activation_log';

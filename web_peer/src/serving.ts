@@ -1,6 +1,6 @@
 /*
  * The runs of units that this tab has loaded: fetching them, making their runtimes, handing steps to the workers (twin
- * of peer/serving.py). Edge.
+ * of peer/stage/unit_host.py). Edge.
  */
 
 import { nowS } from './connection';

@@ -1,6 +1,6 @@
 /*
  * The asker's side of one generation: which frames to send, which tokens to show, whom to do without, when to give up
- * (twin of peer/session.py).
+ * (twin of peer/session/origin.py).
  *
  * Pure: every method takes `now` (seconds) where time matters and returns effects for the edge to perform. The life of
  * a session is one tagged value, `Phase`:
@@ -153,8 +153,8 @@ export class OriginSession implements Said {
   }
 
   /**
-   * Goes on with an answer that another peer asked for, from the tokens `ids` on. What was heard of the session lets its
-   * stages keep what they hold; without that, in a turn above all before, they compute it anew.
+   * Goes on with an answer that another peer asked for, from the tokens `ids` on. What was heard of the session lets
+   * its stages keep what they hold; without that, in a turn above all before, they compute it anew.
    */
   adopt(now: number, route: Route, ask: Ask, ids: readonly number[], heard: Heard | number): OriginEffect[] {
     if (this.phase !== 'idle') {

@@ -1,6 +1,6 @@
 /*
  * Decides when a tab talks to the signaling server, and passes on only what it could verify (twin of
- * peer/signaling_client.py, without the founder's part).
+ * peer/transport/signaling_client.py, without the founder's part).
  *
  * The server is needed to meet, not to stay: when it is gone, members and connections are left as they are, and the
  * client comes back by itself with fresh nonces. What the server sends is taken one message after the other, although

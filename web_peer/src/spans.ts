@@ -1,5 +1,6 @@
 /*
- * Which positions of a session were given and which were sampled, and the steps that send them (twin of peer/spans.py).
+ * Which positions of a session were given and which were sampled, and the steps that send them (twin of
+ * peer/session/position_spans.py).
  *
  * Pure. Spans count given and sampled positions by turns, given ones first. Attention adds up in another order for one
  * token than for several: given positions are computed together, in any chunks, sampled ones alone, and only so do

@@ -1,5 +1,6 @@
 /*
- * Frames for peers that shadow a stage: sent several at a time, and only while there is room (twin of peer/spares.py).
+ * Frames for peers that shadow a stage: sent several at a time, and only while there is room (twin of
+ * peer/transport/shadow_sender.py).
  *
  * Edge. What is dropped here is asked for again by the shadow, or replayed when it takes over.
  */

@@ -1,6 +1,6 @@
 /*
  * Decides what a member may say in a conversation: roles are obeyed, and nobody speaks for somebody else (twin of
- * peer/speaking.py).
+ * peer/state/conversation_rights.py).
  *
  * Pure. What no role forbids and has no effect, such as about a message that is not there, is not refused here.
  */

@@ -1,6 +1,6 @@
 /*
  * What runs next on a peer's shard: batches the decodes that wait and lets prompts in between. Runs in a worker; the
- * twin of peer/runtime.py.
+ * twin of peer/runtime/stage_runtime.py.
  *
  * Steps of one session run in the order they were submitted. Every result depends on the session's own tokens only:
  * not on what else is in a batch, on the chunks a prompt came in, nor on where the model is cut.

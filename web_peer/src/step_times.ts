@@ -1,6 +1,6 @@
 /*
- * Decides how long a token takes at each run of units here: the median of its last steps that ran by themselves (twin of
- * peer/step_times.py).
+ * Decides how long a token takes at each run of units here: the median of its last steps that ran by themselves (twin
+ * of peer/runtime/step_times.py).
  *
  * Pure. A step of one token counts where no other was under way at any moment of it: so it is what one answer waits for
  * here, and comparable with what the plan predicts.

@@ -1,6 +1,6 @@
 /*
- * Decides what a peer says of what may take it away, and when it says so again: machine, network, owner, hazard (twin of
- * peer/surroundings.py).
+ * Decides what a peer says of what may take it away, and when it says so again: machine, network, owner, hazard (twin
+ * of peer/state/failure_domains.py).
  *
  * Pure. Machine, network and owner are hashes with the mesh's id: equal ones are the same, and they are of no use in
  * another mesh. What a peer does not say is unknown.

@@ -1,5 +1,6 @@
 /*
- * What this tab knows of its surroundings, and tells when they change (twin of peer/surroundings_here.py). Edge.
+ * What this tab knows of its surroundings, and tells when they change (twin of peer/member/failure_domain_watch.py).
+ * Edge.
  *
  * No page learns which machine it runs on: it stays unknown. One tab of a browser lends at a time, so two of them are
  * never two peers.

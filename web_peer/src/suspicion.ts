@@ -1,6 +1,6 @@
 /*
  * Asks a peer that is said to be silent, at the coordinator: there, silent, gone; and watches for its return (twin of
- * peer/suspicion.py). Edge.
+ * peer/coordination/suspicion.py). Edge.
  *
  * Whoever is silent is left alone for the quiet time of its breaker, which grows when it flaps.
  */

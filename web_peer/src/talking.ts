@@ -1,6 +1,7 @@
 /*
  * Conversations of the mesh as this tab takes part in them: asking in turn, showing what others' answers say while they
- * are made, making an answer go on whose asker is gone (twin of peer/talking.py). Edge; turns.ts and heard.ts decide.
+ * are made, making an answer go on whose asker is gone (twin of peer/conversation/conversation_client.py). Edge;
+ * turns.ts and heard.ts decide.
  *
  * The log is the truth. Beside it members send each other hints, which are never trusted or kept (hints.ts).
  */
@@ -480,7 +481,9 @@ export class Talking {
       .catch(reportError);
   }
 
-  /** One session for this tab's answers in a conversation: stages keep what they read. Another one if it was adopted. */
+  /**
+   * One session for this tab's answers in a conversation: stages keep what they read. Another one if it was adopted.
+   */
   private sessionFor(id: string, { messages }: Conversation): Session {
     const kept = this.sessions.get(id);
     const isMine =

@@ -1,6 +1,6 @@
 /*
  * Two peers that cannot connect meet by a third one, which hands their datagrams on and cannot read them (twin of
- * peer/third_peer.py, without the part that hands on: a tab has no sockets). Edge.
+ * peer/transport/udp_relay.py, without the part that hands on: a tab has no sockets). Edge.
  */
 
 import type { Body } from './calls';

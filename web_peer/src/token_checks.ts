@@ -1,4 +1,7 @@
-/* Decides whether a token can have been drawn from logits that were computed again (twin of peer/token_checks.py). Pure. */
+/*
+ * Decides whether a token can have been drawn from logits that were computed again (twin of
+ * peer/session/sampling_check.py). Pure.
+ */
 
 import { exponential, LOWEST_EXPONENT, penalized, sample, type Sampling } from './sampling';
 

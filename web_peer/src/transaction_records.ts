@@ -1,6 +1,6 @@
 /*
  * Decides what a transaction log can say, and how a record of it is spelled: one line of JSON (twin of
- * peer/transaction_records.py). Pure. Integers and strings only, no tokens, prompts or activations.
+ * peer/storage/journal_records.py). Pure. Integers and strings only, no tokens, prompts or activations.
  */
 
 import { WrongRecord } from './errors';

@@ -1,6 +1,6 @@
 /*
  * Keeps a tab's transaction log in IndexedDB, so that after a reload it knows what it held and was doing (twin of
- * peer/transaction_store.py). Edge. Nothing here ends a tab: damaged records are set aside, a database that cannot be
+ * peer/storage/journal.py). Edge. Nothing here ends a tab: damaged records are set aside, a database that cannot be
  * used means a log in memory only.
  */
 

@@ -1,7 +1,7 @@
 /*
  * Decides what follows from each step of a peer's operations, and from the records of them after a restart (twin of
- * peer/transactions.py). Pure. An operation changes one thing: a run of units that is held here, or a session's place
- * at a stage.
+ * peer/storage/journal_core.py). Pure. An operation changes one thing: a run of units that is held here, or a session's
+ * place at a stage.
  */
 
 import { AlreadyBegun, NotAllowed, NotBegun, TransactionError, WrongRecord } from './errors';

@@ -1,6 +1,6 @@
 /*
  * Decides whose turn it is in a conversation, what the model gets to read, who makes an answer go on whose asker is
- * gone, and which branches are shown (twin of peer/turns.py; what is shown is the page's alone).
+ * gone, and which branches are shown (twin of peer/conversation/turn_order.py; what is shown is the page's alone).
  *
  * Pure, over the log alone: everybody decides the same. Siblings are branches of one another when both answer one
  * question, or when one person said both (an edit); what two people say at once is no branch.

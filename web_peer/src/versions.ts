@@ -1,9 +1,9 @@
 /*
  * Decides which version of the protocol two peers speak, and what a mesh with older voters may not say (twin of
- * peer/versions.py).
+ * peer/state/version_negotiation.py).
  *
- * Pure. HELLO carries the lowest version in its first field, where every version reads it. The highest stands behind the
- * agent's name, since version 3 has no field for it.
+ * Pure. HELLO carries the lowest version in its first field, where every version reads it. The highest stands behind
+ * the agent's name, since version 3 has no field for it.
  */
 
 import { VersionMismatch } from './errors';

@@ -1,11 +1,11 @@
 /*
  * Decides who votes in the consensus group and who leads it: from what the leader sees, the next single change (twin of
- * peer/voting.py, which gives the reasons).
+ * peer/coordination/voter_policy.py, which gives the reasons).
  *
- * Pure. Five, three or one vote: an even number is only passed through. Peers without a window come first; browsers that
- * were here long enough and keep what they store only where there are fewer than three such peers; who is hidden, low on
- * battery, flapping or away comes last. What is stays, until the contrary has lasted. No change is proposed whose own
- * configuration has no majority of connected, caught-up voters.
+ * Pure. Five, three or one vote: an even number is only passed through. Peers without a window come first; browsers
+ * that were here long enough and keep what they store only where there are fewer than three such peers; who is hidden,
+ * low on battery, flapping or away comes last. What is stays, until the contrary has lasted. No change is proposed
+ * whose own configuration has no majority of connected, caught-up voters.
  */
 
 import { byBytes } from './order';

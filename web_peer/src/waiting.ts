@@ -1,6 +1,6 @@
 /*
  * Waiting for a seat where all of them are taken: the line that a stage keeps, and an asker that stands in it (twin of
- * peer/waiting.py). Edge around admission.ts, which decides.
+ * peer/stage/seat_waiting.py). Edge around admission.ts, which decides.
  *
  * An asker whose OPEN was refused with no_slot asks whoever refused, with REQUEST `wait`, again and again: each answer
  * comes when its place changes, or after a while. Called, it opens again.

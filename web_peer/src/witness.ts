@@ -1,6 +1,6 @@
 /*
  * What this tab can show of sessions that it computes, for peers that check steps of others (twin of the witness in
- * peer/checks.py).
+ * peer/audit/step_checks.py).
  */
 
 import { BadCommand } from './errors';

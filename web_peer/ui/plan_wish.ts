@@ -1,6 +1,6 @@
 /*
  * What the page shows of how a mesh wishes its plans to be made, what a person may change of that, and what came of it
- * (twin of peer/wishing.py, and of `shoal wish`). Pure.
+ * (twin of peer/coordination/planner_goal.py, and of `shoal wish`). Pure.
  */
 
 import type { Group, Goal, PlanStrategy, PlanWished } from '../src/mesh_wish';

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from peer.consensus.types import (
+from peer.consensus.events import (
     AddLearner,
     ChangeConfig,
     Compact,

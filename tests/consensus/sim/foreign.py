@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peer.consensus.canonical import effect_of, plain
-from peer.consensus.types import Effect, Event
+from peer.consensus.events import Effect, Event
+from peer.consensus.trace_json import effect_of, plain
 from tests.consensus.sim.member import AnyCore, new_core
 
 WEB_PEER = Path(__file__).parents[3] / "web_peer"

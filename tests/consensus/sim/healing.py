@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from peer.consensus.types import AddLearner, ChangeConfig
+from peer.consensus.events import AddLearner, ChangeConfig
 from tests.consensus.sim.faults import Faults
 from tests.consensus.sim.member import AnyCore, Member
 from tests.consensus.sim.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from peer.consensus.types import Apply, Boot, Effect, Event, Propose, Proposed, Read, ReadReady, Reject
+from peer.consensus.events import Apply, Boot, Effect, Event, Propose, Proposed, Read, ReadReady, Reject
 from tests.consensus import linearizable
 from tests.consensus.linearizable import Operation, Write
 from tests.consensus.sim.member import Member

@@ -10,9 +10,9 @@ leaders that lead no longer than they hear a majority (6.2), and reads that see 
 
 from __future__ import annotations
 
+from peer.consensus.events import Apply, Persist, ReadReady, Restore, Role, StoreSnapshot
 from peer.consensus.messages import Append, AppendReply, Install, Message, PreVoteReply, TimeoutNow, VoteReply
 from peer.consensus.records import Config, Entry
-from peer.consensus.types import Apply, Persist, ReadReady, Restore, Role, StoreSnapshot
 from tests.consensus.sim.member import Member, config_of
 from tests.consensus.sim.schedule import Timing
 from tests.consensus.sim.storage import Wrong, config_text

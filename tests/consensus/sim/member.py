@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from peer.consensus.core import Core
+from peer.consensus.events import Effect, Event
+from peer.consensus.message_codec import parse_config
 from peer.consensus.messages import Message
 from peer.consensus.records import Config, Entry
-from peer.consensus.types import Effect, Event
-from peer.consensus.wire import parse_config
 from tests.consensus.sim.storage import Disk, Log, StateMachine
 
 CONFIGS: dict[bytes, Config] = {}  # what has been parsed already

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from peer.consensus.events import Persist, StoreSnapshot
 from peer.consensus.records import Config, Entry, HardState, Snapshot
-from peer.consensus.types import Persist, StoreSnapshot
 
 
 class Wrong(Exception):

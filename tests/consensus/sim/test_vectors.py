@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from peer.consensus.canonical import event_of, plain
 from peer.consensus.core import Core
+from peer.consensus.trace_json import event_of, plain
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 LIVES = 500

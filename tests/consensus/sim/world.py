@@ -11,9 +11,7 @@ from typing import Any
 
 from peer.consensus.core import Core
 from peer.consensus.errors import ConsensusError
-from peer.consensus.messages import Install, Message, PreVote
-from peer.consensus.records import Config, HardState, Server, Snapshot
-from peer.consensus.types import (
+from peer.consensus.events import (
     Applied,
     Apply,
     Boot,
@@ -37,7 +35,9 @@ from peer.consensus.types import (
     Tick,
     Unreachable,
 )
-from peer.consensus.wire import decode, encode
+from peer.consensus.message_codec import decode, encode
+from peer.consensus.messages import Install, Message, PreVote
+from peer.consensus.records import Config, HardState, Server, Snapshot
 from tests.consensus.sim.invariants import Invariants
 from tests.consensus.sim.member import AnyCore, Member, new_core
 from tests.consensus.sim.schedule import Schedule

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import peer.arithmetic
-from peer.arithmetic import FOLDER, prove, proven
-from peer.execution import Execution, Row
-from peer.forms import ALONE, FASTEST, RowShape
-from peer.kv_slots import KvSlots
-from peer.processor import instruction_set
+import peer.runtime.arithmetic
+from peer.runtime.arithmetic import FOLDER, prove, proven
+from peer.runtime.execution import Execution, Row
+from peer.runtime.forms import ALONE, FASTEST, RowShape
+from peer.runtime.kv_slots import KvSlots
+from peer.runtime.processor import instruction_set
 from planner.model.manifest import Manifest
 from planner.model.shards import rotary_tables
 from planner.model.store import Store
@@ -184,12 +184,12 @@ def test_attention_of_made_up_weights_adds_up_all_positions(
 ) -> None:
     """One that took a single position would add up nothing, and no other order of additions would show."""
     _, manifest, _ = made_up(weights)
-    blobs = peer.arithmetic._MadeUpBlobs(tmp_path)
-    trial = peer.arithmetic._Trial(manifest, blobs, "cpu", 1)
+    blobs = peer.runtime.arithmetic._MadeUpBlobs(tmp_path)
+    trial = peer.runtime.arithmetic._Trial(manifest, blobs, "cpu", 1)
     execution = trial.execution([unit for unit in trial.bodies if unit.kind == "attn"], FASTEST)
     slots = KvSlots(1, 32)
     execution.ensure(slots, 1, 32)
-    hidden = peer.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
+    hidden = peer.runtime.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
     last = execution.prompt(hidden, Row(0, 0))[-1].copy()
     for position in range(15):
         other = hidden.copy()
@@ -211,7 +211,7 @@ def test_the_digest_holds_the_rotary_tables(
         cos[-1, 0] = np.nextafter(cos[-1, 0], np.float32(2))
         return cos, sin
 
-    monkeypatch.setattr(peer.arithmetic, "rotary_tables", odd)
+    monkeypatch.setattr(peer.runtime.arithmetic, "rotary_tables", odd)
     assert prove(manifest, "cpu", 1).digest != before.digest
 
 
@@ -228,13 +228,13 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(threads)
         return prove(manifest, provider, threads, **more)
 
-    monkeypatch.setattr(peer.arithmetic, "prove", counted)
+    monkeypatch.setattr(peer.runtime.arithmetic, "prove", counted)
     return made
 
 
 def restarted() -> None:
     """As in a new process."""
-    peer.arithmetic._known.clear()
+    peer.runtime.arithmetic._known.clear()
 
 
 def kept_files(store: Store) -> list[Path]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.arithmetic import proven
-from peer.runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
+from peer.runtime.arithmetic import proven
+from peer.runtime.stage_runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
 from planner.model.manifest import Manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store

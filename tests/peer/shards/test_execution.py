@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from peer.arithmetic import proven
 from peer.errors import CannotServe
-from peer.execution import Execution, Row
-from peer.forms import FASTEST
-from peer.kv_slots import KvSlots
-from peer.processor import instruction_set
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution, Row
+from peer.runtime.forms import FASTEST
+from peer.runtime.kv_slots import KvSlots
+from peer.runtime.processor import instruction_set
 from planner.model.architecture import Architecture, RopeScaling
 from planner.model.manifest import Manifest
 from planner.model.shards import make_shard, rotary_tables

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from peer.kv_slots import FIRST_CAPACITY, KvSlots, Move, Shape, spans
+from peer.runtime.kv_slots import FIRST_CAPACITY, KvSlots, Move, Shape, spans
 
 
 def name(number: int) -> bytes:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.evidence import SAME, distance
-from peer.forms import FASTEST
-from peer.runtime import Done, Refused, StageRuntime, Step
-from peer.validation.lying import Lie, LyingRuntime
+from peer.runtime.forms import FASTEST
+from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
+from peer.session.evidence import SAME, distance
+from peer.validation.world.wrong_results import Lie, LyingRuntime
 from planner.model.shards import make_shard
 from tests.patience import WITHIN_S
 

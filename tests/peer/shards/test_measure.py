@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
-import peer.bench_single as bench_module
-from peer.arithmetic import prove
-from peer.bench_single import compare
+import peer.bench.single as bench_module
+from peer.bench.single import compare
 from peer.errors import CannotServe, MeasuringEnded
-from peer.measure import measure_units
+from peer.runtime.arithmetic import prove
+from peer.runtime.self_benchmark import measure_units
 from planner.model.manifest import encode_manifest
 from planner.types import UnitKind
 from tests.patience import soon

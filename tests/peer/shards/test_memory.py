@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peer.arithmetic import proven
-from peer.runtime import Done, Refused, StageRuntime, Step
+from peer.runtime.arithmetic import proven
+from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from planner.model.shards import make_shard
 
 MIB = 1 << 20

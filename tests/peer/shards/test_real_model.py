@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import peer.execution
-from peer.arithmetic import proven
-from peer.chat_template import Message
-from peer.execution import Execution, Floats, Row
-from peer.forms import Form
-from peer.kv_slots import KvSlots
-from peer.recording import record, recorded
-from peer.runtime import Done, Refused, StageRuntime, Step
-from peer.text import Text
+import peer.runtime.execution
+from peer.audit.envelope_recording import record, recorded
+from peer.model.chat_template import Message
+from peer.model.tokenizer import Text
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution, Floats, Row
+from peer.runtime.forms import Form
+from peer.runtime.kv_slots import KvSlots
+from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from planner.model.architecture import TokenizerSource
 from planner.model.manifest import Manifest, encode_manifest
 from planner.model.shards import make_shard
@@ -179,7 +179,9 @@ def run_stages(stages: list[Stage], tokens: list[int], prompt: int) -> Floats:
 def test_every_cut_of_the_8bit_model_changes_no_bit(
     real_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer.execution, "use_huge_pages", lambda: 0)  # for speed only, and these live briefly
+    monkeypatch.setattr(
+        peer.runtime.execution, "use_huge_pages", lambda: 0
+    )  # for speed only, and these live briefly
     manifest, store = real_model("8bit")
     tokens = text_of(manifest, store).encode(OPENING)[:32]
     assert len(tokens) == 32
@@ -196,9 +198,9 @@ import json, sys
 from pathlib import Path
 from queue import SimpleQueue
 import numpy as np
-from peer.arithmetic import proven
-from peer.measure import measure_units
-from peer.runtime import StageRuntime, Step
+from peer.runtime.arithmetic import proven
+from peer.runtime.self_benchmark import measure_units
+from peer.runtime.stage_runtime import StageRuntime, Step
 from planner.model.manifest import decode_manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from peer.arithmetic import proven
-from peer.effects import RunStep
-from peer.execution import Execution
-from peer.fetch import Fetcher
-from peer.forms import ALONE, Form, RowShape
-from peer.runtime import Done, RefusalReason, Refused, StageRuntime, Step
-from peer.seats import Run_
-from peer.serving import Room, Serving
+from peer.model.fetcher import Fetcher
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution
+from peer.runtime.forms import ALONE, Form, RowShape
+from peer.runtime.stage_runtime import Done, RefusalReason, Refused, StageRuntime, Step
+from peer.session.effects import RunStep
+from peer.session.seat import Run_
+from peer.stage.unit_host import Room, Serving
 from planner.model.manifest import Manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store
@@ -301,7 +301,7 @@ def test_a_fault_of_the_runtime_itself_answers_everyone(
     _, manifest, store = made_up()
     with stage(manifest, store, 0, len(manifest.units)) as one:
         with monkeypatch.context() as broken:
-            broken.setattr("peer.runtime.spans", lambda *_: 1 / 0)
+            broken.setattr("peer.runtime.stage_runtime.spans", lambda *_: 1 / 0)
             for session in (b"a", b"b"):
                 one.runtime.submit(tokens_step(session, 0, [1]))
                 answer = one.next()

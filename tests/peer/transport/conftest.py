@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from peer.connection import Connection, ConnectionState, Times
-from peer.engines import EngineSettings, choose_engine
-from peer.frames import LOWEST_VERSION, Frame, Hello
+from peer.transport.connection import Connection, ConnectionState, Times
+from peer.transport.engines import EngineSettings, choose_engine
+from peer.wire.frame_codec import LOWEST_VERSION, Frame, Hello
 from tests.patience import WITHIN_S
 
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))

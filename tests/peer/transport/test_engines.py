@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from peer.connection import ConnectionState, Times, fingerprint_of
-from peer.engines import EngineSettings, choose_engine
 from peer.errors import (
     BindFailed,
     ConnectFailed,
@@ -25,9 +23,11 @@ from peer.errors import (
     VersionMismatch,
     WrongField,
 )
-from peer.flow import MAX_BUFFERED_BYTES, WINDOW_BYTES
-from peer.frames import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
-from peer.heartbeat import HeartbeatTimes
+from peer.transport.connection import ConnectionState, Times, fingerprint_of
+from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.flow_control import MAX_BUFFERED_BYTES, WINDOW_BYTES
+from peer.transport.heartbeat import HeartbeatTimes
+from peer.wire.frame_codec import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
 from tests.patience import WITHIN_S, soon
 
 if TYPE_CHECKING:
@@ -134,9 +134,9 @@ async def test_a_transport_that_goes_is_a_loss(mesh: Mesh, engines: tuple[str, s
 
 CHILD = """
 import asyncio, json, sys
-from peer.connection import Connection, ConnectionState
-from peer.engines import EngineSettings, choose_engine
-from peer.frames import LOWEST_VERSION, Hello
+from peer.transport.connection import Connection, ConnectionState
+from peer.transport.engines import EngineSettings, choose_engine
+from peer.wire.frame_codec import LOWEST_VERSION, Hello
 
 async def main(engine):
     done = asyncio.Event()
@@ -278,7 +278,7 @@ async def test_a_machine_without_network_offers_loopback(
     nothing = lambda **_: []  # noqa: E731
     monkeypatch.setattr("aioice.ice.get_host_addresses", nothing)
     if engine == "libdatachannel":
-        monkeypatch.setattr("peer.engines.libdatachannel.get_host_addresses", nothing)
+        monkeypatch.setattr("peer.transport.engines.libdatachannel.get_host_addresses", nothing)
     a = mesh.side("a", engine, settings=EngineSettings())
     b = mesh.side("b", engine, settings=EngineSettings())
     await mesh.join(a, b)

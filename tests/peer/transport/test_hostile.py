@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 from aiortc import rtcsctptransport
 
-from peer.connection import ConnectionState
-from peer.engines.aiortc_tuned import _Ready
 from peer.errors import ConnectionLost, FrameError
-from peer.flow import PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
-from peer.frames import Channel, Frame, Request, channel_of, decode, encode
+from peer.transport.connection import ConnectionState
+from peer.transport.engines.aiortc_tuned import _Ready
+from peer.transport.flow_control import PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
+from peer.wire.frame_codec import Channel, Frame, Request, channel_of, decode, encode
 
 if TYPE_CHECKING:
     from conftest import Mesh

@@ -1,6 +1,6 @@
 /*
  * Decides how events, effects and messages stand in recorded traces: one JSON, spelt alike by every language (twin of
- * peer/consensus/canonical.py). Pure.
+ * peer/consensus/trace_json.py). Pure.
  *
  * An object has the names of its fields in lower_snake; where several kinds can stand in one place, "kind" says which.
  * Bytes are lower-case hex. Keys are sorted, no spaces, UTF-8 unescaped. A Map is an object whose keys are ids.

@@ -1,6 +1,6 @@
 /*
  * A server's whole state as canonical JSON, and a short digest of it by which two languages compare themselves (twin of
- * peer/consensus/image.py). Pure.
+ * peer/consensus/state_digest.py). Pure.
  *
  * Bytes stand as [length, CRC-32]. The digest is FNV-1a twice over the UTF-8 of that JSON, each in 32 bits, with the
  * offset bases 0x811c9dc5 and 0xcbf29ce4, as 16 hex digits.

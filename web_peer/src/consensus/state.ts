@@ -1,6 +1,6 @@
 /*
- * What a server remembers, and the few ways in which every part of the core changes it (twin of peer/consensus/state.py).
- * Pure.
+ * What a server remembers, and the few ways in which every part of the core changes it (twin of
+ * peer/consensus/server.py). Pure.
  */
 
 import { Log } from './log';

@@ -1,9 +1,10 @@
 /*
  * What the consensus core is told and what it wants done: its events, effects, and the values in them (twin of
- * peer/consensus/types.py). Pure.
+ * peer/consensus/events.py). Pure.
  *
- * Integers are below 2^53; ids are text, ordered by their UTF-8 bytes; times are whole milliseconds of a clock that only
- * the edge knows. A `ctx` is a number by which the edge finds again what it asked for; the core only hands it back.
+ * Integers are below 2^53; ids are text, ordered by their UTF-8 bytes; times are whole milliseconds of a clock that
+ * only the edge knows. A `ctx` is a number by which the edge finds again what it asked for; the core only hands it
+ * back.
  */
 
 import type { Message } from './messages';

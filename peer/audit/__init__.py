@@ -1,0 +1,1 @@
+"""Who computed what, and whether it was right: receipts, checks, canaries, witnesses."""

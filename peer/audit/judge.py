@@ -1,0 +1,401 @@
+"""Computes a step of another peer again, and says whether its result is what its units make of the input.
+
+Edge around `peer.session.evidence`. The inputs come from the peer before (or the asker, who knows the tokens), the
+result from the peer after; marks of the peer itself decide whether it got those inputs at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from peer.audit.recomputation import MOST_POSITIONS, Means, Recomputing
+from peer.errors import BadCommand
+from peer.member.frame_router import Node
+from peer.member.mesh_member import Mesh
+from peer.member.report_checks import whole
+from peer.session.evidence import (
+    MARK_BYTES,
+    SAME,
+    Floats,
+    Verdict,
+    distance,
+    first_other,
+    marks_of,
+    span_of,
+)
+from peer.session.pinned_ends_evidence import digest_of, rows_body
+from peer.session.position_spans import cut_spans, extended
+from peer.session.sampling import BadSampling, Sampling, needs_history
+from peer.session.sampling_check import fits
+from peer.session.seat import Run_, Seat
+from peer.transport.rpc import Body
+from peer.wire.tensors import tensor_of
+
+PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
+MOST_SPANS: Final = 512
+SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a form
+MOST_TOKENS: Final = 32  # of a last stage that one check looks at: each needs the head
+CALL_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One stage at one position of a session, as its asker knows it. `before`, `after`: "" for the asker itself.
+
+    Of the last stage, unless its asker keeps its ends, also `token`, which it drew from that position, with which
+    settings, and how many tokens of the answer were `sampled` before it; of all others another position before it
+    that is compared `also` (-1: none).
+    """
+
+    session: bytes
+    stage: int
+    position: int
+    units: Run_
+    peer: str
+    before: str
+    after: str
+    spans: tuple[int, ...]
+    token: int = -1
+    sampling: tuple[int, ...] = ()
+    sampled: int = 0
+    also: int = -1
+    pinned: bool = False  # its asker keeps embedding, head and sampling (peer.session.pinned_ends_evidence)
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether its inputs tell which tokens an asker has that keeps them."""
+        return self.pinned and not self.before
+
+    def to_body(self) -> Body:
+        """The body of a `check` request."""
+        return {
+            "session": self.session.hex(),
+            "stage": self.stage,
+            "position": self.position,
+            "units": list(self.units),
+            "peer": self.peer,
+            "before": self.before,
+            "after": self.after,
+            "spans": list(self.spans),
+            "token": self.token,
+            "sampling": list(self.sampling),
+            "sampled": self.sampled,
+            "also": self.also,
+            "pinned": self.pinned,
+        }
+
+
+def place_of(body: Body) -> Place:
+    """The place of a `check` request. Raises BadCommand."""
+    units, spans, sampling = (_integers(body, key) for key in ("units", "spans", "sampling"))
+    peer, before, after = (body.get(key) for key in ("peer", "before", "after"))
+    token, position, also = body.get("token"), whole(body, "position"), body.get("also", -1)
+    pinned = body.get("pinned", False)
+    if len(units) != 2 or not 0 <= units[0] < units[1] or position >= MOST_POSITIONS:
+        raise BadCommand(f"check: expected a run of units and a position below {MOST_POSITIONS}")
+    if len(spans) > MOST_SPANS or len(sampling) > SETTINGS or type(token) is not int:
+        raise BadCommand("check: expected spans, a token and sampling settings")
+    if type(also) is not int or not -1 <= also < position + (also == -1):
+        raise BadCommand("check: expected as `also` a position before the one that is checked, or -1")
+    if not (isinstance(peer, str) and isinstance(before, str) and isinstance(after, str)):
+        raise BadCommand("check: expected peer, before and after")
+    if type(pinned) is not bool:
+        raise BadCommand("check: expected as `pinned` true or false")
+    return Place(
+        session=session_of(body),
+        stage=whole(body, "stage"),
+        position=position,
+        units=(units[0], units[1]),
+        peer=peer,
+        before=before,
+        after=after,
+        spans=spans,
+        token=token,
+        sampling=sampling,
+        sampled=whole(body, "sampled"),
+        also=also,
+        pinned=pinned,
+    )
+
+
+def session_of(body: Body) -> bytes:
+    """The session that a request names. Raises BadCommand."""
+    try:
+        return bytes.fromhex(str(body.get("session")))
+    except ValueError:
+        raise BadCommand("session: expected hex digits") from None
+
+
+def _integers(body: Body, key: str) -> tuple[int, ...]:
+    found = body.get(key)
+    if not isinstance(found, list) or not all(type(number) is int for number in found):
+        raise BadCommand(f"check: expected integers as `{key}`")
+    return tuple(found)
+
+
+def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
+    """How positions [0, stop) were computed: below `known` by `spans` of given and sampled ones, the others alone."""
+    cut = tuple(cut_spans(spans, min(stop, known)))
+    return extended(cut, max(0, stop - known), given=False)
+
+
+def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
+    """What a seat can show of positions [first, stop): "marks" of its inputs, whether they "match" those of which
+    `seen` is the digest, the newest inputs themselves ("in"), what it handed on ("out"), the "token" that it drew for
+    `first`, or its "place": units, neighbours ("": the asker), and in which spans positions up to `stop` were given
+    and sampled. Nulls for what is there no more.
+    """
+    match side:
+        case "place":
+            opening = seat.opening
+            return {
+                "units": list(seat.run),
+                "before": seat.upstream if opening.stage else "",
+                "after": seat.downstream or "",
+                "spans": list(spans_up_to(opening.spans, opening.prompt_tokens, stop)),
+            }
+        case "token":
+            known = seat.sampled.get(first)
+            return {"token": known[0] if known is not None else None}
+        case "marks":
+            marks = seat.evidence.marked(first, stop)
+            return {"marks": b"".join(marks).hex() if marks is not None else None}
+        case "match":
+            marks = seat.evidence.marked(0, stop) if not first else None
+            return {"same": digest_of(marks) == seen if marks is not None else None}
+        case "in" | "out":
+            return rows_body(span_of(seat.log if side == "out" else seat.evidence.newest, first, stop))
+        case _:
+            raise BadCommand("witness: expected place, marks, match, in, out, token or tokens")
+
+
+class Judge:
+    """`own(asker, body)` is this peer's testimony. Checks come one after the other."""
+
+    def __init__(self, mesh: Mesh, own: Callable[[str, Body], Body]) -> None:
+        self._mesh = mesh
+        self._node = mesh.node
+        self._own = own
+        self._turn = asyncio.Lock()
+        self.again = Recomputing(mesh)
+        self.kept = 0  # checks of what this peer had computed already, as a shadow
+        self.worst = 0.0  # the largest distance that counted as the same
+
+    async def compare(self, asker: str, place: Place) -> Verdict:
+        """Computes the place again. Raises PeerError, PlannerError or TimeoutError where that cannot be done."""
+        async with self._turn:
+            return await self._compare(asker, place)
+
+    async def _compare(self, asker: str, place: Place) -> Verdict:
+        stop = place.position + 1
+        marks = None
+        if not place.keeps_ids:
+            marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
+            if marks is None:
+                return "unable"
+        theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
+        if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
+            return "disputed"  # about what was to be computed at all
+        if (kept := await self._kept(asker, place, marks)) is not None:
+            return await self._compare_rows(asker, place, kept, self.again.served_most(place.peer))
+        inputs = await self._inputs(asker, place, stop)
+        if inputs is None or len(inputs) != stop:
+            return "unable"
+        agreed = await self._agreed(asker, place, marks, await asyncio.to_thread(marks_of, tensor_of(inputs)))
+        if not agreed:  # about what went from the peer before to this one
+            return "unable" if agreed is None else "disputed"
+        means = await self.again.means(place.units, place.peer)
+        if not (place.after or place.pinned):
+            return await self._compare_tokens(asker, place, inputs, means)
+        rows = await self.again.rows(means, inputs, place.spans)
+        return await self._compare_rows(asker, place, lambda at: rows[at], means.most)
+
+    async def _agreed(
+        self, asker: str, place: Place, marks: list[bytes] | None, mine: list[bytes] | None
+    ) -> bool | None:
+        """Whether the peer in question, which said `marks`, got the inputs with the marks `mine`; None: nobody knows
+        any more. Of inputs that tell tokens it says no marks, but whether all are the same.
+        """
+        if mine is None:
+            return None
+        if not place.keeps_ids:
+            return None if marks is None else first_other(marks, mine) is None
+        asks = _asking(place.session, place.stage, "match", 0, place.position + 1)
+        said = await self._said(place.peer, asker, asks | {"seen": digest_of(mine)})
+        same = said.get("same")
+        return same if type(same) is bool else None
+
+    async def _kept(
+        self, asker: str, place: Place, marks: list[bytes] | None
+    ) -> Callable[[int], Floats | None] | None:
+        """Where this peer shadows the stage, as the peer in question computes, it has the rows already, from the same
+        inputs: nothing is computed again.
+        """
+        seat, stop = self._node.core.seat_at(place.session, place.stage), place.position + 1
+        if seat is None or seat.serves or seat.computed < stop or not (place.after or place.pinned):
+            return None
+        own = testimony(seat, "place", 0, stop, "")["spans"]
+        if seat.run != place.units or own != list(place.spans):
+            return None
+        if self.again.served_most(place.peer) > SAME:
+            return None
+        if span_of(seat.log, place.position, stop) is None:
+            return None
+        if not await self._agreed(asker, place, marks, seat.evidence.marked(0, stop)):
+            return None
+
+        def row(at: int) -> Floats | None:
+            found = span_of(seat.log, at, at + 1)
+            return found[0] if found is not None else None
+
+        self.kept += 1
+        return row
+
+    async def _compare_rows(
+        self, asker: str, place: Place, row_at: Callable[[int], Floats | None], most: float
+    ) -> Verdict:
+        """The row of the position, and that of another one before it where both neighbours still tell the same."""
+        for at in (place.position, *([place.also] if place.also >= 0 else [])):
+            after, side = (place.after, "in") if place.after else (asker, "back")
+            seen = await self._of(after, asker, place, place.stage + 1, side, at, at + 1)
+            told = await self._of(place.peer, asker, place, place.stage, "out", at, at + 1)
+            row = row_at(at)
+            if row is None or seen is None or (told is None and at != place.position):
+                if at == place.position:
+                    return "unable"
+                continue
+            gap = distance(seen[0], row)
+            if gap <= most:
+                self.worst = max(self.worst, gap)
+            elif told is not None and told[0].tobytes() == seen[0].tobytes():
+                return "differs"
+            elif at == place.position:
+                return "unable" if told is None else "disputed"
+        return "same"
+
+    async def _compare_tokens(self, asker: str, place: Place, inputs: Any, means: Means) -> Verdict:
+        """A last stage hands on tokens alone: each must be one that these settings draw from the logits. Those before
+        that of the position are looked at as well, as far as this peer says that it drew them: slight errors move few.
+        """
+        try:
+            sampling = Sampling.from_wire(list(place.sampling))
+        except BadSampling:
+            return "unable"
+        first = max(
+            0, place.position - min(place.sampled, MOST_TOKENS - 1)
+        )  # logits of this one draw the next token
+        start = 0 if needs_history(sampling) else first + 1
+        tokens: Any = [place.token]
+        if start <= place.position:
+            before = await self._of(asker, asker, place, 0, "tokens", start, place.position + 1)
+            if before is None:
+                return "unable"
+            tokens = [*before, place.token]
+        logits = await self.again.logits(means, inputs, place.spans, first)
+        for at in range(place.position, first - 1, -1):
+            known = tokens[: at + 1] if start == 0 else ()
+            drawn = place.sampled - (place.position - at)
+            answer = known[len(known) - drawn :] if drawn and known else ()
+            token = tokens[at + 1 - start]
+            if fits(
+                logits[at - first],
+                token,
+                sampling,
+                at + 1,
+                known,
+                answer,
+                most=means.most,
+                repeated=means.repeated,
+            ):
+                continue
+            told = await self._of(place.peer, asker, place, place.stage, "token", at + 1, at + 2)
+            if told == token:
+                return "differs"
+            if at == place.position:
+                return "unable" if told is None else "disputed"
+        return "same"
+
+    # --- what others say
+
+    async def _inputs(self, asker: str, place: Place, stop: int) -> Any:
+        """What the peer before handed on for positions [0, stop), in pages; of a first stage the tokens, or what the
+        asker sent in their place.
+        """
+        if not place.before and not place.pinned:
+            tokens = await self._of(asker, asker, place, 0, "tokens", 0, stop)
+            return None if tokens is None else np.asarray(tokens, dtype=np.int32)
+        manifest = self._mesh.manifest
+        page = max(1, PAGE_BYTES // (4 * manifest.architecture.hidden)) if manifest is not None else 1
+        parts = []
+        for first in range(0, stop, page):
+            last = min(first + page, stop)
+            before, stage, side = (
+                (place.before, place.stage - 1, "out") if place.before else (asker, 0, "sent")
+            )
+            part = await self._of(before, asker, place, stage, side, first, last)
+            if part is None:
+                return None
+            parts.append(part)
+        return np.concatenate(parts)
+
+    async def _of(
+        self, peer: str, asker: str, place: Place, stage: int, side: str, first: int, stop: int
+    ) -> Any:
+        """A peer's testimony: rows (float32), marks, tokens or a token; None where it has them no more."""
+        said = await self._said(peer, asker, _asking(place.session, stage, side, first, stop))
+        return _checked(said, side, stop - first)
+
+    async def _said(self, peer: str, asker: str, asks: Body) -> Body:
+        return self._own(peer, asks) if peer == self._node.me else await _witnessed(self._node, peer, asks)
+
+    async def close(self) -> None:
+        """Gives back what was loaded."""
+        await self.again.close()
+
+
+async def testimony_of(
+    node: Node, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
+) -> Any:
+    """What another peer says of positions [first, stop), as Judge wants it. Raises PeerError or TimeoutError."""
+    said = await _witnessed(node, peer, _asking(session, stage, side, first, stop))
+    return _checked(said, side, stop - first)
+
+
+async def _witnessed(node: Node, peer: str, asks: Body) -> Body:
+    await node.dialer.dial(peer)
+    return await node.calls.call(peer, "witness", asks, CALL_S)
+
+
+def _asking(session: bytes, stage: int, side: str, first: int, stop: int) -> Body:
+    return {"session": session.hex(), "stage": stage, "side": side, "first": first, "stop": stop}
+
+
+def _checked(said: Body, side: str, count: int) -> Any:
+    try:
+        return _read(said, side, count)
+    except (ValueError, TypeError) as error:
+        raise BadCommand(f"witness: expected {side} of {count} positions") from error
+
+
+def _read(said: Body, side: str, count: int) -> Any:
+    match side:
+        case "marks":
+            marks = None if said.get("marks") is None else bytes.fromhex(said["marks"])
+            return marks and [marks[at : at + MARK_BYTES] for at in range(0, len(marks), MARK_BYTES)]
+        case "tokens":
+            tokens = said.get("tokens")
+            return [int(token) for token in tokens] if tokens is not None else None
+        case "token":
+            return said.get("token")
+        case "place":
+            return {key: said.get(key) for key in ("units", "before", "after", "spans")}
+        case _:
+            if said.get("rows") is None:
+                return None
+            return np.frombuffer(base64.b64decode(said["rows"]), dtype=np.float32).reshape(count, -1)

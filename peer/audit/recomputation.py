@@ -1,0 +1,294 @@
+"""Computes positions of a session again in the way in which the peer in question computed them.
+
+Edge. A process repeats the order of additions of another one: given positions together, sampled ones alone. That gives
+the same bits where the runtime that computes again is of the class of arithmetic of the peer in question: what this
+peer serves has the class of its profile, what it loads for a check, with another number of threads, the class that is
+known of that, if any. What a tab computed has no bits to repeat, so all its positions are computed together, from the
+packed weights as they are. Where this peer does not serve the units so, it loads them for a while, if there is memory
+for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import psutil
+
+from peer.errors import CannotServe
+from peer.member.mesh_member import Mesh
+from peer.runtime.arithmetic import proven
+from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
+from peer.session.evidence import (
+    ALIKE,
+    TABS,
+    Computes,
+    Floats,
+    Rounding,
+    alone_from,
+    limit,
+    rounding,
+    steps_of_spans,
+)
+from peer.session.seat import Run_
+from peer.state.mesh_state import Member
+from planner.model.arithmetic_class import other_bits
+from planner.model.shards import make_shard
+
+TOGETHER: Final = 32  # given positions in a step, as askers send them
+COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
+WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more
+LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next one
+SLOTS: Final = 2
+MOST_POSITIONS: Final = 1024  # up to the one that is checked: all of them are computed again
+
+Answers = dict[bytes, Callable[[Done | Refused], None]]
+
+
+@dataclass(slots=True)
+class _Loaded:
+    runtime: StageRuntime
+    timer: asyncio.TimerHandle
+    arithmetic: str  # its class; "": unknown
+    waiting: Answers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What computes a run as `peer` did: results differ by at most `most`. `in_order`: positions are computed in the
+    order of the peer, else all together. `repeated`: as far as anybody knows that gives the same bits.
+    """
+
+    runtime: StageRuntime
+    waiting: Answers
+    most: float
+    in_order: bool
+    repeated: bool
+
+
+class Recomputing:
+    """`positions` were computed here for checks."""
+
+    def __init__(self, mesh: Mesh, threads: int = 1) -> None:
+        self._mesh = mesh
+        self._threads = threads
+        self._node = mesh.node
+        self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
+        self.positions = 0
+
+    def served_most(self, peer: str) -> float:
+        """The largest distance of what this peer serves from what `peer` does, added up in the same order."""
+        weights, theirs, mine = self._kinds(peer)
+        if theirs.provider in TABS:
+            return ALIKE  # no order is repeated
+        return limit(rounding(weights, mine), rounding(weights, theirs), (mine.arithmetic, theirs.arithmetic))
+
+    def _kinds(self, peer: str) -> tuple[str, Computes, Computes]:
+        """The model's weights, and how `peer` and what this peer serves compute."""
+        manifest, options = self._mesh.manifest, self._mesh.options
+        weights = manifest.weights if manifest is not None else "4bit"
+        members, me = self._node.state.members, self._node.me
+        mine = computes(members.get(me))
+        if options is not None:
+            mine = replace(mine, provider=options.provider)
+        return weights, computes(members.get(peer)), mine
+
+    async def means(self, run: Run_, peer: str) -> Means:
+        """What computes units `run` as `peer` does. Raises CannotServe."""
+        weights, theirs, mine = self._kinds(peer)
+        kind = rounding(weights, theirs)
+        in_order = theirs.provider not in TABS
+        serving = self._node.serving
+        runtime = serving.runtime(run) if serving is not None else None
+
+        def served(*, in_order: bool) -> Means:
+            assert runtime is not None
+            assert serving is not None
+            own = (rounding(weights, mine), mine.arithmetic)
+            return _means(runtime, serving.private, own, (kind, theirs.arithmetic), in_order=in_order)
+
+        if runtime is not None and (rounding(weights, mine) == kind or kind == "unknown"):
+            return served(in_order=in_order)
+        exact = kind == "plain" and rounding(weights, Computes("cpu")) == "rounded"
+        try:
+            loaded = self._loaded.get((run, exact)) or await self._load(run, exact=exact)
+        except CannotServe:
+            if runtime is None:
+                raise
+            return served(in_order=False)  # great errors are found so, too
+        loaded.timer.cancel()
+        loaded.timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run, exact)
+        own = "plain" if exact else rounding(weights, Computes("cpu", loaded.arithmetic))
+        kinds = (own, loaded.arithmetic), (kind, theirs.arithmetic)
+        return _means(loaded.runtime, loaded.waiting, *kinds, in_order=in_order)
+
+    async def rows(self, means: Means, inputs: Any, spans: Sequence[int]) -> Floats:
+        """What the units make of all of `inputs`: tokens (int) or rows, (positions, hidden). Raises CannotServe."""
+        found: list[Floats] = []
+
+        def take(_: int, done: Done) -> None:
+            if done.hidden is None:
+                raise CannotServe("these units give no rows")
+            found.append(done.hidden)
+
+        await self._run(means, inputs, spans, len(inputs), take)
+        return np.concatenate(found)
+
+    async def logits(self, means: Means, inputs: Any, spans: Sequence[int], first: int) -> list[Floats]:
+        """The logits of positions from `first` on. Raises CannotServe."""
+        found: list[Floats] = []
+
+        def take(position: int, done: Done) -> None:
+            if position >= first and not isinstance(done.finished, np.ndarray):
+                raise CannotServe("these units give no logits")
+            if isinstance(done.finished, np.ndarray):
+                found.append(done.finished)
+
+        await self._run(means, inputs, spans, first, take)
+        return found
+
+    async def _run(
+        self,
+        means: Means,
+        inputs: Any,
+        spans: Sequence[int],
+        heads_from: int,
+        take: Callable[[int, Done], None],
+    ) -> None:
+        """`take` gets the last position and result of each step; from `heads_from` on each has one, and the head's."""
+        session = os.urandom(16)
+        as_it_was = spans if means.in_order else (len(inputs),)
+        steps = steps_of_spans(as_it_was, 0, len(inputs), TOGETHER)
+        try:
+            async with asyncio.timeout(WHOLE_S):
+                for first, stop, given in alone_from(heads_from, steps):
+                    part = inputs[first:stop]
+                    rows = part.ndim == 2
+                    head = first >= heads_from
+                    step = Step(
+                        session,
+                        first,
+                        None if rows else part.astype(np.int64),
+                        np.ascontiguousarray(part) if rows else None,
+                        head,
+                        np.copy if head else None,
+                        prompt=given,
+                        behind=True,
+                    )
+                    done = await _submitted(means, step)
+                    self.positions += stop - first
+                    take(stop - 1, done)
+        finally:
+            means.waiting.pop(session, None)
+            means.runtime.release(session)
+
+    async def _load(self, run: Run_, *, exact: bool) -> _Loaded:
+        """Units as this peer does not serve them, from its own store, where there is memory for them."""
+        manifest, store, model = self._mesh.manifest, self._mesh.store, self._node.state.model
+        if manifest is None or model is None or not all(store.has_blob(ref) for ref in manifest.blobs(*run)):
+            raise CannotServe("these units are not here")
+        units = manifest.units[run[0] : run[1]]
+        context = min(model.context, MOST_POSITIONS)
+        kv_bytes = SLOTS * context * sum(unit.kv_bytes_per_token for unit in units)
+        wanted = sum(unit.resident_bytes for unit in units) + kv_bytes
+        if wanted > self._unplanned_bytes():
+            raise CannotServe("the memory of this peer is lent to the plan")
+        if 2 * wanted > psutil.virtual_memory().available:
+            raise CannotServe("these units need more memory than is free here")
+        waiting: Answers = {}
+
+        def deliver(result: Done | Refused) -> None:
+            if (tell := waiting.get(result.session)) is not None:
+                tell(result)
+
+        def make() -> tuple[StageRuntime, str]:
+            proof = proven(store, manifest, "cpu", self._threads, plain=exact)
+            shard = make_shard(manifest, store, *run, "cpu", exact=proof.form.plain)
+            runtime = StageRuntime(
+                shard,
+                threads=self._threads,
+                slots=SLOTS,
+                context=context,
+                form=proof.form,
+                deliver=deliver,
+            )
+            return runtime, proof.class_of("cpu")
+
+        runtime, arithmetic = await asyncio.to_thread(make)
+        timer = asyncio.get_running_loop().call_later(LOADED_S, self._unload, run, exact)
+        made = self._loaded[run, exact] = _Loaded(runtime, timer, arithmetic, waiting)
+        return made
+
+    def _unplanned_bytes(self) -> float:
+        """What this peer lends and no plan needs; one that lends nothing keeps to what is free on its machine."""
+        options, state, me = self._mesh.options, self._node.state, self._node.me
+        if options is None or not options.memory_bytes:
+            return float("inf")
+        planned = [
+            sum(
+                stage.weight_bytes + stage.kv_bytes + stage.overhead_bytes
+                for stage in plan.stages
+                if me == stage.primary or me in stage.standbys
+            )
+            for plan in (state.plan, state.proposed)
+            if plan is not None
+        ]
+        member = state.members.get(me)
+        profile = member.profile if member is not None else None
+        overhead = profile.overhead_bytes if profile is not None else 0
+        return options.memory_bytes - overhead - max(planned, default=0)
+
+    def _unload(self, run: Run_, exact: bool) -> None:
+        made = self._loaded.pop((run, exact))
+        self._mesh.start(asyncio.to_thread(made.runtime.close))
+
+    async def close(self) -> None:
+        """Gives back what was loaded."""
+        for key, made in list(self._loaded.items()):
+            made.timer.cancel()
+            del self._loaded[key]
+            await asyncio.to_thread(made.runtime.close)
+
+
+def _means(
+    runtime: StageRuntime,
+    waiting: Answers,
+    mine: tuple[Rounding, str],
+    theirs: tuple[Rounding, str],
+    *,
+    in_order: bool,
+) -> Means:
+    """`mine`, `theirs`: how the runtime and the peer in question multiply, and their classes of arithmetic."""
+    classes = (mine[1], theirs[1])
+    most = limit(mine[0], theirs[0], classes if in_order else ("", ""))
+    return Means(runtime, waiting, most, in_order, in_order and not other_bits(*classes))
+
+
+def computes(member: Member | None) -> Computes:
+    """How a member computes; one of which nobody knows counts as a process like others."""
+    profile = member.profile if member is not None else None
+    return Computes("cpu") if profile is None else Computes(profile.provider, profile.arithmetic)
+
+
+async def _submitted(means: Means, step: Step) -> Done:
+    """The result of a step. Raises CannotServe when it is refused."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Done | Refused] = loop.create_future()
+
+    def tell(result: Done | Refused) -> None:
+        if not found.done():
+            found.set_result(result)
+
+    def answer(result: Done | Refused) -> None:
+        loop.call_soon_threadsafe(tell, result)
+
+    means.waiting[step.session] = answer
+    means.runtime.submit(step)
+    done = await asyncio.wait_for(found, COMPUTE_S)
+    if isinstance(done, Refused):
+        raise CannotServe(f"these units refuse the step: {done.text}")
+    return done

@@ -1,0 +1,399 @@
+"""Has steps of its answers checked, bears witness for others, and says in the log whose results are wrong.
+
+Edge. An asker has one step in so many checked, each stage of its route: by another holder of the same units, and where
+that one finds a difference by a third peer, or by itself. Who finds one says so in the log in its own name; one word
+convicts nobody (peer.state.fairness).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from peer.audit.check_policy import NextCheck, in_order, judges_of
+from peer.audit.judge import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
+from peer.audit.recomputation import MOST_POSITIONS, computes
+from peer.errors import BadCommand, PeerError
+from peer.member.mesh_member import Mesh
+from peer.member.report_checks import whole
+from peer.session.evidence import Verdict
+from peer.session.pinned_ends import is_pinned, tells_ids
+from peer.session.pinned_ends_evidence import KeptEnds, Returned
+from peer.session.seat import ID_BYTES, Seat
+from peer.state.fairness import CheckFailed
+from peer.state.mesh_state import AWAY, PlanRecord
+from peer.transport.rpc import Body
+from peer.wire.frame_codec import Open
+from planner.errors import PlannerError
+
+FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
+CHECK_S: Final = 60.0  # for a judge: it computes when nothing else does
+ODD_AGAIN_S: Final = 10.0  # between two checks that one peer brings about
+MOST_MATCHES: Final = 64  # questions of one peer about one session whether marks match: each may be a guess
+AT_ONCE: Final = 1  # checks that an asker has under way: those that come too fast are left out
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Verdicts on steps."""
+
+    same: int = 0
+    differs: int = 0
+    disputed: int = 0
+    unable: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """One more."""
+        setattr(self, verdict, getattr(self, verdict) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of this peer: the route that computes it, and the plan of that."""
+
+    opening: Open
+    plan: PlanRecord
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Who was asked to check a session of this peer, and its tokens then; of an answer whose ends stay here (`kept`)
+    nobody hears them.
+    """
+
+    tokens: tuple[int, ...]
+    kept: KeptEnds | None = None
+    peers: set[str] = field(default_factory=set)
+
+
+class Checks:
+    """This peer as one that asks for checks, bears witness, and checks."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._node = mesh.node
+        self._rng = random.Random()
+        self._answers: dict[bytes, Answer] = {}
+        self._asked: dict[bytes, _Asked] = {}
+        self._next = NextCheck()
+        self._judging: set[str] = set()  # peers for which a check is under way here
+        self._running = 0
+        self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
+        self._odd_due: dict[
+            bytes, tuple[int, int]
+        ] = {}  # by session: stage and position whose token is to come
+        self.returned = Returned()  # of answers whose ends stay here
+        self.judge = Judge(mesh, self._witness)
+        self.made = Counts()  # here, for others and for this peer
+        self.got = Counts()  # for answers of this peer
+
+    # --- as the asker
+
+    def opened(self, frame: Open, plan: PlanRecord) -> None:
+        """A turn of an answer begins."""
+        self._answers[frame.session] = Answer(frame, plan)
+
+    def emitted(self, session: bytes, position: int) -> None:
+        """The token for `position` came: the position before it was computed by all stages."""
+        answer = self._answers.get(session)
+        fairness = self._node.state.fairness
+        if answer is None or not fairness.checks_ppm:
+            return
+        due = self._odd_due.get(session)
+        if due is not None and position > due[1]:
+            self._look_at_odd(answer)
+        suspected = not self._suspects().isdisjoint(answer.opening.route)
+        busy = self._running >= AT_ONCE
+        if not self._next.token(fairness.checks_ppm, self._rng.random, suspected=suspected, busy=busy):
+            return
+        self._running += 1
+        self._mesh.start(self._check(answer, position - 1))
+
+    def answer_of(self, session: bytes) -> Answer | None:
+        """The running answer of this peer in `session`."""
+        return self._answers.get(session)
+
+    async def check_known(
+        self, answer: Answer, tokens: tuple[int, ...], stage: int, position: int
+    ) -> Verdict:
+        """Has one stage of an answer of this peer checked now; where nobody else can, by this peer itself."""
+        session = answer.opening.session
+        if session in self._asked:
+            return "unable"
+        self._asked[session] = self._asked_for(answer, tokens)
+        try:
+            return await self._check_stage(answer, stage, position, alone=True)
+        finally:
+            self._asked.pop(session, None)
+
+    def _odd(self, peer: str, session: bytes, position: int) -> None:
+        """A peer of a route finds what came to it odd: the stage before it is checked at once. Raises BadCommand."""
+        answer = self._answers.get(session)
+        route = answer.opening.route if answer is not None else ()
+        now_s = time.monotonic()
+        if answer is None or peer not in route[1:]:
+            raise BadCommand("odd: expected a stage of a running answer of this peer, and not the first")
+        if self._running >= AT_ONCE or now_s < self._odd_s.get(peer, 0.0) or not self._checks_ppm:
+            return  # whoever says it again and again has no more checked
+        self._odd_s[peer] = now_s + ODD_AGAIN_S
+        self._odd_due[session] = (route.index(peer) - 1, position)
+        if len(self._node.askings.tokens(session)) >= position + 2:
+            self._look_at_odd(answer)
+
+    def _look_at_odd(self, answer: Answer) -> None:
+        """The token of an odd row was drawn, so that it can be checked."""
+        stage, position = self._odd_due.pop(answer.opening.session)
+        if self._running < AT_ONCE:
+            self._running += 1
+            self._mesh.start(self._check_odd(answer, stage, position))
+
+    async def _check_odd(self, answer: Answer, stage: int, position: int) -> None:
+        try:
+            tokens = tuple(self._node.askings.tokens(answer.opening.session))
+            await self.check_known(answer, tokens, stage, position)
+        except Exception:  # a defect in a check must not end this membership
+            log.exception("a check failed")
+        finally:
+            self._running -= 1
+
+    @property
+    def _checks_ppm(self) -> int:
+        return self._node.state.fairness.checks_ppm
+
+    def ended(self, session: bytes) -> None:
+        """An answer is over, and so are the sessions that it moved from or was to move to."""
+        for key in [key for key in self._answers if key[:-ID_BYTES] == session[:-ID_BYTES]]:
+            del self._answers[key]
+            self._odd_due.pop(key, None)
+
+    def _suspects(self) -> set[str]:
+        """Peers that somebody found wrong a short while ago."""
+        since_ms = time.time() * 1000 - FOUND_LATELY_MS
+        return {each.peer for each in self._node.state.fairness.findings if each.when_ms > since_ms}
+
+    async def _check(self, answer: Answer, position: int) -> None:
+        session = answer.opening.session
+        self._asked[session] = self._asked_for(answer, tuple(self._node.askings.tokens(session)))
+        try:
+            verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
+            self._next.checked(unable="unable" in verdicts)
+        except Exception:  # a defect in a check must not end this membership
+            log.exception("a check failed")
+        finally:
+            self._running -= 1
+            self._asked.pop(session, None)
+
+    def _asked_for(self, answer: Answer, tokens: tuple[int, ...]) -> _Asked:
+        session, route = answer.opening.session, answer.opening.route
+        if not is_pinned(answer.opening):
+            return _Asked(tokens)
+        ends = self._mesh.own_ends
+        if ends is None:
+            return _Asked(())
+        return _Asked(tokens, KeptEnds(ends, tokens, self.returned.of(session), len(route)))
+
+    def _order(self, answer: Answer) -> list[int]:
+        suspects = self._suspects()
+        stages = list(range(len(answer.opening.route)))
+        self._rng.shuffle(stages)
+        return in_order(stages, answer.opening.route, suspects)
+
+    async def _check_stage(
+        self, answer: Answer, stage: int, position: int, *, alone: bool = False
+    ) -> Verdict:
+        opening, route = answer.opening, answer.opening.route
+        tail = stage == len(route) - 1
+        asked = self._asked[opening.session]
+        if route[stage] == self._node.me or position >= MOST_POSITIONS or len(asked.tokens) < position + 2:
+            return "same"  # nobody need check what it computed itself
+        pinned = is_pinned(opening)
+        if tail and not pinned and len(opening.sampling) != SETTINGS:
+            return "same"  # an answer that is held to a form: what was allowed is known to its asker alone
+        before = asked.kept.before(position) if asked.kept is not None and tail else range(position)
+        draws = tail and not pinned
+        drawn = max(0, position + 1 - opening.prompt_tokens)
+        place = Place(
+            session=opening.session,
+            stage=stage,
+            position=position,
+            units=(answer.plan.stages[stage].first, answer.plan.stages[stage].stop),
+            peer=route[stage],
+            before=route[stage - 1] if stage else "",
+            after="" if tail else route[stage + 1],
+            spans=spans_up_to(opening.spans, opening.prompt_tokens, position + 1),
+            token=asked.tokens[position + 1] if draws else -1,
+            sampling=opening.sampling if draws else (),
+            sampled=drawn + opening.generated,
+            also=-1 if draws or not before else self._rng.choice(before),
+            pinned=pinned,
+        )
+        judges = self._judges(place)
+        if not judges and alone:
+            judges = [self._node.me]
+        if not judges:
+            return "same"  # as far as anybody can say
+        found, last = 0, _UNABLE
+        for peer in [*judges, *([self._node.me] if self._node.me not in judges else [])]:
+            if peer not in judges and not found:
+                break  # this peer would have to load the units: only to decide what another found
+            verdict = await self._ask(peer, place)
+            self.got.add(verdict)
+            if verdict == "unable":
+                continue
+            last = verdict
+            found += verdict == "differs"
+            if verdict != "differs" or found == 2 or place.peer in self._node.state.fairness.quarantined:
+                break
+        return last
+
+    def _judges(self, place: Place) -> list[str]:
+        """Who holds the units and may check it, the best first."""
+        state, me = self._node.state, self._node.me
+        able = [
+            (peer, computes(member))
+            for peer, member in sorted(state.members.items())
+            if peer != place.peer and member.status not in AWAY and place.units in member.held
+        ]
+        self._rng.shuffle(able)
+        manifest, asked = self._mesh.manifest, state.members.get(place.peer)
+        weights = manifest.weights if manifest is not None else "4bit"
+        return judges_of(able, weights, computes(asked), me, (place.before, place.after))
+
+    async def _ask(self, peer: str, place: Place) -> Verdict:
+        asked = self._asked[place.session]
+        asked.peers.add(peer)
+        if asked.kept is not None:
+            asked.kept.judges.setdefault(peer, set()).add(place.stage)
+        try:
+            if peer == self._node.me:
+                return await self._judge(peer, place)
+            await self._node.dialer.dial(peer)
+            said = await self._node.calls.call(peer, "check", place.to_body(), CHECK_S)
+        except (PeerError, PlannerError, TimeoutError) as error:
+            log.debug("no check by %s: %s", peer[:8], error)
+            return "unable"
+        verdict = said.get("verdict")
+        return verdict if verdict in ("same", "differs", "disputed") else "unable"
+
+    # --- for others
+
+    async def answer(self, peer: str, method: str, body: Body) -> Body:
+        """`check`, `witness` and `odd` of other members. Raises BadCommand."""
+        if method == "odd":
+            self._odd(peer, session_of(body), whole(body, "position"))
+            return {}
+        if method == "check":
+            place = place_of(body)
+            if not {place.peer, place.before, place.after} - {""} <= self._node.state.members.keys():
+                raise BadCommand("check: expected a step of members")
+            if peer in self._judging:
+                raise BadCommand("check: expected one at a time")
+            self._judging.add(peer)
+            try:
+                return {"verdict": await self._judge(peer, place)}
+            finally:
+                self._judging.discard(peer)
+        return self._witness(peer, body)
+
+    def status(self) -> Body:
+        """What was checked, for people."""
+        parts = {"made": self.made, "got": self.got}
+        counts = {
+            name: {"same": c.same, "differs": c.differs, "disputed": c.disputed, "unable": c.unable}
+            for name, c in parts.items()
+        }
+        return {
+            **counts,
+            "kept": self.judge.kept,
+            "positions": self.judge.again.positions,
+            "worst_ppm": round(self.judge.worst * 1e6),
+        }
+
+    def _witness(self, peer: str, body: Body) -> Body:
+        session, side = session_of(body), str(body.get("side"))
+        stage, first, stop = whole(body, "stage"), whole(body, "first"), whole(body, "stop")
+        if not first < stop <= first + MOST_POSITIONS:
+            raise BadCommand(f"witness: expected at most {MOST_POSITIONS} positions")
+        if side in ("tokens", "sent", "back"):
+            asked = self._asked.get(session)
+            if asked is None or peer not in asked.peers:
+                raise BadCommand("witness: expected a peer that was asked to check this session")
+            if asked.kept is not None:
+                return asked.kept.shown(peer, side, first, stop)
+            return {"tokens": list(asked.tokens[first:stop]) if side == "tokens" else None}
+        seat = self._node.core.seat_at(session, stage)
+        if seat is None:
+            raise BadCommand("witness: expected a session that is computed here")
+        if (
+            side in ("in", "marks")
+            and tells_ids(seat.opening)
+            and peer not in (self._node.me, seat.opening.origin)
+        ):
+            raise BadCommand("witness: expected the asker, who alone has the tokens")
+        if peer != self._node.me:
+            self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
+        if side == "match" and peer != self._node.me:
+            seat.matches[peer] = seat.matches.get(peer, 0) + 1
+            if seat.matches[peer] > MOST_MATCHES:
+                raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
+        return testimony(seat, side, first, stop, str(body.get("seen")))
+
+    def _admit(self, peer: str, seat: Seat, stage: int) -> None:
+        """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""
+        state = self._node.state
+        plans = [p for p in (state.plan, state.proposed) if p is not None and p.version == seat.opening.plan]
+        stages = plans[0].stages if plans else ()
+        runs = {(s.first, s.stop) for place, s in enumerate(stages) if place in (stage, seat.opening.stage)}
+        member = state.members.get(peer)
+        if peer != seat.opening.origin and (member is None or not runs & set(member.held)):
+            raise BadCommand("witness: expected the asker, or a holder of the units in question")
+
+    async def _judge(self, asker: str, place: Place) -> Verdict:
+        """Computes the place again. A difference is said in the log, in this peer's name."""
+        verdict = _UNABLE
+        try:
+            verdict = await self.judge.compare(asker, place)
+            if verdict == "differs":
+                log.warning("%s computed position %d wrong", place.peer[:8], place.position)
+                now_ms = int(time.time() * 1000)
+                step = (place.session.hex(), place.position, place.units)
+                await self._mesh.propose(CheckFailed(*step, place.peer, self._node.me, now_ms))
+        except (PeerError, PlannerError, TimeoutError, RuntimeError, ValueError, ArithmeticError) as error:
+            log.debug("cannot check: %s", error)  # or what it was told makes no step
+        self.made.add(verdict)
+        return verdict
+
+
+_UNABLE: Final[Verdict] = "unable"
+
+
+def checks_work(mesh: Mesh) -> Checks:
+    """From here on `mesh` has steps checked, and answers those who check, until it ends."""
+    checks = Checks(mesh)
+    inner = mesh.node.answer_more
+
+    async def answer(peer: str, method: str, body: Body) -> Body:
+        if method in ("check", "witness", "odd"):
+            if peer not in mesh.node.state.members:
+                raise BadCommand(f"{method}: expected a member")
+            return await checks.answer(peer, method, body)
+        if inner is None:
+            raise BadCommand(f"unknown request {method[:40]!r}")
+        found = await inner(peer, method, body)
+        return {**found, "checks": checks.status()} if method == "status" else found
+
+    async def until_over() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await checks.judge.close()
+
+    mesh.node.answer_more = answer
+    mesh.start(until_over())
+    return checks

@@ -1,0 +1,1 @@
+"""The arguments of each command, read without importing what the command needs."""

@@ -1,0 +1,52 @@
+"""`--strategy`, `--goal` and `--component` of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from peer.state.plan_goal import GOALS, STRATEGIES, Group, PlanWished, Strategy
+
+_COMPONENT = re.compile(r"([^=]{1,64})=(\d{1,6})-(\d{1,6})(?:@(.{1,128}))?")
+
+
+def component(text: str) -> Group:
+    """Units of "decoder=0-29@laptop", the last one included. Raises ArgumentTypeError."""
+    match = _COMPONENT.fullmatch(text)
+    if match is None or int(match[2]) > int(match[3]):
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=FIRST-LAST or NAME=FIRST-LAST@PEER in units, such as low=0-29@laptop; got {text!r:.80}"
+        )
+    return Group(match[1], int(match[2]), int(match[3]) + 1, match[4] or "")
+
+
+def wish_arguments(made: argparse.ArgumentParser) -> None:
+    """How plans are made."""
+    made.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        help="where units may be cut: anywhere (optimal), between blocks (layer), into equal stages (pipeline), "
+        "between named groups (component), attention from feed-forward (attention-ffn), peers may come back (hybrid) "
+        "[as before; at first optimal]",
+    )
+    made.add_argument(
+        "--goal",
+        choices=GOALS,
+        help="what plans are to be good at [as before; at first latency, or --objective]",
+    )
+    made.add_argument(
+        "--component",
+        type=component,
+        action="append",
+        default=[],
+        metavar="NAME=FIRST-LAST[@PEER]",
+        help="a group of units, and the peer that is to hold it; all groups together hold all units, in order",
+    )
+
+
+def wish_of(args: argparse.Namespace) -> PlanWished | None:
+    """What the arguments of wish_arguments say; None: nothing."""
+    if args.strategy is None and args.goal is None and not args.component:
+        return None
+    strategy: Strategy = args.strategy or ("component" if args.component else "optimal")
+    return PlanWished(strategy, args.goal or getattr(args, "objective", "latency"), tuple(args.component))

@@ -1,0 +1,255 @@
+"""`shoal generate` and `shoal chat`: one question, or a conversation in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import asdict
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from peer.cli.queue_lines import WaitingLines
+from peer.cli.serve_join import follow_coordinator
+from peer.errors import (
+    AnswerFailed,
+    CannotServe,
+    ConnectFailed,
+    ContextOverflow,
+    Interrupted,
+    MeshError,
+    NoPlan,
+)
+from peer.launch.terminal import Interrupts, either, interrupts, say, write
+from peer.member.joining import join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import INTERRUPTED, PeerOptions, bytes_text
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
+from peer.origin.arithmetic_changes import crossed_text
+from peer.session.sampling import Sampling
+from peer.storage.peer_keys import kept_identity
+from planner.model.store import Store
+from signaling.invites import parse_link
+
+
+def settings(args: argparse.Namespace) -> Settings:
+    """The sampling part of the arguments. Raises BadSampling."""
+    sampling = Sampling(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        frequency_penalty=args.frequency_penalty,
+        presence_penalty=args.presence_penalty,
+        seed=args.seed,
+    )
+    return Settings(sampling, args.max_tokens, tuple(args.stop), args.wait)
+
+
+@asynccontextmanager
+async def asker(args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False) -> AsyncIterator[Mesh]:
+    """A member that only asks. Ctrl-C while it joins raises Interrupted."""
+    invite = parse_link(args.link)
+    options = PeerOptions(
+        args.name,
+        0,
+        1,
+        "cpu",
+        args.transport,
+        tuple(args.bind),
+        relay_only=args.relay_only,
+        pin_ends=pin_ends,
+    )
+    async with AsyncExitStack() as stack:
+        kept = stack.enter_context(kept_identity(args.state, invite.mesh))
+        joining = join(args.link, options, Store(args.store), kept=kept)
+        with ctrl.cancelling():
+            mesh = await stack.enter_async_context(joining)
+        if mesh.own_ends is not None:
+            whole, new = mesh.own_ends.bytes, mesh.own_ends.fetched_bytes
+            say(
+                f"embedding and head stay here: {bytes_text(whole)} of weights, {bytes_text(new)} fetched for it"
+            )
+        yield mesh
+
+
+async def generate(args: argparse.Namespace) -> int:
+    """Answers one prompt on standard output. Ctrl-C stops the answer; exit status 130 then."""
+    chosen = settings(args)
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    with interrupts() as ctrl:
+        async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
+            conversation = mesh.conversation()
+            conversation.on_wait = WaitingLines(say)
+            messages = [Message("system", args.system)] if args.system else []
+            messages.append(Message("user", prompt))
+            pieces = (
+                conversation.complete(prompt, chosen) if args.raw else conversation.chat(messages, chosen)
+            )
+            shown = None if args.json else write
+            text, finished = await stream(conversation, pieces, ctrl, shown)
+            if args.json:
+                write(json.dumps({"text": text, **asdict(finished)}) + "\n")
+            elif text:
+                write("\n")
+            if crossed := crossed_text(finished.crossed):
+                say(crossed)
+            if args.stats:
+                say(summary(finished))
+            return INTERRUPTED if finished.why == "cancelled" else 0
+
+
+async def stream(
+    conversation: Conversation,
+    pieces: AsyncGenerator[Delta | Finished],
+    ctrl: Interrupts,
+    shown: Callable[[str], None] | None,
+) -> tuple[str, Finished]:
+    """One answer, shown as it comes. Ctrl-C stops it on every stage; before its first token that raises Interrupted."""
+    text, finished = "", None
+    with ctrl.stopping(conversation.stop) as begun:
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    begun()
+                    match piece:
+                        case Delta(words, _):
+                            text += words
+                            if shown is not None:
+                                shown(words)
+                        case Finished():
+                            finished = piece
+            except MeshError:
+                if text and shown is not None:
+                    shown("\n")  # what is wrong stands on a line of its own
+                raise
+    assert finished is not None
+    return text, finished
+
+
+def chat(args: argparse.Namespace) -> int:
+    """A conversation in the terminal."""
+    return asyncio.run(_chat(args, settings(args)))
+
+
+async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
+    with interrupts() as ctrl:
+        async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
+            model = mesh.node.state.model
+            say(
+                f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
+            )
+            follow_coordinator(mesh, say)
+            await converse(mesh, chosen, args.system, ctrl)
+    return 0
+
+
+async def converse(mesh: Mesh, chosen: Settings, system: str, ctrl: Interrupts) -> None:
+    """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends."""
+    conversation = mesh.conversation()
+    conversation.on_wait = WaitingLines(say)
+    messages = [Message("system", system)] if system else []
+    reader = Reader()
+    while not mesh.ended.is_set() and not ctrl.asked.is_set():
+        question = await reader.line(mesh.ended, ctrl.asked)
+        if question is None:
+            break
+        if not question.strip():
+            continue
+        messages.append(Message("user", question))
+        try:
+            answer, finished = await stream(conversation, conversation.chat(messages, chosen), ctrl, write)
+        except Interrupted:
+            messages.pop()
+            say("stopped")
+        except (AnswerFailed, NoPlan, ContextOverflow, ConnectFailed) as error:
+            messages.pop()
+            say(str(error))
+        else:
+            write("\n" if answer else "")
+            say(f"[{summary(finished)}]")
+            if crossed := crossed_text(finished.crossed):
+                say(f"[{crossed}]")
+            messages.append(Message("assistant", answer))
+    conversation.close()
+    if mesh.ended.is_set() and not ctrl.asked.is_set():
+        raise CannotServe(mesh.why_ended)
+
+
+class Reader:
+    """Lines from a person, with editing and history, or from a pipe or file."""
+
+    def __init__(self) -> None:
+        self._session: PromptSession[str] | None = PromptSession() if sys.stdin.isatty() else None
+        self._lines = None if self._session is not None else PipedLines()
+
+    async def line(self, *ends: asyncio.Event) -> str | None:
+        """The next line; None at the end of input, on Ctrl-C, or when one of `ends` is set."""
+        if self._lines is not None:
+            return await first_of(asyncio.ensure_future(self._lines.next()), *ends)
+        assert self._session is not None
+        with patch_stdout():
+            prompt = asyncio.ensure_future(self._session.prompt_async("> ", handle_sigint=False))
+            return await first_of(prompt, *ends)
+
+
+async def first_of(
+    reading: asyncio.Task[str] | asyncio.Task[str | None] | asyncio.Task[None], *ends: asyncio.Event
+) -> str | None:
+    """What is read; None when one of `ends` is set first, at the end of input and on Ctrl-C."""
+    done = asyncio.Event()
+    reading.add_done_callback(lambda _: done.set())
+    await either(done, *ends)
+    if not reading.done():
+        reading.cancel()
+    try:
+        return await reading
+    except (EOFError, KeyboardInterrupt, asyncio.CancelledError):
+        return None
+
+
+class PipedLines:
+    """Lines of standard input without a terminal. A thread of its own waits, which the end of the process need not."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    async def next(self) -> str | None:
+        """The next line, without its end; None after the last."""
+        return await self._queue.get()
+
+    def _read(self) -> None:
+        rest = b""
+        # Not through sys.stdin: its lock would be held while this thread waits, and the interpreter needs it to end.
+        while chunk := os.read(sys.stdin.fileno(), 1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._put(line.decode("utf-8", "replace").rstrip("\r"))
+        if rest:
+            self._put(rest.decode("utf-8", "replace"))
+        self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
+
+
+def summary(finished: Finished) -> str:
+    """One line about an answer."""
+    cached = f", {finished.cached_tokens} of them cached" if finished.cached_tokens else ""
+    stages = len(finished.route)
+    return (
+        f"{finished.tokens} tokens, {finished.tokens_per_s:.1f} per second, first after "
+        f"{finished.first_token_s * 1000:.0f} ms; prompt of {finished.prompt_tokens} tokens{cached}; "
+        f"{stages} stage{'s' if stages > 1 else ''}"
+    )

@@ -1,0 +1,82 @@
+"""Links into one conversation from the command line: made, listed, withdrawn, and used by who comes with one."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from peer.cli.conversation_lines import names_in
+from peer.conversation.conversation_client import Self, Talking
+from peer.conversation.entry_links import EntryLink, used
+from peer.errors import BadCommand
+from peer.member.mesh_member import Mesh
+from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, Given
+from peer.state.conversations import Conversation
+from signaling.keys import SEED_BYTES, to_text
+
+SHORT_KEY = slice(2, 10)  # of a public key, behind its tag: enough to tell invites apart
+ENTRIES = {"open": False, "invited": True}
+GIVEN: tuple[Given, ...] = ("member", "viewer")
+
+
+def given(role: str) -> Given:
+    """Raises BadCommand for what no link gives."""
+    for each in GIVEN:
+        if each == role:
+            return each
+    raise BadCommand(f"expected member or viewer as what the link gives, got {role!r:.20}")
+
+
+async def invite(mesh: Mesh, conversation: str, role: str) -> str:
+    """A new link that lets into the conversation; it is in the log. Raises BadCommand or another MeshError."""
+    if mesh.link is None:
+        raise BadCommand("there is no link to this mesh")
+    link = EntryLink(conversation, os.urandom(SEED_BYTES))
+    key = to_text(link.identity().public.encoded)
+    when_ms = int(time.time() * 1000)
+    await mesh.propose(EntryOffered(conversation, key, given(role), mesh.node.me, when_ms))
+    return link.after(mesh.link.url())
+
+
+def listed(talk: Conversation) -> list[str]:
+    """The links into a conversation without their secrets, a line each, and who may come in without one."""
+    called = names_in(talk)
+    lines = [
+        f"{key[SHORT_KEY]}  {offer.role}, by {called.get(offer.by, offer.by[:8])}"
+        for key, offer in talk.entry.offers.items()
+    ]
+    who = "only who is invited comes in" if talk.entry.by_invite else "everybody in the mesh may come in"
+    return [*lines, who]
+
+
+async def withdraw(mesh: Mesh, conversation: str, talk: Conversation, short: str) -> None:
+    """Nobody comes in with that link any more. Raises BadCommand or another MeshError."""
+    found = [key for key in talk.entry.offers if short and key[SHORT_KEY].startswith(short)]
+    if len(found) != 1:
+        have = ", ".join(key[SHORT_KEY] for key in talk.entry.offers) or "none"
+        raise BadCommand(f"expected the beginning of one invite of this conversation; there are {have}")
+    await mesh.propose(EntryWithdrawn(conversation, found[0]))
+
+
+async def choose_entry(mesh: Mesh, conversation: str, talk: Conversation, word: str) -> None:
+    """Who may come in from now on. Raises BadCommand or another MeshError."""
+    if word not in ENTRIES:
+        raise BadCommand(f"expected {' or '.join(ENTRIES)}, got {word!r:.20}")
+    if talk.entry.by_invite is not ENTRIES[word]:
+        await mesh.propose(EntryChosen(conversation, ENTRIES[word]))
+
+
+def come_in(talking: Talking, link: EntryLink, own: Self) -> None:
+    """Takes part with what the link gives, unless this peer does already."""
+    mesh = talking.mesh
+    if mesh.link is not None and talking.me not in talking.conversations[link.conversation].participants:
+        talking.bring([used(link, mesh.link.mesh, talking.me, own.name, own.colour)])
+
+
+def why_outside(talk: Conversation, peer: str) -> str:
+    """Why `peer` does not come in by itself; "" when it does."""
+    if peer in talk.entry.barred:
+        return "an owner put you out of this conversation: you read here"
+    if talk.entry.by_invite:
+        return "who is invited takes part in this conversation: you read here; ask an owner for a link"
+    return ""

@@ -1,0 +1,192 @@
+"""`shoal demo`: a mesh of three peers on this machine, tabs of browsers among them if asked, answers a question, then
+takes yours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+from peer.cli.chat import converse, stream, summary
+from peer.cli.serve_join import follow, protection
+from peer.cli.status_plan import holders
+from peer.cli.tabs import numbered
+from peer.errors import CannotServe, NoPlan
+from peer.launch.browsers import TabOptions, check_app, open_tab
+from peer.launch.model_import import find_or_import
+from peer.launch.terminal import Interrupts, interrupts, out, say, write
+from peer.member.joining import Founding, found
+from peer.member.mesh_member import Mesh, text_of
+from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
+from peer.model.chat_template import Message
+from peer.origin.answer_stream import Settings
+from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from signaling.app_files import built_app, no_app
+from signaling.keys import SEED_BYTES, identity_from_seed
+from signaling.server import ServerOptions
+
+QUESTION = "What is the capital of France? Tell me about it in a paragraph."
+CONTEXT, SESSIONS = 2048, 4
+ANSWER_TOKENS = 120
+SERVE_WITHIN_S = 120.0
+STOP_WITHIN_S = 10.0
+TAB_BYTES = 1_500_000_000  # as much as a page lends at most
+
+
+def demo(args: argparse.Namespace) -> int:
+    """Serve, two joined peers in processes of their own, one question; then questions of a person unless --once."""
+    check_app(args.browsers)
+    store = Store(args.store)
+    model_id = find_or_import(
+        store, args.model, args.weights
+    )  # before there is a loop: Ctrl-C ends it at once
+    return asyncio.run(_demo(args, store, model_id))
+
+
+async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    context = min(CONTEXT, manifest.architecture.context)
+    say("measuring this machine")
+    text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
+    async with AsyncExitStack() as stack:
+        ctrl = stack.enter_context(interrupts())
+        with ctrl.cancelling():
+            times = await asyncio.to_thread(measure_here, store, manifest, "cpu", args.threads)
+            needed = needed_bytes(manifest, context)
+            peers = max(args.peers, 1 + len(args.browsers))
+            share = pledge(needed, times.overhead_bytes + MEETING_BYTES, peers)
+            say(
+                f"{manifest.name} needs {bytes_text(needed)} for weights and the memory of {SESSIONS} conversations; "
+                f"{peers} peers share it"
+            )
+            options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
+            # A tab needs more memory for the same units: even shares make sure that each has a part to show.
+            cuts = even_cuts(len(manifest.units), peers) if args.browsers else None
+            promise = Founding(
+                model_id,
+                MeshOptions(context, SESSIONS, "latency", cuts, protection(args)),
+                ServerOptions(port=args.port, web_app=built_app()),
+            )
+            key = identity_from_seed(os.urandom(SEED_BYTES))
+            mesh = await stack.enter_async_context(found(promise, options, store, key))
+            assert mesh.link is not None
+            link = mesh.link.url()
+            processes = [
+                await stack.enter_async_context(joined(args, link, f"peer {number}", share, ctrl))
+                for number in range(1, peers - len(args.browsers))
+            ]
+            waited = [f"peer {number}" for number in range(1, len(processes) + 1)]
+            for browser, label in zip(args.browsers, numbered(args.browsers), strict=True):
+                wishes = TabOptions(args.headless, TAB_BYTES, label)
+                tab = await stack.enter_async_context(open_tab(browser, link, wishes))
+                processes.append(tab.process)
+                waited.append(label)
+            if processes:
+                others = " and ".join(waited) if len(waited) < 3 else "the others"
+                say(f"the founder waits for {others}, each in a process of its own")
+            await _serving(mesh, processes)
+            out.print(holders(mesh))
+            out.print(QUESTION, style="bold")
+        stopped = await _first_answer(mesh, ctrl)
+        if ctrl.asked.is_set() or (args.once and stopped):
+            return INTERRUPTED
+        if args.once:
+            return 0
+        out.print(f"\nothers join with:  {link}", markup=False)
+        if built_app() is None:
+            say(no_app())
+        say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
+        follow(mesh, say, from_now=True)
+        await converse(mesh, Settings(), "", ctrl)
+    return 0
+
+
+def even_cuts(units: int, peers: int) -> tuple[int, ...]:
+    """Borders that give each of `peers` about the same number of units."""
+    return tuple(units * place // peers for place in range(1, peers))
+
+
+def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
+    """What all peers together need beside their own overhead."""
+    units = manifest.planner_units()
+    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * sessions for unit in units)
+
+
+def pledge(needed: int, overhead: int, peers: int) -> int:
+    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers."""
+    return overhead + (needed // peers + needed // max(1, peers - 1)) // 2
+
+
+@asynccontextmanager
+async def joined(
+    args: argparse.Namespace, link: str, name: str, memory: int, ctrl: Interrupts | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A peer in a process of its own, with a key that nobody keeps, which leaves politely at the end."""
+    command = [sys.executable, "-m", "peer.cli.main", "join", "-", "--name", name, "--memory", str(memory)]
+    command += ["--threads", str(args.threads), "--transport", args.transport, "--bind", "127.0.0.1"]
+    state = tempfile.TemporaryDirectory(prefix="shoal-peer-")
+    command += ["--store", str(args.store), "--state", state.name, "--quiet", "--until-stdin-closes"]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+    )
+
+    def kill() -> None:
+        with suppress(ProcessLookupError):
+            process.kill()
+
+    if ctrl is not None:
+        ctrl.last_words += [kill, state.cleanup]
+    try:
+        assert process.stdin is not None
+        process.stdin.write(link.encode() + b"\n")  # and left open: its end is this program's
+        yield process
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+        try:
+            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+        except TimeoutError:
+            kill()
+            await process.wait()
+        state.cleanup()
+
+
+async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> None:
+    """Waits for the plan. Raises NoPlan, or CannotServe as soon as a joined peer gives up or this one does."""
+    waits = [asyncio.ensure_future(process.wait()) for process in processes]
+    ended = asyncio.ensure_future(mesh.ended.wait())
+    ready = asyncio.ensure_future(mesh.until_serving(SERVE_WITHIN_S))
+    tasks: list[asyncio.Task[Any]] = [ready, ended, *waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if mesh.ended.is_set():
+            raise CannotServe(mesh.why_ended)
+        if ready.done():
+            ready.result()
+        else:
+            raise NoPlan("one of the joined peers ended before the model was served; its reason stands above")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_answer(mesh: Mesh, ctrl: Interrupts) -> bool:
+    """Asks the question; whether a person stopped the answer."""
+    conversation = mesh.conversation()
+    pieces = conversation.chat([Message("user", QUESTION)], Settings(max_tokens=ANSWER_TOKENS))
+    _, finished = await stream(conversation, pieces, ctrl, write)
+    conversation.close()
+    write("\n")
+    say(f"[{summary(finished)}]")
+    return finished.why == "cancelled"

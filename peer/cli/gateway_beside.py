@@ -1,0 +1,70 @@
+"""The gateway as a part of a command: beside a member that computes, or alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from peer.cli.gateway_embedder import embedder
+from peer.errors import BadCommand, CannotServe
+from peer.gateway.embedder import Embedder
+from peer.gateway.prometheus import serving_metrics
+from peer.gateway.server import GatewayOptions, gateway
+from peer.member.mesh_member import Mesh
+from planner.model.store import Store
+
+
+def check_beside(args: argparse.Namespace) -> None:
+    """Before anything is fetched or joined. Raises BadCommand for options that say nothing without --api."""
+    if args.api is None and args.api_embedding_model is not None:
+        raise BadCommand("--api-embedding-model is for the API beside this peer: give --api, too")
+
+
+@asynccontextmanager
+async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """The gateway of a member that was started with --api; nothing without that."""
+    if args.api is None:
+        yield
+        return
+    options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))
+    async with (
+        embedder(Store(args.store), args.api_embedding_model, args.threads) as loaded,
+        opened(mesh, options, loaded) as url,
+    ):
+        tell(f"programs may ask at {url}")
+        yield
+
+
+@asynccontextmanager
+async def measured(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """The figures of a member that was started with --metrics; nothing without that. Raises CannotServe."""
+    if args.metrics is None:
+        yield
+        return
+    async with serving_metrics(mesh, *args.metrics) as url:
+        tell(f"figures for Prometheus are at {url}")
+        yield
+
+
+@asynccontextmanager
+async def opened(mesh: Mesh, options: GatewayOptions, loaded: Embedder | None) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        try:
+            url = await stack.enter_async_context(gateway(mesh, options, loaded))
+        except OSError as error:
+            raise CannotServe(
+                f"cannot listen on {options.host} port {options.port} ({error.strerror}): give another with --port"
+            ) from error
+        yield url
+
+
+def keys_of(file: Path | None) -> tuple[str, ...]:
+    """Raises BadCommand for a file without keys."""
+    if file is None:
+        return ()
+    keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not keys:
+        raise BadCommand(f"expected keys in {file}, one a line, got none")
+    return keys

@@ -1,0 +1,381 @@
+"""`shoal serve` and `shoal join`: this machine as a peer until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import segno
+
+from peer.cli.arguments.plan_goal import wish_of
+from peer.cli.fairness_view import fairness_of
+from peer.cli.gateway_beside import beside, check_beside, measured
+from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.plan_forecast import Foresight
+from peer.errors import CannotServe, StateUnusable
+from peer.launch.model_import import find_or_import
+from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
+from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
+from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import Mesh
+from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
+from peer.state.display_names import named, names
+from peer.state.mesh_state import MeshState, PlanRecord
+from peer.state.protection import Protection, chosen
+from peer.storage.founder_file import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
+from peer.storage.peer_keys import kept_identity, owner_beside
+from planner.history.files import NAME
+from planner.model.manifest import decode_manifest
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
+from signaling.app_files import built_app, no_app
+from signaling.errors import BadCertificate
+from signaling.ice import ice_services
+from signaling.invites import Role, parse_link
+from signaling.keys import SEED_BYTES, identity_from_seed
+from signaling.room import Policy
+from signaling.server import ServerOptions, Tls
+from signaling.server import serve as run_server
+
+SETTLED_S = (
+    1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
+)
+CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
+
+
+def peer_options(args: argparse.Namespace) -> PeerOptions:
+    """The peer's part of the arguments."""
+    return PeerOptions(
+        args.name,
+        args.memory,
+        args.threads,
+        args.provider,
+        args.transport,
+        tuple(args.bind),
+        relay_only=args.relay_only,
+        owner=args.owner or "",
+        machine=args.machine,
+    )
+
+
+def protection(args: argparse.Namespace) -> Protection:
+    """How answers are protected, by the arguments."""
+    return chosen(args.protection, args.redundancy, args.shadow, args.recovery, args.priority)
+
+
+def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMeshFile | None) -> Founding:
+    """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link."""
+    context = args.context
+    if context is None:
+        context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
+    return Founding(
+        model_id=model_id,
+        mesh=MeshOptions(
+            context,
+            args.sessions,
+            "throughput" if args.goal == "throughput" else args.objective,
+            args.cuts,
+            protection(args),
+            fairness_of(args),
+            wish_of(args),
+        ),
+        server=ServerOptions(
+            host=args.host,
+            port=args.port,
+            policy=policy_of(args),
+            allow_hosts=frozenset(args.allow_host),
+            behind_proxy=args.behind_proxy,
+            state_folder=kept.signaling if kept is not None else None,
+            web_app=built_app(),
+            tls=tls_of(args),
+        ),
+        meet=server_address(args.signaling) if args.signaling is not None else None,
+        public_url=public_address(
+            args.public_url, args.host, args.port, "https" if args.cert is not None else "http"
+        )
+        if args.signaling is None or args.public_url is not None
+        else None,
+        invite_expires_s=args.expires,
+        invite_uses=args.uses,
+        invite_role=Role(args.role),
+    )
+
+
+def policy_of(args: argparse.Namespace) -> Policy:
+    """How peers reach each other, by the arguments. Raises BadIceServer."""
+    secret = os.environ.get("SHOAL_TURN_SECRET", "").strip().encode() or None
+    if args.turn_secret is not None:
+        secret = args.turn_secret.read_bytes().strip()
+    if not args.turn and args.turn_secret is None:
+        secret = None  # that of the environment is for another mesh
+    servers, turn = ice_services(args.stun, args.turn, secret, round(args.turn_lifetime))
+    return Policy(ice_servers=servers, turn=turn)
+
+
+def tls_of(args: argparse.Namespace) -> Tls | None:
+    """Raises BadCertificate when only one of --cert and --key was given."""
+    if (args.cert is None) != (args.key is None):
+        raise BadCertificate("HTTPS takes both: --cert FILE with the certificate and --key FILE with its key")
+    return None if args.cert is None else Tls(args.cert, args.key)
+
+
+def public_address(public_url: str | None, host: str, port: int, scheme: str = "http") -> str | None:
+    """How links name this server; None: by the address it listens on. A server on every address is named by one."""
+    if public_url is not None:
+        return server_address(public_url)
+    try:
+        everywhere = ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return None
+    return server_address(f"{scheme}://{_own_address()}:{port}") if everywhere and port else None
+
+
+def _own_address() -> str:
+    """The address by which others of the network reach this machine. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address of documentation: only the route to it is looked up
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding:
+    """Earlier invites are registered again, and the first that fits what was asked for is shown instead of a new one.
+
+    Used-up invites are among them: those who came may come back. Expired ones need no server for that.
+    """
+    now = time.time()
+    admissions = file.admissions(kept.key.id)
+
+    def fits(invite: KeptInvite) -> bool:
+        grant = invite.grant
+        lasts = bool(grant.expires_unix) == bool(promise.invite_expires_s)
+        same = (grant.role, grant.uses) == (promise.invite_role, promise.invite_uses)
+        return lasts and same and invite.usable(admissions, now)
+
+    current = [i for i in kept.invites if not i.grant.expires_unix or now <= i.grant.expires_unix]
+    shown = next(filter(fits, current), None)
+    if shown is None:
+        shown = new_invite(kept.key, promise.invite_role, promise.invite_expires_s, promise.invite_uses)
+        file.add(shown)
+        current.append(shown)
+    return replace(promise, kept=tuple(current), shown=shown)
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Founds a mesh and serves it until Ctrl-C."""
+    check_beside(args)
+    store = Store(args.store)
+    model_id = find_or_import(
+        store, args.model, args.weights
+    )  # before there is a loop: Ctrl-C ends it at once
+    return asyncio.run(_serve(args, store, model_id))
+
+
+async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
+    async with AsyncExitStack() as stack:
+        ctrl = stack.enter_context(interrupts())
+        report = stack.enter_context(reporting())
+        file = KeptMeshFile(args.state) if args.keep else None
+        promise = founding(args, store, model_id, file)
+        key, own = identity_from_seed(os.urandom(SEED_BYTES)), None
+        if file is not None:
+            stack.enter_context(file.serving())
+            kept = file.read_or_make()
+            key, promise = kept.key, with_kept(promise, file, kept)
+            promise = replace(promise, owners=(owner_beside(args.state, key.id),))
+            own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
+        with ctrl.cancelling():
+            options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+            foresight, writer = Foresight(), None
+            if args.keep and args.history:
+                history = open_history(args.state / NAME, say, foresight)
+                writer = await stack.enter_async_context(history)
+            founding_it = found(promise, options, store, key, report, own, foresight)
+            mesh = await stack.enter_async_context(founding_it)
+        assert mesh.link is not None
+        if file is not None:
+            file.listens(mesh.link.server, mesh.client.server)
+        if writer is not None:
+            stack.enter_context(follow_mesh(mesh, writer, foresight))
+        show_link(mesh, qr=not args.no_qr)
+        if promise.meet is None and promise.server.web_app is None:
+            say(no_app())
+        follow(mesh, say)
+        await stack.enter_async_context(beside(args, mesh, say))
+        await stack.enter_async_context(measured(args, mesh, say))
+        await either(ctrl.asked, mesh.ended)
+        return ending(mesh, ctrl.asked, say)
+
+
+async def signaling(args: argparse.Namespace) -> int:
+    """A signaling server without a peer, until Ctrl-C; it shows the models of the store."""
+    folder = args.state / "signaling" if args.keep else None
+    options = ServerOptions(
+        host=args.host,
+        port=args.port,
+        policy=policy_of(args),
+        allow_hosts=frozenset(args.allow_host),
+        behind_proxy=args.behind_proxy,
+        state_folder=folder,
+        web_app=built_app(),
+        tls=tls_of(args),
+    )
+    with interrupts() as ctrl:
+        async with run_server(options, Store(args.store), plan_bytes) as server:
+            say("peers meet here; give this address to shoal serve --signaling")
+            out.print(server.url, markup=False)
+            if options.web_app is None:
+                say(no_app())
+            await ctrl.asked.wait()
+    return 0
+
+
+def run_recover(args: argparse.Namespace) -> int:
+    """Begins the next epoch of a mesh from what a peer of this machine kept. Raises StateUnusable."""
+    mesh = parse_link(args.mesh).mesh if "#" in args.mesh else args.mesh
+    found = kept_peers(args.state, mesh)
+    if not found:
+        raise StateUnusable(f"no peer kept a log of that mesh in {args.state}: give its folder with --state")
+    if len({peer.mesh for peer in found}) > 1:
+        meshes = ", ".join(sorted({peer.mesh for peer in found}))
+        raise StateUnusable(f"there are logs of several meshes here, say which one: {meshes}")
+    best = max(found, key=lambda peer: (peer.epoch, peer.beside.name == "0"))
+    say(
+        "this goes on without the voters that are gone: what only they knew is lost, and they join anew if they return"
+    )
+    if not args.yes and not (err.is_terminal and input("type yes to go on: ").strip() == "yes"):
+        raise StateUnusable("nothing was changed; --yes goes on without asking")
+    say(recover(best))
+    return 0
+
+
+async def run_join(args: argparse.Namespace) -> int:
+    """Lends this machine to a mesh until Ctrl-C."""
+    check_beside(args)
+    invite = parse_link(args.link)
+    tell = whisper if args.quiet else say
+    async with AsyncExitStack() as stack:
+        ctrl = stack.enter_context(interrupts())
+        report = stack.enter_context(reporting(quiet=args.quiet))
+        kept = stack.enter_context(kept_identity(args.state, invite.mesh))
+        options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+        joining = join(args.link, options, Store(args.store), compute=True, report=report, kept=kept)
+        with ctrl.cancelling():
+            mesh = await stack.enter_async_context(joining)
+        tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
+        follow(mesh, tell)
+        await stack.enter_async_context(beside(args, mesh, tell))
+        await stack.enter_async_context(measured(args, mesh, tell))
+        await either(ctrl.asked, mesh.ended)
+        return ending(mesh, ctrl.asked, tell)
+
+
+def _disturbance(file: Path | None) -> Disturbance | None:
+    if file is None:
+        return None
+    from peer.validation.world.injection import read_injection
+
+    return read_injection(file)
+
+
+def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int:
+    """Exit status 0 when asked to leave. Raises CannotServe when the mesh ended by itself."""
+    if not asked.is_set():
+        raise CannotServe(mesh.why_ended)
+    tell("leaving")
+    return 0
+
+
+def show_link(mesh: Mesh, *, qr: bool) -> None:
+    """Prints the invite link on standard output, and as a QR code for phones where there is a terminal."""
+    assert mesh.link is not None
+    url = mesh.link.url()
+    if qr and err.is_terminal:
+        segno.make(url, micro=False).terminal(out=sys.stderr, compact=True)
+    say("others join with this link; whoever has it can come in, so send it to people you trust")
+    out.print(url, markup=False)
+
+
+def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -> None:
+    """Says in a line what changes: who lends a machine, who holds what, and why there is no plan.
+
+    With `from_now` what is so already is taken as known.
+    """
+    present: dict[str, str] = {}
+    said = ""
+    loop = asyncio.get_running_loop()
+
+    def no_plan(refused: str) -> None:
+        nonlocal said
+        state = mesh.node.state
+        line = f"no plan: {named(refused, state.members)}"
+        if state.serving() is None and state.refused == refused and line != said and not mesh.ended.is_set():
+            said = line
+            tell(line)
+
+    def look() -> None:
+        nonlocal said
+        state = mesh.node.state
+        here = {
+            peer: name
+            for peer, name in names(state.members).items()
+            if state.members[peer].status == "measured"
+        }
+        for peer in sorted(here.keys() - present.keys(), key=here.__getitem__):
+            if peer != mesh.node.me and told:
+                tell(f"{here[peer]} is here")
+        for peer in sorted(present.keys() - here.keys(), key=present.__getitem__):
+            if peer != mesh.node.me:
+                tell(f"{present[peer]} left")
+        present.clear()
+        present.update(here)
+        serving = state.serving()
+        if serving is not None:
+            key = f"plan {serving.version}"
+            if key != said:
+                said = key
+                if told:
+                    tell(f"{key}: {plan_line(state, serving)}")
+        elif state.refused:
+            loop.call_later(SETTLED_S, no_plan, state.refused)
+
+    mesh.node.on_state.append(look)
+    follow_coordinator(mesh, tell)
+    told = not from_now
+    look()
+    told = True
+
+
+def follow_coordinator(mesh: Mesh, tell: Callable[[str], None]) -> None:
+    """Says at once when the coordinator is lost, before each try to find it, and when it is back."""
+
+    def look() -> None:
+        leader = mesh.node.coordinator
+        called = (
+            "this peer"
+            if leader == mesh.node.me
+            else names(mesh.node.state.members).get(leader or "", "somebody")
+        )
+        tell(str(mesh.away) if mesh.away is not None else f"{called} coordinates now")
+
+    mesh.on_away.append(look)
+
+
+def plan_line(state: MeshState, plan: PlanRecord) -> str:
+    """Who holds what, in one line."""
+    called = names(state.members)
+    return ", ".join(
+        f"{called.get(stage.primary, stage.primary[:8])} holds units {stage.first}-{stage.stop - 1}"
+        for stage in plan.stages
+    )

@@ -1,0 +1,1 @@
+"""The commands of `shoal validate`, one module for each kind of run."""

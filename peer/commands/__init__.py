@@ -1,1 +1,0 @@
-"""What each `shoal` command does. Only here and in peer.cli is the environment read and the terminal written."""

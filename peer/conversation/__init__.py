@@ -1,0 +1,1 @@
+"""What people say together: turns, adoption of answers, live hints, invites, transcripts."""

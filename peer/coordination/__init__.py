@@ -1,0 +1,1 @@
+"""What the leader does: admission, planning anew, the choice of voters, suspicion."""

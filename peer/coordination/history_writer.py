@@ -1,0 +1,82 @@
+"""Decides when the chronicle of a mesh is asked, and hands its facts to the writer of the history; plans go by it.
+
+Edge over the clock, the node and the disk. Opening and closing the file may take seconds, so another thread does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from peer.coordination.chronicle import Chronicle
+from peer.coordination.plan_forecast import Foresight, agent_of
+from peer.member.mesh_member import Mesh
+from peer.session.effects import Ran
+from peer.state.mesh_state import Profile
+from planner.errors import HistoryError
+from planner.history.facts import Fact, SessionTimes
+from planner.history.writing import HistoryWriter
+
+
+@asynccontextmanager
+async def open_history(
+    file: Path, tell: Callable[[str], None], foresight: Foresight
+) -> AsyncIterator[HistoryWriter | None]:
+    """The writer of `file`, which `foresight` asks from here on. Where there is none, says why; the mesh goes on."""
+    try:
+        writer = await asyncio.to_thread(HistoryWriter, file)
+    except HistoryError as error:
+        tell(f"no history is kept: {error}")
+        yield None
+        return
+    except OSError as error:
+        tell(f"no history is kept: {file}: {error.strerror}")
+        yield None
+        return
+    foresight.opened(writer.view)
+    try:
+        yield writer
+    finally:
+        await asyncio.to_thread(foresight.closed)
+        await asyncio.to_thread(writer.close)
+
+
+@contextmanager
+def follow_mesh(mesh: Mesh, writer: HistoryWriter, foresight: Foresight) -> Iterator[None]:
+    """Writes the history of this mesh while it lasts. Plans are looked at again when `foresight` wants them to be."""
+    node = mesh.node
+    units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
+    chronicle = Chronicle(mesh.link.mesh if mesh.link is not None else "", units, partial(agent_of, node))
+
+    def was_asked(peer: str, profile: Profile) -> bool:
+        freshening = node.coordinating.freshening if node.coordinating is not None else None
+        return freshening is not None and freshening.due.is_fresh(peer, profile)
+
+    chronicle.again = was_asked
+
+    def look() -> None:
+        now = time.monotonic()
+        note([*chronicle.state(now, node.state), *chronicle.idle(now)])
+
+    def ran(result: Ran) -> None:
+        note(chronicle.ran(time.monotonic(), result))
+
+    def note(facts: list[Fact]) -> None:
+        writer.record(facts)
+        answers = sum(isinstance(fact, SessionTimes) for fact in facts)
+        if answers and foresight.answered(answers) and node.coordinating is not None:
+            node.coordinating.reconsider()
+
+    node.on_state.append(look)
+    node.on_ran.append(ran)
+    look()
+    try:
+        yield
+    finally:
+        node.on_state.remove(look)
+        node.on_ran.remove(ran)
+        writer.record(chronicle.close(time.monotonic()))

@@ -1,0 +1,1 @@
+"""The mesh as OpenAI's HTTP API, and its figures for Prometheus."""

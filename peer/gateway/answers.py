@@ -1,0 +1,188 @@
+"""Answers for the gateway: each choice of a request takes its turn, a session of the mesh, and ends or is undone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from peer.errors import MeshFull
+from peer.gateway.request_queue import RETRY_AFTER_S, Line, full
+from peer.gateway.responses import Likely
+from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed
+from peer.member.mesh_member import Mesh
+from peer.model.tokenizer import Text
+from peer.origin.answer_stream import Delta, Finished, Settings
+
+FULL_AGAIN_S: Final = 1.0  # where the mesh keeps no line, or has no room in it
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The answer has its place now."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Words, and the tokens that came since, where probabilities were asked for."""
+
+    index: int
+    text: str
+    likely: tuple[Likely, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The calls of tools that the answer ends with."""
+
+    index: int
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of one choice. `why`: as Finished says, or "tool_calls"."""
+
+    index: int
+    why: str
+    finished: Finished
+
+
+Event = Begun | Said | Called | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """The tools that an answer may call, and how its model writes calls. `parallel` False: the first only."""
+
+    style: Style
+    names: frozenset[str]
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One choice to be made."""
+
+    index: int
+    prompt: tuple[int, ...]
+    settings: Settings
+    calling: Calling | None = None
+
+
+class Answers:
+    """Makes choices over sessions of `mesh`, as `line` lets them in."""
+
+    def __init__(self, mesh: Mesh, line: Line, full_wait_s: float) -> None:
+        self._mesh = mesh
+        self._full_wait_s = full_wait_s
+        self._line = line
+
+    async def together(self, tasks: Sequence[Task]) -> AsyncGenerator[Event]:
+        """The events of all choices as they come. Closing this early stops every one of them on every stage."""
+        events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+
+        async def pump(task: Task) -> None:
+            try:
+                async with aclosing(self._choice(task)) as pieces:
+                    async for event in pieces:
+                        events.put_nowait(event)
+            except Exception as error:
+                events.put_nowait(error)
+
+        running = [asyncio.ensure_future(pump(task)) for task in tasks]
+        try:
+            left = len(tasks)
+            while left:
+                event = await events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                left -= isinstance(event, Done)
+                yield event
+        finally:
+            for pumping in running:
+                pumping.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _choice(self, task: Task) -> AsyncGenerator[Event]:
+        since = time.monotonic()
+        waiting = self._line.waiting
+        await self._line.enter()
+        try:
+            if waiting:
+                log.info("a request waited %.1f s behind %d others", time.monotonic() - since, waiting)
+            yield Begun(task.index)
+            until, said = since + self._full_wait_s, False
+            while True:
+                try:
+                    async with aclosing(self._session(task)) as events:
+                        async for event in events:
+                            said = True
+                            yield event
+                    return
+                except MeshFull as error:  # others of this mesh ask, too
+                    again_s = error.wait_s if error.wait_s is not None else RETRY_AFTER_S
+                    if said or time.monotonic() + FULL_AGAIN_S > until:
+                        raise full(str(error), again_s) from error
+                    await asyncio.sleep(FULL_AGAIN_S)
+        finally:
+            self._line.leave()
+
+    async def _session(self, task: Task) -> AsyncGenerator[Event]:
+        """One answer over a session of its own, which is freed on every stage at its end."""
+        conversation = self._mesh.conversation()
+        try:
+            async with aclosing(conversation.tokens(task.prompt, task.settings)) as pieces:
+                async for event in _events(task, pieces, self._mesh.text):
+                    yield event
+        finally:
+            with suppress(Exception):
+                conversation.close()
+
+
+def shown_likely(pairs: Sequence[tuple[int, float]], words: Text) -> Likely:
+    """A token and its probability as programs read it."""
+
+    def one(token: int, logprob: float, others: tuple[Likely, ...] = ()) -> Likely:
+        text, utf8 = words.token_text(token)
+        return Likely(text, utf8, logprob, others)
+
+    return one(*pairs[0], tuple(one(*pair) for pair in pairs[1:]))
+
+
+async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished], words: Text) -> AsyncGenerator[Event]:
+    text, shown = "", 0
+    likely: list[Likely] = []
+    calling = task.calling
+    async for piece in pieces:
+        match piece:
+            case Delta():
+                text += piece.text
+                if piece.likely:
+                    likely.append(shown_likely(piece.likely, words))
+                may = held_from(calling.style, text) if calling is not None else len(text)
+                if may > shown or likely:
+                    yield Said(task.index, text[shown:may], tuple(likely))
+                    likely.clear()
+                    shown = max(shown, may)
+            case Finished():
+                why = piece.why
+                calls: tuple[ToolCall, ...] = ()
+                if calling is not None:
+                    said, calls = parsed(calling.style, text, calling.names)
+                    text = said if calls else text
+                if len(text) > shown or likely:
+                    yield Said(task.index, text[shown:], tuple(likely))
+                if calls:
+                    assert calling is not None
+                    why = "tool_calls"
+                    yield Called(task.index, calls if calling.parallel else calls[:1])
+                yield Done(task.index, why, piece)

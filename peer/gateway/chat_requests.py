@@ -1,0 +1,415 @@
+"""Decides what a request of another program asks for: JSON in the form of OpenAI's API, field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from peer.errors import ApiError, BadSampling
+from peer.gateway.tool_calls import Tool, arguments_of, tool_of
+from peer.session.sampling import MAX_SEED, MILLION, Sampling
+
+MAX_STOP_STRINGS: Final = 16
+MAX_STOP_CHARACTERS: Final = 256
+MAX_CHOICES: Final = 16  # of one request
+MAX_MESSAGES: Final = 4096
+MAX_TOOLS: Final = 128
+MAX_ALTERNATIVES: Final = 20  # as in OpenAI's API
+MAX_BIASES: Final = 300
+MAX_BIAS: Final = 100.0
+MAX_PROMPTS: Final = 64  # of one completions request
+
+# Fields that programs send and that change nothing here.
+_WITHOUT_EFFECT: Final = frozenset(
+    [
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+        "verbosity",
+    ]
+)
+_SHARED: Final = frozenset(
+    [
+        "model",
+        "n",
+        "stream",
+        "stream_options",
+        "stop",
+        "seed",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+    ]
+)
+_CHAT: Final = _SHARED | frozenset(
+    [
+        "messages",
+        "max_completion_tokens",
+        "top_logprobs",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+    ]
+)
+_COMPLETION: Final = _SHARED | frozenset(["prompt", "echo", "suffix", "best_of"])
+_ROLES: Final = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+_T = TypeVar("_T")
+Turn = dict[str, Any]  # a message as chat templates read it
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to answer. `alternatives` None: no probabilities; `seed` None: by chance."""
+
+    model: str
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    seed: int | None
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    choices: int
+    stream: bool
+    usage_at_end: bool
+    alternatives: int | None
+    bias: tuple[tuple[int, int], ...]  # (token, millionths to add to its logit)
+
+    def sampling(self, seed: int) -> Sampling:
+        """The settings of one answer. Raises ApiError."""
+        try:
+            return Sampling(
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                min_p=self.min_p,
+                repetition_penalty=self.repetition_penalty,
+                frequency_penalty=self.frequency_penalty,
+                presence_penalty=self.presence_penalty,
+                seed=seed,
+            )
+        except BadSampling as error:
+            raise ApiError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """What the answer's text must be: any JSON object (`schema` None), or what the schema allows."""
+
+    schema: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """`required`: the answer must be a call; of `forced`, where that names a tool."""
+
+    wanted: Wanted
+    turns: tuple[Turn, ...]
+    tools: tuple[Tool, ...]
+    required: bool
+    forced: str | None
+    parallel: bool
+    format: ResponseFormat | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """Prompts as text or token ids. `echo`: the prompt comes before its answer."""
+
+    wanted: Wanted
+    prompts: tuple[str | tuple[int, ...], ...]
+    echo: bool
+
+
+def chat_request(body: object) -> ChatRequest:
+    """What POST /v1/chat/completions asks for. Raises ApiError."""
+    fields = fields_of(body, _CHAT)
+    given = _value(fields, "logprobs", bool, False)
+    most = whole(fields, "top_logprobs", 0, MAX_ALTERNATIVES)
+    if most is not None and not given:
+        raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+    wanted = _wanted(fields, (most or 0) if given else None)
+    tools = tuple(_tools(fields))
+    required, forced, none = _tool_choice(fields.get("tool_choice"), tools)
+    return ChatRequest(
+        wanted,
+        tuple(_turns(fields.get("messages"))),
+        () if none else tools,
+        required,
+        forced,
+        _value(fields, "parallel_tool_calls", bool, True),
+        _format(fields.get("response_format")),
+    )
+
+
+def completion_request(body: object) -> CompletionRequest:
+    """What POST /v1/completions asks for. Raises ApiError."""
+    fields = fields_of(body, _COMPLETION)
+    wanted = _wanted(fields, whole(fields, "logprobs", 0, MAX_ALTERNATIVES))
+    if fields.get("suffix"):
+        raise ApiError("suffix is not supported: the models of this mesh only go on", param="suffix")
+    best = whole(fields, "best_of", 1, MAX_CHOICES)
+    if best is not None and best != wanted.choices:
+        raise ApiError("best_of is not supported: ask for n answers and choose", param="best_of")
+    return CompletionRequest(wanted, _prompts(fields.get("prompt")), _value(fields, "echo", bool, False))
+
+
+def fields_of(body: object, known: frozenset[str]) -> Mapping[str, Any]:
+    """The fields of a request that have a meaning here and are not null. Raises ApiError for others than `known`."""
+    if not isinstance(body, dict):
+        raise ApiError("expected a JSON object as the request's body")
+    fields = {
+        name: value for name, value in body.items() if value is not None and name not in _WITHOUT_EFFECT
+    }
+    for name in fields:
+        if name not in known:
+            raise ApiError(
+                f"the parameter {name[:64]!r} is not supported here",
+                param=name[:64],
+                code="unsupported_parameter",
+            )
+    return fields
+
+
+def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
+    model = fields.get("model")
+    if not isinstance(model, str) or not model:
+        raise ApiError("expected the name of a model; GET /v1/models lists them", param="model")
+    options = _value(fields, "stream_options", dict, {})
+    most = [whole(fields, name, 1, MAX_SEED) for name in ("max_completion_tokens", "max_tokens")]
+    wanted = Wanted(
+        model=model,
+        temperature=_number(fields, "temperature", 1.0, 0.0, 2.0),
+        top_p=_number(fields, "top_p", 1.0, 0.0, 1.0),
+        top_k=whole(fields, "top_k", 0, 2**31 - 1) or 0,
+        min_p=_number(fields, "min_p", 0.0, 0.0, 1.0),
+        repetition_penalty=_number(fields, "repetition_penalty", 1.0, 0.01, 100.0),
+        frequency_penalty=_number(fields, "frequency_penalty", 0.0, -2.0, 2.0),
+        presence_penalty=_number(fields, "presence_penalty", 0.0, -2.0, 2.0),
+        seed=_seed(fields),
+        max_tokens=next((value for value in most if value is not None), None),
+        stop=_stop(fields.get("stop")),
+        choices=whole(fields, "n", 1, MAX_CHOICES) or 1,
+        stream=_value(fields, "stream", bool, False),
+        usage_at_end=options.get("include_usage") is True,
+        alternatives=alternatives,
+        bias=_bias(fields),
+    )
+    wanted.sampling(0)  # what only the settings together refuse is refused now
+    return wanted
+
+
+def _value(fields: Mapping[str, Any], name: str, kind: type[_T], default: _T) -> _T:
+    value = fields.get(name, default)
+    if not isinstance(value, kind):
+        raise ApiError(f"{name} must be {_KINDS[kind]}", param=name)
+    return value
+
+
+_KINDS: Final[dict[type[Any], str]] = {bool: "true or false", dict: "an object", list: "a list", str: "text"}
+
+
+def _number(fields: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
+    value = fields.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ApiError(f"{name} must be a number from {low:g} to {high:g}", param=name)
+    return float(value)
+
+
+def whole(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    """A whole number from `low` to `high`, None where it is left out. Raises ApiError."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ApiError(f"{name} must be a whole number from {low} to {high}", param=name)
+    return value
+
+
+def _seed(fields: Mapping[str, Any]) -> int | None:
+    """Any whole number of 64 bits, as OpenAI takes; folded into what travels here."""
+    seed = whole(fields, "seed", -(2**63), 2**63 - 1)
+    return None if seed is None else seed % (MAX_SEED + 1)
+
+
+def _stop(stop: object) -> tuple[str, ...]:
+    strings = (
+        [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else [] if stop is None else [0]
+    )
+    if len(strings) > MAX_STOP_STRINGS or not all(
+        isinstance(text, str) and 0 < len(text) <= MAX_STOP_CHARACTERS for text in strings
+    ):
+        raise ApiError(
+            f"stop must be text, or up to {MAX_STOP_STRINGS} texts, of 1 to {MAX_STOP_CHARACTERS} characters",
+            param="stop",
+        )
+    return tuple(strings)
+
+
+def _bias(fields: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    given = _value(fields, "logit_bias", dict, {})
+    found: list[tuple[int, int]] = []
+    for name, value in given.items():
+        fits = (
+            not isinstance(value, bool) and isinstance(value, int | float) and -MAX_BIAS <= value <= MAX_BIAS
+        )
+        if not (name.isdecimal() and name.isascii() and len(name) < 10 and fits):
+            raise ApiError(
+                f"logit_bias must map token ids to numbers from {-MAX_BIAS:g} to {MAX_BIAS:g}",
+                param="logit_bias",
+            )
+        found.append((int(name), round(value * MILLION)))
+    if len(found) > MAX_BIASES:
+        raise ApiError(f"logit_bias may name up to {MAX_BIASES} tokens", param="logit_bias")
+    return tuple(sorted(dict(found).items()))
+
+
+def _prompts(prompt: object) -> tuple[str | tuple[int, ...], ...]:
+    match prompt:
+        case str():
+            return (prompt,)
+        case [int(), *_]:
+            return (_ids(prompt),)
+        case [_, *_] if len(prompt) <= MAX_PROMPTS:
+            return tuple(one if isinstance(one, str) else _ids(one) for one in prompt)
+        case _:
+            raise ApiError(
+                f"prompt must be text, token ids, or a list of up to {MAX_PROMPTS} of either", param="prompt"
+            )
+
+
+def _ids(prompt: object) -> tuple[int, ...]:
+    if not isinstance(prompt, list) or not all(type(one) is int and 0 <= one < 2**31 for one in prompt):
+        raise ApiError("a prompt must be text or a list of token ids", param="prompt")
+    return tuple(prompt)
+
+
+# --- messages
+
+
+def _turns(messages: object) -> Sequence[Turn]:
+    if not isinstance(messages, list) or not 0 < len(messages) <= MAX_MESSAGES:
+        raise ApiError(f"messages must be a list of 1 to {MAX_MESSAGES} messages", param="messages")
+    return [_turn(message, f"messages[{place}]") for place, message in enumerate(messages)]
+
+
+def _turn(message: object, where: str) -> Turn:
+    if not isinstance(message, dict):
+        raise ApiError(f"{where} must be an object", param=where)
+    role = _ROLES.get(message.get("role", "")) if isinstance(message.get("role"), str) else None
+    if role is None:
+        raise ApiError(f"{where}.role must be one of {', '.join(_ROLES)}", param=f"{where}.role")
+    calls = message.get("tool_calls") if role == "assistant" else None
+    content = message.get("content")
+    if content is None and role == "assistant":
+        content = ""
+    turn: Turn = {"role": role, "content": _content(content, f"{where}.content")}
+    if calls:
+        turn["tool_calls"] = _calls(calls, f"{where}.tool_calls")
+    for name in ("name", "tool_call_id"):
+        if isinstance(message.get(name), str):
+            turn[name] = message[name]
+    if role == "tool" and "tool_call_id" not in turn:
+        raise ApiError(
+            f"{where}.tool_call_id must name the call that this answers", param=f"{where}.tool_call_id"
+        )
+    return turn
+
+
+def _content(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ApiError(f"{where} must be text, or a list of text parts", param=where)
+    parts: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
+            raise ApiError(f"{where}: this mesh reads text parts only, no images or sound", param=where)
+        parts.append(part[kind])
+    return "".join(parts)
+
+
+def _calls(calls: object, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise ApiError(f"{where} must be a list", param=where)
+    found: list[dict[str, Any]] = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise ApiError(f"{where}: each call has a function with a name", param=where)
+        arguments = arguments_of(function.get("arguments"))
+        if arguments is None:
+            raise ApiError(f"{where}: arguments must be a JSON object, as text", param=where)
+        held = {"name": function["name"], "arguments": arguments}
+        found.append({"type": "function", "id": str(call.get("id", "")), "function": held})
+    return found
+
+
+def _tools(fields: Mapping[str, Any]) -> list[Tool]:
+    given = _value(fields, "tools", list, [])
+    if len(given) > MAX_TOOLS:
+        raise ApiError(f"tools may be up to {MAX_TOOLS}", param="tools")
+    tools = [tool_of(tool, f"tools[{place}]") for place, tool in enumerate(given)]
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ApiError("tools must have names of their own", param="tools")
+    return tools
+
+
+def _tool_choice(choice: object, tools: Sequence[Tool]) -> tuple[bool, str | None, bool]:
+    """Whether a call is required, of which tool, and whether none may be made."""
+    match choice:
+        case None | "auto":
+            return False, None, False
+        case "none":
+            return False, None, True
+        case "required" if tools:
+            return True, None, False
+        case {"type": "function", "function": {"name": str(name)}} if any(
+            tool.name == name for tool in tools
+        ):
+            return True, name, False
+        case _:
+            raise ApiError(
+                'tool_choice must be "auto", "none", "required", or name a function that is among tools',
+                param="tool_choice",
+            )
+
+
+def _format(given: object) -> ResponseFormat | None:
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return ResponseFormat(None)
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return ResponseFormat(schema)
+        case _:
+            raise ApiError(
+                'response_format must be {"type": "text"}, {"type": "json_object"}, or '
+                '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}',
+                param="response_format",
+            )

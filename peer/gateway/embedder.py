@@ -1,0 +1,139 @@
+"""Makes embeddings of texts on this machine: a whole encoder in onnxruntime, one batch after another on one thread.
+
+Edge. The weights are checked against the hashes of the manifest before they are loaded. Requests take turns by batch,
+so that a short one does not wait for all of a long one; where the program went away no further batch is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from peer.errors import ApiError, CannotServe
+from peer.gateway.embedding_requests import EmbeddingRequest, batches, embedding_answer, too_long
+from peer.gateway.request_queue import RETRY_AFTER_S
+from peer.runtime.execution import session_options
+from peer.runtime.onnxruntime_import import ort
+from planner.model.encoder import EncoderManifest, decode_encoder
+from planner.model.encoder_graph import encoder_graph
+from planner.model.store import Store
+
+MAX_REQUESTS: Final = 64  # that wait or are being answered
+CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens
+
+Floats = npt.NDArray[np.float32]
+T = TypeVar("T")
+
+
+class Embedder:
+    """One loaded embedding model. Raises CorruptStore, NotInStore, or CannotServe when onnxruntime refuses it."""
+
+    def __init__(self, store: Store, model_id: str, threads: int) -> None:
+        manifest = decode_encoder(store.manifest_bytes(model_id))
+        for blob in (manifest.tokenizer, *(part.blob for part in manifest.parts)):
+            store.verify_blob(blob)
+        self.name = manifest.name
+        self.model_id = model_id
+        self.max_tokens = manifest.numbers.max_tokens
+        self.dimensions = manifest.numbers.hidden
+        self._vocab = manifest.numbers.vocab
+        self._tokenizer = _tokenizer(store, manifest)
+        self._session = _session(store, manifest, threads)
+        self._worker = ThreadPoolExecutor(1, "embedding")
+        self._turn = asyncio.Lock()  # first come, first served
+        self._requests = 0
+
+    def close(self) -> None:
+        """Ends the thread after the batch it is in."""
+        self._worker.shutdown(cancel_futures=True)
+
+    async def answer(self, asked: EmbeddingRequest) -> bytes:
+        """The answer as JSON. Raises ApiError for what cannot be embedded, or when too many wait."""
+        if asked.dimensions not in (None, self.dimensions):
+            raise ApiError(
+                f"{self.name} makes vectors of {self.dimensions} dimensions and of no other number: leave "
+                "dimensions out",
+                param="dimensions",
+            )
+        if self._requests >= MAX_REQUESTS:
+            raise ApiError(
+                f"{MAX_REQUESTS} requests for embeddings wait already: try again",
+                503,
+                "server_error",
+                code="gateway_full",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self._requests += 1
+        try:
+            rows = await self._in_turn(partial(self._tokens, asked.inputs))
+            vectors = np.empty((len(rows), self.dimensions), np.float32)
+            for batch in batches([len(row) for row in rows]):
+                vectors[batch] = await self._in_turn(partial(self._run, [rows[place] for place in batch]))
+            used = sum(len(row) for row in rows)
+            return await self._in_turn(partial(embedding_answer, self.name, vectors, used, asked.base64))
+        finally:
+            self._requests -= 1
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _tokens(self, inputs: Sequence[str | tuple[int, ...]]) -> list[Sequence[int]]:
+        """Token ids of each input, with the marks at its ends where it is text. Raises ApiError."""
+        rows: list[Sequence[int]] = []
+        for place, one in enumerate(inputs):
+            where = f"input {place}: " if len(inputs) > 1 else ""
+            if isinstance(one, str):
+                if len(one) > CHARACTERS_PER_TOKEN * self.max_tokens:
+                    raise too_long(f"{where}{len(one)} characters", self.name, self.max_tokens)
+                one = tuple(self._tokenizer.encode(one).ids)
+            elif any(token >= self._vocab for token in one):
+                raise ApiError(
+                    f"{where}token ids of {self.name} are from 0 to {self._vocab - 1}", param="input"
+                )
+            if len(one) > self.max_tokens:
+                raise too_long(f"{where}{len(one)} tokens", self.name, self.max_tokens)
+            if not one:
+                raise ApiError(f"{where}{self.name} makes no token of it", param="input")
+            rows.append(one)
+        return rows
+
+    def _run(self, rows: Sequence[Sequence[int]]) -> Floats:
+        """(texts, dimensions)."""
+        longest = max(len(row) for row in rows)
+        tokens = np.zeros((len(rows), longest), np.int64)
+        mask = np.zeros((len(rows), longest), np.float32)
+        for place, row in enumerate(rows):
+            tokens[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        made: Floats = self._session.run(["embedding"], {"tokens": tokens, "mask": mask})[0]
+        return made
+
+
+def _tokenizer(store: Store, manifest: EncoderManifest) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_buffer(store.blob_path(manifest.tokenizer.sha256).read_bytes())
+    except Exception as error:  # the library raises bare Exception
+        raise CannotServe(f"the tokenizer of {manifest.name} cannot be read: {str(error)[:200]}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if tokenizer.get_vocab_size() > manifest.numbers.vocab:
+        raise CannotServe(f"the tokenizer of {manifest.name} has more tokens than its embedding has rows")
+    return tokenizer
+
+
+def _session(store: Store, manifest: EncoderManifest, threads: int) -> ort.InferenceSession:
+    folder = store.blob_path(manifest.parts[0].blob.sha256).parent
+    try:
+        return ort.InferenceSession(
+            encoder_graph(manifest), session_options(folder, threads), ["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise CannotServe(f"onnxruntime refused {manifest.name}: {error}") from error

@@ -1,0 +1,264 @@
+"""Decides what the gateway's answers look like: objects in the form of OpenAI's API, ready to become JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from peer.errors import ApiError
+from peer.gateway.tool_calls import ToolCall
+from peer.origin.arithmetic_changes import Crossing
+
+Shape = dict[str, Any]
+
+_REASONS: Final = {"end": "stop", "stop": "stop", "length": "length", "tool_calls": "tool_calls"}
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A token and the natural logarithm of its probability; `others` are the likeliest in its place, best first."""
+
+    text: str
+    utf8: bytes
+    logprob: float
+    others: tuple[Likely, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one or more answers took, in tokens."""
+
+    prompt: int
+    cached: int
+    answer: int
+
+    def __add__(self, other: Usage) -> Usage:
+        """Of answers to two prompts."""
+        return Usage(self.prompt + other.prompt, self.cached + other.cached, self.answer + other.answer)
+
+    def beside(self, other: Usage) -> Usage:
+        """Of several answers to one prompt: the prompt counts once, as in OpenAI's API."""
+        return Usage(
+            max(self.prompt, other.prompt), max(self.cached, other.cached), self.answer + other.answer
+        )
+
+
+class Used:
+    """What a request took: `choices` answers to each prompt, numbered one prompt after the other."""
+
+    def __init__(self, choices: int) -> None:
+        self._choices = choices
+        self._of_prompt: dict[int, Usage] = {}
+
+    def add(self, index: int, usage: Usage) -> None:
+        """Answer number `index` is at its end."""
+        prompt = index // self._choices
+        known = self._of_prompt.get(prompt)
+        self._of_prompt[prompt] = usage if known is None else known.beside(usage)
+
+    @property
+    def all(self) -> Usage:
+        return sum(self._of_prompt.values(), Usage(0, 0, 0))
+
+
+@dataclass(slots=True)
+class Choice:
+    """One answer, as far as it has come. `why`: as peer.origin.answer_stream.Finished says, or "tool_calls"; ""
+    while it runs.
+    """
+
+    index: int
+    text: str = ""
+    likely: list[Likely] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
+    call_ids: tuple[str, ...] = ()
+    why: str = ""
+    crossed: tuple[Crossing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What every part of one answer begins with."""
+
+    id: str
+    created: int  # Unix seconds
+    model: str
+    fingerprint: str
+    with_likely: bool
+
+    def of(self, kind: str, choices: Sequence[Shape]) -> Shape:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": list(choices),
+        }
+
+
+def error(problem: ApiError) -> Shape:
+    """The error object of a refusal."""
+    return {
+        "error": {
+            "message": str(problem),
+            "type": problem.kind,
+            "param": problem.param,
+            "code": problem.code,
+        }
+    }
+
+
+def model(name: str, created: int, context: int, model_id: str) -> Shape:
+    """One model that is served."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "shoal",
+        "context_length": context,
+        "manifest": model_id,
+    }
+
+
+def models(found: Sequence[Shape]) -> Shape:
+    return {"object": "list", "data": list(found)}
+
+
+def usage(used: Usage) -> Shape:
+    return {
+        "prompt_tokens": used.prompt,
+        "completion_tokens": used.answer,
+        "total_tokens": used.prompt + used.answer,
+        "prompt_tokens_details": {"cached_tokens": used.cached},
+    }
+
+
+# --- chat
+
+
+def chat(heading: Heading, choices: Sequence[Choice], used: Usage) -> Shape:
+    """A whole answer of chat/completions."""
+    shaped = [
+        {
+            "index": choice.index,
+            "message": _message(choice),
+            "logprobs": _chat_likely(choice.likely) if heading.with_likely else None,
+            "finish_reason": _REASONS[choice.why],
+        }
+        | _crossed(choice.crossed)
+        for choice in choices
+    ]
+    return heading.of("chat.completion", shaped) | {"usage": usage(used)}
+
+
+def chat_begins(heading: Heading, index: int) -> Shape:
+    """The first chunk of a choice."""
+    return _chat_chunk(heading, index, {"role": "assistant", "content": ""})
+
+
+def chat_says(heading: Heading, index: int, text: str, likely: Sequence[Likely]) -> Shape:
+    return _chat_chunk(heading, index, {"content": text}, likely)
+
+
+def chat_calls(heading: Heading, index: int, calls: Sequence[ToolCall], ids: Sequence[str]) -> Shape:
+    shaped = [{"index": place, **call} for place, call in enumerate(_calls(calls, ids))]
+    return _chat_chunk(heading, index, {"tool_calls": shaped})
+
+
+def chat_ends(heading: Heading, index: int, why: str, crossed: Sequence[Crossing] = ()) -> Shape:
+    """The last chunk of a choice. `crossed`: where it went on with other arithmetic."""
+    ends = _chat_chunk(heading, index, {}, why=why)
+    ends["choices"][0] |= _crossed(crossed)
+    return ends
+
+
+def chat_used(heading: Heading, used: Usage) -> Shape:
+    """The last chunk, for who asked for usage."""
+    return heading.of("chat.completion.chunk", []) | {"usage": usage(used)}
+
+
+def _crossed(found: Sequence[Crossing]) -> Shape:
+    """What only a mesh has to say of a choice; nothing where there is nothing."""
+    return {"shoal": {"crossed": [asdict(each) for each in found]}} if found else {}
+
+
+def _chat_chunk(
+    heading: Heading, index: int, delta: Mapping[str, Any], likely: Sequence[Likely] = (), why: str = ""
+) -> Shape:
+    choice = {
+        "index": index,
+        "delta": dict(delta),
+        "logprobs": _chat_likely(likely) if heading.with_likely and likely else None,
+        "finish_reason": _REASONS[why] if why else None,
+    }
+    return heading.of("chat.completion.chunk", [choice])
+
+
+def _message(choice: Choice) -> Shape:
+    message: Shape = {"role": "assistant", "content": choice.text, "refusal": None}
+    if choice.calls:
+        message["tool_calls"] = _calls(choice.calls, choice.call_ids)
+        message["content"] = choice.text or None
+    return message
+
+
+def _calls(calls: Sequence[ToolCall], ids: Sequence[str]) -> list[Shape]:
+    return [
+        {"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call, id in zip(calls, ids, strict=True)
+    ]
+
+
+def _chat_likely(likely: Sequence[Likely]) -> Shape:
+    def shaped(one: Likely) -> Shape:
+        return {"token": one.text, "logprob": one.logprob, "bytes": list(one.utf8)}
+
+    content = [shaped(one) | {"top_logprobs": [shaped(other) for other in one.others]} for one in likely]
+    return {"content": content, "refusal": None}
+
+
+# --- completions
+
+
+def completion(heading: Heading, choices: Sequence[Choice], used: Usage) -> Shape:
+    """A whole answer of completions."""
+    shaped = [_completed(heading, c.index, c.text, c.likely, c.why) | _crossed(c.crossed) for c in choices]
+    return heading.of("text_completion", shaped) | {"usage": usage(used)}
+
+
+def completion_says(
+    heading: Heading,
+    index: int,
+    text: str,
+    likely: Sequence[Likely],
+    why: str = "",
+    crossed: Sequence[Crossing] = (),
+) -> Shape:
+    """A chunk; with `why` the last one of a choice."""
+    return heading.of("text_completion", [_completed(heading, index, text, likely, why) | _crossed(crossed)])
+
+
+def completion_used(heading: Heading, used: Usage) -> Shape:
+    return heading.of("text_completion", []) | {"usage": usage(used)}
+
+
+def _completed(heading: Heading, index: int, text: str, likely: Sequence[Likely], why: str) -> Shape:
+    offsets: list[int] = []
+    at = 0
+    for one in likely:
+        offsets.append(at)
+        at += len(one.text)
+    shaped = {
+        "tokens": [one.text for one in likely],
+        "token_logprobs": [one.logprob for one in likely],
+        "top_logprobs": [{other.text: other.logprob for other in one.others} for one in likely],
+        "text_offset": offsets,
+    }
+    return {
+        "index": index,
+        "text": text,
+        "logprobs": shaped if heading.with_likely else None,
+        "finish_reason": _REASONS[why] if why else None,
+    }

@@ -1,0 +1,592 @@
+"""The gateway: a mesh as an HTTP server in the form of OpenAI's API (docs/api.md).
+
+Edge. What requests mean is decided in peer.gateway.chat_requests, what answers look like in peer.gateway.responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+
+from aiohttp import web
+
+from peer.errors import (
+    ApiError,
+    BadCommand,
+    BadSampling,
+    ChatTemplateError,
+    ContextOverflow,
+    MustContribute,
+    NoPlan,
+    PeerError,
+    TextError,
+)
+from peer.gateway import responses as shapes
+from peer.gateway.answers import Answers, Begun, Called, Calling, Done, Said, Task
+from peer.gateway.chat_requests import (
+    ChatRequest,
+    CompletionRequest,
+    Wanted,
+    chat_request,
+    completion_request,
+)
+from peer.gateway.embedder import Embedder
+from peer.gateway.embedding_requests import embedding_request
+from peer.gateway.grammars import Grammars, Guided
+from peer.gateway.request_queue import RETRY_AFTER_S, Line
+from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
+from peer.gateway.tool_calls import style_of
+from peer.member.mesh_member import Mesh
+from peer.origin.answer_stream import Settings
+from peer.session.origin import room_for
+from peer.session.prefix_cache import shared_front
+from peer.session.sampling import MAX_SEED
+from peer.session.steering import Steering
+from peer.state.member_commands import ModelChosen
+
+MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
+MAX_WAITING: Final = 512
+FULL_WAIT_S: Final = 120.0
+PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
+CLOSE_WITHIN_S: Final = 2.0
+LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """Where to listen, and who may ask. Without keys: only this machine."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[str, ...] = ()
+    origins: frozenset[str] = frozenset()  # pages whose scripts may ask; none unless told
+    max_waiting: int = MAX_WAITING
+    full_wait_s: float = FULL_WAIT_S  # for a session, while others of the mesh hold all of them
+
+
+@asynccontextmanager
+async def gateway(
+    mesh: Mesh, options: GatewayOptions, embedder: Embedder | None = None
+) -> AsyncIterator[str]:
+    """Serves `mesh`, and `embedder` beside it, over HTTP; gives the base URL.
+
+    Raises BadCommand for an open door, OSError for a port in use.
+    """
+    if not options.keys and not _is_loopback(options.host):
+        raise BadCommand(
+            f"whoever reaches {options.host} could use this mesh: give --key, or listen on 127.0.0.1 only"
+        )
+    serving = Gateway(mesh, options, embedder)
+    runner = web.AppRunner(
+        serving.app(), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_WITHIN_S
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port)
+        await site.start()
+        port = runner.addresses[0][1]
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        yield f"http://{host}:{port}/v1"
+    finally:
+        serving.close()
+        await runner.cleanup()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Gateway:
+    """The routes, over one membership of a mesh."""
+
+    def __init__(self, mesh: Mesh, options: GatewayOptions, embedder: Embedder | None) -> None:
+        self._mesh = mesh
+        self._options = options
+        self._embedder = embedder
+        self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
+        self._created = int(time.time())
+        self._line = Line(lambda: self._model().sessions, options.max_waiting)
+        self._answers = Answers(mesh, self._line, options.full_wait_s)
+        self._known_grammars: Grammars | None = None
+        self._encoding = asyncio.Lock()  # a chat template renders for one at a time
+        mesh.node.on_state.append(self._line.look)
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
+        app.router.add_get("/v1/models", self._list_models)
+        app.router.add_get("/v1/models/{model:.+}", self._one_model)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_get("/healthz", self._health)
+        return app
+
+    def close(self) -> None:
+        self._mesh.node.on_state.remove(self._line.look)
+
+    # --- who may ask, and how refusals look
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._admit(request)
+            response = await handler(request)
+        except ApiError as problem:
+            response = _refused(problem)
+        except web.HTTPException as problem:
+            if problem.status < 400:
+                raise
+            response = _refused(_http_problem(problem))
+        except PeerError as problem:
+            response = _refused(_problem(problem))
+        except Exception:  # a defect: the program hears that, this machine's log why
+            log.exception("a request failed")
+            response = _refused(ApiError("a defect of the gateway; its log says more", 500, "server_error"))
+        origin = request.headers.get("Origin")
+        if origin in self._options.origins and not response.prepared:
+            response.headers.update(_allowing(origin))
+        return response
+
+    def _admit(self, request: web.Request) -> None:
+        """Raises ApiError unless this request may be answered."""
+        origin = request.headers.get("Origin")
+        if origin is not None and origin not in self._options.origins:
+            raise ApiError("pages of other origins may not ask here; --allow-origin lets one", 403)
+        if request.method == "OPTIONS" and origin is not None:
+            raise web.HTTPNoContent(headers=_allowing(origin))
+        if request.path == "/healthz":
+            return
+        if not self._keys:
+            host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
+            if host.removesuffix(f":{self._options.port}") not in LOOPBACK_NAMES and not _is_loopback(host):
+                raise ApiError("without keys this gateway answers to loopback names only", 403)
+            return
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
+        if scheme.lower() != "bearer" or not any(found):
+            what = (
+                "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
+            )
+            raise ApiError(what, 401, code="invalid_api_key")
+
+    # --- models
+
+    def _model(self) -> ModelChosen:
+        model = self._mesh.node.state.model
+        assert model is not None  # a member knows it
+        return model
+
+    def _shown_model(self) -> Shape:
+        model = self._model()
+        return shapes.model(model.name, self._created, model.context, model.model)
+
+    def _check_model(self, name: str) -> None:
+        model = self._model()
+        if self._embeds(name):
+            raise ApiError(
+                f"{name!r} makes embeddings: this mesh answers with {model.name!r}",
+                param="model",
+                code="model_not_supported",
+            )
+        if name not in (model.name, model.model):
+            raise ApiError(
+                f"The model {name[:100]!r} does not exist here; this mesh serves {model.name!r}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
+
+    async def _list_models(self, _: web.Request) -> web.Response:
+        return web.json_response(shapes.models([self._shown_model(), *self._shown_embedder()]))
+
+    async def _one_model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        if self._embeds(name):
+            return web.json_response(self._shown_embedder()[0])
+        self._check_model(name)
+        return web.json_response(self._shown_model())
+
+    async def _health(self, _: web.Request) -> web.Response:
+        serves = self._mesh.node.state.serving() is not None
+        return web.json_response({"ok": serves}, status=200 if serves else 503)
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        asked = embedding_request(await _body(request))
+        embedder = self._embedder
+        if embedder is not None and self._embeds(asked.model):
+            return web.Response(body=await embedder.answer(asked), content_type="application/json")
+        instead = (
+            "no embedding model is loaded here; whoever runs it begins with one by --api-embedding-model"
+            if embedder is None
+            else f"ask {embedder.name!r}"
+        )
+        if asked.model not in (self._model().name, self._model().model):
+            raise ApiError(
+                f"The model {asked.model[:100]!r} does not exist here: {instead}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
+        raise ApiError(
+            f"{self._model().name!r} answers in words and makes no embeddings: {instead}",
+            param="model",
+            code="model_not_supported",
+        )
+
+    def _embeds(self, name: str) -> bool:
+        return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)
+
+    def _shown_embedder(self) -> list[Shape]:
+        loaded = self._embedder
+        if loaded is None:
+            return []
+        shown = shapes.model(loaded.name, self._created, loaded.max_tokens, loaded.model_id)
+        return [shown | {"dimensions": loaded.dimensions}]
+
+    # --- answers
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        asked = chat_request(await _body(request))
+        self._check_model(asked.wanted.model)
+        calling = self._calling(asked)
+        prompt, front = await self._chat_prompt(asked)
+        guides = await self._guides(asked, calling)
+        tasks = await self._tasks(asked.wanted, [prompt], calling, guides, front)
+        heading = self._heading("chatcmpl", asked.wanted)
+        if asked.wanted.stream:
+            return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
+        choices, used, waited = await self._whole(tasks, asked.wanted)
+        return web.json_response(shapes.chat(heading, choices, used), headers=waited)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        asked = completion_request(await _body(request))
+        self._check_model(asked.wanted.model)
+        prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
+        tasks = await self._tasks(asked.wanted, prompts)
+        heading = self._heading("cmpl", asked.wanted)
+        before = self._echoed(asked, prompts)
+        if asked.wanted.stream:
+            return await self._stream(request, tasks, _CompletionStream(heading, asked.wanted, before))
+        choices, used, waited = await self._whole(tasks, asked.wanted)
+        for choice in choices:
+            choice.text = before[choice.index] + choice.text
+        return web.json_response(shapes.completion(heading, choices, used), headers=waited)
+
+    def _echoed(self, asked: CompletionRequest, prompts: Sequence[tuple[int, ...]]) -> list[str]:
+        if asked.echo and asked.wanted.alternatives is not None:
+            raise ApiError(
+                "echo with logprobs is not supported: a prompt's tokens have none here", param="echo"
+            )
+        shown = [
+            (prompt if isinstance(prompt, str) else self._mesh.text.decode(ids)) if asked.echo else ""
+            for prompt, ids in zip(asked.prompts, prompts, strict=True)
+        ]
+        return [text for text in shown for _ in range(asked.wanted.choices)]
+
+    async def _chat_prompt(self, asked: ChatRequest) -> tuple[tuple[int, ...], int]:
+        """Its tokens, and how many of them stand before the first question."""
+        text = self._mesh.text
+        tools = [tool.whole for tool in asked.tools] or None
+        first = next((at for at, turn in enumerate(asked.turns) if turn["role"] == "user"), len(asked.turns))
+
+        def encoded() -> tuple[tuple[int, ...], int]:
+            prompt = tuple(text.encode_turns(asked.turns, tools))
+            head = asked.turns[:first]
+
+            def other(words: str) -> list[int]:
+                return text.encode_turns([*head, {"role": "user", "content": words}], tools)
+
+            return prompt, shared_front(prompt, other)
+
+        async with self._encoding:
+            return await asyncio.to_thread(encoded)
+
+    async def _plain_prompt(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        text = self._mesh.text
+        if isinstance(prompt, str):
+            return tuple(await asyncio.to_thread(text.encode, prompt))
+        if any(token >= text.vocab_size for token in prompt):
+            raise ApiError(f"token ids are from 0 to {text.vocab_size - 1}", param="prompt")
+        return prompt
+
+    def _calling(self, asked: ChatRequest) -> Calling | None:
+        """How the model calls the tools of this request. Raises ApiError where it knows none."""
+        if not asked.tools:
+            return None
+        template = self._mesh.text.tool_template
+        style = style_of(template) if template is not None else None
+        if style is None:
+            raise ApiError(
+                f"the chat template of {self._model().name!r} knows no tools: ask without, or serve a model that "
+                "was trained with them",
+                param="tools",
+                code="tools_not_supported",
+            )
+        return Calling(style, frozenset(tool.name for tool in asked.tools), asked.parallel)
+
+    async def _guides(self, asked: ChatRequest, calling: Calling | None) -> Callable[[], Guided] | None:
+        """What makes the grammar of one choice; None where it is free."""
+        if calling is not None and asked.required:
+            tools = [tool for tool in asked.tools if asked.forced in (None, tool.name)]
+            grammars = await self._grammars()
+            return lambda: grammars.calls(calling.style, tools, parallel=asked.parallel)
+        if asked.format is not None:
+            grammars, schema = await self._grammars(), asked.format.schema
+            return lambda: grammars.json(schema)
+        return None
+
+    async def _grammars(self) -> Grammars:
+        if self._known_grammars is None:
+            manifest, text = self._mesh.manifest, self._mesh.text
+            assert manifest is not None
+            path = self._mesh.store.blob_path(manifest.tokenizer.sha256)
+            ends = text.end_tokens
+            self._known_grammars = await asyncio.to_thread(
+                lambda: Grammars(path.read_bytes(), text.vocab_size, ends)
+            )
+        return self._known_grammars
+
+    async def _tasks(
+        self,
+        wanted: Wanted,
+        prompts: Sequence[tuple[int, ...]],
+        calling: Calling | None = None,
+        guide: Callable[[], Guided] | None = None,
+        front: int = 0,
+    ) -> list[Task]:
+        """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
+        model = self._model()
+        self._line.check(len(prompts) * wanted.choices)
+        tasks: list[Task] = []
+        for prompt in prompts:
+            room_for(len(prompt), wanted.max_tokens, model.context)
+            for number in range(wanted.choices):
+                seed = wanted.seed + number if wanted.seed is not None else int.from_bytes(os.urandom(6))
+                settings = Settings(
+                    wanted.sampling(seed % (MAX_SEED + 1)),
+                    wanted.max_tokens,
+                    wanted.stop,
+                    PLAN_WAIT_S,
+                    steering=Steering(wanted.alternatives, wanted.bias),
+                    guide=await asyncio.to_thread(guide) if guide is not None else None,
+                    seat_wait_s=self._options.full_wait_s,
+                    front=front,
+                )
+                tasks.append(Task(len(tasks), prompt, settings, calling))
+        self._line.check(len(tasks))
+        return tasks
+
+    def _heading(self, prefix: str, wanted: Wanted) -> Heading:
+        model = self._model()
+        return Heading(
+            f"{prefix}-{os.urandom(12).hex()}",
+            int(time.time()),
+            model.name,
+            f"shoal_{model.model[:12]}",
+            wanted.alternatives is not None,
+        )
+
+    async def _whole(
+        self, tasks: Sequence[Task], wanted: Wanted
+    ) -> tuple[list[Choice], Usage, dict[str, str]]:
+        since = time.monotonic()
+        ahead = self._line.waiting
+        waited_s = 0.0
+        choices = [Choice(task.index) for task in tasks]
+        used = Used(wanted.choices)
+        async with aclosing(self._answers.together(tasks)) as events:
+            async for event in events:
+                choice = choices[event.index]
+                match event:
+                    case Begun():
+                        waited_s = time.monotonic() - since
+                    case Said():
+                        choice.text += event.text
+                        choice.likely += event.likely
+                    case Called():
+                        choice.calls = event.calls
+                        choice.call_ids = _call_ids(len(event.calls))
+                    case Done():
+                        choice.why, choice.crossed = event.why, event.finished.crossed
+                        used.add(event.index, _usage(event))
+        return choices, used.all, _waited(ahead, waited_s)
+
+    async def _stream(
+        self, request: web.Request, tasks: Sequence[Task], form: _ChatStream | _CompletionStream
+    ) -> web.StreamResponse:
+        """Server-sent events. Refusals before the first word are answers of their own; later ones end the stream."""
+        since = time.monotonic()
+        ahead = self._line.waiting
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        )
+        used = Used(form.wanted.choices)
+
+        async def send(part: Shape) -> None:
+            await response.write(b"data: " + json.dumps(part, ensure_ascii=False).encode() + b"\n\n")
+
+        async with aclosing(self._answers.together(tasks)) as events:
+            try:
+                async for event in events:
+                    if not response.prepared and not isinstance(event, Begun):
+                        response.headers.update(_waited(ahead, time.monotonic() - since))
+                        origin = request.headers.get("Origin")
+                        if origin is not None:
+                            response.headers.update(_allowing(origin))
+                        await response.prepare(request)
+                        for part in form.begin(len(tasks)):
+                            await send(part)
+                    for part in form.parts(event):
+                        await send(part)
+                    if isinstance(event, Done):
+                        used.add(event.index, _usage(event))
+            except ConnectionResetError:
+                raise
+            except PeerError as problem:
+                if not response.prepared:
+                    raise
+                await send(shapes.error(problem if isinstance(problem, ApiError) else _problem(problem)))
+                return response
+        if form.wanted.usage_at_end:
+            await send(form.used(used.all))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class _ChatStream:
+    heading: Heading
+    wanted: Wanted
+
+    def begin(self, choices: int) -> list[Shape]:
+        return [shapes.chat_begins(self.heading, index) for index in range(choices)]
+
+    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
+        match event:
+            case Begun():
+                return []
+            case Said():
+                return [shapes.chat_says(self.heading, event.index, event.text, event.likely)]
+            case Called():
+                ids = _call_ids(len(event.calls))
+                return [shapes.chat_calls(self.heading, event.index, event.calls, ids)]
+            case Done():
+                return [shapes.chat_ends(self.heading, event.index, event.why, event.finished.crossed)]
+
+    def used(self, used: Usage) -> Shape:
+        return shapes.chat_used(self.heading, used)
+
+
+@dataclass(frozen=True, slots=True)
+class _CompletionStream:
+    heading: Heading
+    wanted: Wanted
+    before: Sequence[str]
+
+    def begin(self, choices: int) -> list[Shape]:
+        return [
+            shapes.completion_says(self.heading, index, self.before[index], ())
+            for index in range(choices)
+            if self.before[index]
+        ]
+
+    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
+        match event:
+            case Begun() | Called():
+                return []
+            case Said():
+                return [shapes.completion_says(self.heading, event.index, event.text, event.likely)]
+            case Done():
+                crossed = event.finished.crossed
+                return [shapes.completion_says(self.heading, event.index, "", (), event.why, crossed)]
+
+    def used(self, used: Usage) -> Shape:
+        return shapes.completion_used(self.heading, used)
+
+
+async def _body(request: web.Request) -> Any:
+    if request.content_type != "application/json":
+        raise ApiError("expected Content-Type: application/json", 415)
+    try:
+        return await request.json()
+    except (ValueError, RecursionError):
+        raise ApiError("the request's body is not JSON") from None
+
+
+def _usage(event: Done) -> Usage:
+    finished = event.finished
+    return Usage(finished.prompt_tokens, finished.cached_tokens, finished.tokens)
+
+
+def _call_ids(count: int) -> tuple[str, ...]:
+    return tuple(f"call_{os.urandom(12).hex()}" for _ in range(count))
+
+
+def _waited(ahead: int, seconds: float) -> dict[str, str]:
+    return {"X-Shoal-Ahead": str(ahead), "X-Shoal-Waited-Ms": str(round(seconds * 1000))}
+
+
+def _allowing(origin: str) -> dict[str, str]:
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Headers": "Authorization, Content-Type",
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Vary": "Origin",
+    }
+
+
+def _refused(problem: ApiError) -> web.Response:
+    headers = {"Retry-After": str(problem.retry_after_s)} if problem.retry_after_s is not None else {}
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return web.json_response(shapes.error(problem), status=problem.status, headers=headers)
+
+
+def _http_problem(problem: web.HTTPException) -> ApiError:
+    if isinstance(problem, web.HTTPRequestEntityTooLarge):
+        text = f"a request has up to {MAX_BODY_BYTES} bytes here"
+        return ApiError(text, 413, code="request_too_large")
+    if isinstance(problem, web.HTTPNotFound):
+        return ApiError("there is no such route; docs/api.md lists them", 404, code="unknown_url")
+    return ApiError(problem.reason, problem.status)
+
+
+def _problem(problem: PeerError) -> ApiError:
+    """What a program hears of an error of the mesh."""
+    match problem:
+        case ApiError():
+            return problem
+        case ContextOverflow():
+            return ApiError(str(problem), param="messages", code="context_length_exceeded")
+        case BadSampling() | ChatTemplateError() | TextError():
+            return ApiError(str(problem))
+        case MustContribute():  # waiting does not help, so there is no Retry-After
+            return ApiError(str(problem), 503, "server_error", code="must_contribute")
+        case NoPlan():
+            return ApiError(
+                str(problem), 503, "server_error", code="mesh_not_ready", retry_after_s=RETRY_AFTER_S
+            )
+        case _:
+            return ApiError(
+                str(problem), 503, "server_error", code="answer_failed", retry_after_s=RETRY_AFTER_S
+            )

@@ -1,0 +1,1 @@
+"""What programs share: the terminal, model import, child processes, browsers of this machine."""

@@ -1,0 +1,264 @@
+"""How commands talk to a person: one place for output, progress and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from peer.errors import Interrupted
+from peer.launch import json_lines
+from peer.member.peer_options import INTERRUPTED, bytes_text
+from peer.state.display_names import plain_lines
+
+if TYPE_CHECKING:  # not at run time: it brings the whole runtime along, which not every command needs
+    from peer.member.mesh_member import Phase, Report
+
+# Ctrl-C, an order to end, and a terminal that was closed (which Windows tells in other ways).
+ENDING_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+LINE_EVERY_S: Final = 5.0
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line of progress; standard output stays free for answers and data."""
+    if json_lines.chosen:
+        json_lines.tell("info", plain_lines(text))
+        return
+    err.print(plain_lines(text), markup=False, soft_wrap=not err.is_terminal)
+
+
+def whisper(_: str) -> None:
+    """In place of `say`, for commands that were asked to be quiet."""
+
+
+def write(text: str) -> None:
+    """Part of an answer, at once. A terminal gets no control characters: other peers pick the tokens."""
+    sys.stdout.write(plain_lines(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+@contextmanager
+def reporting(*, quiet: bool = False) -> Iterator[Report]:
+    """Shows phases of joining: a bar where there is a measure, a line otherwise; with `quiet` nothing."""
+    if quiet:
+        yield lambda _: None
+        return
+    progressing = Progressing(_bars())
+    try:
+        yield progressing
+    finally:
+        progressing.stop()
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many bytes of something long are done, and how fast: a bar, or a line every few seconds where there is
+    no terminal. What it yields is called with (done, total), from any thread but one at a time.
+    """
+    if not err.is_terminal or json_lines.chosen:
+        yield _CountingLines(what, time.monotonic())
+        return
+    with _bars() as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+class _CountingLines:
+    """ "import tiny as 4bit: 1.2 GiB of 2.4 GiB, 310.0 MiB/s"."""
+
+    def __init__(self, what: str, begun: float) -> None:
+        self._what = what
+        self._begun = self._said = begun
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._said < LINE_EVERY_S:
+            return
+        self._said = now
+        rate = bytes_text(done / (now - self._begun))
+        say(f"{self._what}: {bytes_text(done)} of {bytes_text(total)}, {rate}/s")
+
+
+def _bars() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+class Progressing:
+    """Takes `Phase` reports. Without a terminal it prints one line when a phase begins."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._said = ""
+
+    def __call__(self, phase: Phase) -> None:
+        if phase.total <= 1 or not err.is_terminal or json_lines.chosen:
+            if phase.what != self._said:
+                self._said = phase.what
+                say(phase.what)
+            return
+        self._progress.start()
+        task = self._tasks.get(phase.what)
+        if task is None:
+            task = self._tasks[phase.what] = self._progress.add_task(phase.what, total=phase.total)
+        self._progress.update(task, completed=phase.done)
+        if phase.done >= phase.total:
+            self._progress.remove_task(self._tasks.pop(phase.what))
+            if not self._tasks:
+                self.stop()
+
+    def stop(self) -> None:
+        """Takes the bars away. One that never started would leave an empty line."""
+        if self._progress.live.is_started:
+            self._progress.stop()
+
+
+class Interrupts:
+    """What Ctrl-C and SIGTERM do: first whatever is in front, then `asked`, then the end of the process."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.last_words: list[Callable[[], None]] = []  # done before the process ends at once
+        self._fronts: list[Callable[[], None]] = []
+
+    def pressed(self) -> None:
+        """A person, or the system, wants this to end."""
+        if self._fronts:
+            self._fronts.pop()()
+        elif not self.asked.is_set():
+            self.asked.set()
+        else:
+            for word in self.last_words:
+                word()
+            os._exit(INTERRUPTED)
+
+    @contextmanager
+    def first(self, action: Callable[[], None]) -> Iterator[None]:
+        """Within the block the next Ctrl-C does `action` only, such as stopping an answer."""
+        self._fronts.append(action)
+        try:
+            yield
+        finally:
+            if action in self._fronts:
+                self._fronts.remove(action)
+
+    @contextmanager
+    def cancelling(self) -> Iterator[None]:
+        """Within the block Ctrl-C breaks off what the current task waits for. Raises Interrupted then."""
+        with self._cancelling(self.asked.set):
+            yield
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Around an answer: call what it yields once tokens come.
+
+        Ctrl-C before that breaks off (raises Interrupted); after that it calls `stop`, and a second one breaks off and
+        sets `asked`.
+        """
+        stopped = False
+
+        def front() -> None:
+            nonlocal stopped
+            stopped = True
+            stop()
+
+        def begun() -> None:
+            if not stopped and front not in self._fronts:
+                self._fronts.append(front)
+
+        def broken_off() -> None:
+            if stopped:
+                self.asked.set()
+
+        try:
+            with self._cancelling(broken_off):
+                yield begun
+        finally:
+            if front in self._fronts:
+                self._fronts.remove(front)
+
+    @contextmanager
+    def _cancelling(self, also: Callable[[], None]) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        pressed = False
+
+        def cancel() -> None:
+            nonlocal pressed
+            pressed = True
+            also()
+            task.cancel()
+
+        try:
+            with self.first(cancel):
+                if self.asked.is_set():
+                    raise Interrupted
+                yield
+        except asyncio.CancelledError:
+            if not pressed:
+                raise
+            task.uncancel()
+            raise Interrupted from None
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Takes Ctrl-C, SIGTERM and SIGHUP from here on."""
+    ctrl = Interrupts()
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    on_loop = True
+    for number in before:
+        try:
+            loop.add_signal_handler(number, ctrl.pressed)
+        except NotImplementedError:  # Windows
+            on_loop = False
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(ctrl.pressed))
+    try:
+        yield ctrl
+    finally:
+        for number, handler in before.items():
+            if on_loop:
+                loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+async def either(*events: asyncio.Event) -> None:
+    """Waits until one of the events is set."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

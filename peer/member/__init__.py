@@ -1,0 +1,1 @@
+"""The parts put together: founding, joining, lending, reconnecting, leaving; the frame router."""

@@ -1,0 +1,115 @@
+"""Begins the next epoch of a mesh from what one peer kept, when most of its voters are gone for good.
+
+Edge. A peer that runs is asked by a file beside its key, which it looks for while nobody coordinates; of one that does
+not run the kept log itself is begun anew. What only the lost voters knew is lost with them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from peer.errors import StateUnusable
+from peer.replication.log_keeping import LogKeeping
+from peer.replication.replica import Beginning
+from peer.state.mesh_state import MeshState, apply_entry, decode_state
+from peer.storage.peer_keys import identity_in, write_private
+from peer.transport.ticker import After
+from planner.model.durable_files import open_locked
+
+LOOKED_FOR_S: Final = 1.0  # a running peer looks this often for a request
+ANSWERED_WITHIN_S: Final = 15.0
+FOUNDERS: Final = "founder"  # folder of the keys with which meshes were founded, in the state folder
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPeer:
+    """A peer of this machine that kept a log. Files that it alone keeps have names that begin with `beside`."""
+
+    mesh: str
+    beside: Path
+    epoch: int
+
+    @property
+    def request(self) -> Path:
+        return request_of(self.beside)
+
+    @property
+    def answer(self) -> Path:
+        return self.beside.with_name(f"{self.beside.name}-recovered")
+
+
+def request_of(beside: Path) -> Path:
+    """The file that asks a running peer to begin the next epoch."""
+    return beside.with_name(f"{beside.name}-recover")
+
+
+def kept_peers(state: Path, mesh: str) -> list[KeptPeer]:
+    """Who kept a log under this state folder, in `mesh` or ("") in any."""
+    found: list[KeptPeer] = []
+    for root in (state, state / FOUNDERS):
+        for key in sorted((root / "peers").glob("*/*.json")):
+            beside, of = key.with_suffix(""), key.parent.name
+            epochs = LogKeeping(of, "", beside).epochs()
+            if epochs and mesh in ("", of):
+                found.append(KeptPeer(of, beside, epochs[-1]))
+    return found
+
+
+def recover(peer: KeptPeer) -> str:
+    """Begins the next epoch; what happened, in a sentence. Raises StateUnusable."""
+    lock = open_locked(peer.beside.with_suffix(".lock"))
+    if lock is None:
+        return _ask(peer)
+    try:
+        kept = LogKeeping(peer.mesh, identity_in(peer.beside.with_suffix(".json"), peer.mesh).id, peer.beside)
+        state = state_in(kept.open(peer.epoch))
+        kept.found(state, peer.epoch + 1)
+        kept.close()
+    finally:
+        os.close(lock)
+    return f"epoch {peer.epoch + 1} of the mesh begins when this peer starts again; others join it as they come back"
+
+
+def state_in(begin: Beginning) -> MeshState:
+    """What a log builds with all its entries, those among them that nobody committed."""
+    state, after = MeshState(), 0
+    if begin.snapshot is not None:
+        state, after = decode_state(begin.snapshot.data), begin.snapshot.index
+    for entry in begin.entries:
+        if entry.index > after and entry.kind == "command":
+            state = apply_entry(state, entry.data)
+    return state
+
+
+def _ask(peer: KeptPeer) -> str:
+    with suppress(FileNotFoundError):
+        peer.answer.unlink()
+    write_private(peer.request, "")
+    until = time.monotonic() + ANSWERED_WITHIN_S
+    while time.monotonic() < until:
+        if peer.answer.exists():
+            text = peer.answer.read_text("utf-8")
+            peer.answer.unlink()
+            return text
+        time.sleep(0.1)
+    with suppress(FileNotFoundError):
+        peer.request.unlink()
+    raise StateUnusable("the peer that runs here does not answer: end it, then run shoal recover again")
+
+
+async def requested(beside: Path, after: After) -> None:
+    """Returns when somebody asks this running peer to begin the next epoch."""
+    while not request_of(beside).exists():
+        await after(LOOKED_FOR_S)
+    request_of(beside).unlink(missing_ok=True)
+
+
+def answered(beside: Path, text: str) -> None:
+    """Tells who asked what came of it."""
+    with suppress(StateUnusable):
+        write_private(beside.with_name(f"{beside.name}-recovered"), text)

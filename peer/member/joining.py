@@ -1,0 +1,424 @@
+"""Founding a mesh and joining one: the steps from a link to a member that serves.
+
+Edge, and the door of the Python API:
+
+    async with join(link, options, store) as mesh:
+        conversation = mesh.conversation()
+        async for piece in conversation.chat([Message("user", "Hello")], Settings()):
+            ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from peer import VERSION
+from peer.audit.accounting import keeps_accounts
+from peer.coordination.coordinator import check_cuts
+from peer.coordination.plan_forecast import Foresight
+from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted, PeerError
+from peer.member.frame_router import Node
+from peer.member.mesh_entry import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
+from peer.member.mesh_member import WITHDRAWN, Mesh, Phase, Report, silent
+from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.remeasure import MeasuringAgain, measures_again
+from peer.model.fetcher import Fetcher
+from peer.origin.pinned_ends import own_ends
+from peer.replication.log_keeping import LogKeeping
+from peer.runtime.self_benchmark import UnitTimes, measure_here
+from peer.state.display_names import named
+from peer.state.mesh_state import MeshState, ModelChosen, refusal
+from peer.state.plan_goal import check_wish
+from peer.state.protection import check_protection
+from peer.state.roles import RoleGiven
+from peer.state.upkeep import MAX_ADDRESSES, SignalingListed
+from peer.state.version_negotiation import OLDER, SPOKEN, announced
+from peer.storage.founder_file import KeptInvite
+from peer.storage.journal import Journal
+from peer.storage.peer_keys import KeptIdentity, thrown_away, viewer
+from peer.transport.connection import Engine
+from peer.transport.engines import EngineSettings, IceServer, choose_engine
+from peer.transport.signaling_client import (
+    ClientSettings,
+    ClientState,
+    Credentials,
+    SignalingClient,
+    SignalingEvents,
+)
+from peer.transport.udp_relay import ThirdPeer
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from planner.service.planning_service import plan_bytes
+from signaling.errors import InviteRevoked, Replaced, SignalingError
+from signaling.invites import Grant, Role, make_revocation, parse_link
+from signaling.keys import Identity
+from signaling.presence import SignalKind
+from signaling.server import ServerOptions, own_certificate, serve
+
+SOMEBODY_WAIT_S: Final = 10.0  # a link to a mesh of which nobody is there must say so soon
+FOUNDED_WAIT_S: Final = 10.0
+OTHERS_WAIT_S: Final = 20.0  # peers look for a signaling server at least every 15 s
+CONNECTION_ID_BYTES: Final = 16
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """What the founder decides: which model, whom to let in, where to listen."""
+
+    model_id: str
+    mesh: MeshOptions
+    server: ServerOptions
+    meet: str | None = None  # a signaling server that runs already; None: this process runs one
+    public_url: str | None = None  # how others reach the server; None: the address it listens on
+    invite_expires_s: int = 0  # 0: never
+    invite_uses: int = 0  # 0: any number
+    invite_role: Role = Role.PEER
+    kept: tuple[KeptInvite, ...] = ()  # of earlier runs, registered again; the withdrawn ones stay withdrawn
+    shown: KeptInvite | None = None  # one of `kept` to show instead of a new one
+    owners: tuple[str, ...] = ()  # peers that own the mesh as its founder does
+
+
+class _Door:
+    """The signaling client and the node know each other through this: the client comes first."""
+
+    def __init__(self, keep: Callable[[Grant], None] | None = None) -> None:
+        self.node: Node | None = None
+        self.client: SignalingClient | None = None
+        self.mesh: Mesh | None = None
+        self._keep = keep or (lambda _: None)
+        self._hanging_up: set[asyncio.Task[None]] = set()
+
+    def events(self) -> SignalingEvents:
+        def described(peer: str, connection: bytes, kind: SignalKind, sdp: str) -> None:
+            if self.node is not None:
+                self.node.dialer.described(peer, connection, kind, sdp)
+
+        def candidate(peer: str, connection: bytes, text: str) -> None:
+            if self.node is not None:
+                self.node.dialer.candidate(peer, connection, text)
+
+        def left(peer: str, reason: str) -> None:
+            if self.node is not None:
+                self.node.hinted(peer)
+                if self.node.coordinating is not None and reason == InviteRevoked.__name__:
+                    self.node.coordinating.put_out(peer)
+                elif self.node.coordinating is not None:
+                    self.node.coordinating.hinted(peer)
+            if self.node is not None and reason == InviteRevoked.__name__:
+                task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
+                self._hanging_up.add(task)
+                task.add_done_callback(self._hanging_up.discard)
+
+        def state(state: ClientState, why: SignalingError | None) -> None:
+            if self.mesh is not None and isinstance(why, InviteRevoked | Replaced):
+                self.mesh.end(str(why))
+
+        return SignalingEvents(
+            on_description=described,
+            on_candidate=candidate,
+            on_left=left,
+            on_membership=self._keep,
+            on_state=state,
+        )
+
+    async def signal(self, kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
+        client = self.client
+        assert client is not None
+        match kind:
+            case SignalKind.OFFER:
+                await client.send_offer(peer, connection, text)
+            case SignalKind.ANSWER:
+                await client.send_answer(peer, connection, text)
+            case SignalKind.CANDIDATE:
+                await client.send_candidate(peer, connection, text)
+
+
+def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
+    door.client = client
+    make = choose_engine(options.transport, options.relay_only)
+    disturbance = options.disturbance
+    if options.relay_only and not any(url.startswith("turn") for s in client.ice_servers for url in s.urls):
+        raise ConnectFailed(
+            "this mesh has no relay: ask its founder for one (shoal serve --turn), or join without --relay-only"
+        )
+
+    def engine() -> Engine:
+        """With the credentials of now: they are lent for a while only."""
+        servers = tuple(
+            IceServer(s.urls, s.username or None, s.credential or None) for s in client.ice_servers
+        )
+        made = make(EngineSettings(options.bind, servers, options.relay_only))
+        return made if disturbance is None else disturbance.engine(made)
+
+    versions = OLDER if options.older else SPOKEN
+    hello = announced(versions, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")
+    door.node = Node(hello, engine, door.signal, lambda: os.urandom(CONNECTION_ID_BYTES))
+    door.node.start()
+    return door.node
+
+
+def _third(options: PeerOptions) -> ThirdPeer | None:
+    """Who keeps to a relay tells nobody an address of its own."""
+    return None if options.relay_only else ThirdPeer(options.bind)
+
+
+@asynccontextmanager
+async def found(
+    founding: Founding,
+    options: PeerOptions,
+    store: Store,
+    mesh_key: Identity,
+    report: Report = silent,
+    kept: KeptIdentity | None = None,
+    foresight: Foresight | None = None,
+) -> AsyncIterator[Mesh]:
+    """Signaling server and founding peer in this process. `mesh.link` invites others.
+
+    With `options.memory_bytes` 0 the founder lends nothing: it introduces and asks. `kept`: who it is, when it comes
+    back or means to; then it goes on with the log that it kept, or with those who kept it meanwhile.
+    `foresight`: what the history of this machine says of the times that plans are made with.
+
+    Raises PortInUse, NotInStore, CannotServe, BadCommand.
+    """
+    manifest = decode_manifest(store.manifest_bytes(founding.model_id))
+    units = manifest.planner_units()
+    if founding.mesh.cuts is not None:
+        check_cuts(founding.mesh.cuts, len(units))
+    _check_context(manifest, founding.mesh.context)
+    if founding.mesh.wish is not None:
+        check_wish(founding.mesh.wish, len(units))
+    check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
+    own = kept or thrown_away()
+    door = _Door()
+    async with AsyncExitStack() as stack:
+        if founding.meet is None:
+            planning = plan_bytes if foresight is None else foresight.plan_bytes
+            url = (await stack.enter_async_context(serve(founding.server, store, planning))).url
+            report(Phase(f"listening on {url}", 0, 0))
+        else:
+            url = founding.meet
+        credentials = Credentials.founder(mesh_key, own.identity, options.name)
+        tls = founding.server.tls
+        settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
+        async with SignalingClient(url, credentials, door.events(), settings) as client:
+            node = _node(door, client, options)
+            mesh = door.mesh = Mesh(node, client, store, report, _third(options))
+            try:
+                mesh.know(manifest)
+                keeps_accounts(mesh)
+                _ = mesh.text  # before this machine is measured: the founder asks, too
+                coordinates(mesh, foresight)
+                meets(mesh)
+                mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
+                await _register_kept(client, founding.kept, mesh_key)
+                lends = options.memory_bytes > 0
+                if await _begins(mesh):
+                    await _promise(mesh, founding, founding.public_url or url)
+                    await node.line.ask("join", asking_in(mesh, options, lends))
+                else:
+                    await _come_back(mesh, options, lends)
+                await _owned_by(mesh, founding.owners)
+                times: UnitTimes | None = None
+                if lends:
+                    report(Phase("measure this machine", 0, 0))
+                    measure = partial(measure_here, store, context=founding.mesh.context)
+                    times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
+                    mesh.compute(options, Fetcher(store, url))
+                address = founding.public_url or url
+                if founding.shown is not None:
+                    mesh.link = founding.shown.link(address)
+                else:
+                    mesh.link = await mesh.invite(
+                        mesh_key,
+                        address,
+                        founding.invite_role,
+                        founding.invite_expires_s,
+                        founding.invite_uses,
+                    )
+                again: MeasuringAgain | None = None
+                if times is not None:
+                    await node.tell_coordinator("measured", await mesh.measured(options, times))
+                    again = measures_again(mesh, options, times)
+                mesh.watch_coordinator(rejoining(mesh, options, again))
+                yield mesh
+            finally:
+                if not mesh.ended.is_set():
+                    await mesh.leave("the founder left")
+                else:
+                    await mesh.close("the founder left")
+
+
+@asynccontextmanager
+async def join(
+    link: str,
+    options: PeerOptions,
+    store: Store,
+    *,
+    compute: bool = False,
+    report: Report = silent,
+    kept: KeptIdentity | None = None,
+) -> AsyncIterator[Mesh]:
+    """A member of the mesh that `link` leads to; with `compute` it lends this machine, else it only asks.
+
+    `kept`: who this peer is, when it comes back or means to (peer.storage.peer_keys); None: nobody that was here
+    before.
+
+    Raises WrongLink, InviteExpired, InviteUsedUp, InviteRevoked, ServerUnreachable, NotAdmitted, ConnectFailed.
+    """
+    invite = parse_link(link)
+    own = kept or thrown_away()
+    if not compute:
+        own = viewer(own)
+    door = _Door(own.keep)
+    report(Phase("connect", 0, 0))
+    membership = own.membership(invite.invite().public.encoded)
+    voucher = own.voucher.identity if own.voucher is not None and not compute else None
+    credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
+    async with SignalingClient(invite.server, credentials, door.events()) as client:
+        node = _node(door, client, options)
+        mesh = door.mesh = Mesh(node, client, store, report, _third(options))
+        mesh.link = invite
+        try:
+            fetcher = Fetcher(
+                store,
+                invite.server,
+                mesh.piece_sources,
+                lambda text: report(Phase(named(text, node.state.members), 0, 0)),
+            )
+            mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
+            node.patient = not compute
+            meets(mesh)
+            keeps_accounts(mesh, fetcher)
+
+            async def learn() -> None:
+                await node.until(lambda state: state.model is not None, STATE_WAIT_S)
+                model = node.state.model
+                if model is None:
+                    raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
+                mesh.know(await fetcher.manifest(model.model))
+                if compute:
+                    coordinates(mesh)
+
+            await enter(mesh, options, compute, SOMEBODY_WAIT_S, learn)
+            if mesh.manifest is None:
+                await learn()
+            model, manifest = node.state.model, mesh.manifest
+            assert model is not None
+            assert manifest is not None
+            await fetcher.blobs([manifest.tokenizer])
+            if options.pin_ends:
+                mesh.own_ends = await own_ends(manifest, store, fetcher, options.threads)
+            again: MeasuringAgain | None = None
+            if compute:
+                report(Phase("measure this machine", 0, 0))
+                measure = partial(measure_here, store, context=model.context)
+                times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
+                mesh.journal = await Journal.open(
+                    own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
+                )
+                mesh.compute(options, fetcher)
+                await mesh.held_again()
+                await node.tell_coordinator("measured", await mesh.measured(options, times))
+                again = measures_again(mesh, options, times)
+            mesh.watch_coordinator(rejoining(mesh, options, again))
+            yield mesh
+        finally:
+            if not mesh.ended.is_set():
+                await mesh.leave("left")
+            else:
+                await mesh.close("left")
+
+
+async def _begins(mesh: Mesh) -> bool:
+    """Whether this peer leads: it begins the mesh, or was the only one to vote in it when it was here last."""
+    kept, node = mesh.log, mesh.node
+    assert kept is not None
+    epochs = await asyncio.to_thread(kept.epochs)
+    begin = await asyncio.to_thread(kept.open, epochs[-1]) if epochs else kept.found(MeshState())
+    mesh.take_part(begin)
+    assert node.replica is not None
+    if node.replica.config.voters != (node.me,):
+        return False
+    if not await node.until_leads(FOUNDED_WAIT_S):
+        raise CannotServe("this peer could not begin the log of its mesh; look at its state folder")
+    return True
+
+
+async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
+    """What the founder decides goes into the log, as far as it is not there."""
+    manifest, coordinating = mesh.manifest, mesh.node.coordinating
+    assert manifest is not None
+    assert coordinating is not None
+    wishes = founding.mesh
+    model = ModelChosen(
+        founding.model_id,
+        manifest.name,
+        len(manifest.planner_units()),
+        wishes.context,
+        wishes.sessions,
+        wishes.objective,
+    )
+    if model != coordinating.state.model:
+        coordinating.submit(model)
+    if coordinating.state.people.roles.get(mesh.node.me) != "owner":
+        coordinating.submit(RoleGiven(mesh.node.me, "owner"))
+    coordinating.set_cuts(wishes.cuts)
+    if wishes.wish is not None and wishes.wish != coordinating.state.wish:
+        coordinating.submit(wishes.wish)
+    coordinating.protect(wishes.protection)
+    if refusal(coordinating.state, wishes.fairness) == "":
+        coordinating.submit(wishes.fairness)
+    if coordinating.state.signaling[:1] != (address,):
+        others = (other for other in coordinating.state.signaling if other != address)
+        coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))
+
+
+async def _owned_by(mesh: Mesh, owners: tuple[str, ...]) -> None:
+    """Has the log say so. Where nobody takes it now, the next start tries again."""
+    roles = mesh.node.state.people.roles
+    for peer in owners:
+        if roles.get(peer) != "owner" and roles.get(mesh.node.me) == "owner":
+            try:
+                await mesh.propose(RoleGiven(peer, "owner"))
+            except (PeerError, TimeoutError) as error:
+                log.info("nobody owns the mesh beside its founder: %s", error)
+
+
+async def _come_back(mesh: Mesh, options: PeerOptions, lends: bool) -> None:
+    """Others voted as well when this peer was here last, or kept the mesh without it. Raises CannotServe."""
+    mesh.report(Phase("this mesh is kept by others as well: looking for them", 0, 0))
+    try:
+        await enter(mesh, options, lends, OTHERS_WAIT_S)
+    except ConnectFailed as error:
+        raise CannotServe(
+            f"others keep this mesh as well, and too few of them are here ({error}): start one of them, or, if they "
+            "are gone for good, run shoal recover to go on from what this peer knows"
+        ) from error
+
+
+def _check_context(manifest: Manifest, context: int) -> None:
+    most = manifest.architecture.context
+    if context > most:
+        raise BadCommand(
+            f"{manifest.name} was trained for {most} tokens of context, got --context {context}: "
+            f"give {most} or less"
+        )
+
+
+async def _register_kept(client: SignalingClient, kept: tuple[KeptInvite, ...], mesh_key: Identity) -> None:
+    """Lets the links of earlier runs work again, and the withdrawn ones not."""
+    grants = [invite.grant for invite in kept if not invite.revoked]
+    if grants:
+        await client.register(*grants)
+    withdrawn = [make_revocation(mesh_key, invite.grant.key) for invite in kept if invite.revoked]
+    if withdrawn:
+        await client.withdraw(*withdrawn)

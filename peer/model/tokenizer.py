@@ -1,0 +1,275 @@
+"""Decides how words become tokens and tokens become words: prompts in, streamed text out, stop strings."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+
+from peer.errors import TextError as TextError
+from peer.model.chat_template import ChatTemplate, Message, plain_chat
+from planner.model.architecture import TokenizerSource
+
+MAX_STOP_STRINGS: Final = 16
+MAX_STOP_CHARACTERS: Final = 256  # what may be held back while a stop string could still complete
+
+
+class Text:
+    """A model's tokenizer, chat template and special tokens."""
+
+    def __init__(self, source: TokenizerSource) -> None:
+        try:
+            self._tokenizer = Tokenizer.from_buffer(source.tokenizer_json)
+            rules = json.loads(source.tokenizer_json)
+        except Exception as problem:  # the library raises bare Exception
+            raise TextError(f"the model's tokenizer.json cannot be read: {_line(problem)}") from problem
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._pieces = _Pieces(self._tokenizer, rules)
+        self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self.end_tokens = source.end_tokens
+        self._bos = source.bos_token if source.add_bos else None
+        self._source = source.chat_template
+        self._template: ChatTemplate | None = None
+        if source.chat_template is not None:
+            bos = self._name(source.bos_token)
+            end = self._name(source.end_tokens[0] if source.end_tokens else None)
+            self._template = ChatTemplate(source.chat_template, bos_token=bos, eos_token=end)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of plain text, with the begin-of-text token where the model wants one."""
+        return self._with_bos(self._ids(text))
+
+    def encode_chat(self, messages: Sequence[Message], today: date | None = None) -> list[int]:
+        """Tokens of a conversation, ending where the assistant's answer begins.
+
+        Through the model's chat template; without one, ChatML if the vocabulary has its marks, else plain
+        `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages.
+        """
+        return self._with_bos(self._ids(self.render_chat(messages, today)))
+
+    def render_chat(self, messages: Sequence[Message], today: date | None = None) -> str:
+        """The prompt text that encode_chat puts into tokens."""
+        if self._template is not None:
+            return self._template.render(messages, today=today)
+        if all(self._tokenizer.token_to_id(mark) is not None for mark in ("<|im_start|>", "<|im_end|>")):
+            turns = [f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n" for message in messages]
+            return "".join(turns) + "<|im_start|>assistant\n"
+        return plain_chat(messages)
+
+    def encode_turns(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        today: date | None = None,
+    ) -> list[int]:
+        """As encode_chat, for turns as chat templates read them, and with tools where the template knows them."""
+        if self._template is None:
+            return self.encode_chat([Message(turn["role"], turn["content"]) for turn in turns], today)
+        return self._with_bos(self._ids(self._template.render_turns(turns, tools, today=today)))
+
+    @property
+    def tool_template(self) -> str | None:
+        """The source of a chat template that knows tools; None where there is none, or it knows none."""
+        return self._source if self._template is not None and self._template.knows_tools else None
+
+    def token_text(self, token: int) -> tuple[str, bytes]:
+        """One token by itself: as text, with U+FFFD for half a character, and as bytes. Special ones by their name."""
+        found = self._pieces.bytes_of(token)
+        utf8 = self._name(token).encode() if found is None else found
+        return utf8.decode(errors="replace"), utf8
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`; special tokens are left out. Equals what a stream of them shows."""
+        stream = self.stream()
+        return "".join([stream.push(token) for token in tokens]) + stream.flush()
+
+    def stream(self) -> StreamingDetokenizer:
+        """A detokenizer for one answer."""
+        return StreamingDetokenizer(self._pieces)
+
+    def _ids(self, text: str) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as problem:
+            raise TextError(
+                f"text must be Unicode characters, got half a surrogate pair: {problem}"
+            ) from None
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _with_bos(self, ids: list[int]) -> list[int]:
+        """Exactly one begin-of-text token, also where the template writes its own."""
+        if self._bos is None or ids[:1] == [self._bos]:
+            return ids
+        return [self._bos, *ids]
+
+    def _name(self, token: int | None) -> str:
+        return "" if token is None else self._tokenizer.id_to_token(token) or ""
+
+
+class StreamingDetokenizer:
+    """Text of one answer, token by token, at a cost that does not grow with the answer.
+
+    Never shows half a character: bytes wait until they make one, and bytes that never can become U+FFFD.
+    """
+
+    def __init__(self, pieces: _Pieces) -> None:
+        self._pieces = pieces
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._first = True  # no token that carries bytes has come yet
+        self._strip = pieces.strip_start
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is incomplete, and for special tokens."""
+        piece = self._pieces.bytes_of(token)
+        if piece is None:
+            return ""
+        if self._first and self._pieces.drops_first_mark:
+            piece = self._pieces.without_marks(token)
+        self._first = False
+        return self._stripped(self._utf8.decode(piece))
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for a character that never completed."""
+        return self._stripped(self._utf8.decode(b"", final=True))
+
+    def _stripped(self, text: str) -> str:
+        while self._strip and text:
+            if not text.startswith(" "):
+                self._strip = 0
+            else:
+                text = text[1:]
+                self._strip -= 1
+        return text
+
+
+class StopStrings:
+    """Watches streamed text for stop strings, in whatever pieces the text arrives.
+
+    The stop string that completes first ends the answer; of several that complete at the same character, the
+    longest. It is not shown, nor is what follows it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if len(stops) > MAX_STOP_STRINGS:
+            raise TextError(f"at most {MAX_STOP_STRINGS} stop strings, got {len(stops)}")
+        for stop in stops:
+            if not 0 < len(stop) <= MAX_STOP_CHARACTERS:
+                raise TextError(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters, got {len(stop)}")
+        self._stops = tuple(stops)
+        self._held = ""
+        self._stopped = False
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """(what can be shown now, whether a stop string ended the answer)."""
+        if self._stopped:
+            return "", True
+        text = self._held + text
+        found = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
+        if found:
+            self._stopped = True
+            self._held = ""
+            return text[: min(found)[1]], True
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def flush(self) -> str:
+        """What was held back, when the answer ends without completing a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+class _Pieces:
+    """The bytes of each token, by the rules of tokenizer.json's decoder: byte-level BPE or SentencePiece."""
+
+    def __init__(self, tokenizer: Tokenizer, rules: dict[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._special = {entry["id"] for entry in rules.get("added_tokens") or () if entry.get("special")}
+        self._cache: dict[int, bytes | None] = {}
+        self._byte_level = False
+        self._byte_fallback = False
+        self._spaces: list[tuple[str, str]] = []
+        self.strip_start = 0
+        self.drops_first_mark = False
+        decoder = rules.get("decoder") or {"type": "missing"}
+        for part in decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]:
+            self._add_rule(part)
+
+    def _add_rule(self, part: dict[str, Any]) -> None:
+        match part:
+            case {"type": "ByteLevel"}:
+                self._byte_level = True
+            case {"type": "ByteFallback"}:
+                self._byte_fallback = True
+            case {"type": "Fuse"}:
+                pass
+            case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
+                self._spaces.append((old, new))
+            case {"type": "Strip", "content": " ", "start": int(start), "stop": 0}:
+                self.strip_start = start
+            case {"type": "Metaspace", "replacement": str(mark)}:
+                self._spaces.append((mark, " "))
+                self.drops_first_mark = part.get("prepend_scheme", "always") != "never"
+            case _:
+                raise TextError(
+                    "expected a tokenizer whose decoder is ByteLevel, or made of Metaspace, Replace, "
+                    f"ByteFallback, Fuse and Strip; got {part.get('type')!r}"
+                )
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """UTF-8 bytes of `token`, maybe part of a character; None for special and unknown tokens."""
+        if token not in self._cache:
+            self._cache[token] = self._look_up(token)
+        return self._cache[token]
+
+    def without_marks(self, token: int) -> bytes:
+        """The first token of a Metaspace text: its word-start marks are not spaces."""
+        name = str(self._tokenizer.id_to_token(token))
+        for mark, _ in self._spaces:
+            name = name.replace(mark, "")
+        return name.encode()
+
+    def _look_up(self, token: int) -> bytes | None:
+        name = self._tokenizer.id_to_token(token) if 0 <= token < 2**32 else None
+        if name is None or token in self._special:
+            return None
+        if self._byte_level:
+            values = [_BYTE_OF.get(character) for character in name]
+            known = [value for value in values if value is not None]
+            return bytes(known) if len(known) == len(values) else name.encode()
+        if self._byte_fallback and len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+            try:
+                return bytes([int(name[3:5], 16)])
+            except ValueError:
+                pass
+        for old, new in self._spaces:
+            name = name.replace(old, new)
+        return name.encode()
+
+
+def _byte_characters() -> dict[str, int]:
+    """GPT-2's spelling of bytes as characters: printable ones are themselves, the rest U+0100 and on."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in set(shown)]
+    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTE_OF: Final = _byte_characters()
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a beginning of `stop`, and not all of it."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+def _line(problem: BaseException) -> str:
+    return " ".join(str(problem).split())[:300]

@@ -1,0 +1,433 @@
+"""Asking the mesh: from words to tokens to words, as an async stream.
+
+Edge between `peer.session.origin` (which decides) and people. One `Conversation` keeps one session: each next question
+sends only what the stages do not hold yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
+from peer.member.frame_router import Node
+from peer.model.chat_template import Message
+from peer.model.tokenizer import StopStrings, StreamingDetokenizer, Text
+from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
+from peer.origin.session_host import Outcome
+from peer.session.effects import Broken, Emit, Ended, Reason
+from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
+from peer.session.pinned_ends import Ends
+from peer.session.prefix_cache import shared_front
+from peer.session.routes import Route
+from peer.session.sampling import Sampling
+from peer.session.steering import STRAIGHT, Steering, likely_pairs
+from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
+from peer.state.display_names import named
+from peer.wire.frame_codec import Cancel
+
+SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
+PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
+
+
+class Guide(Protocol):
+    """Which tokens may come next in one answer, by a grammar (peer.gateway.grammars)."""
+
+    def allowed(self) -> tuple[int, ...]: ...  # the mask, as peer.session.steering has it; () where none may
+    def take(self, token: int) -> None: ...
+    def over(self) -> bool: ...  # nothing may follow
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to answer. `max_tokens` None: as many as the context has room for."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    plan_wait_s: float = PLAN_WAIT_S
+    ignore_end: bool = False  # go on after end tokens, for measurements of equal length
+    steering: Steering = STRAIGHT
+    guide: Guide | None = None
+    seat_wait_s: float = SEAT_WAIT_S
+    front: int = 0  # tokens of the prompt before the first question: other sessions may begin with the same
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One token, and the text that became complete with it (often "", never half a character).
+
+    `likely`, where it was asked for: the token, then the likeliest ones, each with the logarithm of its probability.
+    """
+
+    text: str
+    token: int
+    likely: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of an answer. `why`: "end", "stop", "length" or "cancelled". Times in seconds since the question."""
+
+    why: str
+    prompt_tokens: int
+    cached_tokens: int
+    tokens: int
+    first_token_s: float
+    seconds: float
+    route: tuple[str, ...]
+    crossed: tuple[Crossing, ...] = ()  # where it went on with other arithmetic
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decode rate: tokens after the first, over the time they took."""
+        return (self.tokens - 1) / (self.seconds - self.first_token_s) if self.tokens > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What is known of an answer that goes on: its tokens so far, and where it stands on its stages (1: in a session of
+    its own, nowhere).
+    """
+
+    ids: tuple[int, ...]
+    heard: Heard | int = 1
+
+
+def asking_else(messages: Sequence[Message], words: str) -> list[Message]:
+    """The same instructions, and another first question."""
+    first = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
+    return [*messages[:first], Message("user", words)]
+
+
+class _Call:
+    """One call for an answer, from its beginning on."""
+
+    stopped = False  # nobody wants it any more
+
+
+class _Asked:
+    """What was asked for, and the tokens so far. `guide`: a guided answer is asked for a token at a time."""
+
+    def __init__(self, call: _Call, ask: Ask, settings: Settings, made: tuple[int, ...]) -> None:
+        self.call = call
+        self.ask = ask
+        self.guide = settings.guide
+        self._seat_wait_s = settings.seat_wait_s
+        self._seat_until: float | None = None
+        self._made = list(made)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a guided answer has another token to come."""
+        return self.guide is not None and len(self._made) < self.ask.max_tokens
+
+    @property
+    def was_in_line(self) -> bool:
+        """Whether it waited for a seat before."""
+        return self._seat_until is not None
+
+    def seat_wait_left_s(self) -> float:
+        """How long it may still stand in lines: all of them together count, from the first one on."""
+        now = time.monotonic()
+        if self._seat_until is None:
+            self._seat_until = now + self._seat_wait_s
+        return max(0.0, self._seat_until - now)
+
+    def take(self, token: int) -> None:
+        self._made.append(token)
+        if self.guide is not None and token not in self.ask.end_tokens:
+            self.guide.take(token)
+
+    def next(self) -> Ask:
+        """Asks for what is to come. Raises AnswerFailed when the grammar allows nothing more."""
+        prompt, count = (*self.ask.prompt, *self._made), len(self._made)
+        if self.guide is None:
+            return replace(self.ask, prompt=prompt, sampled=count)
+        allowed = self.guide.allowed()
+        if not any(allowed):
+            raise AnswerFailed("no token of this model fits what the answer must be; ask for another form")
+        steering = replace(self.ask.steering, allowed=allowed)
+        return replace(self.ask, prompt=prompt, max_tokens=count + 1, steering=steering, sampled=count)
+
+
+class Conversation:
+    """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
+
+    def __init__(self, node: Node, text: Text, session: bytes, ends: Ends | None = None) -> None:
+        """`ends`: embedding and head, where no other peer is to handle token ids."""
+        self._node = node
+        self._text = text
+        self._core = OriginSession(session, node.me, ends)
+        self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self._line: asyncio.Task[str] | None = None  # while it waits for a session
+        self._calls: set[_Call] = set()
+        self._current: _Call | None = None  # whose answer runs, or ran last
+        self.on_wait: Callable[[Waits | None], None] = lambda _: (
+            None
+        )  # where it stands; None: its turn has come
+        self._crossings = Crossings()
+        node.attach(self._core, self._hear)
+
+    async def chat(self, messages: Sequence[Message], settings: Settings) -> AsyncGenerator[Delta | Finished]:
+        """Answers the conversation `messages`, once there is a session for it (`on_wait`).
+
+        Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
+        """
+        prompt = self._text.encode_chat(messages)
+        front = shared_front(prompt, lambda words: self._text.encode_chat(asking_else(messages, words)))
+        async for piece in self.tokens(prompt, replace(settings, front=front)):
+            yield piece
+
+    @property
+    def route(self) -> tuple[str, ...]:
+        """The peers that answer, or did last, in the order of the stages."""
+        return self._core.route
+
+    @property
+    def way(self) -> tuple[int, tuple[str, ...]] | None:
+        """The version of the plan that the running answer goes over, and its peers; None while none runs."""
+        core = self._core
+        running = core.current is not None and core.phase in (Phase.PREFILL, Phase.DECODE)
+        return (core.current.plan, core.route) if running and core.current is not None else None
+
+    @property
+    def plan(self) -> int:
+        """The version of the plan that the last answer went over; 0 before the first."""
+        return self._core.current.plan if self._core.current is not None else 0
+
+    async def complete(self, prompt: str, settings: Settings) -> AsyncGenerator[Delta | Finished]:
+        """Continues plain text, without the chat template."""
+        async for piece in self.tokens(self._text.encode(prompt), settings):
+            yield piece
+
+    async def tokens(
+        self, prompt: Sequence[int], settings: Settings, begun_before: Begun | None = None
+    ) -> AsyncGenerator[Delta | Finished]:
+        """Answers a prompt of token ids. Closing the generator early stops the answer on every stage.
+
+        `begun_before`: the answer goes on that somebody asked for in this session; only what follows is yielded.
+        """
+        begun, call = time.perf_counter(), _Call()
+        self._calls.add(call)
+        try:
+            asked = await self._begin(call, prompt, settings, begun_before)
+            words = self._text.stream()
+            for token in begun_before.ids if begun_before is not None else ():
+                words.push(token)
+            stops = StopStrings(settings.stop)
+            async for piece in self._stream(begun, asked, self._core.start, words, stops):
+                if isinstance(piece, Finished) and settings.front:
+                    front = tuple(prompt[: settings.front])
+                    self._node.askings.fronts.add((self._core.route, front))
+                yield piece
+        finally:
+            self._calls.discard(call)
+            if call is self._current:  # one that is closed late ends no answer but its own
+                self._end()
+
+    async def _begin(
+        self, call: _Call, prompt: Sequence[int], settings: Settings, begun_before: Begun | None
+    ) -> _Asked:
+        """Asks for the answer, once there is a plan and every stage is reached."""
+        route = await self._route(settings.plan_wait_s)
+        model = self._node.state.model
+        if model is None or not prompt:
+            raise ContextOverflow("the prompt is empty; ask something")
+        ask = Ask(
+            tuple(prompt),
+            room_for(len(prompt), settings.max_tokens, model.context),
+            settings.sampling,
+            () if settings.ignore_end else self._text.end_tokens,
+            settings.steering,
+            front=settings.front,
+            front_kept=(route.peers, tuple(prompt[: settings.front])) in self._node.askings.fronts,
+        )
+        if why := self._node.core.may_ask(self._node.me):
+            raise MustContribute(why)
+        asked = _Asked(call, ask, settings, begun_before.ids if begun_before is not None else ())
+        await self._connect(route)
+        if self._core.ends is not None and (older := self._node.askings.older(route.peers)):
+            who = named(", ".join(older), self._node.state.members)
+            raise AnswerFailed(
+                f"{who} cannot answer without token ids yet: update it, or ask without --pin-ends"
+            )
+        if not self._node.askings.attached(self._core.session):
+            raise AnswerFailed("this conversation was closed; begin another one")
+        if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
+            raise AnswerFailed("this conversation is being answered; stop that answer, or wait for its end")
+        while not self._outcomes.empty():
+            self._outcomes.get_nowait()
+        self._current = call
+        self._crossings = Crossings(len(begun_before.ids) if begun_before is not None else 0)
+        session = self._core.session
+        now, core = time.monotonic(), self._core
+        if begun_before is None:
+            effects = core.begin(now, route, asked.next())
+        else:
+            effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
+        self._node.askings.perform(session, effects)
+        if call.stopped:  # while a plan or connections were awaited
+            self._node.askings.perform(session, core.cancel())
+        return asked
+
+    def _hear(self, outcome: Outcome) -> None:
+        """Looks at once how a token was computed: its route may change before anybody takes it."""
+        if isinstance(outcome, Emit):
+            route, askings = self._core.came_over, self._node.askings
+            plan = askings.plan(route.plan) if route is not None else None
+            parts = None
+            if route is not None and plan is not None:
+                parts = parts_of(plan, route.peers, self._node.state.members)
+            self._crossings.token(parts)
+        self._outcomes.put_nowait(outcome)
+
+    @property
+    def session(self) -> bytes:
+        """Its id. An answer that moves to another plan may change it."""
+        return self._core.session
+
+    @property
+    def under_way(self) -> Heard:
+        """Where the answer under way, or the last one, stands on its stages."""
+        return self._core.under_way
+
+    def stop(self) -> None:
+        """Ends the answer under way; what came so far stays."""
+        for call in self._calls:
+            call.stopped = True
+        self._end()
+
+    def close(self) -> None:
+        """Frees the session's slots on every stage."""
+        self.stop()
+        self._node.detach(self._core.session)
+
+    def _end(self) -> None:
+        """The answer that runs, or waits in line, ends."""
+        if self._line is not None:
+            self._line.cancel()
+        self._node.askings.perform(self._core.session, self._core.cancel())
+
+    async def _stream(
+        self,
+        begun: float,
+        asked: _Asked,
+        cached: int,
+        words: StreamingDetokenizer,
+        stops: StopStrings,
+    ) -> AsyncGenerator[Delta | Finished]:
+        ask = asked.ask
+        count, first_s = 0, 0.0
+
+        def finished(why: str) -> Finished:
+            seconds = time.perf_counter() - begun
+            core, crossed = self._core, self._crossings.found
+            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, core.route, crossed)
+
+        while True:
+            match await self._outcome(asked):
+                case Emit(token, _, likely):
+                    count += 1
+                    first_s = first_s or time.perf_counter() - begun
+                    shown = "" if token in ask.end_tokens else words.push(token)
+                    shown, stopped = stops.push(shown)
+                    yield Delta(shown, token, tuple(likely_pairs(likely)) if likely else ())
+                    if stopped:
+                        yield finished("stop")
+                        return
+                case Ended(why):
+                    tail, stopped = stops.push(words.flush())
+                    tail += "" if stopped else stops.flush()
+                    if tail:
+                        yield Delta(tail, -1)
+                    yield finished("stop" if stopped else why)
+                    return
+                case Broken(text, reason):
+                    owes = reason is Reason.BAD_STEP and self._node.core.may_ask(self._node.me)
+                    raise MustContribute(text) if owes else AnswerFailed(text)
+
+    async def _outcome(self, asked: _Asked) -> Outcome:
+        """What comes next. Where the mesh is full the answer goes on when there is a session for it. Of a guided answer
+        every token is asked for by itself, with what may follow then.
+        """
+        while True:
+            outcome = await self._outcomes.get()
+            match outcome:
+                case Emit(token):
+                    asked.take(token)
+                case Ended("length") if asked.goes_on:
+                    if asked.guide is not None and asked.guide.over():
+                        return Ended("end")
+                    route = self._node.askings.route() or self._core.current
+                    assert route is not None
+                    if not await self._go_on(asked, route):
+                        return Ended("cancelled")
+                    continue
+                case Broken(_, Reason.NO_SLOT) if self._core.full:
+                    if not await self._seat(asked):
+                        return Ended("cancelled")
+                    continue
+            return outcome
+
+    async def _go_on(self, asked: _Asked, route: Route) -> bool:
+        """Asks for what is to come, in another answer of the session. False: somebody stopped it."""
+        if route.peers != self._core.route:
+            await self._connect(route)
+        if asked.call.stopped or not self._node.askings.attached(self._core.session):
+            return False
+        effects = self._core.begin(time.monotonic(), route, asked.next())
+        self._node.askings.perform(self._core.session, effects)
+        return True
+
+    async def _seat(self, asked: _Asked) -> bool:
+        """Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it."""
+        core, node = self._core, self._node
+        if asked.was_in_line:
+            await asyncio.sleep(AGAIN_S)  # called in vain: no loop at the speed of the link
+        if asked.call.stopped:
+            return False
+        full, ask = dict(core.full), asked.next()
+        wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)
+        line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_left_s())
+        who, self._line = "", asyncio.ensure_future(line)
+        try:
+            await asyncio.wait((self._line,))
+            if self._line.cancelled():
+                return False
+            who = self._line.result()
+        finally:
+            self._line.cancel()
+            self._line = None
+            self.on_wait(None)
+            for peer in full.keys() - {who}:
+                if not node.is_connected(peer):
+                    continue  # nobody dials a peer to tell it that
+                node.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
+        route = node.askings.route(avoid=frozenset(full) - {who}) if who else None
+        return await self._go_on(asked, route or await self._route(PLAN_WAIT_S))
+
+    async def _route(self, wait_s: float) -> Route:
+        node = self._node
+        if not await node.until(lambda _: node.askings.route() is not None, wait_s):
+            reason = named(node.state.refused, node.state.members) or "its peers are still loading"
+            raise NoPlan(f"the mesh cannot answer yet: {reason}")
+        route = node.askings.route()
+        assert route is not None
+        return route
+
+    async def _connect(self, route: Route) -> None:
+        """Connects to every stage at once, so that a token or a refusal finds its way from any of them, and begins to
+        connect to those that stand by.
+        """
+        others = [peer for peer in dict.fromkeys(route.peers) if peer != self._node.me]
+        for _, peer in route.shadows:
+            if peer != self._node.me:
+                self._node.dialer.prepare(peer)
+        try:
+            await asyncio.gather(*(self._node.dialer.dial(peer) for peer in others))
+        except (ConnectFailed, ConnectionLost) as error:
+            raise ConnectFailed(f"cannot reach every stage of the mesh: {error}") from error

@@ -1,0 +1,364 @@
+"""The sessions that this peer asks: their timers, their routes, and what they find out about other peers.
+
+Edge around `peer.session.origin`, which decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
+from peer.session.origin import OriginSession, Phase
+from peer.session.pinned_ends import not_usable, state_in
+from peer.session.prefix_cache import KnownFronts, split
+from peer.session.routes import Route, choose, placed
+from peer.state.mesh_state import AWAY, MeshState, PlanRecord
+from peer.state.version_negotiation import OPENS
+from peer.transport.circuit_breakers import Breakers
+from peer.wire.frame_codec import HIGHEST_VERSION, Feed, Frame, Here, Open, Refuse, Step, Token
+from peer.wire.tensors import Tensor
+
+APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
+SOONEST_S: Final = 0.005  # between two looks at one session
+REMEMBERED_PLANS: Final = (
+    4  # as stages do: while a new plan comes about, an older one may still have all holders
+)
+MILLI: Final = 1000
+
+RUNNING: Final = (Phase.PREFILL, Phase.DECODE, Phase.REROUTING)
+
+Outcome = Emit | Ended | Broken
+
+
+class Surroundings(Protocol):
+    """What askings need of the peer they live on."""
+
+    state: MeshState
+
+    def send_or_lose(self, peer: str, frame: Frame) -> None: ...
+    def spare(self, peer: str, frame: Frame) -> None: ...
+    def patience_s(self, peer: str) -> float: ...
+    def hopeful(self) -> bool: ...
+    def suspected(self, peer: str, why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Asking:
+    """A session of this peer and who listens to it."""
+
+    core: OriginSession
+    listener: Callable[[Outcome], None]
+    timer: asyncio.TimerHandle | None = None
+    followed: int = 0  # the newest plan that was looked at: whether the answer moves to it
+    drawn: tuple[int, int] = (-1, -1)  # turn and position from whose state a token was drawn here last
+
+
+class Askings:
+    """All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings."""
+
+    def __init__(self, surroundings: Surroundings, breakers: Breakers) -> None:
+        self.speaks: Callable[[str], int] = lambda _: HIGHEST_VERSION
+        self._around = surroundings
+        self._breakers = breakers
+        self._all: dict[bytes, Asking] = {}
+        self._plans: dict[int, PlanRecord] = {}
+        self._known: frozenset[str] = frozenset()  # members when the state was looked at last
+        self.fronts = KnownFronts()
+        self.standbys = True
+        self.shadows = True
+        self.opened: Callable[[Open], None] = lambda _: None  # a turn of an answer begins
+        self.emitted: Callable[[bytes, int], None] = lambda _, __: None  # a token came, for that position
+        self.over: Callable[[bytes], None] = lambda _: None  # an answer ended
+        self.returned: Callable[[bytes, int, Tensor], None] = lambda *_: (
+            None
+        )  # a state from which it goes on here
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def attach(self, core: OriginSession, listener: Callable[[Outcome], None]) -> None:
+        """Takes a session in."""
+        self._all[core.session] = Asking(core, listener)
+
+    def detach(self, session: bytes) -> None:
+        """Lets a session go; its slots are freed on every stage, and its listener hears of the end."""
+        asking = self._all.get(session)
+        if asking is not None:
+            self.perform(session, asking.core.release())
+            self._disarm(asking)
+            del self._all[session]
+
+    def tokens(self, session: bytes) -> Sequence[int]:
+        """All tokens of a session so far; none of one that is not asked here."""
+        asking = self._all.get(session)
+        return asking.core.tokens if asking is not None else ()
+
+    def attached(self, session: bytes) -> bool:
+        """Whether `session` was taken in and not let go."""
+        return session in self._all
+
+    def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
+        """The best route now, if there is one: over the newest plan, else over one that it replaced."""
+        state = self._around.state
+        if state.plan is None or state.model is None:
+            return None
+        now = _now_ms()
+        for plan in (state.plan, *(self._plans[version] for version in sorted(self._plans, reverse=True))):
+            route = choose(
+                state,
+                plan,
+                gone,
+                avoid=avoid,
+                order=lambda candidates: self._breakers.order(candidates, now),
+                standbys=self.standbys,
+                shadows=self.shadows,
+            )
+            if route is not None:
+                return route
+        return None
+
+    def plan(self, version: int) -> PlanRecord | None:
+        """The plan of that number, if answers of this peer may go over it."""
+        plan = self._around.state.plan
+        return plan if plan is not None and plan.version == version else self._plans.get(version)
+
+    def perform(self, session: bytes, effects: list[OriginEffect]) -> None:
+        """Does what a session decided."""
+        asking = self._all.get(session)
+        for effect in effects:
+            match effect:
+                case Send(peer, frame):
+                    if isinstance(frame, Open):
+                        self.opened(split(frame)[0])
+                    self._around.send_or_lose(peer, self._understood(frame))
+                case Spare(peer, frame):
+                    self._around.spare(peer, self._understood(frame))
+                case Emit() | Ended() | Broken():
+                    if asking is not None:
+                        self._told(asking, effect)
+                case FindRoute(soon=soon):
+                    if asking is not None and not soon:
+                        self._find(asking)
+                case Suspect(peer, why):
+                    self._around.suspected(peer, why)
+        if asking is not None:
+            self._arm(asking)
+
+    def frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
+        """A frame that concerns a session of this peer."""
+        asking = self._all.get(frame.session)
+        if asking is None:
+            self._second_frame(now, peer, frame)
+            return
+        core = asking.core
+        match frame:
+            case Token():
+                effects = core.token(now, peer, frame)
+            case Refuse():
+                effects = core.refused(now, peer, frame)
+            case Here():
+                effects = core.here(now, peer, frame)
+            case Feed():
+                if frame.position < core.start:
+                    self.fronts.clear()  # a stage lacks one
+                effects = core.feed(now, peer, frame)
+        self.perform(frame.session, effects)
+
+    def older(self, peers: Iterable[str]) -> list[str]:
+        """Those of `peers` that do not know OPENs which name a front or have no settings."""
+        return [peer for peer in peers if self.speaks(peer) < OPENS]
+
+    def _understood(self, frame: Frame) -> Frame:
+        """An OPEN as everybody on its way understands it: where somebody is older it names no front."""
+        if isinstance(frame, Open) and self.older(frame.route):
+            return split(frame)[0]
+        return frame
+
+    def handed_back(self, now: float, peer: str, frame: Step) -> None:
+        """A last stage hands back the state from which an asker that keeps its ends draws the next token."""
+        asking = self._all.get(frame.session) or self._moving_to(frame.session)
+        if asking is None or (ends := asking.core.ends) is None:
+            return
+        drawing = asking.core.drawing(peer, frame)
+        if drawing is None or isinstance(drawing, Token):
+            if drawing is not None:
+                self.frame(now, peer, drawing)
+            return
+        unusable = not_usable(frame)
+        if (at := (frame.turn, frame.position)) == asking.drawn:
+            return  # a stage that says it again gains nothing by that
+        asking.drawn = at
+        state = state_in(frame, ends.width)
+        if state is None:
+            self.frame(now, peer, unusable)
+            return
+        self.returned(frame.session, frame.position, frame.tensor)
+        ends.draw(drawing, state, lambda token: self.frame(time.monotonic(), peer, token or unusable))
+
+    def gone(self, peer: str, why: str) -> bool:
+        """The connection to `peer` is gone. Whether an answer needs it."""
+        now = time.monotonic()
+        running = [asking.core for asking in self._all.values() if asking.core.phase in RUNNING]
+        needed = any(peer in core.route for core in running)
+        if needed:
+            self._breakers.failed(peer, _now_ms())
+        for asking in list(self._all.values()):
+            self.perform(asking.core.session, asking.core.peer_gone(now, peer, why))
+        return needed
+
+    def hint(self, peer: str) -> None:
+        """`peer` may be lost: answers that need it ask at once."""
+        now = time.monotonic()
+        for asking in list(self._all.values()):
+            asking.core.patience_s.update(
+                {other: self._around.patience_s(other) for other in asking.core.route}
+            )
+            self.perform(asking.core.session, asking.core.hint(now, peer))
+
+    def back(self, peer: str) -> None:
+        """There is a connection to `peer` again."""
+        for asking in list(self._all.values()):
+            asking.core.peer_back(peer)
+            if asking.core.phase is Phase.REROUTING:
+                self._find(asking)
+                self._arm(asking)
+
+    def state_changed(self) -> None:
+        """The mesh changed: peers may have left, and there may be another route."""
+        now = time.monotonic()
+        state = self._around.state
+        members = state.members
+        if state.plan is None:
+            self._plans.clear()
+        else:
+            self._plans[state.plan.version] = state.plan
+            for version in sorted(self._plans)[:-REMEMBERED_PLANS]:
+                del self._plans[version]
+        fresh = members.keys() - self._known  # some were lost, and started anew
+        self._known = frozenset(members)
+        later = 0.0
+        for asking in list(self._all.values()):
+            core = asking.core
+            lacked = any(core.without)
+            for peer in fresh:
+                core.peer_back(peer)
+            if core.phase in RUNNING:
+                later += APART_S * self._follow(asking, now + later)
+                for peer in core.route:
+                    member = members.get(peer)
+                    if member is None or member.status in AWAY:
+                        name = peer[:8] if member is None else f"{member.name} ({peer[:8]})"
+                        self.perform(core.session, core.peer_gone(now, peer, f"peer {name} left the mesh"))
+            if lacked or any(core.without):
+                self._find(asking)
+                self._arm(asking)
+
+    def close(self, reason: str) -> None:
+        """Ends every session, so that stages free its slots at once; whoever waits for an answer hears why."""
+        for asking in list(self._all.values()):
+            for effect in asking.core.release():
+                if isinstance(effect, Send):
+                    self._around.send_or_lose(effect.peer, effect.frame)
+                elif isinstance(effect, Ended):
+                    asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
+            self._disarm(asking)
+
+    # --- inner moves
+
+    def _follow(self, asking: Asking, now: float) -> bool:
+        """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers; whether
+        it does.
+        """
+        core, plan = asking.core, self._around.state.serving()
+        if plan is None or core.current is None or plan.version <= max(asking.followed, core.current.plan):
+            return False
+        route = choose(
+            self._around.state,
+            plan,
+            core.without[0],
+            avoid=core.without[1],
+            order=lambda candidates: self._breakers.order(candidates, _now_ms()),
+            standbys=self.standbys,
+            shadows=self.shadows,
+        )
+        if route is None:
+            return False  # looked at again with the next change
+        asking.followed = plan.version
+        same = placed(self._plans.get(core.current.plan), core.route) == placed(plan, route.peers)
+        self.perform(core.session, core.move(now, None if same else route))
+        return not same
+
+    def _second_frame(self, now: float, peer: str, frame: Token | Refuse | Here | Feed) -> None:
+        """A frame of a session that an answer here moves to."""
+        asking = self._moving_to(frame.session)
+        if asking is not None:
+            before = asking.core.session
+            self._perform_as(before, asking, asking.core.second_frame(now, peer, frame))
+
+    def _moving_to(self, session: bytes) -> Asking | None:
+        return next((asking for asking in self._all.values() if asking.core.second == session), None)
+
+    def _perform_as(self, before: bytes, asking: Asking, effects: list[OriginEffect]) -> None:
+        """Does what a session decided that may have another id since: its answer has moved."""
+        session = asking.core.session
+        if session != before and self._all.get(before) is asking:
+            self._all = {session if key == before else key: each for key, each in self._all.items()}
+        self.perform(session, effects)
+
+    def _told(self, asking: Asking, outcome: Outcome) -> None:
+        if isinstance(outcome, Emit):
+            self.emitted(asking.core.session, outcome.position)
+        else:
+            self.over(asking.core.session)
+        if isinstance(outcome, Ended):
+            for peer in asking.core.route:
+                self._breakers.succeeded(peer, _now_ms())
+        asking.listener(outcome)
+
+    def _find(self, asking: Asking) -> None:
+        core = asking.core
+        if core.phase not in RUNNING:
+            return
+        route = self.route(*core.without)
+        if route is None:
+            core.hope(self._around.hopeful())
+            return
+        for peer in route.peers:
+            self._breakers.chosen(peer, _now_ms())
+        self._perform_as(core.session, asking, core.reroute(time.monotonic(), route))
+
+    def _arm(self, asking: Asking) -> None:
+        due = asking.core.deadline
+        if due == float("inf"):
+            self._disarm(asking)
+            return
+        if asking.timer is not None:
+            if asking.timer.when() <= due:
+                return  # it looks again when it fires
+            asking.timer.cancel()
+        loop = asyncio.get_running_loop()
+        asking.timer = loop.call_at(max(due, loop.time() + SOONEST_S), self._fire, asking)
+
+    def _fire(self, asking: Asking) -> None:
+        asking.timer = None
+        core = asking.core
+        now = time.monotonic()
+        if now >= core.deadline:
+            core.patience_s.update({peer: self._around.patience_s(peer) for peer in core.route})
+            self.perform(core.session, core.tick(now))
+        if self._all.get(core.session) is asking:
+            self._arm(asking)
+
+    @staticmethod
+    def _disarm(asking: Asking) -> None:
+        if asking.timer is not None:
+            asking.timer.cancel()
+            asking.timer = None
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * MILLI)

@@ -1,0 +1,1 @@
+"""Loaded units: batching, KV arrays, execution and the speed of this machine."""

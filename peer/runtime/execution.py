@@ -1,0 +1,441 @@
+"""How a shard runs on onnxruntime: its sessions, its KV arrays, and the bindings that tie both together.
+
+Not thread-safe: one thread owns an `Execution`. Only the CPU provider is tested here; the others keep the KV
+arrays in memory of their device and copy through the host when rows move or the arrays grow.
+
+Memory: weights are mapped from their blobs while a session loads, repacked by the kernels tensor by tensor
+and let go, so there is never a second copy of more than one tensor; what stays mapped but is not read again (scales
+that were repacked, too) leaves the process. The head is loaded first because its
+matrix is the largest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from peer.errors import CannotServe
+from peer.runtime.forms import Form, filled_tokens
+from peer.runtime.huge_pages import (
+    give_back_memory,
+    keep_no_large_holes,
+    let_go_of_files,
+    let_go_of_memory,
+    use_huge_pages,
+)
+from peer.runtime.kv_slots import KvSlots, Move, Shape
+from peer.runtime.onnxruntime_import import OrtDevice, ort
+from planner.model.shards import EmbedTable, Shard, rotary_tables
+
+Floats = npt.NDArray[np.float32]
+PROVIDERS: Final = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+DIGEST_BYTES: Final = 8  # of cached keys and values, compared with those of an honest peer
+KEPT_BINDINGS: Final = 64  # a binding is a few kilobytes of names; ranges of rows repeat
+KEPT_BYTES: Final = 4 << 20  # of their buffers: that of a piece of a prompt has 2 MB in an 8B shape
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one session's tokens go: its row of the KV arrays and the cached positions before them."""
+
+    row: int
+    length: int
+
+
+class Execution:
+    """One loaded shard, called in `form`. Raises CannotServe when the provider is missing or refuses the graph."""
+
+    def __init__(self, shard: Shard, *, threads: int, context: int, form: Form, mapped: bool = False) -> None:
+        """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory."""
+        keep_no_large_holes()
+        options = session_options(shard.blobs, threads, fused=form.fused)
+        if mapped:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.graph_optimization_level = (
+                ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            )  # else float16 is widened
+        providers = _providers(shard.provider)
+        self.form = form
+        self._shard = shard
+        self._embed = None if shard.embed is None else _Embedding(shard.embed)
+        try:
+            self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
+            self._body = None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
+        except Exception as error:
+            raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
+        self._kv = _KvArrays(shard)
+        self._cos, self._sin = rotary_tables(shard.architecture, context + form.spare_tokens)
+        self._bindings: dict[tuple[int, int, int], _Binding] = {}
+        let_go_of_files(shard.blobs)
+        give_back_memory()
+        use_huge_pages()
+
+    @property
+    def has_embed(self) -> bool:
+        return self._embed is not None
+
+    @property
+    def has_head(self) -> bool:
+        return bool(self._heads)
+
+    @property
+    def shape(self) -> Shape:
+        return self._kv.shape
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._kv.bytes
+
+    def ensure(self, slots: KvSlots, rows: int, positions: int) -> None:
+        """Grow the KV arrays so that `rows` rows of `positions` fit; what is cached is kept."""
+        wanted = slots.grown(self._kv.shape, rows, positions)
+        if wanted != self._kv.shape:
+            self._bindings.clear()
+            self._kv.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
+            give_back_memory()  # the smaller arrays left holes
+        self._kv.used_rows = max(self._kv.used_rows, rows)
+
+    def move(self, move: Move) -> None:
+        self._kv.move(move)
+
+    def let_go(self, rows: int) -> None:
+        """Rows from `rows` on have no session; what they occupy goes back to the system, and what calls left."""
+        self._kv.let_go(rows)
+        give_back_memory()
+
+    def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
+        """By key and value array, the hash of what `row` caches at positions [first, stop)."""
+        return self._kv.digest(row, first, stop)
+
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
+        """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (kv_heads, stop,
+        head_size).
+        """
+        return self._kv.copied(row, stop, names)
+
+    def state_shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
+        """By key and value array, the shape of `positions` of one row: (kv_heads, positions, head_size)."""
+        return self._kv.shapes(positions)
+
+    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
+        """Makes `arrays`, as `copied` gives them, what `row` caches. Raises ValueError unless it is all of them."""
+        self._kv.put(row, arrays)
+
+    def embed(self, tokens: npt.NDArray[np.int64]) -> Floats:
+        """tokens (T,) -> (T, hidden)."""
+        if self._embed is None:
+            raise ValueError("this shard has no embedding")
+        return self._embed.rows(tokens)
+
+    def decode(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
+        """One token for each row of `span`, in one call: hidden (rows, hidden) -> (rows, hidden). Whoever calls fills
+        `span` up as the form wants it (RowShape.spans). The result is valid until the next call.
+        """
+        if self._body is None:
+            return hidden
+        found: Floats = self._run(hidden[:, None, :], span, lengths)[:, 0]
+        return found
+
+    def alone(self, hidden: Floats, row: Row) -> Floats:
+        """One token where one session uses all arrays: (1, hidden) -> (1, hidden), rows beside it being company."""
+        ((_, span),) = self.form.body.spans(range(row.row, row.row + 1), self.shape.rows)
+        rows = np.repeat(hidden, len(span), axis=0)
+        place = row.row - span.start
+        return self.decode(rows, span, [row.length] * len(span))[place : place + 1]
+
+    def prompt(self, hidden: Floats, row: Row, ends: int = 0) -> Floats:
+        """Tokens of one row: (T, hidden) -> (T, hidden). The result is valid until the next call.
+
+        The call is filled up with the last token again, as the form wants it (or `ends`), and needs room for as many
+        positions. Thus no result depends on how a prompt is cut.
+        """
+        if self._body is None:
+            return hidden
+        count = len(hidden)
+        lacking = filled_tokens(row.length, count, ends or self.form.ends or 1) - count
+        if lacking:
+            hidden = np.concatenate([hidden, np.repeat(hidden[-1:], lacking, axis=0)])
+        found: Floats = self._run(hidden[None], range(row.row, row.row + 1), [row.length])[0, :count]
+        return found
+
+    def head(self, hidden: Floats) -> Floats:
+        """(rows, hidden) -> logits (rows, vocab), in calls as the form wants them."""
+        shape, found, start = self.form.head, list[Floats](), 0
+        for count in shape.parts(len(hidden)):
+            rows = hidden[start : start + count]
+            lacking = shape.filled(count) - count
+            if lacking:
+                rows = np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)])
+            found.append(self.head_call(rows)[:count])
+            start += count
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def head_call(self, hidden: Floats) -> Floats:
+        """(rows, hidden) -> logits (rows, vocab), these rows and no others in one call."""
+        if not self._heads:
+            raise ValueError("this shard has no head")
+        parts: list[Floats] = [head.run(["logits"], {"hidden": hidden})[0] for head in self._heads]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def close(self) -> None:
+        self._bindings.clear()
+        self._kv.close()
+        self._body = None
+        self._heads.clear()
+        if self._embed is not None:
+            self._embed.close()
+
+    def _run(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
+        tokens = hidden.shape[1]
+        if max(lengths) + tokens > self.shape.capacity or span.stop > self.shape.rows:
+            raise ValueError(f"{max(lengths) + tokens} positions in rows {span} do not fit {self.shape}")
+        key = (span.start, len(span), tokens)
+        binding = self._bindings.get(key)
+        if binding is None:
+            kept = sum(2 * one.hidden.nbytes for one in self._bindings.values())
+            if len(self._bindings) >= KEPT_BINDINGS or kept + 2 * hidden.nbytes > KEPT_BYTES:
+                self._bindings.clear()
+            binding = self._bindings[key] = self._bind(span, tokens)
+        np.copyto(binding.hidden, hidden)
+        binding.seqlens[:] = lengths
+        binding.seqlens += tokens - 1
+        binding.total[0] = max(lengths) + tokens
+        binding.run()
+        return binding.result
+
+    def _bind(self, span: range, tokens: int) -> _Binding:
+        assert self._body is not None
+        width = self._shard.architecture.hidden
+        made = _Binding(self._body, len(span), tokens, width)
+        made.input("cos", self._cos)
+        made.input("sin", self._sin)
+        self._kv.bind(made, span)
+        return made
+
+
+class _Binding:
+    """Buffers of one call shape (rows, tokens), bound once and used again."""
+
+    def __init__(self, session: ort.InferenceSession, rows: int, tokens: int, width: int) -> None:
+        self._session = session._sess
+        self._io = session.io_binding()._iobinding
+        self._kept: list[npt.NDArray[Any]] = []
+        self.hidden = np.empty((rows, tokens, width), np.float32)
+        self.result = np.empty_like(self.hidden)
+        self.seqlens = np.zeros(rows, np.int32)
+        self.total = np.zeros(1, np.int32)
+        self.input("hidden", self.hidden)
+        self.input("seqlens", self.seqlens)
+        self.input("total", self.total)
+        self.output("hidden.out", self.result)
+
+    def input(self, name: str, array: npt.NDArray[Any]) -> None:
+        self._kept.append(array)
+        self._io.bind_input(name, _CPU, array.dtype.type, list(array.shape), array.ctypes.data)
+
+    def output(self, name: str, array: npt.NDArray[Any]) -> None:
+        self._kept.append(array)
+        self._io.bind_output(name, _CPU, array.dtype.type, list(array.shape), array.ctypes.data)
+
+    def updated_in_place(self, name: str, device: OrtDevice, shape: list[int], address: int) -> None:
+        self._io.bind_input(name, device, np.float32, shape, address)
+        self._io.bind_output(f"{name}.out", device, np.float32, shape, address)
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._io, None)
+
+
+_CPU: Final = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
+
+
+class _KvArrays:
+    """Per attention unit a key and a value array, float32 (rows, kv_heads, capacity, head_size), on the
+    provider's device.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self._names = [f"{kind}.{block}" for block in shard.blocks for kind in ("key", "value")]
+        self._heads = shard.architecture.kv_heads
+        self._size = shard.architecture.head_size
+        self._cuda = shard.provider == "cuda"
+        self._host: dict[str, Floats] = {}
+        self._device: dict[str, ort.OrtValue] = {}
+        self.shape = Shape(0, 0)
+        self.used_rows = 0  # the others are allocated, but nothing was written there
+
+    @property
+    def bytes(self) -> int:
+        rows = self.shape.rows if self._cuda else self.used_rows
+        return len(self._names) * rows * self._row_bytes
+
+    def let_go(self, rows: int) -> None:
+        if not self._cuda:
+            size = (self.used_rows - rows) * self._row_bytes
+            for array in self._host.values() if size > 0 else ():
+                let_go_of_memory(array.ctypes.data + rows * self._row_bytes, size)
+        self.used_rows = min(self.used_rows, rows)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._heads * self.shape.capacity * self._size * 4
+
+    def grow(self, shape: Shape, lengths: list[int]) -> None:
+        """One array at a time, so that the peak is one array above the new size; only filled positions are
+        touched.
+        """
+        for name in self._names:
+            fresh = np.zeros((shape.rows, self._heads, shape.capacity, self._size), np.float32)
+            old = self._read(name) if self.shape.rows else None
+            if old is not None:
+                for row, length in enumerate(lengths[: self.shape.rows]):
+                    fresh[row, :, :length] = old[row, :, :length]
+            del old
+            self._write(name, fresh)
+        self.shape = shape
+
+    def move(self, move: Move) -> None:
+        for name in self._names:
+            array = self._read(name)
+            array[move.target, :, : move.length] = array[move.source, :, : move.length]
+            if self._cuda:
+                self._write(name, array)
+
+    def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
+        return {
+            name: blake2b(
+                self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES
+            ).hexdigest()
+            for name in self._names
+        }
+
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
+        wanted = [name for name in self._names if names is None or name in names]
+        return {name: self._read(name)[row, :, :stop].copy() for name in wanted}
+
+    def shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
+        return dict.fromkeys(self._names, (self._heads, positions, self._size))
+
+    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
+        if arrays.keys() != set(self._names):
+            raise ValueError(f"expected {', '.join(self._names)}")
+        for name, value in arrays.items():
+            array = self._read(name)
+            array[row, :, : value.shape[1]] = value
+            if self._cuda:
+                self._write(name, array)
+
+    def bind(self, binding: _Binding, span: range) -> None:
+        shape = [len(span), self._heads, self.shape.capacity, self._size]
+        for name in self._names:
+            if self._cuda:
+                device = OrtDevice(OrtDevice.cuda(), OrtDevice.default_memory(), 0)
+                start = self._device[name].data_ptr()
+            else:
+                device, start = _CPU, self._host[name].ctypes.data
+            binding.updated_in_place(name, device, shape, start + span.start * self._row_bytes)
+
+    def close(self) -> None:
+        self._host.clear()
+        self._device.clear()
+        self.shape = Shape(0, 0)
+
+    def _read(self, name: str) -> Floats:
+        if not self._cuda:
+            return self._host[name]
+        array: Floats = self._device[name].numpy()
+        return array
+
+    def _write(self, name: str, array: Floats) -> None:
+        if self._cuda:
+            self._device.pop(name, None)
+            self._device[name] = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        else:
+            self._host[name] = array
+
+
+class _Embedding:
+    """Rows read from the blob when they are needed: a table of any size costs no memory."""
+
+    def __init__(self, table: EmbedTable) -> None:
+        self._table = table
+        self._file = os.open(table.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+    def rows(self, tokens: npt.NDArray[np.int64]) -> Floats:
+        table = self._table
+        if table.w is not None:
+            dtype = np.dtype("<f2" if table.w.dtype == "f16" else "<f4")
+            return self._read(tokens, table.w.offset, dtype, table.columns).astype(np.float32)
+        assert table.q8 is not None
+        assert table.scale is not None
+        blocks, block = table.q8.shape[1:]
+        q = self._read(tokens, table.q8.offset, np.dtype(np.uint8), blocks * block)
+        scale = self._read(tokens, table.scale.offset, np.dtype("<f4"), blocks)
+        centred = q.reshape(-1, blocks, block).astype(np.float32) - np.float32(128)
+        wide = (centred * scale[:, :, None]).reshape(len(tokens), -1)
+        return np.ascontiguousarray(wide[:, : table.columns], dtype=np.float32)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _read(
+        self, tokens: npt.NDArray[np.int64], offset: int, dtype: np.dtype[Any], columns: int
+    ) -> npt.NDArray[Any]:
+        found = np.empty((len(tokens), columns), dtype)
+        size = columns * dtype.itemsize
+        for place, token in enumerate(tokens.tolist()):
+            found[place] = np.frombuffer(_pread(self._file, size, offset + token * size), dtype)
+        return found
+
+
+def _pread(file: int, size: int, offset: int) -> bytes:
+    if sys.platform == "win32":
+        os.lseek(file, offset, os.SEEK_SET)
+        return os.read(file, size)
+    return os.pread(file, size, offset)
+
+
+def session_options(blobs: Path, threads: int, *, fused: bool = True) -> ort.SessionOptions:
+    """Of a graph whose external data lies in the folder `blobs`; `fused`: operators may be joined."""
+    options = ort.SessionOptions()
+    if not fused:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # an arena keeps the largest prompt's scratch for ever
+    options.enable_mem_pattern = (
+        False  # the first call of each shape leaves its buffers beside the pattern's: 13 MiB of 4B
+    )
+    options.log_severity_level = 3
+    for key, value in (
+        ("session.model_external_initializers_file_folder_path", str(blobs)),
+        ("session.intra_op.allow_spinning", "0"),  # other peers and the event loop share these cores
+    ):
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _providers(name: str) -> list[str]:
+    wanted = PROVIDERS.get(name)
+    if wanted is None:
+        raise CannotServe(f"provider {name!r} is not known; one of {', '.join(PROVIDERS)} expected")
+    available = ort.get_available_providers()
+    if wanted not in available:
+        raise CannotServe(
+            f"provider {name} needs {wanted}, but this onnxruntime has {', '.join(available)}; "
+            "install the onnxruntime package made for it, or use --provider cpu"
+        )
+    return [wanted] if name == "cpu" else [wanted, PROVIDERS["cpu"]]

@@ -1,0 +1,99 @@
+"""Decides what of a cache goes from whom to whom when an answer moves: which places of the old route hold which units,
+what `kv_copy` asks, and what is believed of its answer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from peer.errors import BadCommand
+from peer.session.seat import Run_
+from peer.state.mesh_state import MeshState, PlanRecord
+from peer.wire.json_codec import matching, uint
+
+REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
+_SESSION: Final = matching("[0-9a-f]{32}", "32 hex digits")
+_SHA256: Final = matching("(?:[0-9a-f]{64})?", "a SHA-256 in hex digits, or nothing")
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Somebody who holds `run` caches what is wanted of `units`, which lie inside."""
+
+    peer: str
+    run: Run_
+    units: Run_
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a `kv_copy` asks for."""
+
+    session: bytes
+    run: Run_
+    units: Run_
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How many positions the other one caches, and the hash of what it gives, b"" where that is nothing."""
+
+    have: int
+    sha256: bytes
+
+
+def remembered(plans: Sequence[PlanRecord], state: MeshState) -> list[PlanRecord]:
+    """The plans that answers go over, with the newest ones of `state`."""
+    known = {plan.version: plan for plan in plans}
+    known |= {plan.version: plan for plan in (state.plan, state.proposed) if plan is not None}
+    return [known[version] for version in sorted(known)[-REMEMBERED_PLANS:]]
+
+
+def sources_of(plan: PlanRecord | None, peers: Sequence[str], run: Run_) -> list[Source] | None:
+    """Who caches what of units `run`, of the places of `plan` that `peers` hold. None where that is not its route, or
+    where it is not whole.
+    """
+    if plan is None or len(plan.stages) != len(peers):
+        return None
+    parts = (
+        (peer, stage, (max(stage.first, run[0]), min(stage.stop, run[1])))
+        for peer, stage in zip(peers, plan.stages, strict=True)
+    )
+    found = [
+        Source(peer, (stage.first, stage.stop), units) for peer, stage, units in parts if units[0] < units[1]
+    ]
+    covered = sum(source.units[1] - source.units[0] for source in found)
+    return found if covered == run[1] - run[0] else None
+
+
+def wish_body(wish: Wish) -> dict[str, Any]:
+    (first, stop), (start, end) = wish.units, wish.run
+    return {"session": wish.session.hex(), "first": first, "stop": stop, "from": start, "to": end}
+
+
+def wish_of(body: Body, peer: str, state: MeshState) -> Wish:
+    """What `peer` asks for. Raises BadCommand: it gets nothing but of units that a plan of `state` gives it."""
+    session = _SESSION.decode(body.get("session"), "session")
+    first, stop, start, end = (uint.decode(body.get(name), name) for name in ("first", "stop", "from", "to"))
+    units, run = (first, stop), (start, end)
+    inside = run[0] <= units[0] < units[1] <= run[1]
+    given = (
+        stage.first <= units[0] and units[1] <= stage.stop and peer in (stage.primary, *stage.standbys)
+        for plan in (state.plan, state.proposed)
+        for stage in (plan.stages if plan is not None else ())
+    )
+    if not inside or not any(given):
+        raise BadCommand("kv_copy: expected units that a plan gives the peer that asks")
+    return Wish(bytes.fromhex(session), run, units)
+
+
+def told_of(body: Body, most: int) -> Told:
+    """`most`: positions that the session may have. Raises BadCommand."""
+    have = uint.decode(body.get("have"), "have")
+    if have > most:
+        raise BadCommand(f"have: expected at most {most} cached positions, got {have}")
+    return Told(have, bytes.fromhex(_SHA256.decode(body.get("sha256"), "sha256")))

@@ -1,0 +1,184 @@
+"""What this peer caches of sessions is given to peers that their answers move to, and taken from others.
+
+Edge. A copy goes to no one but a member that the plan gives those units anyway; a peer that cannot get one computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+import numpy as np
+
+from peer.errors import BadCommand, CannotServe, PeerError
+from peer.model.piece_exchange import OPEN_LENT, Pieces
+from peer.runtime.stage_runtime import Floats
+from peer.session.effects import StageEffect
+from peer.session.kv_transfer_rules import Source, Wish, remembered, sources_of, told_of, wish_body, wish_of
+from peer.session.seat import Run_, Seat
+from peer.session.stage import StageCore
+from peer.stage.unit_host import Serving
+from peer.state.mesh_state import MeshState, PlanRecord
+from peer.transport.rpc import Body, Calls
+from peer.wire.frame_types import Open
+from planner.model.manifest import Manifest
+
+COPY_WITHIN_S: Final = 20.0
+AT_ONCE: Final = (
+    2  # answers whose caches are copied here at the same time: one on the way, one being asked for
+)
+KINDS: Final = ("key", "value")
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(Protocol):
+    """What caches need of the peer they live on."""
+
+    me: str
+    state: MeshState
+    core: StageCore
+    calls: Calls
+    pieces: Pieces | None
+
+    def perform(self, effects: list[StageEffect]) -> None: ...
+
+
+class Caches:
+    """The caches of one peer that computes."""
+
+    def __init__(self, around: Surroundings, serving: Serving, manifest: Manifest) -> None:
+        self._around = around
+        self._serving = serving
+        self._manifest = manifest
+        self._plans: list[PlanRecord] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._giving = asyncio.Lock()
+        self.copied_bytes = 0  # from others
+        around.core.bring = self.bring
+
+    def state_changed(self) -> None:
+        """Remembers the plans that answers go over."""
+        self._plans = remembered(self._plans, self._around.state)
+
+    async def close(self) -> None:
+        """Ends every copy under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def lend(self, peer: str, body: Body) -> Body:
+        """The answer to `kv_copy`. Raises BadCommand."""
+        wish, pieces = wish_of(body, peer, self._around.state), self._around.pieces
+        async with self._giving:  # whoever asks for many at once has them made one after the other
+            found = await self._here(wish.session, "", wish.run, wish.units)
+            if found is None or pieces is None:
+                raise BadCommand("kv_copy: expected a session that is computed here")
+            have, arrays = found
+            if not arrays:
+                return {"have": have, "sha256": ""}
+            names = self._names(wish.units)
+            data, sha256 = await asyncio.to_thread(lambda: packed(arrays[name] for name in names))
+            pieces.lend(sha256, data, self._serving.memory_bytes()["kv"])  # never more than is cached here
+        asyncio.get_running_loop().call_later(
+            COPY_WITHIN_S, pieces.forget, sha256
+        )  # whoever asked has it, or gave up
+        return {"have": have, "sha256": sha256.hex()}
+
+    def bring(self, seat: Seat) -> bool:
+        """Begins to copy what others cache of the answer that moves to `seat`; False when nobody knows who does."""
+        opening = seat.opening
+        plan = next((plan for plan in self._plans if plan.version == opening.before), None)
+        sources = sources_of(plan, opening.shadows, seat.run)
+        if sources is None:
+            return False
+        task = asyncio.ensure_future(self._bring(seat, sources))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _bring(self, seat: Seat, sources: list[Source]) -> None:
+        key, count = seat.key, 0
+        try:
+            async with self._turns:  # its turn may be late, where others' caches take long
+                async with asyncio.timeout(COPY_WITHIN_S):
+                    count = await self._take(seat, sources)
+        except (PeerError, TimeoutError) as error:
+            log.info("an answer that moves here is computed again: %s", error or "copying took too long")
+        except Exception:
+            log.exception("copying a cache failed")
+        self._around.perform(self._around.core.brought(time.monotonic(), key, count))
+
+    async def _take(self, warming: Seat, sources: list[Source]) -> int:
+        """How many positions of the session are cached by its units now. Raises PeerError."""
+        key, run, opening = warming.key, warming.run, warming.opening
+        session = opening.session
+        parts = await asyncio.gather(*(self._part(opening, source) for source in sources))
+        count = min(have for have, _ in parts)
+        arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
+        seat = self._around.core.seat_at(*key)
+        if not count or seat is None or not seat.held_back:
+            return 0  # nothing, or the answer ended meanwhile: nobody would free what is put
+        return count if await self._serving.put(run, session, count, arrays) else 0
+
+    async def _part(self, opening: Open, source: Source) -> tuple[int, Mapping[str, Floats]]:
+        """(positions, arrays) that it caches."""
+        around, peer, units = self._around, source.peer, source.units
+        if peer == around.me:
+            found = await self._here(opening.session, opening.origin, source.run, units)
+            if found is None:
+                raise CannotServe("this peer no longer computes it")
+            return found
+        wish = Wish(opening.session, source.run, units)
+        told = told_of(await around.calls.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
+        have, names = told.have, self._names(units)
+        shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
+        size = 4 * len(names) * shape[0] * shape[1] * shape[2]
+        if not have or not names:
+            return have, {}
+        if around.pieces is None:
+            raise CannotServe("this peer cannot fetch yet")
+        data = await around.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
+        values = await asyncio.to_thread(unpacked, data, told.sha256)
+        self.copied_bytes += len(data)
+        return have, dict(zip(names, values.reshape(len(names), *shape), strict=True))
+
+    async def _here(
+        self, session: bytes, origin: str, run: Run_, units: Run_
+    ) -> tuple[int, dict[str, Floats]] | None:
+        """What units `run` cache of `units` for the session that the answer of `session` uses now."""
+        found = self._around.core.same_answer(session, run, origin)
+        if found is None:
+            return None
+        now, count = found
+        names = self._names(units)
+        if not count or not names:
+            return count, {}
+        arrays = await self._serving.copied(run, now, count, names)
+        return None if arrays is None else (count, arrays)
+
+    def _names(self, units: Run_) -> list[str]:
+        """The key and value arrays of the attention units among `units`, in order."""
+        names = [unit.name for unit in self._manifest.units[slice(*units)] if unit.kind == "attn"]
+        return [f"{kind}.{name.rpartition('.')[2]}" for name in names for kind in KINDS]
+
+
+def packed(arrays: Iterable[Floats]) -> tuple[bytes, bytes]:
+    """The bytes that go over, and their SHA-256."""
+    data = b"".join(array.astype("<f4", copy=False).tobytes() for array in arrays)
+    return data, hashlib.sha256(data).digest()
+
+
+def unpacked(data: bytes, sha256: bytes) -> Floats:
+    """Raises CannotServe."""
+    if hashlib.sha256(data).digest() != sha256:
+        raise CannotServe("it gave other bytes than it named")
+    values = np.frombuffer(data, np.dtype("<f4"))
+    if not np.isfinite(values).all():  # whoever computes with it would be taken for broken
+        raise CannotServe("it gave numbers that are not finite")
+    return values

@@ -1,0 +1,1 @@
+"""The replicated state of a mesh: commands, who may propose them, and what they build. Pure."""

@@ -1,0 +1,109 @@
+"""What of the consensus log is stored, as values: how every Persist and StoreSnapshot changes it.
+
+Pure; the same for a folder and for memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from peer.consensus.events import Entry, HardState, Persist, Snapshot
+from peer.storage.log_records import Beginning, Group, SnapshotFile
+
+MIN_SNAPSHOT_BYTES: Final = (
+    1 << 20
+)  # of entries since the last snapshot, before another one is worth its writing
+_ENTRY_BYTES: Final = 32  # of an entry in a record beside its data, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a peer boots from. `entries` are without gaps and may begin before the snapshot's index."""
+
+    hard_state: HardState
+    snapshot: Snapshot | None
+    entries: tuple[Entry, ...]
+    incarnation: int
+
+
+class Held:
+    """What is stored, as values. Raises ValueError for what does not follow, and is then as it was."""
+
+    def __init__(self, beginning: Beginning, snapshot: Snapshot | None = None) -> None:
+        self.incarnation = beginning.incarnation
+        self.snapshots = beginning.snapshots  # stored so far
+        self.snapshot = snapshot  # the last of them
+        self.hard_state = beginning.hard_state
+        self.first = beginning.first  # index of the first entry, or of the first that will be
+        self.entries: list[Entry] = []
+        self.bytes = 0  # of the entries
+        self.since_bytes = 0  # of those after the snapshot
+        self._append(beginning.entries)
+
+    def check(self, group: Group) -> int:
+        """How many entries stay."""
+        stay = len(self.entries)
+        if group.truncate_from:
+            stay = max(0, min(stay, group.truncate_from - self.first))
+        _follows(group.entries, self.first + stay)
+        return stay
+
+    def take(self, group: Group) -> None:
+        stay = self.check(group)
+        for entry in self.entries[stay:]:
+            self._count(entry, -1)
+        del self.entries[stay:]
+        self._append(group.entries)
+        self.hard_state = group.hard_state
+
+    def with_snapshot(self, file: SnapshotFile) -> Held:
+        """The same after that snapshot was stored and the log cut for it."""
+        first, snapshot = file.first, file.snapshot
+        entries = tuple(entry for entry in self.entries if first <= entry.index <= file.last)
+        if len(entries) != max(0, file.last + 1 - first) or (entries and first > snapshot.index + 1):
+            raise ValueError(f"entries {first} to {file.last} do not all stand in the log, or leave a gap")
+        beginning = replace(
+            self.beginning(),
+            snapshots=file.number,
+            first=first if entries else snapshot.index + 1,
+            entries=entries,
+        )
+        return Held(beginning, snapshot)
+
+    def beginning(self) -> Beginning:
+        return Beginning(self.incarnation, self.snapshots, self.first, self.hard_state, tuple(self.entries))
+
+    def kept(self) -> Kept:
+        """A snapshot of a later term than the stored one: this peer has not voted in that term."""
+        hard_state = self.hard_state
+        if self.snapshot is not None and self.snapshot.term > hard_state.term:
+            hard_state = HardState(self.snapshot.term, "")
+        return Kept(hard_state, self.snapshot, tuple(self.entries), self.incarnation)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        size = len(self.snapshot.data) if self.snapshot is not None else 0
+        return self.since_bytes > max(MIN_SNAPSHOT_BYTES, size)
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        _follows(entries, self.first + len(self.entries))
+        for entry in entries:
+            self._count(entry, 1)
+        self.entries.extend(entries)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        size = sign * (len(entry.data) + _ENTRY_BYTES)
+        self.bytes += size
+        if self.snapshot is None or entry.index > self.snapshot.index:
+            self.since_bytes += size
+
+
+def _follows(entries: tuple[Entry, ...], index: int) -> None:
+    for expected, entry in enumerate(entries, index):
+        if entry.index != expected:
+            raise ValueError(f"expected the entry of index {expected}, got that of {entry.index}")
+
+
+def group_of(effect: Persist) -> Group:
+    return Group(HardState(effect.term, effect.vote), effect.truncate_from, effect.entries)

@@ -1,0 +1,126 @@
+"""Decides how the two channels run over aiortc, the engine that is always there."""
+
+from aiortc import (
+    InvalidStateError,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCIceTransportPolicy,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from aiortc.sdp import candidate_from_sdp
+
+from peer.errors import ConnectionLost, SignalingFault
+from peer.state.failure_domains import End
+from peer.transport.connection import EngineEvents
+from peer.transport.engines import EngineSettings, check_bind
+from peer.transport.engines.aiortc_ice import BoundConnection
+from peer.transport.engines.aiortc_tuned import tune
+from peer.transport.flow_control import LOW_WATER_BYTES
+from peer.wire.frame_codec import Channel
+
+
+class AiortcEngine:
+    """One RTCPeerConnection with the negotiated channels `control` and `data`."""
+
+    name = "aiortc"
+
+    def __init__(self, settings: EngineSettings) -> None:
+        check_bind(settings.bind)
+        self._bind = settings.bind
+        servers = [
+            RTCIceServer(urls=list(s.urls), username=s.username, credential=s.credential)
+            for s in settings.ice_servers
+        ]
+        policy = RTCIceTransportPolicy.RELAY if settings.relay_only else RTCIceTransportPolicy.ALL
+        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=servers, iceTransportPolicy=policy))
+        self._channels: dict[Channel, RTCDataChannel] = {}
+        self._events: EngineEvents
+        self._closing = False
+        self._pc.on("connectionstatechange", self._state_changed)
+
+    def attach(self, events: EngineEvents) -> None:
+        self._events = events
+
+    async def offer(self) -> str:
+        self._make_channels()
+        await self._pc.setLocalDescription(await self._pc.createOffer())
+        return str(self._pc.localDescription.sdp)
+
+    async def accept(self, offer: str) -> str:
+        await self._describe(offer, "offer")
+        self._make_channels()
+        await self._pc.setLocalDescription(await self._pc.createAnswer())
+        return str(self._pc.localDescription.sdp)
+
+    async def set_answer(self, answer: str) -> None:
+        await self._describe(answer, "answer")
+
+    async def add_candidate(self, candidate: str) -> None:
+        try:
+            parsed = candidate_from_sdp(candidate.removeprefix("candidate:")) if candidate else None
+            if parsed is not None and self._pc.sctp is not None:
+                parsed.sdpMid = self._pc.sctp.mid
+            await self._pc.addIceCandidate(parsed)
+        except Exception as error:
+            raise SignalingFault(
+                f"expected an ICE candidate line, got one that aiortc refuses: {error}"
+            ) from error
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        try:
+            self._channels[channel].send(data)
+        except InvalidStateError:
+            raise ConnectionLost(f"expected channel {channel.name} to be open, it is closed") from None
+
+    def buffered_bytes(self, channel: Channel) -> int:
+        return int(self._channels[channel].bufferedAmount)
+
+    async def close(self) -> None:
+        self._closing = True
+        await self._pc.close()
+
+    def selected(self) -> tuple[End, End] | None:
+        """The two ends of what ICE uses."""
+        pair = self._pc.sctp.transport.transport._connection._nominated.get(1) if self._pc.sctp else None
+        if pair is None:
+            return None
+        ends = (pair.local_candidate, pair.remote_candidate)
+        mine, theirs = (End(str(each.host), int(each.port), str(each.type)) for each in ends)
+        return mine, theirs
+
+    async def _describe(self, sdp: str, kind: str) -> None:
+        try:
+            await self._pc.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
+        except Exception as error:
+            raise SignalingFault(f"expected an SDP {kind}, got one that aiortc refuses: {error}") from error
+
+    def _make_channels(self) -> None:
+        for channel in Channel:
+            made = self._pc.createDataChannel(channel.name.lower(), negotiated=True, id=int(channel))
+            made.bufferedAmountLowThreshold = LOW_WATER_BYTES
+            made.on("open", self._channel_open)
+            made.on("message", lambda data, channel=channel: self._events.engine_message(channel, data))
+            made.on("bufferedamountlow", lambda channel=channel: self._events.engine_writable(channel))
+            made.on("close", lambda channel=channel: self._gone(f"channel {channel.name.lower()} was closed"))
+            self._channels[channel] = made
+        assert self._pc.sctp is not None, "made by the first channel"
+        ice = self._pc.sctp.transport.transport._connection
+        ice.__class__ = BoundConnection
+        ice.bind = self._bind
+        tune(self._pc.sctp, self._gone)
+
+    def _channel_open(self) -> None:
+        if all(c.readyState == "open" for c in self._channels.values()):
+            self._events.engine_open()
+
+    def _state_changed(self) -> None:
+        state = self._pc.connectionState
+        if state in ("failed", "closed"):
+            self._gone(f"the transport {'failed' if state == 'failed' else 'was closed'}")
+
+    def _gone(self, reason: str) -> None:
+        if not self._closing:
+            self._closing = True
+            self._events.engine_closed(reason)

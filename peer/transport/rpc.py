@@ -1,0 +1,135 @@
+"""Questions between two connected peers: REQUEST and RESPONSE frames as awaitable calls.
+
+Edge. Bodies are JSON objects; a handler's MeshError becomes the caller's error with the same text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
+from peer.wire.frame_codec import MAX_TEXT_BYTES, Frame, Request, Response
+
+CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
+MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
+STATUS_OK, STATUS_REFUSED, STATUS_FAILED, STATUS_ELSEWHERE, STATUS_ANEW = 0, 1, 2, 3, 4
+MAX_PEER = 128  # characters of a peer id
+
+Body = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+class Calls:
+    """`send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part."""
+
+    def __init__(
+        self, send: Callable[[str, Frame], None], answer: Callable[[str, str, Body], Awaitable[Body]]
+    ) -> None:
+        self._send = send
+        self._answer = answer
+        self._next_id = 0
+        self._open: dict[tuple[str, int], asyncio.Future[Body]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: Counter[str] = Counter()  # by peer: how many of its requests
+
+    async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+        """The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so),
+        ConnectionLost, or TimeoutError.
+        """
+        self._next_id += 1
+        key = (peer, self._next_id)
+        future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self._open[key] = future
+        try:
+            self._send(peer, Request(self._next_id, method, json.dumps(body).encode()))
+            return await asyncio.wait_for(future, timeout_s)
+        finally:
+            self._open.pop(key, None)
+
+    def requested(self, peer: str, frame: Request) -> None:
+        """Answers in a task of its own. Raises BadCommand when the other side asks too much at once."""
+        if self._answering[peer] >= MAX_ANSWERING:
+            raise BadCommand(f"expected at most {MAX_ANSWERING} requests at once")
+        self._answering[peer] += 1
+        task = asyncio.ensure_future(self._respond(peer, frame))
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._answering -= Counter([peer])  # drops peers that come to nothing
+
+        task.add_done_callback(done)
+
+    def responded(self, peer: str, frame: Response) -> None:
+        """Wakes the caller; an answer to nothing is ignored."""
+        future = self._open.get((peer, frame.id))
+        if future is None or future.done():
+            return
+        if frame.status != STATUS_OK:
+            future.set_exception(_refusal(frame))
+            return
+        try:
+            future.set_result(_object(frame.body))
+        except BadCommand as error:
+            future.set_exception(error)
+
+    def gone(self, peer: str, reason: str) -> None:
+        """Fails what waits for an answer of `peer`."""
+        for (asked, _), future in list(self._open.items()):
+            if asked == peer and not future.done():
+                future.set_exception(ConnectionLost(f"peer {peer} is gone: {reason}"))
+
+    async def close(self) -> None:
+        """Ends the answers under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _respond(self, peer: str, frame: Request) -> None:
+        try:
+            body = await self._answer(peer, frame.method, _object(frame.body))
+            response = Response(frame.id, STATUS_OK, "", json.dumps(body).encode())
+        except NotLeader as error:
+            named = json.dumps({"leader": error.leader}).encode()
+            response = Response(frame.id, STATUS_ELSEWHERE, _short(str(error)), named)
+        except PeerError as error:
+            status = STATUS_ANEW if isinstance(error, BeginAnew) else STATUS_REFUSED
+            response = Response(frame.id, status, _short(str(error)), b"{}")
+        except Exception as error:
+            log.exception("answering %s failed", frame.method[:40])
+            response = Response(
+                frame.id, STATUS_FAILED, f"the other peer failed: {type(error).__name__}", b"{}"
+            )
+        try:
+            self._send(peer, response)
+        except PeerError as error:
+            log.info("no answer to %s: %s", peer[:8], error)
+
+
+def _refusal(frame: Response) -> MeshError:
+    if frame.status == STATUS_ELSEWHERE:
+        try:
+            leader = _object(frame.body).get("leader")
+        except BadCommand:
+            leader = ""
+        return NotLeader(frame.message, leader if isinstance(leader, str) and len(leader) <= MAX_PEER else "")
+    return BeginAnew(frame.message) if frame.status == STATUS_ANEW else MeshError(frame.message)
+
+
+def _object(data: bytes) -> Body:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadCommand(f"expected a JSON object, got {len(data)} bytes that are not JSON") from None
+    if not isinstance(body, dict):
+        raise BadCommand(f"expected a JSON object, got {type(body).__name__}")
+    return body
+
+
+def _short(text: str) -> str:
+    return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")

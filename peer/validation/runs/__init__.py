@@ -1,0 +1,1 @@
+"""The runs of each kind: a mesh, faults and answers put together."""
