@@ -77,7 +77,7 @@ def test_the_source_archive_has_the_page_and_what_it_is_made_of(package: Package
         "LICENSE",
         "README.md",
         "web_peer/package-lock.json",
-        "web_peer/src/mesh.ts",
+        "web_peer/src/member/mesh_member.ts",
     ):
         assert path in names
     assert [name for name in names if STRAYS & set(name.removeprefix("peer/bench/").split("/"))] == []

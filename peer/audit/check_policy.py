@@ -1,6 +1,6 @@
 """Decides how often an asker has its answers checked, which stages first, and who checks them.
 
-Pure; the same in web_peer/src/check_choices.ts. Chance comes in as `roll`, a number in [0, 1).
+Pure; the same in web_peer/src/audit/check_policy.ts. Chance comes in as `roll`, a number in [0, 1).
 """
 
 from __future__ import annotations

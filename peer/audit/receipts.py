@@ -1,8 +1,8 @@
 """Decides what an asker acknowledges: which peer computed which positions through which units of its answers.
 
-Pure; the same in web_peer/src/receipts.ts. Only an asker says what was computed for it, and it pays for what it says: a
-stage that claims work for itself earns nothing, an asker that claims too much pays too much. What was said is repeated
-until the ledger has it, so a leader that is lost loses nothing, and ranges make counting twice impossible.
+Pure; the same in web_peer/src/audit/receipts.ts. Only an asker says what was computed for it, and it pays for what it
+says: a stage that claims work for itself earns nothing, an asker that claims too much pays too much. What was said is
+repeated until the ledger has it, so a leader that is lost loses nothing, and ranges make counting twice impossible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides how a link that leads into one conversation is written, and what proves that somebody holds it.
 
-Pure; the same in web_peer/src/entry_links.ts. The link of the mesh, then `&in=`, the conversation's id, a dot and 32
-secret bytes: the seed of the key by which the log knows this invite. Whoever uses it signs mesh, conversation and peer
-id with that key.
+Pure; the same in web_peer/src/conversation/entry_links.ts. The link of the mesh, then `&in=`, the conversation's id, a
+dot and 32 secret bytes: the seed of the key by which the log knows this invite. Whoever uses it signs mesh,
+conversation and peer id with that key.
 """
 
 from __future__ import annotations

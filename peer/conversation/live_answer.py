@@ -1,7 +1,7 @@
 """Decides how far a running answer has come, by what its author sends meanwhile (`live`) and by the log. Pure.
 
 Pieces may come before the log knows the answer, and may leave holes that the log fills. The same in
-web_peer/src/heard.ts.
+web_peer/src/conversation/live_answer.ts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides how a conversation stands in a file: JSON that is brought in again, Markdown for people. Pure.
 
-The page writes and reads the same format (web_peer/ui/exporting.ts).
+The page writes and reads the same format (web_peer/ui/conversation/export.ts).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decides whose turn it is in a conversation, what the model reads, who adopts an answer, which branches are shown.
 
-Pure, over the log alone: everybody decides the same; the same in web_peer/src/turns.ts. Siblings are branches of one
-another when both answer one question, or when one person said both (an edit); what two people say at once is none.
+Pure, over the log alone: everybody decides the same; the same in web_peer/src/conversation/turn_order.ts. Siblings are
+branches of one another when both answer one question, or when one person said both (an edit); what two people say at
+once is none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides who votes in the consensus group and who leads it: from what the leader sees, the next single change.
 
-Pure; web_peer/src/voting.ts is its twin, tests/vectors/voting.json holds them equal. Every member learns the log; up to
-five of them vote.
+Pure; web_peer/src/coordination/voter_policy.ts is its twin, tests/vectors/voting.json holds them equal. Every member
+learns the log; up to five of them vote.
 
 How many vote: 5, 3 or 1. An even number loses its majority as soon as the next lower odd one does, and has one voter
 more that can be lost: 2 is worse than 1, 4 than 3. So an even number is only ever passed through, on the way to an odd

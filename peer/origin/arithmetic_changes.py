@@ -1,8 +1,8 @@
 """Decides where an answer went on with other arithmetic: units whose class changed between two of its tokens.
 
-Pure; the same in web_peer/src/crossings.ts. A stage that was lost, or that another plan gives to another peer, goes on
-at a peer whose class may be another one, or unknown where the other's is known. From that token on the answer may have
-other words than without the change, where two tokens are about equally likely.
+Pure; the same in web_peer/src/origin/arithmetic_changes.ts. A stage that was lost, or that another plan gives to
+another peer, goes on at a peer whose class may be another one, or unknown where the other's is known. From that token
+on the answer may have other words than without the change, where two tokens are about equally likely.
 """
 
 from __future__ import annotations

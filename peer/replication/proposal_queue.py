@@ -1,6 +1,7 @@
 """What this peer says in conversations: kept in order until it is committed, and shown as said meanwhile.
 
-Edge; the same in web_peer/src/proposals.ts. While nobody leads it waits; what was said counts here at once.
+Edge; the same in web_peer/src/replication/proposal_queue.ts. While nobody leads it waits; what was said counts here at
+once.
 """
 
 from __future__ import annotations

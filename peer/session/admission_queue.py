@@ -1,8 +1,8 @@
 """Decides who gets the next seat where all of them are taken, in which order, and how long the others will wait.
 
-Pure; the same in web_peer/src/admission.ts. A line for each run of units that a peer serves. Who has fewest answers
-under way goes first, then who came first; a balance of the ledger moves that by at most `HEAD_START_MS` either way. So
-who gives more waits less, and nobody waits for ever: whoever comes later than twice that is behind.
+Pure; the same in web_peer/src/session/admission_queue.ts. A line for each run of units that a peer serves. Who has
+fewest answers under way goes first, then who came first; a balance of the ledger moves that by at most `HEAD_START_MS`
+either way. So who gives more waits less, and nobody waits for ever: whoever comes later than twice that is behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decides who may come into a conversation: anybody, or who was invited; by which links, and who was put out.
 
-Pure; the same in web_peer/src/mesh_entries.ts. An invite stands here by its public key and never by its secret. That
-who uses one holds its secret is checked by the coordinator, before the log has it (peer.conversation.entry_links).
+Pure; the same in web_peer/src/state/conversation_entry.ts. An invite stands here by its public key and never by its
+secret. That who uses one holds its secret is checked by the coordinator, before the log has it
+(peer.conversation.entry_links).
 """
 
 from __future__ import annotations

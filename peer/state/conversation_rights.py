@@ -1,7 +1,7 @@
 """Decides what a member may say in a conversation: roles are obeyed, and nobody speaks for somebody else.
 
-Pure; the same in web_peer/src/speaking.ts. What no role forbids and has no effect, such as about a message that is not
-there, is not refused here.
+Pure; the same in web_peer/src/state/conversation_rights.ts. What no role forbids and has no effect, such as about a
+message that is not there, is not refused here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides what people and the model said to each other, in which order and along which branches.
 
-Pure; the same in web_peer/src/mesh_conversations.ts. A message of 10,000 is added or changed without copying the
+Pure; the same in web_peer/src/state/conversations.ts. A message of 10,000 is added or changed without copying the
 others: they stand in chunks that later states share.
 """
 

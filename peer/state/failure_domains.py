@@ -1,7 +1,7 @@
 """Decides what a peer says of what may take it away, and when it says so again: machine, network, owner, hazard.
 
-Pure; the same in web_peer/src/surroundings.ts. Machine, network and owner are hashes with the mesh's id: equal ones are
-the same, and they are of no use in another mesh. What a peer does not say is unknown.
+Pure; the same in web_peer/src/state/failure_domains.ts. Machine, network and owner are hashes with the mesh's id: equal
+ones are the same, and they are of no use in another mesh. What a peer does not say is unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides who may ask, whose word convicts whom of wrong work, and what a convicted peer loses.
 
-Pure; the same in web_peer/src/mesh_fairness.ts. Work of the ledger earns; a finding is one peer's word that another
+Pure; the same in web_peer/src/state/fairness.ts. Work of the ledger earns; a finding is one peer's word that another
 one's result is not what its units make of their input. One word convicts nobody: two different peers must have found
 the same step wrong. Who is convicted loses what it earned, earns no more, and no plan uses it until it is pardoned.
 """

@@ -1,6 +1,6 @@
 """Decides how the log says among which plans a plan was chosen, with figures in whole numbers.
 
-Pure; the same in web_peer/src/mesh_choices.ts.
+Pure; the same in web_peer/src/state/plan_alternatives.ts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides what a mesh wishes of its plans: the strategy by which units are cut, and what a plan is to be good at.
 
-Pure; the same in web_peer/src/mesh_wish.ts.
+Pure; the same in web_peer/src/state/plan_goal.ts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides what protects answers: how many copies, how standbys follow, how a loss is repaired, what is logged.
 
-Pure; web_peer/src/protection.ts has the same. A level is a named preset; each setting can be given alone.
+Pure; web_peer/src/state/protection.ts has the same. A level is a named preset; each setting can be given alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides who may do what in a mesh: roles, and which invites there are and were revoked, as facts of its log.
 
-Pure; the same in web_peer/src/mesh_people.ts. An invite stands here by its public key and never by its secret.
+Pure; the same in web_peer/src/state/roles.ts. An invite stands here by its public key and never by its secret.
 """
 
 from __future__ import annotations

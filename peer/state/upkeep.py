@@ -1,6 +1,6 @@
 """Decides what keeps a mesh going: which standbys are ready, what its peers have begun, and where they meet again.
 
-Pure; the same in web_peer/src/mesh_upkeep.ts. It also keeps what a newer version said and this one does not know.
+Pure; the same in web_peer/src/state/upkeep.ts. It also keeps what a newer version said and this one does not know.
 """
 
 from __future__ import annotations

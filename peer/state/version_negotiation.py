@@ -1,7 +1,7 @@
 """Decides which version of the protocol two peers speak, and what a mesh with older voters may not say.
 
-Pure; the same in web_peer/src/versions.ts. HELLO carries the lowest version in its first field, where every version
-reads it. The highest stands behind the agent's name, since version 3 has no field for it.
+Pure; the same in web_peer/src/state/version_negotiation.ts. HELLO carries the lowest version in its first field, where
+every version reads it. The highest stands behind the agent's name, since version 3 has no field for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which work counts, for whom and against whom, so that nothing counts twice.
 
-Pure; the same in web_peer/src/mesh_ledger.ts. Work is the positions of a session that a peer computed through a run of
-units. What a session has counted is kept as rectangles of positions and units, and an entry that touches one of them
-does not count. Of the oldest sessions only the horizon is kept: what began up to then
-and is not listed does not count any more.
+Pure; the same in web_peer/src/state/work_ledger.ts. Work is the positions of a session that a peer computed through a
+run of units. What a session has counted is kept as rectangles of positions and units, and an entry that touches one of
+them does not count. Of the oldest sessions only the horizon is kept: what began up to then and is not listed does not
+count any more.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure. An operation changes one thing: a run of units that is held here, or a session's place at a stage. Its steps
 become records to write; records read after a restart become what was held, and what was half done and is undone. The
-same in web_peer/src/transactions.ts.
+same in web_peer/src/storage/journal_core.ts.
 """
 
 from __future__ import annotations

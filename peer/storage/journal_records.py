@@ -1,6 +1,6 @@
 """Decides what a transaction log can say, and how it stands in the file: one line of JSON for each record.
 
-Pure. Integers and strings only, no tokens, prompts or activations; the same in web_peer/src/transaction_records.ts.
+Pure. Integers and strings only, no tokens, prompts or activations; the same in web_peer/src/storage/journal_records.ts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides who is left alone for a while after failing or being slow: circuit breakers for peers and for links.
 
-Pure; whole milliseconds and microseconds only, so that web_peer/src/breakers.ts does the same. A breaker is
-closed (used), open (left alone until a quiet time has passed since its last fault) or half-open (one probe may
-find out). Only a success closes it again. Each time it opens soon after it had closed, the quiet time doubles,
-up to MAX_QUIET_MS: a flapping peer is not chosen until it is quiet. `order` never removes anybody.
+Pure; whole milliseconds and microseconds only, so that web_peer/src/transport/circuit_breakers.ts does the same. A
+breaker is closed (used), open (left alone until a quiet time has passed since its last fault) or half-open (one probe
+may find out). Only a success closes it again. Each time it opens soon after it had closed, the quiet time doubles, up
+to MAX_QUIET_MS: a flapping peer is not chosen until it is quiet. `order` never removes anybody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decides how a value of this mesh stands in JSON, in one canonical spelling, and checks each field on the way in.
 
-Pure; the same in web_peer/src/json_codec.ts. Keys are sorted and nothing is spaced. Integers, text, true, false, null,
-lists and objects only, so that Python and JavaScript spell every value alike. Fields of a newer peer are passed over.
+Pure; the same in web_peer/src/wire/json_codec.ts. Keys are sorted and nothing is spaced. Integers, text, true, false,
+null, lists and objects only, so that Python and JavaScript spell every value alike. Fields of a newer peer are passed
+over.
 """
 
 from __future__ import annotations

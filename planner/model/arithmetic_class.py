@@ -1,6 +1,6 @@
 """The class of a peer's arithmetic: whose results are equal to the bit, and how a class is shown to people. Pure.
 
-The same in web_peer/src/arithmetic_class.ts. A class is a text `provider/instruction set/form/digest`, such as
+The same in web_peer/src/planner/arithmetic_class.ts. A class is a text `provider/instruction set/form/digest`, such as
 `cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755`. Its digest is taken of results that the peer computed when it measured
 itself, so the class follows from bits; what stands before it is for people. "" is unknown.
 """

@@ -17,7 +17,7 @@ than SLICE_BYTES is several products, whose matrices are rows of that location: 
 holds the original, and in WebAssembly what a loading shard once took is never given back. On
 "webgpu" a float32 matrix (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no
 product with a transposed one; packed weights are as stored.
-web_peer/src/shards.ts builds the same bytes.
+web_peer/src/planner/shards.ts builds the same bytes.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the page over made-up meshes is served."""
     folder = tmp_path_factory.mktemp("scenes")
     vite = WEB_PEER / "node_modules" / ".bin" / "vite"
-    command = [str(vite), "build", "ui/scripted", "-c", "vite.config.ts", "--outDir", str(folder)]
+    command = [str(vite), "build", "scenes", "-c", "vite.config.ts", "--outDir", str(folder)]
     subprocess.run(
         [*command, "--emptyOutDir", "--logLevel", "error"], cwd=WEB_PEER, check=True, stdin=subprocess.DEVNULL
     )

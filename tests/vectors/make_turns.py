@@ -147,7 +147,10 @@ def ranks() -> list[dict[str, Any]]:
 
 
 def text() -> str:
-    about = "of conversations (peer/state/conversations.py) what peer/conversation/turn_order.py decides; written by make_turns.py"
+    about = (
+        "of conversations (peer/state/conversations.py) what peer/conversation/turn_order.py decides; "
+        "written by make_turns.py"
+    )
     return written(about, {"ranks": ranks(), "cases": cases()})
 
 

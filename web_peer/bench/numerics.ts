@@ -1,11 +1,11 @@
 /* Logits of a whole model on one provider, step by step over given tokens: what docs/numerics.md compares. */
 
-import { cacheNames, type Execution } from '../src/execution';
-import { WasmExecution } from '../src/execution_wasm';
-import { KvSlots } from '../src/kv_slots';
-import { blobsOf, decodeManifest, type ManifestUnit } from '../src/manifest';
-import { type Load, StageRuntime } from '../src/runtime';
-import { makeGraphs, type Provider } from '../src/shards';
+import { cacheNames, type Execution } from '../src/runtime/execution';
+import { WasmExecution } from '../src/runtime/execution_wasm';
+import { KvSlots } from '../src/runtime/kv_slots';
+import { blobsOf, decodeManifest, type ManifestUnit } from '../src/planner/manifest';
+import { type Load, StageRuntime } from '../src/runtime/worker_handle';
+import { makeGraphs, type Provider } from '../src/planner/shards';
 
 const CONTEXT = 128;
 
@@ -14,13 +14,13 @@ declare global {
     /** Base64 of float32 (tokens.length - prompt + 1, vocab): after the prompt, then after each token more. */
     logits(model: string, provider: Provider, tokens: number[], prompt: number): Promise<string>;
     /**
-     * How many values differ by a bit between sessions alone and in a batch, between a prompt whole and cut, and between
-     * a cache and what was made of it elsewhere.
+     * How many values differ by a bit between sessions alone and in a batch, between a prompt whole and cut, and
+     * between a cache and what was made of it elsewhere.
      */
     unequal(model: string, provider: Provider): Promise<{ batch: number; chunks: number; moved: number }>;
     /**
-     * The largest difference between sessions alone and the same in one batch; no row has as many tokens as another. And
-     * how many values of a cache differ by a bit from what was made of it elsewhere.
+     * The largest difference between sessions alone and the same in one batch; no row has as many tokens as another.
+     * And how many values of a cache differ by a bit from what was made of it elsewhere.
      */
     crowd(model: string, provider: Provider): Promise<{ apart: number; moved: number }>;
     /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
@@ -176,7 +176,7 @@ async function load(
   blobs: ReadonlyMap<string, Uint8Array>,
 ): Promise<Execution> {
   if (provider === 'wasm') return WasmExecution.load(source, blobs, 1, CONTEXT);
-  const { WebGpuExecution } = await import('../src/execution_webgpu');
+  const { WebGpuExecution } = await import('../src/runtime/execution_webgpu');
   return WebGpuExecution.load(source, blobs, CONTEXT, () => undefined);
 }
 

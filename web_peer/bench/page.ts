@@ -5,10 +5,10 @@ import wllamaUrl from '@wllama/wllama/esm/wasm/wllama.wasm?url';
 
 import './numerics';
 
-import { blobsOf, decodeManifest } from '../src/manifest';
-import { abilities, candidate } from '../src/measure';
-import { type Answer, StageRuntime } from '../src/runtime';
-import { GREEDY } from '../src/sampling';
+import { blobsOf, decodeManifest } from '../src/planner/manifest';
+import { abilities, candidate } from '../src/runtime/self_benchmark';
+import { type Answer, StageRuntime } from '../src/runtime/worker_handle';
+import { GREEDY } from '../src/session/sampling';
 
 interface Round {
   readonly prefill: number; // tokens per second

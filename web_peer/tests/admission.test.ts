@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { type Busy, headStartMs, Line, type Room, waitingText } from '../src/admission';
-import { type Run, runKey } from '../src/mesh_state';
+import { type Busy, headStartMs, Line, type Room, waitingText } from '../src/session/admission_queue';
+import { type Run, runKey } from '../src/state/mesh_state';
 import { vectors } from './vectors';
 
 type Parts = readonly [number, number, number];

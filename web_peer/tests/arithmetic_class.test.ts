@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { isCrossed, otherBits, sameBits, shownClass, unlike } from '../src/arithmetic_class';
+import { isCrossed, otherBits, sameBits, shownClass, unlike } from '../src/planner/arithmetic_class';
 
 const VNNI = 'cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755';
 const AVX2 = 'cpu/avx2/rows-1/0123456789abcdef';

@@ -2,14 +2,14 @@
 
 import { afterEach, expect, it, vi } from 'vitest';
 
-import { ASK_SETTINGS, Conversation, type Delta, type Finished } from '../src/asking';
-import type { Outcome } from '../src/askings';
-import { type OriginEffect, REASONS } from '../src/effects';
+import { ASK_SETTINGS, Conversation, type Delta, type Finished } from '../src/origin/answer_stream';
+import type { Outcome } from '../src/origin/session_host';
+import { type OriginEffect, REASONS } from '../src/session/effects';
 import { AnswerFailed } from '../src/errors';
-import type { Node } from '../src/node';
-import type { Route } from '../src/routes';
-import type { OriginSession } from '../src/session';
-import type { Text } from '../src/text';
+import type { Node } from '../src/member/frame_router';
+import type { Route } from '../src/session/routes';
+import type { OriginSession } from '../src/session/origin';
+import type { Text } from '../src/model/tokenizer';
 
 const SESSION = '07'.repeat(16);
 const ROUTE: Route = { plan: 1, peers: ['far'], shadows: [] };

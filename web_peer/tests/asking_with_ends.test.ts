@@ -2,11 +2,11 @@
 
 import { expect, it } from 'vitest';
 
-import { ASK_SETTINGS, Conversation } from '../src/asking';
+import { ASK_SETTINGS, Conversation } from '../src/origin/answer_stream';
 import { AnswerFailed } from '../src/errors';
-import type { Node } from '../src/node';
-import type { KeptEnds, OwnEnds } from '../src/own_ends';
-import type { Text } from '../src/text';
+import type { Node } from '../src/member/frame_router';
+import type { KeptEnds, OwnEnds } from '../src/origin/pinned_ends';
+import type { Text } from '../src/model/tokenizer';
 
 const SESSION = '07'.repeat(16);
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { Breakers, linkKey } from '../src/breakers';
+import { Breakers, linkKey } from '../src/transport/circuit_breakers';
 import { vectors } from './vectors';
 
 type Op = {

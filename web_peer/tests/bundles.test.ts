@@ -2,11 +2,18 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { BUNDLE_BYTES, bundled, framesOf } from '../src/bundles';
+import { BUNDLE_BYTES, bundled, framesOf } from '../src/wire/bundles';
 import { FrameError } from '../src/errors';
-import { toHex } from '../src/hex';
-import { type Bundle, decode, encode, type Frame, MAX_BUNDLE_FRAMES, type Step } from '../src/frames';
-import { tensorOf } from '../src/tensors';
+import { toHex } from '../src/wire/hex';
+import {
+  type Bundle,
+  decode,
+  encode,
+  type Frame,
+  MAX_BUNDLE_FRAMES,
+  type Step,
+} from '../src/wire/frame_codec';
+import { tensorOf } from '../src/wire/tensors';
 
 const SESSION = '73'.repeat(16);
 const TOKEN: Frame = { kind: 'TOKEN', session: SESSION, turn: 1, position: 7, token: 42, finish: 0 };

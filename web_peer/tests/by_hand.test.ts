@@ -2,10 +2,10 @@
 
 import { expect, it, vi } from 'vitest';
 
-import { Coordinating, type Log, type Surroundings } from '../src/coordinating';
-import { Coordinator } from '../src/coordinator';
-import { type Command, decodeCommand, EMPTY_STATE, type PlanRecord } from '../src/mesh_state';
-import type { Planned, PlannerUnit, PlanRequest } from '../src/plan_request';
+import { Coordinating, type Log, type Surroundings } from '../src/coordination/coordinator_service';
+import { Coordinator } from '../src/coordination/coordinator';
+import { type Command, decodeCommand, EMPTY_STATE, type PlanRecord } from '../src/state/mesh_state';
+import type { Planned, PlannerUnit, PlanRequest } from '../src/coordination/plan_request';
 
 vi.stubGlobal('reportError', (error: unknown) => {
   throw error; // Node has none

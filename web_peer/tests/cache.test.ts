@@ -5,7 +5,7 @@ import { openDB } from 'idb';
 import { createHash } from 'node:crypto';
 import { beforeEach, describe, expect, test, vi } from 'vitest';
 
-import { PieceCache } from '../src/cache';
+import { PieceCache } from '../src/model/piece_cache';
 
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const filled = (value: number, size = 100) => new Uint8Array(size).fill(value);

@@ -12,8 +12,8 @@ import {
   sampling,
   TIMES,
   tokensWanted,
-} from '../src/canary_choices';
-import { EMPTY_STATE, type Member, type MeshState, type PlanRecord } from '../src/mesh_state';
+} from '../src/audit/canary_policy';
+import { EMPTY_STATE, type Member, type MeshState, type PlanRecord } from '../src/state/mesh_state';
 import { vectors } from './vectors';
 
 interface Op {

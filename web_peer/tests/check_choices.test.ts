@@ -2,13 +2,13 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { inOrder, judgesOf, mostBetween, NextCheck, pause } from '../src/check_choices';
-import { decodeEnvelopes, Envelopes } from '../src/envelopes';
+import { inOrder, judgesOf, mostBetween, NextCheck, pause } from '../src/audit/check_policy';
+import { decodeEnvelopes, Envelopes } from '../src/audit/norm_envelopes';
 import { BadCommand } from '../src/errors';
-import { type Computes, distance } from '../src/evidence';
-import { bodyOfPlace, placeOf } from '../src/places';
-import { samplingFromWire } from '../src/sampling';
-import { fits } from '../src/token_checks';
+import { type Computes, distance } from '../src/session/evidence';
+import { bodyOfPlace, placeOf } from '../src/audit/step_place';
+import { samplingFromWire } from '../src/session/sampling';
+import { fits } from '../src/session/sampling_check';
 import { vectors } from './vectors';
 
 type Op =

@@ -1,12 +1,21 @@
-/* Two connections, and two dialers, over a transport in memory: hello, frames, faults, goodbye, both dialling at once. */
+/*
+ * Two connections, and two dialers, over a transport in memory: hello, frames, faults, goodbye, both dialling at once.
+ */
 
 import { describe, expect, it } from 'vitest';
 
-import { Connection, type ConnectionState, type Engine, TIMES } from '../src/connection';
-import { Dialer } from '../src/dialer';
-import type { EngineEvents } from '../src/engine';
+import { Connection, type ConnectionState, type Engine, TIMES } from '../src/transport/connection';
+import { Dialer } from '../src/transport/dialer';
+import type { EngineEvents } from '../src/transport/engines/browser';
 import { BadCommand, ConnectFailed } from '../src/errors';
-import { type Channel, encode, type Frame, type Hello, HIGHEST_VERSION, LOWEST_VERSION } from '../src/frames';
+import {
+  type Channel,
+  encode,
+  type Frame,
+  type Hello,
+  HIGHEST_VERSION,
+  LOWEST_VERSION,
+} from '../src/wire/frame_codec';
 
 const WAIT_MS = 60_000; // nothing hangs on it but the moment of a failure
 

@@ -7,9 +7,9 @@ import { openDB } from 'idb';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 
 import { Config, type Entry } from '../src/consensus/records';
-import type { Persist, StoreSnapshot } from '../src/consensus/types';
-import { MIN_SNAPSHOT_BYTES } from '../src/consensus_held';
-import { type ConsensusStore, openConsensusStore } from '../src/consensus_store';
+import type { Persist, StoreSnapshot } from '../src/consensus/events';
+import { MIN_SNAPSHOT_BYTES } from '../src/storage/stored_log';
+import { type ConsensusStore, openConsensusStore } from '../src/storage/log_store';
 import { DiskFull, LogInUse, StateUnusable } from '../src/errors';
 
 const LOG = 'mesh:peer';

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { Heard, type Piece } from '../src/heard';
+import { Heard, type Piece } from '../src/conversation/live_answer';
 import {
   type Conversation,
   type ConversationCommand,
@@ -10,7 +10,7 @@ import {
   converse,
   type Message,
   messageOf,
-} from '../src/mesh_conversations';
+} from '../src/state/conversations';
 import {
   type Around,
   type Making,
@@ -20,11 +20,11 @@ import {
   talkLines,
   TalkViews,
   titleOf,
-} from '../ui/conversation';
-import { asJson, asMarkdown, broughtOf } from '../ui/exporting';
-import { samplingOfSettings, settingsOfSampling } from '../ui/manners';
-import { DEFAULT_SETTINGS } from '../ui/settings_sheet';
-import type { Talk } from '../ui/view';
+} from '../ui/conversation/conversation_view';
+import { asJson, asMarkdown, broughtOf } from '../ui/conversation/export';
+import { samplingOfSettings, settingsOfSampling } from '../ui/conversation/settings_codec';
+import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
+import type { Talk } from '../ui/app/view';
 
 const SESSION = '0'.repeat(32);
 

@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { Coordinator } from '../src/coordinator';
+import { Coordinator } from '../src/coordination/coordinator';
 import { BadCommand } from '../src/errors';
-import { type Command, decodeCommand, EMPTY_STATE, encodeCommand } from '../src/mesh_state';
-import { decodeAnswer, encodeRequest, type PlannerUnit } from '../src/plan_request';
+import { type Command, decodeCommand, EMPTY_STATE, encodeCommand } from '../src/state/mesh_state';
+import { decodeAnswer, encodeRequest, type PlannerUnit } from '../src/coordination/plan_request';
 import { vectors } from './vectors';
 
 interface Op {

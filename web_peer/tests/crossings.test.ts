@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { crossedText, type Crossing, Crossings, type Part, partsOf } from '../src/crossings';
+import { crossedText, type Crossing, Crossings, type Part, partsOf } from '../src/origin/arithmetic_changes';
 
 const A = 'cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755';
 const B = 'cpu/avx2/rows-1/0123456789abcdef';

@@ -4,8 +4,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BackpressureExceeded, FrameError } from '../src/errors';
-import { fromHex, toHex } from '../src/hex';
-import { PIECE_BYTES, Receiver, Sender, WINDOW_BYTES } from '../src/flow';
+import { fromHex, toHex } from '../src/wire/hex';
+import { PIECE_BYTES, Receiver, Sender, WINDOW_BYTES } from '../src/transport/flow_control';
 import { vectors } from './vectors';
 
 interface Piece {

@@ -5,11 +5,19 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { FrameError } from '../src/errors';
-import { fromHex, toHex } from '../src/hex';
-import { CHANNEL_IDS, type Channel, channelOf, decode, encode, type Frame, sessionsOf } from '../src/frames';
-import { decodeHeader, type Value } from '../src/header';
-import { Packer } from '../src/packing';
-import type { Dtype } from '../src/tensors';
+import { fromHex, toHex } from '../src/wire/hex';
+import {
+  CHANNEL_IDS,
+  type Channel,
+  channelOf,
+  decode,
+  encode,
+  type Frame,
+  sessionsOf,
+} from '../src/wire/frame_codec';
+import { decodeHeader, type Value } from '../src/wire/frame_header';
+import { Packer } from '../src/wire/msgpack';
+import type { Dtype } from '../src/wire/tensors';
 import { camel, vectors } from './vectors';
 
 interface Vectors {

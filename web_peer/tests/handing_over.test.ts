@@ -2,8 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { LogPart } from '../src/log_part';
-import type { Node } from '../src/node';
+import { LogPart } from '../src/replication/log_membership';
+import type { Node } from '../src/member/frame_router';
 
 const [ME, OTHER] = ['me', 'other'];
 

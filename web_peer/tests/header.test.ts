@@ -2,8 +2,8 @@
 
 import { expect, it } from 'vitest';
 
-import { decodeHeader, type Value } from '../src/header';
-import { Packer } from '../src/packing';
+import { decodeHeader, type Value } from '../src/wire/frame_header';
+import { Packer } from '../src/wire/msgpack';
 
 it.each<[string, (count: number) => Value[]]>([
   ['text', (count) => [1, 'x'.repeat(count), 'end']],

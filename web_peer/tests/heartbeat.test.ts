@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { Heartbeat, HEARTBEAT_TIMES } from '../src/heartbeat';
+import { Heartbeat, HEARTBEAT_TIMES } from '../src/transport/heartbeat';
 
 const seconds = (from: number, to: number): number[] =>
   Array.from({ length: to - from }, (_, at) => from + at);

@@ -2,16 +2,16 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { ActivationLog } from '../src/activation_log';
+import { ActivationLog } from '../src/session/activation_log';
 import { BadCommand } from '../src/errors';
-import { base64, fromBase64 } from '../src/evidence';
-import type { Open } from '../src/frames';
-import { Returned, sentOf, ShownEnds } from '../src/kept_ends';
-import type { Node } from '../src/node';
-import { GREEDY } from '../src/sampling';
-import { Seat } from '../src/seats';
-import { tensorOf } from '../src/tensors';
-import { digestOf, marksOf, testimony } from '../src/witness';
+import { base64, fromBase64 } from '../src/session/evidence';
+import type { Open } from '../src/wire/frame_codec';
+import { Returned, sentOf, ShownEnds } from '../src/session/pinned_ends_evidence';
+import type { Node } from '../src/member/frame_router';
+import { GREEDY } from '../src/session/sampling';
+import { Seat } from '../src/session/seat';
+import { tensorOf } from '../src/wire/tensors';
+import { digestOf, marksOf, testimony } from '../src/audit/witness';
 
 const SESSION = '07'.repeat(16);
 const SENT = tensorOf(Float32Array.of(1, 2, 3), [3, 1]);

@@ -5,9 +5,9 @@ import 'fake-indexeddb/auto';
 import { IDBFactory } from 'fake-indexeddb';
 import { beforeEach, expect, test } from 'vitest';
 
-import { logsKept } from '../src/consensus_store';
-import { LogKeeping } from '../src/kept_log';
-import { decodeState, EMPTY_STATE } from '../src/mesh_state';
+import { logsKept } from '../src/storage/log_store';
+import { LogKeeping } from '../src/replication/log_keeping';
+import { decodeState, EMPTY_STATE } from '../src/state/mesh_state';
 
 beforeEach(() => {
   globalThis.indexedDB = new IDBFactory();

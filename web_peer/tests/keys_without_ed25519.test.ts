@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 
-import { fromHex, toHex } from '../src/hex';
+import { fromHex, toHex } from '../src/wire/hex';
 import { vectors } from './vectors';
 
 const VECTORS = vectors('signaling') as { readonly keys: readonly { seed: string; public: string }[] };
@@ -25,10 +25,10 @@ afterAll(() => {
 });
 
 it('verifies Ed25519 in JavaScript', async () => {
-  const { identityFromSeed, publicKey } = await import('../src/keys');
+  const { identityFromSeed, publicKey } = await import('../src/signaling/keys');
   const seed = new Uint8Array(fromHex(VECTORS.keys[0]?.seed ?? ''));
   const identity = await identityFromSeed(seed);
-  const { fromText } = await import('../src/keys');
+  const { fromText } = await import('../src/signaling/keys');
   expect(toHex(fromText(identity.encoded))).toBe(VECTORS.keys[0]?.public);
   const message = new Uint8Array([1, 2, 3]);
   const signature = await identity.sign(message);
@@ -40,7 +40,7 @@ it('verifies Ed25519 in JavaScript', async () => {
 });
 
 it('has a P-256 key of its own', async () => {
-  const { fromText, identityOf, newKeyPair, publicKey, TAG_P256 } = await import('../src/keys');
+  const { fromText, identityOf, newKeyPair, publicKey, TAG_P256 } = await import('../src/signaling/keys');
   const pair = await newKeyPair();
   expect(fromText(pair.encoded)[0]).toBe(TAG_P256);
   expect(pair.privateKey.extractable).toBe(false);

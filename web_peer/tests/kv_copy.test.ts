@@ -4,14 +4,21 @@ import { createHash } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import { CacheOrders } from '../src/cache_orders';
+import { CacheOrders } from '../src/runtime/kv_requests';
 import { BadCommand } from '../src/errors';
-import type { Body } from '../src/json_codec';
-import { arrayBytes, remembered, sourcesOf, toldOf, wishBody, wishOf } from '../src/kv_copy';
-import type { Architecture } from '../src/manifest';
-import { EMPTY_STATE, type PlanRecord, type Run } from '../src/mesh_state';
-import type { CacheWork } from '../src/moved_caches';
-import type { CacheRead } from '../src/runtime_messages';
+import type { Body } from '../src/wire/json_codec';
+import {
+  arrayBytes,
+  remembered,
+  sourcesOf,
+  toldOf,
+  wishBody,
+  wishOf,
+} from '../src/session/kv_transfer_rules';
+import type { Architecture } from '../src/planner/manifest';
+import { EMPTY_STATE, type PlanRecord, type Run } from '../src/state/mesh_state';
+import type { CacheWork } from '../src/runtime/kv_transfer';
+import type { CacheRead } from '../src/runtime/worker_messages';
 import { vectors } from './vectors';
 
 type Pair = [number, number];

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { KvSlots, type Shape, spans } from '../src/kv_slots';
+import { KvSlots, type Shape, spans } from '../src/runtime/kv_slots';
 import { vectors } from './vectors';
 
 type Op = { readonly session: string; readonly gives: unknown; readonly after: unknown } & (

@@ -2,12 +2,12 @@
 
 import { expect, it } from 'vitest';
 
-import type { Coordinating } from '../src/coordinating';
-import { keyOf, used } from '../src/entry_links';
-import { utf8 } from '../src/keys';
-import { Leading } from '../src/leading';
-import { type Command, decodeCommand } from '../src/mesh_state';
-import type { Replica } from '../src/replica';
+import type { Coordinating } from '../src/coordination/coordinator_service';
+import { keyOf, used } from '../src/conversation/entry_links';
+import { utf8 } from '../src/signaling/keys';
+import { Leading } from '../src/coordination/leadership';
+import { type Command, decodeCommand } from '../src/state/mesh_state';
+import type { Replica } from '../src/replication/replica';
 
 const MESH = 'm'.repeat(26);
 const LINK = { conversation: 'tea', seed: new Uint8Array(32).fill(7) };

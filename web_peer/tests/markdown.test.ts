@@ -7,7 +7,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { GrowingMarkdown, lastBlockStart, renderMarkdown } from '../ui/markdown';
+import { GrowingMarkdown, lastBlockStart, renderMarkdown } from '../ui/conversation/markdown';
 
 function shown(markdown: string): HTMLElement {
   const box = document.createElement('div');

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 
-import { arithmeticCodec } from '../src/arithmetic_class';
-import { arithmeticDigest } from '../src/arithmetic_digest';
-import type { Execution, KvCopy, ShardSource } from '../src/execution';
-import { decodeManifest } from '../src/manifest';
-import { measureUnits } from '../src/measure_units';
+import { arithmeticCodec } from '../src/planner/arithmetic_class';
+import { arithmeticDigest } from '../src/runtime/arithmetic_digest';
+import type { Execution, KvCopy, ShardSource } from '../src/runtime/execution';
+import { decodeManifest } from '../src/planner/manifest';
+import { measureUnits } from '../src/runtime/unit_benchmark';
 import vectors from '../../tests/vectors/graphs.json';
 
 /** Times as its clock says: a millisecond per unit for one row, two for four, thirty-two for a piece of a prompt. */

@@ -1,14 +1,17 @@
-/* When a tab measures itself once more because it is asked to, and what it tells; the measuring itself is a real browser's. */
+/*
+ * When a tab measures itself once more because it is asked to, and what it tells; the measuring itself is a real
+ * browser's.
+ */
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { Body } from '../src/calls';
+import type { Body } from '../src/transport/rpc';
 import { BadCommand } from '../src/errors';
-import type { Manifest } from '../src/manifest';
-import type { candidate, Times } from '../src/measure';
-import { type Measurable, MeasuringAgain } from '../src/measuring_again';
-import type { Profile } from '../src/mesh_commands';
-import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/mesh_state';
+import type { Manifest } from '../src/planner/manifest';
+import type { candidate, Times } from '../src/runtime/self_benchmark';
+import { type Measurable, MeasuringAgain } from '../src/member/remeasure';
+import type { Profile } from '../src/state/member_commands';
+import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
 
 const ME = 'tab';
 const BOSS = 'boss';

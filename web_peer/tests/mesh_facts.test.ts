@@ -3,8 +3,8 @@
 import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
-import { byBytes } from '../src/order';
-import { branches, MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/mesh_conversations';
+import { byBytes } from '../src/wire/utf8_order';
+import { branches, MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/state/conversations';
 import {
   apply,
   applyEntry,
@@ -18,7 +18,7 @@ import {
   type MeshState,
   refusal,
   stateDigest,
-} from '../src/mesh_state';
+} from '../src/state/mesh_state';
 import { vectors } from './vectors';
 
 interface Vectors {

@@ -13,7 +13,7 @@ import {
   encodeState,
   holdersOf,
   serving,
-} from '../src/mesh_state';
+} from '../src/state/mesh_state';
 import { vectors } from './vectors';
 
 interface Vectors {

@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { nextId } from '../src/moving';
-import { OriginSession } from '../src/session';
+import { nextId } from '../src/session/migration';
+import { OriginSession } from '../src/session/origin';
 import { effect, type Op, perform, stateOf } from './session_traces';
 import { vectors } from './vectors';
 

@@ -2,15 +2,15 @@
 
 import { expect, it } from 'vitest';
 
-import type { Body } from '../src/calls';
-import { Checks } from '../src/checks';
-import type { RunStep } from '../src/effects';
-import type { Open } from '../src/frames';
-import type { Manifest } from '../src/manifest';
-import type { PlanRecord } from '../src/mesh_state';
-import type { Node } from '../src/node';
-import { looksAtRows } from '../src/oddities';
-import type { Serving } from '../src/serving';
+import type { Body } from '../src/transport/rpc';
+import { Checks } from '../src/audit/step_checks';
+import type { RunStep } from '../src/session/effects';
+import type { Open } from '../src/wire/frame_codec';
+import type { Manifest } from '../src/planner/manifest';
+import type { PlanRecord } from '../src/state/mesh_state';
+import type { Node } from '../src/member/frame_router';
+import { looksAtRows } from '../src/audit/outlier_reports';
+import type { Serving } from '../src/stage/unit_host';
 
 const SESSION = '01'.repeat(16);
 const LENGTHS = '{"format":"shoal-envelopes-1","borders":[[0,2000],[3000,4000]]}';

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { atPace, Pace, shouldTake } from '../src/pace';
+import { atPace, Pace, shouldTake } from '../src/runtime/slowdown';
 import { vectors } from './vectors';
 
 type Key = readonly [run: readonly [number, number], session: string, epoch: number, position: number];

@@ -2,11 +2,11 @@
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { RunStep } from '../src/effects';
-import type { Manifest } from '../src/manifest';
-import type { Profile } from '../src/mesh_commands';
-import { EMPTY_STATE, type Member, type MeshState } from '../src/mesh_state';
-import { Pacing } from '../src/pacing';
+import type { RunStep } from '../src/session/effects';
+import type { Manifest } from '../src/planner/manifest';
+import type { Profile } from '../src/state/member_commands';
+import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import { Pacing } from '../src/stage/slowdown_reports';
 
 const ME = 'tab';
 const RUN = { first: 0, stop: 3 };

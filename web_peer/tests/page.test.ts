@@ -3,15 +3,20 @@
 import { describe, expect, it } from 'vitest';
 
 import { Config } from '../src/consensus/records';
-import { EMPTY_STATE, type Member as StateMember, type MeshState, type PlanRecord } from '../src/mesh_state';
-import { keptPledge, pledgeRange, settingsOf } from '../ui/kept_choices';
-import { meshView, readable, type Seen } from '../ui/members';
-import { arcPath, hopsOf, memberText, pictureOf } from '../ui/picture';
-import { DEFAULT_SETTINGS } from '../ui/settings_sheet';
-import { commandOf } from '../ui/shortcuts';
-import { allDone, began, firstSteps, progressed, secondsLeft } from '../ui/steps';
-import { phaseAfter } from '../ui/trouble';
-import { bytesText, delayText, isLoopback, runText, secondsText } from '../ui/words';
+import {
+  EMPTY_STATE,
+  type Member as StateMember,
+  type MeshState,
+  type PlanRecord,
+} from '../src/state/mesh_state';
+import { keptPledge, pledgeRange, settingsOf } from '../ui/conversation/saved_choices';
+import { meshView, readable, type Seen } from '../ui/mesh/members_view';
+import { arcPath, hopsOf, memberText, pictureOf } from '../ui/mesh/mesh_geometry';
+import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
+import { commandOf } from '../ui/app/shortcuts';
+import { allDone, began, firstSteps, progressed, secondsLeft } from '../ui/join/join_steps';
+import { phaseAfter } from '../ui/app/error_texts';
+import { bytesText, delayText, isLoopback, runText, secondsText } from '../ui/kit/formatting';
 
 describe('steps of joining', () => {
   const states = (steps: ReturnType<typeof firstSteps>): string =>

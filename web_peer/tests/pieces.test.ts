@@ -4,11 +4,11 @@ import { createHash } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import type { Connection } from '../src/connection';
+import type { Connection } from '../src/transport/connection';
 import { BadCommand } from '../src/errors';
-import type { Frame } from '../src/frames';
-import type { BlobRef } from '../src/manifest';
-import { OPEN_LENT, Pieces } from '../src/pieces';
+import type { Frame } from '../src/wire/frame_codec';
+import type { BlobRef } from '../src/planner/manifest';
+import { OPEN_LENT, Pieces } from '../src/model/piece_exchange';
 
 const BYTES = Uint8Array.from({ length: 700_000 }, (_, at) => (at * 7) % 251);
 const HASH = createHash('sha256').update(BYTES).digest('hex');

@@ -2,12 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 
-import type { Refuse, Step, Token } from '../src/frames';
-import { HandedBack } from '../src/handing_back';
-import { type Drawing, type Ends, notUsable, stateIn } from '../src/pinned';
-import { samplingOf, samplingToWire } from '../src/sampling';
-import { OriginSession } from '../src/session';
-import { tensorOf } from '../src/tensors';
+import type { Refuse, Step, Token } from '../src/wire/frame_codec';
+import { HandedBack } from '../src/session/returned_states';
+import { type Drawing, type Ends, notUsable, stateIn } from '../src/session/pinned_ends';
+import { samplingOf, samplingToWire } from '../src/session/sampling';
+import { OriginSession } from '../src/session/origin';
+import { tensorOf } from '../src/wire/tensors';
 import { effect, perform, type SessionTrace, stateOf } from './session_traces';
 import { frameOf, type Row, shown } from './traces';
 import { vectors } from './vectors';

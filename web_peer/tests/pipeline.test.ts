@@ -3,13 +3,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import type { OriginEffect, Ran, RunStep, StageEffect } from '../src/effects';
-import type { Frame, Open } from '../src/frames';
-import { pick, type PlanStages } from '../src/openings';
-import { StageCore } from '../src/pipeline';
-import type { Route } from '../src/routes';
-import { samplingOf } from '../src/sampling';
-import { OriginSession } from '../src/session';
+import type { OriginEffect, Ran, RunStep, StageEffect } from '../src/session/effects';
+import type { Frame, Open } from '../src/wire/frame_codec';
+import { pick, type PlanStages } from '../src/session/open_checks';
+import { StageCore } from '../src/session/stage';
+import type { Route } from '../src/session/routes';
+import { samplingOf } from '../src/session/sampling';
+import { OriginSession } from '../src/session/origin';
 import { answered, type Op, servingCore, stateOf, TRACES } from './stage_traces';
 import { frameOf, type Row } from './traces';
 

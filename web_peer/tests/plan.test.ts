@@ -2,11 +2,11 @@
 
 import { describe, expect, it } from 'vitest';
 
-import type { ChoiceRecord } from '../src/mesh_choices';
-import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/mesh_state';
-import type { PlannerUnit } from '../src/plan_request';
-import { type PlanSeen, type PlanView, planView } from '../ui/plan';
-import { reportOf } from '../ui/reports';
+import type { ChoiceRecord } from '../src/state/plan_alternatives';
+import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/state/mesh_state';
+import type { PlannerUnit } from '../src/coordination/plan_request';
+import { type PlanSeen, type PlanView, planView } from '../ui/plan/plan_view';
+import { reportOf } from '../ui/mesh/reports';
 
 const [ME, ADA, BOB, CHO] = ['me', 'ada', 'bob', 'cho'] as const;
 const KINDS = ['embed', 'attn', 'ffn', 'attn', 'ffn', 'head'] as const;

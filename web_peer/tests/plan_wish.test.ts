@@ -1,4 +1,6 @@
-/* How plans are wished to be made: what the page shows of it, who may change it, and what people read of what follows. */
+/*
+ * How plans are wished to be made: what the page shows of it, who may change it, and what people read of what follows.
+ */
 
 import { expect, it } from 'vitest';
 
@@ -9,8 +11,8 @@ import {
   type MeshState,
   type ModelChosen,
   type PlanRecord,
-} from '../src/mesh_state';
-import { checkWish, type Group, type PlanWished, wish as wishCodec } from '../src/mesh_wish';
+} from '../src/state/mesh_state';
+import { checkWish, type Group, type PlanWished, wish as wishCodec } from '../src/state/plan_goal';
 import {
   type Asked,
   changed,
@@ -20,8 +22,8 @@ import {
   wished,
   type WishView,
   wishView,
-} from '../ui/plan_wish';
-import { PlanWishing } from '../ui/plan_wishing';
+} from '../ui/plan/plan_goal_view';
+import { PlanWishing } from '../ui/plan/plan_goal_proposals';
 import { vectors } from './vectors';
 
 interface Vectors {

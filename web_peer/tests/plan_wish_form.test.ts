@@ -7,9 +7,9 @@
 import { h, render } from 'preact';
 import { expect, it } from 'vitest';
 
-import type { WishView } from '../ui/plan_wish';
-import { PlanWish } from '../ui/plan_wish_form';
-import type { View } from '../ui/view';
+import type { WishView } from '../ui/plan/plan_goal_view';
+import { PlanWish } from '../ui/plan/plan_goal_form';
+import type { View } from '../ui/app/view';
 
 const WISH: WishView = {
   strategy: 'optimal',

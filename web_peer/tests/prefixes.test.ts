@@ -4,10 +4,10 @@ import { createHash } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import type { Open } from '../src/frames';
-import { named, Prefixes, split } from '../src/prefixes';
-import { sha256 } from '../src/sha256';
-import { marksOfSeat } from '../src/witness';
+import type { Open } from '../src/wire/frame_codec';
+import { named, Prefixes, split } from '../src/session/prefix_cache';
+import { sha256 } from '../src/wire/sha256';
+import { marksOfSeat } from '../src/audit/witness';
 import { effect, perform, servingCore, type StageTrace, stateOf } from './stage_traces';
 import { frameOf, type Row } from './traces';
 import { vectors } from './vectors';

@@ -2,8 +2,8 @@
 
 import { expect, it } from 'vitest';
 
-import { decodeCommand } from '../src/mesh_state';
-import { levelOf, PRESETS, STANDARD } from '../src/protection';
+import { decodeCommand } from '../src/state/mesh_state';
+import { levelOf, PRESETS, STANDARD } from '../src/state/protection';
 import { vectors } from './vectors';
 
 interface Vectors {

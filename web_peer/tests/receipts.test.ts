@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 
-import type { Span } from '../src/json_codec';
-import { OPEN_TO_ALL } from '../src/mesh_fairness';
-import { EMPTY_LEDGER, tally, type Work } from '../src/mesh_ledger';
-import { priced, Receipts, unitCosts } from '../src/receipts';
+import type { Span } from '../src/wire/json_codec';
+import { OPEN_TO_ALL } from '../src/state/fairness';
+import { EMPTY_LEDGER, tally, type Work } from '../src/state/work_ledger';
+import { priced, Receipts, unitCosts } from '../src/audit/receipts';
 import { vectors } from './vectors';
 
 type Shown = Readonly<Record<'session' | 'peer' | 'asker', string>> &

@@ -1,11 +1,18 @@
-/* What a coordinating tab plans when peers become slower, come, and are lost: the histories that both languages replay. */
+/*
+ * What a coordinating tab plans when peers become slower, come, and are lost: the histories that both languages replay.
+ */
 
 import { describe, expect, it } from 'vitest';
 
-import { Coordinator } from '../src/coordinator';
-import { type Command, decodeCommand, EMPTY_STATE, encodeCommand, type Run } from '../src/mesh_state';
-import { decodeAnswer, encodeRequest, type PlannerUnit, type PlanRequest } from '../src/plan_request';
-import { repairOrder } from '../src/repair_order';
+import { Coordinator } from '../src/coordination/coordinator';
+import { type Command, decodeCommand, EMPTY_STATE, encodeCommand, type Run } from '../src/state/mesh_state';
+import {
+  decodeAnswer,
+  encodeRequest,
+  type PlannerUnit,
+  type PlanRequest,
+} from '../src/coordination/plan_request';
+import { repairOrder } from '../src/coordination/repair_order';
 import { vectors } from './vectors';
 
 interface Op {

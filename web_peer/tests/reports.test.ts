@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { breakersSaid, delaysAmong, factsOf, type Known } from '../ui/member_card';
-import { reportOf, Reports } from '../ui/reports';
-import { sayable, spoken } from '../ui/spoken';
-import { EMPTY_STATE } from '../src/mesh_state';
+import { breakersSaid, delaysAmong, factsOf, type Known } from '../ui/mesh/member_card';
+import { reportOf, Reports } from '../ui/mesh/reports';
+import { sayable, spoken } from '../ui/conversation/read_aloud';
+import { EMPTY_STATE } from '../src/state/mesh_state';
 
 const A = 'a'.repeat(32);
 const B = 'b'.repeat(32);

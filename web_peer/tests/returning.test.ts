@@ -1,9 +1,12 @@
-/* While nobody coordinates, people read what still works; the mesh is looked for (twin of tests/peer/test_returning.py). */
+/*
+ * While nobody coordinates, people read what still works; the mesh is looked for (twin of
+ * tests/peer/test_returning.py).
+ */
 
 import { describe, expect, it } from 'vitest';
 
 import { ConnectFailed } from '../src/errors';
-import { type Away, awayText, isStuck, Returning } from '../src/returning';
+import { type Away, awayText, isStuck, Returning } from '../src/member/reconnect';
 
 const ALONE: Away = { name: 'ann', needed: true, voters: 1, here: 0, attempt: 0 };
 const going = (): AbortSignal => new AbortController().signal;

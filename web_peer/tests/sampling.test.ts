@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BadSampling, NotFiniteLogits, SamplingError } from '../src/errors';
-import { fromHex } from '../src/hex';
+import { fromHex } from '../src/wire/hex';
 import {
   exponential,
   murmur3,
@@ -14,7 +14,7 @@ import {
   samplingOf,
   samplingToWire,
   uniform,
-} from '../src/sampling';
+} from '../src/session/sampling';
 import { vectors } from './vectors';
 
 interface Case {

@@ -3,10 +3,10 @@
 import { describe, expect, it } from 'vitest';
 
 import { ContextOverflow } from '../src/errors';
-import { MAX_SPANS, type Open } from '../src/frames';
-import type { Route } from '../src/routes';
-import { samplingOf } from '../src/sampling';
-import { type Ask, OriginSession, roomFor } from '../src/session';
+import { MAX_SPANS, type Open } from '../src/wire/frame_codec';
+import type { Route } from '../src/session/routes';
+import { samplingOf } from '../src/session/sampling';
+import { type Ask, OriginSession, roomFor } from '../src/session/origin';
 import { effect, perform, type SessionTrace, stateOf } from './session_traces';
 import { vectors } from './vectors';
 

@@ -2,11 +2,11 @@
 
 import { expect } from 'vitest';
 
-import { type OriginEffect, REASONS } from '../src/effects';
-import type { Feed, Here, Refuse, Token } from '../src/frames';
-import type { Route } from '../src/routes';
-import { samplingOf } from '../src/sampling';
-import type { Ask, Heard, OriginSession } from '../src/session';
+import { type OriginEffect, REASONS } from '../src/session/effects';
+import type { Feed, Here, Refuse, Token } from '../src/wire/frame_codec';
+import type { Route } from '../src/session/routes';
+import { samplingOf } from '../src/session/sampling';
+import type { Ask, Heard, OriginSession } from '../src/session/origin';
 import { deepCamel, frameOf, type Row, shown } from './traces';
 
 export interface Op extends Row {

@@ -1,11 +1,17 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 
-import { decodeManifest } from '../src/manifest';
-import { heldBytes } from '../src/measure_units';
-import { PassingTensors } from '../src/passing';
-import { makeGraphs, type Provider, rotaryTables } from '../src/shards';
-import { columnsOf, EmbeddingTable, locationsOf, unpacked, weightBytes } from '../src/weights';
+import { decodeManifest } from '../src/planner/manifest';
+import { heldBytes } from '../src/runtime/unit_benchmark';
+import { PassingTensors } from '../src/runtime/tensor_lending';
+import { makeGraphs, type Provider, rotaryTables } from '../src/planner/shards';
+import {
+  columnsOf,
+  EmbeddingTable,
+  locationsOf,
+  unpacked,
+  weightBytes,
+} from '../src/runtime/weight_unpacking';
 import vectors from '../../tests/vectors/graphs.json';
 
 const sha256 = (bytes: Uint8Array | null): string | null =>

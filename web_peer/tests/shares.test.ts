@@ -2,8 +2,8 @@
 
 import { expect, it } from 'vitest';
 
-import { EMPTY_STATE, type MeshState } from '../src/mesh_state';
-import { sharesOf } from '../ui/shares';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import { sharesOf } from '../ui/mesh/fairness_lines';
 
 const STATE: MeshState = {
   ...EMPTY_STATE,

@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { fromHex, toHex } from '../src/hex';
-import { inviteOf, linkUrl, parseLink } from '../src/invites';
+import { fromHex, toHex } from '../src/wire/hex';
+import { inviteOf, linkUrl, parseLink } from '../src/signaling/invites';
 import {
   fromText,
   identityFromSeed,
@@ -13,8 +13,8 @@ import {
   publicKey,
   toText,
   transcript,
-} from '../src/keys';
-import { decodeClient, decodeServer, encode, type Welcome } from '../src/messages';
+} from '../src/signaling/keys';
+import { decodeClient, decodeServer, encode, type Welcome } from '../src/signaling/messages';
 import {
   fingerprintOf,
   joinTranscript,
@@ -23,10 +23,10 @@ import {
   personKey,
   verifyPresence,
   vouchTranscript,
-} from '../src/presence';
-import { Roster } from '../src/roster';
-import { SignalingError } from '../src/signaling_errors';
-import { parseStrict } from '../src/strict_json';
+} from '../src/signaling/presence';
+import { Roster } from '../src/signaling/roster';
+import { SignalingError } from '../src/signaling/errors';
+import { parseStrict } from '../src/wire/strict_json';
 import { vectors } from './vectors';
 
 interface Vectors {

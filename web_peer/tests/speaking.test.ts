@@ -2,11 +2,11 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { conversations } from '../src/mesh_conversations';
-import type { Role } from '../src/mesh_people';
-import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/mesh_state';
-import type { ConversationCommand } from '../src/mesh_conversations';
-import { mayConverse } from '../src/speaking';
+import { conversations } from '../src/state/conversations';
+import type { Role } from '../src/state/roles';
+import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import type { ConversationCommand } from '../src/state/conversations';
+import { mayConverse } from '../src/state/conversation_rights';
 import { vectors } from './vectors';
 
 interface Vectors {

@@ -1,13 +1,13 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 
 import { DeviceLost } from '../src/errors';
-import type { Execution, KvCopy } from '../src/execution';
-import type { FrontWork } from '../src/kept_fronts';
-import type { KvSlots, Move, Span } from '../src/kv_slots';
-import type { Architecture } from '../src/manifest';
-import type { CachePart } from '../src/moved_caches';
-import { GREEDY } from '../src/sampling';
-import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../src/stage';
+import type { Execution, KvCopy } from '../src/runtime/execution';
+import type { FrontWork } from '../src/runtime/prefix_kv';
+import type { KvSlots, Move, Span } from '../src/runtime/kv_slots';
+import type { Architecture } from '../src/planner/manifest';
+import type { CachePart } from '../src/runtime/kv_transfer';
+import { GREEDY } from '../src/session/sampling';
+import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../src/runtime/stage_runtime';
 
 const WIDTH = 4;
 const VOCAB = 16;

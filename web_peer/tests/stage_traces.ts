@@ -1,12 +1,12 @@
 /* How traces of a peer's stages are replayed: what they are told, and what they answer, as the vectors write it. */
 
-import type { NotRan, Ran, StageEffect } from '../src/effects';
-import { reasonOf } from '../src/effects';
-import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/frames';
-import type { Run } from '../src/mesh_state';
-import type { Loaded, PlanStages } from '../src/openings';
-import { StageCore } from '../src/pipeline';
-import { samplingToWire } from '../src/sampling';
+import type { NotRan, Ran, StageEffect } from '../src/session/effects';
+import { reasonOf } from '../src/session/effects';
+import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/wire/frame_codec';
+import type { Run } from '../src/state/mesh_state';
+import type { Loaded, PlanStages } from '../src/session/open_checks';
+import { StageCore } from '../src/session/stage';
+import { samplingToWire } from '../src/session/sampling';
 import { frameOf, type Row, shown } from './traces';
 import { vectors } from './vectors';
 

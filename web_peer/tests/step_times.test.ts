@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { StepTimes } from '../src/step_times';
+import { StepTimes } from '../src/runtime/step_times';
 import { vectors } from './vectors';
 
 type Key = readonly [run: readonly [number, number], session: string, epoch: number, position: number];

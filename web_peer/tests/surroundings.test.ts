@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { Path } from '../src/paths';
+import { Path } from '../src/transport/connection_path';
 import {
   agreed,
   domainsOf,
@@ -14,7 +14,7 @@ import {
   publicAddress,
   surroundings,
   Telling,
-} from '../src/surroundings';
+} from '../src/state/failure_domains';
 import { vectors } from './vectors';
 
 interface Vectors {

@@ -2,12 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { ActivationLog } from '../src/activation_log';
-import { Lateness } from '../src/lateness';
-import { apply, type Command, EMPTY_STATE, type PlanRecord, type Run } from '../src/mesh_state';
-import { ANY, choose, type Choice } from '../src/routes';
-import { commonPrefix, cutSpans, extended, stepsOf } from '../src/spans';
-import { floats, type Tensor, tensorOf } from '../src/tensors';
+import { ActivationLog } from '../src/session/activation_log';
+import { Lateness } from '../src/session/lateness';
+import { apply, type Command, EMPTY_STATE, type PlanRecord, type Run } from '../src/state/mesh_state';
+import { ANY, choose, type Choice } from '../src/session/routes';
+import { commonPrefix, cutSpans, extended, stepsOf } from '../src/session/position_spans';
+import { floats, type Tensor, tensorOf } from '../src/wire/tensors';
 
 const stage = (first: number, stop: number, primary: string, standbys: string[]) => ({
   ...{ first, stop, primary, standbys, weightBytes: 0, kvBytes: 0, overheadBytes: 0 },

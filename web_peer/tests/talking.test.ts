@@ -2,17 +2,23 @@
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { AskSettings, Begun, Conversation as Session, Delta, Finished } from '../src/asking';
-import type { Body } from '../src/calls';
-import { Hints } from '../src/hints';
-import { begunOf, Making } from '../src/making';
-import { HIGHEST_VERSION } from '../src/frames';
-import type { Mesh } from '../src/mesh';
-import { type Conversation, type ConversationCommand, converse, messageOf } from '../src/mesh_conversations';
-import { EMPTY_STATE, type Member, type MeshState, type ModelChosen } from '../src/mesh_state';
-import type { Node } from '../src/node';
-import type { Heard } from '../src/session';
-import { Talking } from '../src/talking';
+import type {
+  AskSettings,
+  Begun,
+  Conversation as Session,
+  Delta,
+  Finished,
+} from '../src/origin/answer_stream';
+import type { Body } from '../src/transport/rpc';
+import { Hints } from '../src/conversation/live_hints';
+import { begunOf, Making } from '../src/conversation/answer_in_progress';
+import { HIGHEST_VERSION } from '../src/wire/frame_codec';
+import type { Mesh } from '../src/member/mesh_member';
+import { type Conversation, type ConversationCommand, converse, messageOf } from '../src/state/conversations';
+import { EMPTY_STATE, type Member, type MeshState, type ModelChosen } from '../src/state/mesh_state';
+import type { Node } from '../src/member/frame_router';
+import type { Heard } from '../src/session/origin';
+import { Talking } from '../src/conversation/conversation_client';
 
 const SESSION = '0'.repeat(32);
 const END = 99;

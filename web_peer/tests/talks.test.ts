@@ -3,12 +3,12 @@
 import { signal } from '@preact/signals';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { HIGHEST_VERSION } from '../src/frames';
-import type { Mesh } from '../src/mesh';
-import { type ConversationCommand, converse } from '../src/mesh_conversations';
-import { EMPTY_STATE, type Member, type MeshState } from '../src/mesh_state';
-import { DEFAULT_SETTINGS } from '../ui/settings_sheet';
-import { type Surroundings, Talks } from '../ui/talks';
+import { HIGHEST_VERSION } from '../src/wire/frame_codec';
+import type { Mesh } from '../src/member/mesh_member';
+import { type ConversationCommand, converse } from '../src/state/conversations';
+import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
+import { type Surroundings, Talks } from '../ui/conversation/conversations';
 
 const FILE = JSON.stringify({
   format: 'shoal conversation 1',

@@ -3,10 +3,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
-import { ChatTemplate, type Message, plainChat } from '../src/chat_template';
+import { ChatTemplate, type Message, plainChat } from '../src/model/chat_template';
 import { ChatTemplateError, TextError } from '../src/errors';
-import { MAX_STOP_STRINGS, StopStrings } from '../src/stop_strings';
-import { Text, type TokenizerSource } from '../src/text';
+import { MAX_STOP_STRINGS, StopStrings } from '../src/model/stop_strings';
+import { Text, type TokenizerSource } from '../src/model/tokenizer';
 import { vectors } from './vectors';
 
 interface Vectors {

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 
 import { BadCommand } from '../src/errors';
-import { wayOf, withCandidates } from '../src/third_peer';
+import { wayOf, withCandidates } from '../src/transport/udp_relay';
 
 test('candidates stand behind those of the description', () => {
   const sdp = 'v=0\r\na=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=end-of-candidates\r\n';

@@ -1,9 +1,9 @@
 /* Frames and effects as the traces write them: names with underscores, bytes in hex, sets as sorted lists. */
 
-import { fromHex, toHex } from '../src/hex';
-import type { Frame } from '../src/frames';
-import type { PlanRecord } from '../src/mesh_state';
-import { DTYPE_CODES, type Dtype, type Tensor } from '../src/tensors';
+import { fromHex, toHex } from '../src/wire/hex';
+import type { Frame } from '../src/wire/frame_codec';
+import type { PlanRecord } from '../src/state/mesh_state';
+import { DTYPE_CODES, type Dtype, type Tensor } from '../src/wire/tensors';
 import { camel, snake } from './vectors';
 
 export type Row = Readonly<Record<string, unknown>>;

@@ -6,8 +6,8 @@ import { IDBFactory } from 'fake-indexeddb';
 import { openDB } from 'idb';
 import { beforeEach, expect, test, vi } from 'vitest';
 
-import type { Operation } from '../src/transaction_records';
-import { Journal } from '../src/transaction_store';
+import type { Operation } from '../src/storage/journal_records';
+import { Journal } from '../src/storage/journal';
 
 const LOG = 'peer:model';
 const A: Operation = { kind: 'load', first: 0, stop: 31 };

@@ -3,8 +3,8 @@
 import { describe, expect, it } from 'vitest';
 
 import { TransactionError, WrongRecord } from '../src/errors';
-import { decodeRecord, encodeRecord, type LogRecord } from '../src/transaction_records';
-import { type LogEvent, type Recovery, Transactions } from '../src/transactions';
+import { decodeRecord, encodeRecord, type LogRecord } from '../src/storage/journal_records';
+import { type LogEvent, type Recovery, Transactions } from '../src/storage/journal_core';
 import { vectors } from './vectors';
 
 interface Op {

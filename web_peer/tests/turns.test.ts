@@ -1,9 +1,11 @@
-/* Whose turn it is, what the model reads, who adopts and what is shown: the conversations that both languages replay. */
+/*
+ * Whose turn it is, what the model reads, who adopts and what is shown: the conversations that both languages replay.
+ */
 
 import { describe, expect, it } from 'vitest';
 
-import { conversations, messageOf, messagesOf } from '../src/mesh_conversations';
-import { sha256Hex } from '../src/sha256';
+import { conversations, messageOf, messagesOf } from '../src/state/conversations';
+import { sha256Hex } from '../src/wire/sha256';
 import {
   adopters,
   leafOf,
@@ -15,7 +17,7 @@ import {
   shown,
   waiting,
   waitsFor,
-} from '../src/turns';
+} from '../src/conversation/turn_order';
 import { vectors } from './vectors';
 
 interface Case {

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 
-import { fromHex, toHex } from '../src/hex';
+import { fromHex, toHex } from '../src/wire/hex';
 
 /** The parsed file; each test states the shape that it reads. */
 export function vectors(name: string): unknown {

@@ -2,9 +2,9 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { entryLink, entryOf, isProven, keyOf, used } from '../src/entry_links';
-import { toHex } from '../src/hex';
-import { announced, common, told } from '../src/versions';
+import { entryLink, entryOf, isProven, keyOf, used } from '../src/conversation/entry_links';
+import { toHex } from '../src/wire/hex';
+import { announced, common, told } from '../src/state/version_negotiation';
 import { vectors } from './vectors';
 
 interface Vectors {

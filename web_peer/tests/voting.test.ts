@@ -3,7 +3,14 @@
 import { describe, expect, it } from 'vitest';
 
 import { Config, type Server } from '../src/consensus/records';
-import { type Candidate, nextMove, type Sight, type Situation, Watch, wantedVoters } from '../src/voting';
+import {
+  type Candidate,
+  nextMove,
+  type Sight,
+  type Situation,
+  Watch,
+  wantedVoters,
+} from '../src/coordination/voter_policy';
 import { camel, vectors } from './vectors';
 
 type Row = Readonly<Record<string, unknown>>;

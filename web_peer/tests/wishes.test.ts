@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 
-import { wishesOf } from '../src/wishes';
+import { wishesOf } from '../src/member/page_options';
 
 const NONE = { link: 'http://h/#m.i', name: null, memoryBytes: null, entry: '' };
 

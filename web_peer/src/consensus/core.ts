@@ -5,16 +5,16 @@
 
 import * as election from './election';
 import { BadBoot } from './errors';
-import * as image from './image';
+import * as image from './state_digest';
 import * as membership from './membership';
 import type { Message } from './messages';
-import { sorted } from '../order';
+import { sorted } from '../wire/utf8_order';
 import * as reads from './reads';
 import { MAX_ENTRY_BYTES, MAX_UNCOMMITTED } from './records';
 import * as replication from './replication';
 import * as snapshot from './snapshot';
-import { Node } from './state';
-import type { Boot, Effect, Event, Propose, Status, Transfer } from './types';
+import { Node } from './server';
+import type { Boot, Effect, Event, Propose, Status, Transfer } from './events';
 
 /** One server. `step` takes one event and returns what the edge is to perform, in order. */
 export class Core {
@@ -74,8 +74,8 @@ function boot(node: Node): void {
 /**
  * The process or tab stood still for longer than an election: what it believes of the others is old.
  *
- * A follower waits for the leader once more before it campaigns. A leader asks at once who follows it still, and leads on
- * only if a majority says so within one heartbeat; reads wait for answers from after the pause.
+ * A follower waits for the leader once more before it campaigns. A leader asks at once who follows it still, and leads
+ * on only if a majority says so within one heartbeat; reads wait for answers from after the pause.
  */
 function resume(node: Node): void {
   const due = node.saidDeadline;

@@ -2,16 +2,16 @@
  * Decides who may lead: pre-vote, votes, stickiness, check-quorum, and what a pause or a lost connection means (twin of
  * peer/consensus/election.py). Pure.
  *
- * Thesis 3.4 (election), 3.6.1 (whose log is newer), 3.8 (persisted state), 3.10 (transfer), 4.2.3 (a removed or cut-off
- * server disturbs nobody), 6.2 (a leader without a majority steps down), 9.6 (pre-vote).
+ * Thesis 3.4 (election), 3.6.1 (whose log is newer), 3.8 (persisted state), 3.10 (transfer), 4.2.3 (a removed or
+ * cut-off server disturbs nobody), 6.2 (a leader without a majority steps down), 9.6 (pre-vote).
  */
 
 import type { Message, PreVote, PreVoteReply, Vote, VoteReply } from './messages';
-import { byBytes } from '../order';
+import { byBytes } from '../wire/utf8_order';
 import { verdict } from './quorum';
 import * as reads from './reads';
 import * as replication from './replication';
-import type { Node } from './state';
+import type { Node } from './server';
 
 /** A voter; also one whom an entry that is not committed yet makes none: nobody else may have that entry (4.2.2). */
 export function mayCampaign(node: Node): boolean {
@@ -119,8 +119,8 @@ function free(node: Node, candidate: string): boolean {
 /**
  * Nothing changes here by answering; only a term that the asker is really in is adopted.
  *
- * Both halves must be able to win: one with the longer log and an old term, and one with a newer term (it is told in the
- * answer, and by the asker's own term). Whoever has a leader adopts nothing.
+ * Both halves must be able to win: one with the longer log and an old term, and one with a newer term (it is told in
+ * the answer, and by the asker's own term). Whoever has a leader adopts nothing.
  */
 export function onPreVote(node: Node, message: Message, body: PreVote): void {
   let granted = false;

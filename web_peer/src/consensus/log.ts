@@ -8,7 +8,7 @@
 
 import { BadBoot, BadMessage } from './errors';
 import { Config, type Entry, type Snapshot } from './records';
-import { parseConfig } from './wire';
+import { parseConfig } from './message_codec';
 
 const NOBODY = new Config();
 

@@ -3,19 +3,19 @@
  * peer/consensus/membership.py). Pure.
  *
  * Thesis 4.1 and 4.2, one server at a time. The barrier: a leader changes nothing before an entry of its own term is
- * committed, nor while an earlier change is not (the flaw found after the thesis: two changes by two leaders may leave two
- * majorities without a common member). A server that comes back without its storage is another incarnation: its old life
- * is replaced by a learner, and nothing that the old life said counts.
+ * committed, nor while an earlier change is not (the flaw found after the thesis: two changes by two leaders may leave
+ * two majorities without a common member). A server that comes back without its storage is another incarnation: its old
+ * life is replaced by a learner, and nothing that the old life said counts.
  */
 
 import * as election from './election';
-import { sorted } from '../order';
+import { sorted } from '../wire/utf8_order';
 import { majority } from './quorum';
 import { Config, type Server } from './records';
 import * as replication from './replication';
-import { type Node, Progress } from './state';
-import type { Change, ChangeConfig, Reason } from './types';
-import { configBytes, MAX_SERVERS } from './wire';
+import { type Node, Progress } from './server';
+import type { Change, ChangeConfig, Reason } from './events';
+import { configBytes, MAX_SERVERS } from './message_codec';
 
 const CAUGHT_UP = 64; // entries that a learner may lack when it becomes a voter (4.2.1)
 

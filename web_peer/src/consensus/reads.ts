@@ -9,7 +9,7 @@
 
 import type { Message, ReadIndex, ReadIndexReply } from './messages';
 import * as replication from './replication';
-import type { Node, Waiting } from './state';
+import type { Node, Waiting } from './server';
 
 const MAX_READS = 4096; // that wait at one server
 

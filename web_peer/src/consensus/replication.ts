@@ -10,13 +10,13 @@
 import * as election from './election';
 import * as membership from './membership';
 import type { Append, AppendReply, Message } from './messages';
-import { byBytes } from '../order';
+import { byBytes } from '../wire/utf8_order';
 import { reached } from './quorum';
 import * as reads from './reads';
 import type { Entry, EntryKind } from './records';
 import * as snapshot from './snapshot';
-import type { Node, Progress } from './state';
-import { MAX_ENTRIES } from './wire';
+import type { Node, Progress } from './server';
+import { MAX_ENTRIES } from './message_codec';
 
 const NOTHING = new Uint8Array(0);
 
@@ -254,8 +254,8 @@ export function heard(node: Node, message: Message, seq: number): void {
 }
 
 /**
- * A leader of an older term learns the newer one from the answer. It is numbered 0: who leads the newer term, too, counts
- * its messages anew, and must not take it for an answer of that.
+ * A leader of an older term learns the newer one from the answer. It is numbered 0: who leads the newer term, too,
+ * counts its messages anew, and must not take it for an answer of that.
  */
 export function refuseOld(node: Node, message: Message): void {
   node.send(message.sender, message.senderIncarnation, {

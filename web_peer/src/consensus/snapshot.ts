@@ -2,17 +2,17 @@
  * Decides how a snapshot goes to a follower in pieces, when it is taken there, and what compaction keeps (twin of
  * peer/consensus/snapshot.py). Pure.
  *
- * Thesis 5 and figure 5.3. A transfer begins with the question how much is there already, so that it goes on after a lost
- * connection, a new leader with the same snapshot, or a restart of the sender. At most `maxInflight` pieces are on their
- * way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
+ * Thesis 5 and figure 5.3. A transfer begins with the question how much is there already, so that it goes on after a
+ * lost connection, a new leader with the same snapshot, or a restart of the sender. At most `maxInflight` pieces are on
+ * their way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
  */
 
-import { crc32 } from '../checksum';
+import { crc32 } from '../wire/crc32';
 import type { Install, InstallReply, Message } from './messages';
 import type { Snapshot } from './records';
 import * as replication from './replication';
-import type { Incoming, Node, Progress } from './state';
-import type { Compact } from './types';
+import type { Incoming, Node, Progress } from './server';
+import type { Compact } from './events';
 
 const NOTHING = new Uint8Array(0);
 
@@ -34,8 +34,8 @@ export function begin(node: Node, peer: string, progress: Progress): void {
 }
 
 /**
- * Send pieces ahead. A heartbeat sends the question only, or one piece again where long nothing moved: what is slow must
- * not get more to carry.
+ * Send pieces ahead. A heartbeat sends the question only, or one piece again where long nothing moved: what is slow
+ * must not get more to carry.
  */
 export function ship(node: Node, peer: string, progress: Progress, beat: boolean): void {
   const { snapshot } = progress;

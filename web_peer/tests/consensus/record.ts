@@ -1,16 +1,16 @@
 /*
  * Writes tests/vectors/consensus-ts.jsonl.gz: what cores of TypeScript did in simulated runs, for those of Python to do
- * again. One line is one life of one server, as in consensus.jsonl.gz: {name, steps: [[now, event, effects, digest]]}, of
- * digests the first 8 digits. Lives are chosen so that every shape (a kind of event, the role it finds, the kinds of
+ * again. One line is one life of one server, as in consensus.jsonl.gz: {name, steps: [[now, event, effects, digest]]},
+ * of digests the first 8 digits. Lives are chosen so that every shape (a kind of event, the role it finds, the kinds of
  * effects it has) that the runs show is there.
  */
 
 import { writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 
-import { textOf } from '../../src/consensus/canonical';
+import { textOf } from '../../src/consensus/trace_json';
 import { Core } from '../../src/consensus/core';
-import type { Effect, Event } from '../../src/consensus/types';
+import type { Effect, Event } from '../../src/consensus/events';
 import { runSeed } from '../sim-consensus/run';
 
 const SEEDS = Number(process.env['SEEDS'] ?? 2500);

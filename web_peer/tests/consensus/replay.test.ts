@@ -5,9 +5,9 @@ import { gunzipSync } from 'node:zlib';
 
 import { expect, it } from 'vitest';
 
-import { textOf, valueOf } from '../../src/consensus/canonical';
+import { textOf, valueOf } from '../../src/consensus/trace_json';
 import { Core } from '../../src/consensus/core';
-import type { Event } from '../../src/consensus/types';
+import type { Event } from '../../src/consensus/events';
 
 interface Life {
   readonly name: string;

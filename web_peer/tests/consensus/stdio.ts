@@ -1,13 +1,13 @@
 /*
- * A core of TypeScript as a child process: one JSON line {now, event} in, one {effects, digest} out, where an event is as
- * traces write it. A line that the core refuses is answered by {error}.
+ * A core of TypeScript as a child process: one JSON line {now, event} in, one {effects, digest} out, where an event is
+ * as traces write it. A line that the core refuses is answered by {error}.
  */
 
 import { createInterface } from 'node:readline';
 
-import { textOf, valueOf } from '../../src/consensus/canonical';
+import { textOf, valueOf } from '../../src/consensus/trace_json';
 import { Core } from '../../src/consensus/core';
-import type { Event } from '../../src/consensus/types';
+import type { Event } from '../../src/consensus/events';
 
 interface Line {
   readonly core?: string; // which of several; each begins with a boot

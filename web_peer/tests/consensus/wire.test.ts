@@ -2,10 +2,10 @@
 
 import { expect, it } from 'vitest';
 
-import { messageOf, textOf } from '../../src/consensus/canonical';
+import { messageOf, textOf } from '../../src/consensus/trace_json';
 import { BadMessage } from '../../src/consensus/errors';
-import { decode, encode } from '../../src/consensus/wire';
-import { toHex } from '../../src/hex';
+import { decode, encode } from '../../src/consensus/message_codec';
+import { toHex } from '../../src/wire/hex';
 import { bytesOf, vectors } from '../vectors';
 
 const { rows } = vectors('consensus_wire') as { readonly rows: readonly (readonly [string, string])[] };

@@ -6,16 +6,16 @@
 
 import { openDB } from 'idb';
 
-import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/asking';
-import { PieceCache } from '../../src/cache';
-import { Due } from '../../src/canary_choices';
-import { textOf } from '../../src/engine';
-import { measure } from '../../src/measure';
-import { serving } from '../../src/mesh_state';
-import { awayText } from '../../src/returning';
-import { samplingOf } from '../../src/sampling';
-import { Tab } from '../../src/tab';
-import type { Patience } from '../../src/voting';
+import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/origin/answer_stream';
+import { PieceCache } from '../../src/model/piece_cache';
+import { Due } from '../../src/audit/canary_policy';
+import { textOf } from '../../src/transport/engines/browser';
+import { measure } from '../../src/runtime/self_benchmark';
+import { serving } from '../../src/state/mesh_state';
+import { awayText } from '../../src/member/reconnect';
+import { samplingOf } from '../../src/session/sampling';
+import { Tab } from '../../src/member/tab';
+import type { Patience } from '../../src/coordination/voter_policy';
 import { measureHere } from './measuring';
 
 interface Status {

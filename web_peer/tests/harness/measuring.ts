@@ -1,6 +1,6 @@
-/* How fast this browser computes; stands for src/measure.ts where a test wants no measurement. */
+/* How fast this browser computes; stands for src/runtime/self_benchmark.ts where a test wants no measurement. */
 
-import type { Times } from '../../src/joining';
+import type { Times } from '../../src/member/joining';
 
 declare global {
   /** What a test says this browser runs on, and what a unit takes for a token; WebAssembly where it is silent. */

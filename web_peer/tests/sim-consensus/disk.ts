@@ -1,7 +1,7 @@
 /* What a simulated server keeps: a disk that may be slow and loses what it has not written, and a state machine. */
 
 import type { Entry, HardState, Snapshot } from '../../src/consensus/records';
-import type { Persist, StoreSnapshot } from '../../src/consensus/types';
+import type { Persist, StoreSnapshot } from '../../src/consensus/events';
 
 /** Something that must hold does not; the text says what. */
 export class Wrong extends Error {}

@@ -1,6 +1,6 @@
 /* Decides what an action of a schedule does, and to whom: roles become servers when the action happens. */
 
-import type { Change } from '../../src/consensus/types';
+import type { Change } from '../../src/consensus/events';
 import type { Member } from './member';
 import type { Action, Who } from './schedule';
 import type { World } from './world';

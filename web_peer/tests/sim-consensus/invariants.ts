@@ -6,7 +6,8 @@
  * that are the same wherever index and term are (3.5), leaders that only append (3.5), commits by a majority that has
  * the entry on its disks and only of the leader's own term (3.6), leaders that have everything committed (3.6.3), the
  * same history applied everywhere (3.6.3), changes of one voter at a time (4.1), votes asked for before terms rise
- * (9.6), leaders that lead no longer than they hear a majority (6.2), reads that see all that was answered before (6.4).
+ * (9.6), leaders that lead no longer than they hear a majority (6.2), reads that see all that was answered before
+ * (6.4).
  */
 
 import type { Message } from '../../src/consensus/messages';
@@ -19,7 +20,7 @@ import type {
   Role,
   Settings,
   StoreSnapshot,
-} from '../../src/consensus/types';
+} from '../../src/consensus/events';
 import { Machine, sameEntry, Wrong } from './disk';
 import { configOf, type Member } from './member';
 

@@ -2,8 +2,8 @@
 
 import type { Message } from '../../src/consensus/messages';
 import { Config, type Entry } from '../../src/consensus/records';
-import type { Effect, Event, RoleName } from '../../src/consensus/types';
-import { parseConfig } from '../../src/consensus/wire';
+import type { Effect, Event, RoleName } from '../../src/consensus/events';
+import { parseConfig } from '../../src/consensus/message_codec';
 import { Disk, Log, Machine } from './disk';
 
 /** The core under test. */

@@ -1,12 +1,12 @@
 /*
  * Decides, from a seed alone, what one simulated run is made of: the servers, their pace, and what happens when.
  *
- * A schedule is a story or two, each a short list of actions that together lead to a situation which is rare by chance (a
- * leader cut off with an entry of its own, a snapshot under way when the leader changes), and some actions at random.
- * Actions name servers by role; who that is comes out when the action happens. Stories know nothing of defects.
+ * A schedule is a story or two, each a short list of actions that together lead to a situation which is rare by chance
+ * (a leader cut off with an entry of its own, a snapshot under way when the leader changes), and some actions at
+ * random. Actions name servers by role; who that is comes out when the action happens. Stories know nothing of defects.
  */
 
-import { type Settings, SETTINGS } from '../../src/consensus/types';
+import { type Settings, SETTINGS } from '../../src/consensus/events';
 import type { Chance } from '../sim/random';
 import { Chance as Dice } from '../sim/random';
 

@@ -3,8 +3,8 @@
 import { Core } from '../../src/consensus/core';
 import type { Message } from '../../src/consensus/messages';
 import { Config } from '../../src/consensus/records';
-import type { Boot, Deadline, Effect, Event, Persist, Send, StoreSnapshot } from '../../src/consensus/types';
-import { decode, encode } from '../../src/consensus/wire';
+import type { Boot, Deadline, Effect, Event, Persist, Send, StoreSnapshot } from '../../src/consensus/events';
+import { decode, encode } from '../../src/consensus/message_codec';
 import { Chance } from '../sim/random';
 import { Clock } from './clock';
 import { Log, Machine, Wrong } from './disk';

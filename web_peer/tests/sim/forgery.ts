@@ -1,9 +1,9 @@
 /* Decides what a peer that has no business with a session says to those that have: cores must not listen to it. */
 
-import type { Frame } from '../../src/frames';
-import type { StageCore } from '../../src/pipeline';
-import type { Seat } from '../../src/seats';
-import { tensorOf } from '../../src/tensors';
+import type { Frame } from '../../src/wire/frame_codec';
+import type { StageCore } from '../../src/session/stage';
+import type { Seat } from '../../src/session/seat';
+import { tensorOf } from '../../src/wire/tensors';
 import type { Member } from './member';
 import type { Chance } from './random';
 import { VOCAB } from './toy';

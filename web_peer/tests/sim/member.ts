@@ -1,12 +1,28 @@
 /* One simulated peer: hands frames to the cores and performs what they decide, as the node of a real tab does. */
 
-import type { Broken, Emit, Ended, NotRan, OriginEffect, Ran, Spare, StageEffect } from '../../src/effects';
-import type { Frame, SessionId } from '../../src/frames';
-import { EMPTY_STATE, isAway, type MeshState, type PlanRecord, type Run, runKey } from '../../src/mesh_state';
-import type { Loaded, PlanStages } from '../../src/openings';
-import { StageCore } from '../../src/pipeline';
-import { ANY, choose, type Route } from '../../src/routes';
-import type { OriginSession, Without } from '../../src/session';
+import type {
+  Broken,
+  Emit,
+  Ended,
+  NotRan,
+  OriginEffect,
+  Ran,
+  Spare,
+  StageEffect,
+} from '../../src/session/effects';
+import type { Frame, SessionId } from '../../src/wire/frame_codec';
+import {
+  EMPTY_STATE,
+  isAway,
+  type MeshState,
+  type PlanRecord,
+  type Run,
+  runKey,
+} from '../../src/state/mesh_state';
+import type { Loaded, PlanStages } from '../../src/session/open_checks';
+import { StageCore } from '../../src/session/stage';
+import { ANY, choose, type Route } from '../../src/session/routes';
+import type { OriginSession, Without } from '../../src/session/origin';
 import type { Network } from './network';
 import { Worker } from './worker';
 

@@ -5,7 +5,7 @@
  * first. Every peer hears of each state in order, each at its own time.
  */
 
-import type { PlanStage } from '../../src/mesh_commands';
+import type { PlanStage } from '../../src/state/member_commands';
 import {
   EMPTY_STATE,
   holdersOf,
@@ -17,7 +17,7 @@ import {
   type Run,
   runKey,
   serving,
-} from '../../src/mesh_state';
+} from '../../src/state/mesh_state';
 import type { Member } from './member';
 import type { Network } from './network';
 import type { Chance } from './random';

@@ -1,9 +1,9 @@
 /* Decides, from a seed alone, what one simulated run is made of: the mesh, who asks what, and what goes wrong when. */
 
-import type { SessionId } from '../../src/frames';
-import type { PlanStage } from '../../src/mesh_commands';
-import type { PlanRecord } from '../../src/mesh_state';
-import { GREEDY, type Sampling, samplingOf } from '../../src/sampling';
+import type { SessionId } from '../../src/wire/frame_codec';
+import type { PlanStage } from '../../src/state/member_commands';
+import type { PlanRecord } from '../../src/state/mesh_state';
+import { GREEDY, type Sampling, samplingOf } from '../../src/session/sampling';
 import { Chance } from './random';
 import { UNITS, VOCAB } from './toy';
 

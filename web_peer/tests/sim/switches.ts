@@ -1,13 +1,13 @@
 /* Decides which defects can be put into the cores for a while, to prove that the simulated runs find them. */
 
-import { ActivationLog } from '../../src/activation_log';
-import type { Ran, StageEffect } from '../../src/effects';
-import type { Open, Step, Token } from '../../src/frames';
-import { type Loaded, pick, type PlanStages } from '../../src/openings';
-import { StageCore } from '../../src/pipeline';
-import { Over, Seat } from '../../src/seats';
-import { OriginSession } from '../../src/session';
-import type { Tensor } from '../../src/tensors';
+import { ActivationLog } from '../../src/session/activation_log';
+import type { Ran, StageEffect } from '../../src/session/effects';
+import type { Open, Step, Token } from '../../src/wire/frame_codec';
+import { type Loaded, pick, type PlanStages } from '../../src/session/open_checks';
+import { StageCore } from '../../src/session/stage';
+import { Over, Seat } from '../../src/session/seat';
+import { OriginSession } from '../../src/session/origin';
+import type { Tensor } from '../../src/wire/tensors';
 import { runtime } from './worker';
 
 /** What a defect reaches into: methods of the cores, private ones too. */

@@ -6,8 +6,8 @@
  * float32, so real frames carry them. Where the model is cut makes no difference.
  */
 
-import type { Run } from '../../src/mesh_state';
-import { sample, type Sampling } from '../../src/sampling';
+import type { Run } from '../../src/state/mesh_state';
+import { sample, type Sampling } from '../../src/session/sampling';
 import { Chance } from './random';
 
 export const UNITS = 6;

@@ -1,9 +1,9 @@
 /* What a simulated peer computes: steps one after the other in virtual time, those that nobody waits for last. */
 
-import type { NotRan, Ran, RunStep } from '../../src/effects';
-import type { SessionId } from '../../src/frames';
-import { type Run, runKey } from '../../src/mesh_state';
-import { pick } from '../../src/openings';
+import type { NotRan, Ran, RunStep } from '../../src/session/effects';
+import type { SessionId } from '../../src/wire/frame_codec';
+import { type Run, runKey } from '../../src/state/mesh_state';
+import { pick } from '../../src/session/open_checks';
 import { Cache, fromHidden, logitsOf, toHidden } from './toy';
 
 const SLOW = 10; // times as long while a peer is busy with something else

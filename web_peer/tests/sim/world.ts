@@ -6,9 +6,9 @@
  * or log is left anywhere; logs stay within their bounds.
  */
 
-import { runKey } from '../../src/mesh_state';
-import { LEASE_S } from '../../src/pipeline';
-import { type Ask, HOPE_S, OriginSession } from '../../src/session';
+import { runKey } from '../../src/state/mesh_state';
+import { LEASE_S } from '../../src/session/stage';
+import { type Ask, HOPE_S, OriginSession } from '../../src/session/origin';
 import { forged, seatsOf } from './forgery';
 import { type Habits, Member, type Outcome, type Say } from './member';
 import { Mesh } from './mesh';

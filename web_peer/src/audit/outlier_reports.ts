@@ -1,0 +1,55 @@
+/*
+ * Looks at how long the rows are that come to this tab's stages, and tells their asker of odd ones (twin of
+ * peer/audit/outlier_reports.py).
+ *
+ * Edge around norm_envelopes.ts. Who asked has the stage before checked at once; that a row is odd convicts nobody.
+ */
+
+import { PeerError } from '../errors';
+import type { RunStep } from '../session/effects';
+import { decodeEnvelopes, type Envelopes } from './norm_envelopes';
+import type { Manifest } from '../planner/manifest';
+import type { Run } from '../state/mesh_state';
+import type { Node } from '../member/frame_router';
+import type { Serving } from '../stage/unit_host';
+
+const AGAIN_MS = 10_000; // between two words about one asker's sessions
+const TELL_S = 5;
+
+/** Where the recorded lengths of a model come from; null: nobody recorded any, or does not answer. */
+export type Recorded = (model: string, signal: AbortSignal) => Promise<Uint8Array | null>;
+
+/** From here on `serving` looks at what it is to compute, if lengths of the model were recorded. */
+export async function looksAtRows(
+  node: Node,
+  serving: Serving,
+  manifest: Manifest,
+  recorded: Recorded,
+  signal: AbortSignal,
+): Promise<void> {
+  const { model } = node.state;
+  const encoded = model === null ? null : await recorded(model.model, signal);
+  const envelopes = encoded === null ? null : decodeEnvelopes(encoded, manifest.units.length);
+  if (envelopes !== null) serving.look = looking(node, envelopes, manifest.architecture.hidden);
+}
+
+function looking(node: Node, envelopes: Envelopes, width: number): (step: RunStep) => void {
+  const toldMs = new Map<string, number>(); // by asker: when it may hear again
+  return ({ hidden, run, session, position }) => {
+    const odd = hidden === null ? null : envelopes.odd(run.first, hidden, width);
+    const asker = odd === null ? null : node.core.asker(session);
+    if (odd === null || asker === null || Date.now() < (toldMs.get(asker) ?? 0)) return;
+    toldMs.set(asker, Date.now() + AGAIN_MS);
+    void tell(node, asker, session, run, position + odd);
+  };
+}
+
+async function tell(node: Node, asker: string, session: string, run: Run, position: number): Promise<void> {
+  const body = { session, units: [run.first, run.stop], position };
+  try {
+    if (asker === node.me) await node.answerMore?.(asker, 'odd', body);
+    else await node.calls.call(asker, 'odd', body, TELL_S);
+  } catch (error) {
+    if (!(error instanceof PeerError)) throw error; // an asker that does not hear of it has others to ask
+  }
+}

@@ -1,0 +1,142 @@
+/* One answer while this tab makes it: its tokens and words so far, and how it ended. Edge around answer_stream.ts. */
+
+import type { Begun, Conversation as Session, Delta, Finished } from '../origin/answer_stream';
+import type { CalendarDate } from '../model/chat_template';
+import { textOf } from '../transport/engines/browser';
+import { PeerError } from '../errors';
+import type { Conversation, Message } from '../state/conversations';
+import type { ModelChosen } from '../state/mesh_state';
+import type { Heard } from '../session/origin';
+import { roomFor } from '../session/origin';
+import type { Text } from '../model/tokenizer';
+import { promptOf } from './turn_order';
+import type { Waits } from '../stage/seat_waiting';
+
+const LOG_MS = 2000; // the log gets what came at the latest after that,
+const LOG_TOKENS = 64; // or so many tokens
+
+export type End =
+  | { readonly kind: 'finished'; readonly finished: Finished }
+  | { readonly kind: 'stopped' }
+  | { readonly kind: 'failed'; readonly text: string };
+
+export class Making {
+  readonly conversation: string;
+  readonly session: Session;
+  readonly begunAt: number; // tokens that another peer, or an earlier try, has made
+  readonly ids: number[];
+  text = '';
+  lastTokenAt = performance.now();
+  stopped = false;
+  waits: Waits | null = null; // where it stands while the mesh is full
+  private readonly ends: number[]; // length of the text after each number of tokens
+  private loggedAt = performance.now();
+  private loggedTokens: number;
+
+  constructor(conversation: string, session: Session, ids: readonly number[]) {
+    this.conversation = conversation;
+    this.session = session;
+    this.ids = [...ids];
+    this.begunAt = ids.length;
+    this.loggedTokens = ids.length;
+    this.ends = Array.from({ length: ids.length + 1 }, () => 0);
+  }
+
+  get tokens(): number {
+    return this.ids.length;
+  }
+
+  get standing(): Heard {
+    return this.session.underWay;
+  }
+
+  /** Goes through `pieces`; `grown` is called after each, `moved` when its place in line is another. */
+  async run(
+    pieces: AsyncGenerator<Delta | Finished, void>,
+    grown: () => void,
+    moved: () => void,
+  ): Promise<End> {
+    this.session.onWait = (waits) => {
+      this.waits = waits;
+      moved();
+    };
+    try {
+      for await (const piece of pieces) {
+        if (piece.kind === 'finished') return { kind: 'finished', finished: piece };
+        if (this.stopped) return { kind: 'stopped' };
+        this.text += piece.text;
+        if (piece.token >= 0) {
+          this.ids.push(piece.token);
+          this.ends.push(this.text.length);
+          this.lastTokenAt = performance.now();
+        } else this.ends[this.ends.length - 1] = this.text.length;
+        grown();
+      }
+      return { kind: 'stopped' };
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      return this.stopped ? { kind: 'stopped' } : { kind: 'failed', text: textOf(error) };
+    }
+  }
+
+  /** Ends it on every stage; what came so far stays. */
+  stop(): void {
+    this.stopped = true;
+    this.session.stop();
+  }
+
+  /** What follows the first `after` tokens, `most` tokens of it. */
+  from(after: number, most: number): { readonly ids: readonly number[]; readonly text: string } {
+    const stop = Math.min(this.tokens, after + most);
+    const end = stop < this.tokens ? this.ends[stop] : this.text.length;
+    return {
+      ids: this.ids.slice(after, stop),
+      text: this.text.slice(this.ends[after] ?? this.text.length, end),
+    };
+  }
+
+  /** What the log is to get, which knows `logged`; null: nothing yet. */
+  due({ tokens, text }: Message): { readonly tokens: number; readonly text: string } | null {
+    const now = performance.now();
+    if (this.tokens - this.loggedTokens < LOG_TOKENS && now - this.loggedAt < LOG_MS) return null;
+    if (this.tokens <= tokens || !this.text.startsWith(text)) return null; // it is made again up to there
+    this.loggedAt = now;
+    this.loggedTokens = this.tokens;
+    return { tokens: this.tokens, text: this.text.slice(text.length) };
+  }
+}
+
+/** What is read of a mesh. */
+interface Reads {
+  readonly text: Text | null;
+  readonly node: { readonly state: { readonly model: ModelChosen | null } };
+}
+
+/** A question as tokens, the same for whoever asks it: the day is that of the question. Raises TextError. */
+export function promptFor(mesh: Reads, conversation: Conversation, question: Message): number[] {
+  const { text } = mesh;
+  if (text === null) return [];
+  return text.encodeChat(promptOf(conversation, question.id), dayOf(question.whenMs));
+}
+
+/** Tokens that the answer may have; `most` 0: as many as fit. Raises ContextOverflow. */
+export function roomOf(mesh: Reads, prompt: readonly number[], most: number): number {
+  const { model } = mesh.node.state;
+  const room = roomFor(prompt.length, null, model?.context ?? 0);
+  return most === 0 ? room : Math.min(most, room);
+}
+
+export function dayOf(whenMs: number): CalendarDate {
+  const date = new Date(whenMs);
+  return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
+}
+
+/**
+ * What is known of an answer that goes on: nothing is begun in a session of its own. What was heard of another prompt
+ * than one of `prompt` tokens says nothing; the answer is then another one of its session.
+ */
+export function begunOf(ids: readonly number[], heard: Heard | null, prompt: number): Begun {
+  if (heard === null) return { ids, heard: 1 };
+  const fits = heard.spans.reduce((sum, span) => sum + span, 0) === prompt;
+  return { ids, heard: fits ? heard : Date.now() };
+}

@@ -1,0 +1,599 @@
+/*
+ * One member of the mesh: takes frames and results to the part they concern, and performs what the cores decide (twin
+ * of peer/member/frame_router.py). Edge; models run in the workers of unit_host.ts.
+ */
+
+import { Askings } from '../origin/session_host';
+import { Breakers } from '../transport/circuit_breakers';
+import { bundled, framesOf } from '../wire/bundles';
+import { type Body, Calls } from '../transport/rpc';
+import { nowS } from '../transport/connection';
+import type { Message } from '../consensus/messages';
+import { encode as encodeMessage } from '../consensus/message_codec';
+import { Dialer, type SendSignal } from '../transport/dialer';
+import type { Engine } from '../transport/connection';
+import type { NotRan, Ran, StageEffect } from '../session/effects';
+import { textOf } from '../transport/engines/browser';
+import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from '../errors';
+import type { Frame, Hello } from '../wire/frame_codec';
+import type { Base64 } from '../signaling/keys';
+import { Redial, wanted } from '../transport/redial';
+import { LeaderLine } from '../replication/leader_client';
+import { Leading } from '../coordination/leadership';
+import { linkWords, Prober } from '../transport/link_probe';
+import { askerOf } from '../state/conversations';
+import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from '../state/mesh_state';
+import type { Pieces } from '../model/piece_exchange';
+import { StageCore } from '../session/stage';
+import type { Replica } from '../replication/replica';
+import type { Serving } from '../stage/unit_host';
+import { Spares } from '../transport/shadow_sender';
+import type { Journal } from '../storage/journal';
+import { Queue } from '../stage/seat_waiting';
+import { PATIENCE_S } from '../session/stage_probing';
+
+const TICK_MS = 250; // leases of stages are looked at this often
+const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
+const ONE_INCIDENT_S = 1; // what several sessions find out about one peer within this is one failure
+const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
+const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
+const PATIENCE_CEILING_S = 1;
+const PATIENT_S = 2; // most questions are over by then
+const ASKED_OF_LEADER: readonly string[] = [
+  'join',
+  'measured',
+  'held',
+  'drain',
+  'paused',
+  'leaving',
+  'left',
+  'suspect',
+  'propose',
+  'work',
+];
+
+/** Frames of sessions that passed between this peer and another, in either direction. */
+export interface Traffic {
+  readonly peer: string;
+  readonly sent: number;
+  readonly received: number;
+}
+
+export class Node {
+  readonly me: string;
+  state: MeshState = EMPTY_STATE;
+  readonly core: StageCore;
+  serving: Serving | null = null; // null: this peer only asks
+  pieces: Pieces | null = null; // null: the model is not known yet
+  replica: Replica | null = null; // null: this peer is in no mesh yet
+  patient = false; // a peer that only asks connects to voters when it has been here for a while
+  journal: Journal | null = null; // null: nothing is computed here
+  private notedTokens = 0;
+  answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
+  readonly queue: Queue; // those who wait for a seat here
+  readonly dialer: Dialer;
+  readonly calls: Calls;
+  readonly prober: Prober;
+  readonly line: LeaderLine;
+  readonly leading: Leading;
+  readonly onState = new Set<() => void>();
+  readonly onRole = new Set<() => void>();
+  readonly onLogLost = new Set<(why: string) => void>();
+  readonly onGone = new Set<(peer: string, reason: string, polite: boolean) => void>();
+  readonly onConnected = new Set<(peer: string) => void>();
+  readonly breakers = new Breakers();
+  readonly askings: Askings;
+  private readonly spares: Spares;
+  private readonly suspects = new Map<string, number>(); // when, by peer
+  private readonly touched = new Set<() => void>();
+  private readonly counted = new Map<string, { sent: number; received: number }>();
+  private ticker: ReturnType<typeof setInterval> | null = null;
+  private readonly redial = new Redial();
+  private readonly sinceS = nowS();
+
+  constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
+    this.me = hello.peer;
+    this.core = new StageCore(hello.peer);
+    this.core.authorOf = (session) => askerOf(this.state.conversations, session);
+    this.queue = new Queue(this.core);
+    this.dialer = new Dialer(hello, engine, signal, this, newId);
+    this.calls = new Calls(
+      (peer, frame) => this.send(peer, frame),
+      (peer, method, body) => this.answer(peer, method, body),
+    );
+    this.prober = new Prober((peer, frame) => this.send(peer, frame));
+    this.line = new LeaderLine(
+      () => this.coordinator ?? '',
+      (peer, method, body) => this.askOne(peer, method, body),
+    );
+    this.leading = new Leading(hello.peer, () => this.replica);
+    this.askings = new Askings(this, this.breakers);
+    this.spares = new Spares(
+      (peer, frame) => this.sendOrLose(peer, frame),
+      (peer) => this.hasRoom(peer),
+    );
+  }
+
+  /** Begins to watch deadlines. */
+  start(): void {
+    this.ticker = setInterval(() => this.tick(), TICK_MS);
+  }
+
+  /** Says goodbye to everyone and stops; answers under way end with an error. */
+  async close(reason: string): Promise<void> {
+    if (this.ticker !== null) clearInterval(this.ticker);
+    this.askings.close(reason);
+    this.spares.close();
+    this.leading.stepDown();
+    this.replica?.close();
+    await this.dialer.close(reason);
+  }
+
+  // --- sending
+
+  /**
+   * Hands a frame to a peer, which may be this one. Raises ConnectionLost, and a FrameError for a wrong frame.
+   *
+   * Only members are dialled: frames of others name askers and stages, and may name anybody.
+   */
+  send(peer: string, frame: Frame): void {
+    if (peer === this.me) queueMicrotask(() => this.ownFrame(frame));
+    else if (this.state.members.has(peer) || this.dialer.connection(peer) !== null) {
+      this.dialer.send(peer, frame);
+      this.count(peer, frame, 'sent');
+    } else throw new ConnectionLost(`peer ${peer} is no member of this mesh`);
+  }
+
+  /** Does what a stage decided. */
+  perform(effects: readonly StageEffect[]): void {
+    const sends = new Map<string, Frame[]>();
+    for (const effect of effects) {
+      if (effect.kind !== 'send') continue;
+      const frames = sends.get(effect.peer) ?? [];
+      frames.push(effect.frame);
+      sends.set(effect.peer, frames);
+    }
+    for (const [peer, frames] of sends) {
+      const together = peer === this.me || frames.length === 1 ? frames : bundled(frames);
+      for (const frame of together) this.sendOrLose(peer, frame);
+    }
+    for (const effect of effects) {
+      switch (effect.kind) {
+        case 'send':
+          break;
+        case 'spare':
+          this.spare(effect.peer, effect.frame);
+          break;
+        case 'runStep':
+          this.runs().submit(effect);
+          break;
+        case 'freeSlot':
+          this.runs().free(effect);
+          break;
+        case 'prefixWork':
+          this.runs().front(effect);
+          break;
+        default:
+          effect satisfies never;
+      }
+    }
+    this.note();
+  }
+
+  /** Tells the transaction log what happened to sessions here. */
+  private note(): void {
+    const notes = this.core.notes();
+    if (this.journal === null) return;
+    for (const { what, session, stage } of notes) {
+      switch (what) {
+        case 'opened':
+          this.journal.opened(session, stage);
+          break;
+        case 'taken over':
+          this.journal.tookOver(session, stage);
+          break;
+        case 'closed':
+          this.journal.closed(session, stage);
+          break;
+        default:
+          what satisfies never;
+      }
+    }
+    const fresh = this.core.tokensSampled - this.notedTokens;
+    if (fresh > 0) this.journal.tokens(fresh);
+    this.notedTokens = this.core.tokensSampled;
+  }
+
+  /** The worker finished or refused steps. */
+  results(results: readonly (Ran | NotRan)[]): void {
+    const effects: StageEffect[] = [];
+    for (const result of results) {
+      effects.push(...this.resultOf(result));
+    }
+    this.perform(effects);
+    this.touch();
+  }
+
+  private resultOf(result: Ran | NotRan): StageEffect[] {
+    if ('reason' in result) return this.core.notRan(nowS(), result);
+    try {
+      return this.core.ran(nowS(), result);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      const { run, session, epoch, position } = result;
+      const text = error.message;
+      // It ends this session, and no other whose result came along.
+      return this.core.notRan(nowS(), { run, session, epoch, position, have: 0, reason: 'failed', text });
+    }
+  }
+
+  // --- asking
+
+  /** Hands a frame to a peer that shadows a stage, when there is room. */
+  spare(peer: string, frame: Frame): void {
+    this.spares.put(peer, frame);
+  }
+
+  /** How long `peer` may take to say where it is. */
+  patienceS(peer: string): number {
+    const timeoutS = peer === this.me ? null : (this.dialer.connection(peer)?.timeoutS ?? null);
+    if (timeoutS === null) return PATIENCE_S;
+    return Math.min(Math.max(timeoutS * PATIENCE_TIMES, PATIENCE_FLOOR_S), PATIENCE_CEILING_S);
+  }
+
+  /** Whether a plan may come that holds what was lost. */
+  hopeful(): boolean {
+    return this.replica !== null && this.state.refused === '';
+  }
+
+  /** Signaling says that `peer` went away: that is no proof, and a reason to ask it. */
+  hinted(peer: string): void {
+    this.askings.hint(peer);
+  }
+
+  /** A session of this peer found `peer` silent or stuck: other sessions ask, and the coordinator hears of it. */
+  suspected(peer: string): void {
+    const now = nowS();
+    if (now - (this.suspects.get(peer) ?? -ONE_INCIDENT_S) < ONE_INCIDENT_S) return;
+    this.suspects.set(peer, now);
+    this.breakers.failed(peer, Math.floor(now * 1000));
+    queueMicrotask(() => this.askings.hint(peer));
+    // Kept while nobody leads. A leader that is suspected itself cannot be told.
+    this.line.ask('suspect', { peer }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // nobody led for long
+    });
+  }
+
+  /** Waits until no session is being answered on this peer's stages. */
+  async idle(): Promise<void> {
+    while (this.core.active() > 0) {
+      await new Promise<void>((resolve) => this.touched.add(resolve));
+    }
+  }
+
+  /** Frames of sessions since this peer came, by the other peer. */
+  traffic(): readonly Traffic[] {
+    return [...this.counted].map(([peer, { sent, received }]) => ({ peer, sent, received }));
+  }
+
+  // --- what the mesh knows
+
+  /** Waits until the state satisfies `holds`; false when the time is over first, or `signal` aborts. */
+  until(
+    holds: (state: MeshState) => boolean,
+    timeoutS: number | null,
+    signal?: AbortSignal,
+  ): Promise<boolean> {
+    return new Promise((resolve) => {
+      const settle = (value: boolean): void => {
+        this.onState.delete(look);
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', stop);
+        resolve(value);
+      };
+      const look = (): void => {
+        if (holds(this.state)) settle(true);
+      };
+      const stop = (): void => settle(false);
+      const timer = timeoutS === null ? undefined : setTimeout(stop, timeoutS * 1000);
+      signal?.addEventListener('abort', stop);
+      this.onState.add(look);
+      look();
+    });
+  }
+
+  stateChanged(): void {
+    this.protect();
+    for (const listener of [...this.onState]) listener();
+    this.askings.stateChanged();
+  }
+
+  /** Keeps to the mesh's protection settings. */
+  private protect(): void {
+    const { strategy, shadow, logSessionBytes, logTotalBytes } = this.state.protection;
+    this.askings.standbys = strategy !== 'simple' && strategy !== 'coordinated';
+    this.askings.shadows = shadow !== 'off';
+    this.core.keepOnly = shadow === 'log';
+    this.core.logSessionBytes = logSessionBytes;
+    this.core.logTotalBytes = logTotalBytes;
+  }
+
+  /** Reports to whoever leads; it is committed then. Raises MeshError. */
+  tellCoordinator(method: string, command: Command | null): Promise<void> {
+    const body = command === null ? {} : { command: new TextDecoder().decode(encodeCommand(command)) };
+    return this.tellCoordinatorWith(method, body);
+  }
+
+  async tellCoordinatorWith(method: string, body: Body): Promise<void> {
+    await this.line.ask(method, body);
+  }
+
+  // --- the log
+
+  /** Who leads, as far as this peer knows. */
+  get coordinator(): string | null {
+    const leader = this.replica?.leader ?? '';
+    return leader === '' ? null : leader;
+  }
+
+  /** Takes part in a mesh from here on. */
+  keepLog(replica: Replica): void {
+    this.replica = replica;
+    replica.start();
+  }
+
+  /** What this peer knows of the mesh is void: it is to begin anew. */
+  leaveLog(): void {
+    this.leading.stepDown();
+    this.replica?.close();
+    this.replica = null;
+    this.state = EMPTY_STATE;
+  }
+
+  /** Hands a message of the core over. One that cannot go now is lost; the core sends again. */
+  sendMessage(peer: string, message: Message): void {
+    if (this.dialer.connection(peer) !== null) {
+      this.sendOrLose(peer, { kind: 'CONSENSUS', body: encodeMessage(message) });
+    }
+  }
+
+  logChanged(): void {
+    if (this.replica === null) return;
+    this.state = this.replica.state;
+    this.leading.take();
+    this.stateChanged();
+  }
+
+  roleChanged(): void {
+    this.leading.roleChanged();
+    this.line.changed();
+    for (const listener of [...this.onRole]) listener();
+  }
+
+  logLost(why: string): void {
+    this.leading.stepDown();
+    for (const listener of [...this.onLogLost]) listener(why);
+  }
+
+  /** Asks a member, which may be this tab. Raises MeshError, ConnectFailed or ConnectionLost. */
+  async askOne(peer: string, method: string, body: Body): Promise<Body> {
+    if (peer === this.me) return this.answer(peer, method, body);
+    await this.dialer.dial(peer);
+    return this.calls.call(peer, method, body);
+  }
+
+  // --- DialerEvents
+
+  frame(peer: string, frame: Frame): void {
+    if (peer !== this.me) this.count(peer, frame, 'received');
+    switch (frame.kind) {
+      case 'BUNDLE':
+        this.sessionFrames(peer, framesOf(frame));
+        break;
+      case 'STEP':
+      case 'TOKEN':
+      case 'OPEN':
+      case 'CANCEL':
+      case 'RELEASE':
+      case 'REFUSE':
+      case 'FEED':
+      case 'WHERE':
+      case 'HERE':
+        this.sessionFrames(peer, [frame]);
+        break;
+      case 'REQUEST':
+        this.calls.requested(peer, frame);
+        break;
+      case 'RESPONSE':
+        this.calls.responded(peer, frame);
+        break;
+      case 'CONSENSUS':
+        this.replica?.received(peer, frame.body);
+        break;
+      case 'PROBE':
+        this.prober.probed(peer, frame);
+        break;
+      case 'PROBE_ACK':
+        this.prober.acknowledged(peer, frame);
+        break;
+      case 'PIECE_REQUEST':
+        if (this.pieces !== null) this.pieces.requested(peer, frame);
+        else this.send(peer, { kind: 'PIECE', id: frame.id, status: 1, body: new Uint8Array() });
+        break;
+      case 'PIECE':
+        this.pieces?.came(peer, frame);
+        break;
+      case 'HELLO':
+      case 'PING':
+      case 'PONG':
+      case 'BYE':
+      case 'BYE_ACK':
+      case 'CREDIT':
+        return; // the connection's own
+      default:
+        frame satisfies never;
+    }
+    this.touch();
+  }
+
+  connected(peer: string): void {
+    this.askings.back(peer);
+    for (const listener of [...this.onConnected]) listener(peer);
+  }
+
+  /** The connection to `peer` ended; whatever needed it is told. */
+  disconnected(peer: string, reason: string, polite: boolean): void {
+    this.calls.gone(peer, reason);
+    this.prober.gone(peer);
+    this.pieces?.gone(peer);
+    this.spares.forget(peer);
+    this.perform(this.core.peerGone(nowS(), peer));
+    const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
+    const needed = this.askings.gone(peer, why);
+    // Only the connection may be lost.
+    if (needed && !polite && this.state.members.has(peer)) this.dialer.prepare(peer);
+    this.replica?.unreachable(peer);
+    this.leading.coordinating?.gone(peer, reason);
+    for (const listener of [...this.onGone]) listener(peer, reason, polite);
+    this.touch();
+  }
+
+  congestion(peer: string, full: boolean): void {
+    this.perform(this.core.congestion(peer, full));
+  }
+
+  // --- inner moves
+
+  private ownFrame(frame: Frame): void {
+    try {
+      this.frame(this.me, frame);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      reportError(error);
+    }
+  }
+
+  /** Hands frames that came together to the stage and to askers; what the stage decides is done at once. */
+  private sessionFrames(peer: string, frames: readonly Frame[]): void {
+    const now = nowS();
+    const effects: StageEffect[] = [];
+    for (const frame of frames) {
+      switch (frame.kind) {
+        case 'STEP':
+          effects.push(...this.core.step(now, peer, frame));
+          this.askings.handedBack(peer, frame);
+          break;
+        case 'TOKEN':
+          effects.push(...this.core.token(now, peer, frame));
+          this.askings.frame(now, peer, frame);
+          break;
+        case 'FEED':
+          effects.push(...this.core.feed(now, peer, frame));
+          if (frame.stage === 0) this.askings.frame(now, peer, frame);
+          break;
+        case 'WHERE':
+          effects.push(...this.core.where(peer, frame));
+          break;
+        case 'OPEN':
+          effects.push(...this.core.open(now, peer, frame));
+          break;
+        case 'CANCEL':
+          effects.push(...this.core.cancel(peer, frame));
+          break;
+        case 'RELEASE':
+          effects.push(...this.core.release(peer, frame));
+          break;
+        case 'REFUSE':
+        case 'HERE':
+          this.askings.frame(now, peer, frame);
+          break;
+        case 'PROBE':
+          this.prober.probed(peer, frame);
+          break;
+        case 'PROBE_ACK':
+          this.prober.acknowledged(peer, frame);
+          break;
+        default:
+          throw new WrongChannel(`BUNDLE: ${frame.kind} does not travel in bundles`);
+      }
+    }
+    this.perform(effects);
+    this.queue.look();
+  }
+
+  sendOrLose(peer: string, frame: Frame): void {
+    try {
+      this.send(peer, frame);
+    } catch (error) {
+      if (error instanceof FrameError)
+        reportError(error); // this side's fault, which says nothing about the other
+      else if (!(error instanceof PeerError)) throw error;
+      else queueMicrotask(() => this.disconnected(peer, textOf(error), false));
+    }
+  }
+
+  private hasRoom(peer: string): boolean {
+    return (this.dialer.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES;
+  }
+
+  private async answer(peer: string, method: string, body: Body): Promise<Body> {
+    if (ASKED_OF_LEADER.includes(method)) return this.leading.answer(peer, method, body);
+    if (method === 'leader') return this.whoLeads();
+    if (method === 'measure_link') {
+      return linkWords(await this.prober.measure(peer), await this.dialer.relayed(peer));
+    }
+    if (method === 'wait') return this.queue.answer(peer, body);
+    if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
+    return this.answerMore(peer, method, body);
+  }
+
+  private whoLeads(): Body {
+    const { replica } = this;
+    if (replica === null) return { leader: '', term: 0, epoch: 0, voters: [] };
+    const known = replica.config.byId.has(this.me); // who is not in yet knows nothing of the mesh
+    const { leader, term, begin, config } = replica;
+    return { leader, term, epoch: known ? begin.epoch : 0, voters: [...config.voters] };
+  }
+
+  private tick(): void {
+    this.perform(this.core.tick(nowS()));
+    this.queue.look();
+    const { replica } = this;
+    if (replica === null || (this.patient && nowS() - this.sinceS < PATIENT_S)) return;
+    const peers = wanted(replica.config, this.me, replica.leads);
+    for (const peer of this.redial.due(nowS(), peers, (other) => this.isConnected(other))) {
+      this.dialer.prepare(peer);
+    }
+    this.leading.coordinating?.look(Math.floor(performance.now()));
+  }
+
+  isConnected(peer: string): boolean {
+    return this.dialer.connection(peer) !== null;
+  }
+
+  private touch(): void {
+    for (const wake of [...this.touched]) {
+      this.touched.delete(wake);
+      wake();
+    }
+  }
+
+  private runs(): Serving {
+    if (this.serving === null) throw new BadCommand('this peer runs no units');
+    return this.serving;
+  }
+
+  private count(peer: string, frame: Frame, way: 'sent' | 'received'): void {
+    const counts = this.counted.get(peer) ?? { sent: 0, received: 0 };
+    if (frame.kind === 'BUNDLE') counts[way] += frame.sizes.length;
+    else if (frame.kind === 'STEP' || frame.kind === 'TOKEN') counts[way] += 1;
+    else return;
+    this.counted.set(peer, counts);
+  }
+
+  /** What people call a peer. */
+  nameOf(peer: string): string {
+    const member = this.state.members.get(peer);
+    return member === undefined ? peer.slice(0, 8) : `${member.name} (${peer.slice(0, 8)})`;
+  }
+}

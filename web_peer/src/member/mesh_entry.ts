@@ -1,0 +1,242 @@
+/*
+ * How a peer gets into a mesh, and back into it: who leads, which epoch, being let in, having the log (twin of
+ * peer/member/mesh_entry.py). Edge; whoever leads lets in.
+ */
+
+import { BadBoot } from '../consensus/errors';
+import { Coordinating } from '../coordination/coordinator_service';
+import { Coordinator } from '../coordination/coordinator';
+import { textOf } from '../transport/engines/browser';
+import {
+  BadCommand,
+  BeginAnew,
+  ConnectFailed,
+  NotAdmitted,
+  NotLeader,
+  PeerError,
+  VersionMismatch,
+} from '../errors';
+import { LOWEST_VERSION } from '../wire/frame_codec';
+import { PATIENCE_MS } from '../replication/leader_client';
+import type { Manifest } from '../planner/manifest';
+import type { Mesh } from './mesh_member';
+import type { Node } from './frame_router';
+import { plannerUnits, type PlanRequest } from '../coordination/plan_request';
+import { askPlanner } from '../coordination/planning_client';
+import type { Replica } from '../replication/replica';
+import type { SignalingClient } from '../transport/signaling_client';
+import type { Patience } from '../coordination/voter_policy';
+
+export const TRY_S = 5; // to find the mesh again, before a person reads of the next try
+const STATE_WAIT_S = 8;
+const LED_MS = 5000; // whoever is said to lead answers within this, or the others are asked again
+const STAGGER_MS = 500; // between members that are asked who leads: the first may be frozen
+const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coordinator
+const MOST_PATIENCE_S = 1;
+const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
+
+/** From here on this peer coordinates whenever it leads: it knows the model. */
+export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience): void {
+  const { node, client } = mesh;
+  const units = plannerUnits(manifest);
+  const reach = {
+    answers: (peer: string, times: number) => answers(node, peer, times),
+    present: (peer: string) => client.members().has(peer),
+  };
+  node.leading.learned((state) => {
+    const { replica } = node;
+    if (replica === null) throw new NotAdmitted('this peer has no log');
+    const around = {
+      mayCompute: (peer: string) => peer === node.me || mayCompute(client, peer),
+      connected: (peer: string) => node.isConnected(peer),
+      speaks: (peer: string) => node.dialer.speaks(peer),
+      reach,
+      plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
+      failed: () => node.leading.again(),
+    };
+    return new Coordinating(new Coordinator(node.me, units, state), replica, around, patience);
+  });
+}
+
+/** Whether `peer` answers within so many times what its link usually takes, with room for a busy machine. */
+function answers(node: Node, peer: string, times: number): Promise<boolean> {
+  const connection = node.dialer.connection(peer);
+  if (connection === null) return Promise.resolve(false);
+  const { rttS } = connection;
+  const patienceS = rttS === null ? MOST_PATIENCE_S : Math.min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rttS);
+  return node.prober.answers(peer, times * patienceS);
+}
+
+function mayCompute(client: SignalingClient, peer: string): boolean {
+  const presence = client.members().get(peer);
+  return presence !== undefined && presence.vouch === null && presence.grant.role !== 'guest';
+}
+
+/**
+ * Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader.
+ *
+ * Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer does
+ * to be able to coordinate, if it finds that it leads.
+ */
+export async function enter(
+  mesh: Mesh,
+  compute: boolean,
+  waitS: number,
+  learn: (() => Promise<void>) | null = null,
+): Promise<void> {
+  const { node } = mesh;
+  if (node.replica === null) {
+    const newest = (await mesh.part.log.epochs()).at(-1);
+    if (newest !== undefined) await withEpoch(mesh, newest);
+  }
+  const until = performance.now() + (learn === null ? waitS * 1000 : PATIENCE_MS);
+  let from: number | null = null;
+  for (let anew = 0; from === null;) {
+    const { leader, epoch } = await whoLeads(mesh, waitS);
+    if (leader === node.me && node.leading.coordinate === null) await learn?.();
+    const replica = await withEpoch(mesh, epoch);
+    replica.trusted = leader;
+    try {
+      from = wholeOf(await node.line.ask('join', asking(mesh, replica, compute), LED_MS, leader));
+    } catch (error) {
+      if (error instanceof NotLeader && performance.now() < until) continue; // the others know soon who leads
+      if (!(error instanceof BeginAnew)) throw versionNamed(error);
+      anew += 1;
+      if (anew > 1) throw new NotAdmitted('this peer was told twice to begin anew; try again');
+      node.leaveLog();
+      mesh.part.take(await mesh.part.log.anew(epoch));
+    }
+  }
+  const index = from;
+  const whole = await node.until((state) => {
+    const known = node.replica !== null && node.replica.order[1] >= index;
+    return known && state.model !== null && state.members.has(node.me);
+  }, STATE_WAIT_S);
+  if (!whole) throw new NotAdmitted('this peer was let in but got no state of the mesh; try again');
+}
+
+/** This peer's log of `epoch`; that of another one is void. */
+async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
+  const { node } = mesh;
+  if (node.replica?.begin.epoch === epoch) return node.replica;
+  node.leaveLog();
+  const known = await mesh.part.log.epochs();
+  const begin = await (known.every((each) => each === epoch)
+    ? mesh.part.log.open(epoch)
+    : mesh.part.log.anew(epoch));
+  try {
+    return mesh.part.take(begin);
+  } catch (error) {
+    if (!(error instanceof BadBoot)) throw error;
+    node.leaveLog();
+    return mesh.part.take(await mesh.part.log.anew(epoch));
+  }
+}
+
+/** A tab has a window that somebody can close. */
+function asking({ name, part }: Mesh, { begin, fresh }: Replica, compute: boolean): Record<string, unknown> {
+  return {
+    name,
+    compute,
+    protocol: LOWEST_VERSION,
+    incarnation: begin.incarnation,
+    fresh,
+    epoch: begin.epoch,
+    headless: false,
+    durable: compute && part.log.durable,
+  };
+}
+
+interface Leader {
+  readonly leader: string;
+  readonly epoch: number;
+}
+
+/** The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time. */
+async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
+  const { node, client } = mesh;
+  const deadline = performance.now() + waitS * 1000;
+  const mine = node.replica?.begin.epoch ?? 0;
+  const asked = new Set<string>();
+  const answered = new Set<string>(); // or they cannot be reached
+  const heard: { found: Leader | null; refused: unknown } = { found: null, refused: null };
+  const ask = async (peer: string): Promise<void> => {
+    while (heard.found === null && performance.now() < deadline) {
+      try {
+        const said = await askWhoLeads(node, peer);
+        if (said.leader !== '' && said.leader !== node.me && said.epoch >= mine) heard.found ??= said;
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error;
+        if (isOfAnotherVersion(error)) heard.refused = error;
+      }
+      answered.add(peer);
+      if (heard.found === null) await pause(STAGGER_MS);
+    }
+  };
+  for (;;) {
+    const present = [...client.members()].filter(([peer]) => peer !== node.me);
+    // Nobody knows of a later epoch.
+    const late = performance.now() > deadline;
+    if (node.replica?.leads === true && (late || present.every(([peer]) => answered.has(peer)))) {
+      heard.found = { leader: node.me, epoch: mine };
+      return heard.found;
+    }
+    const next = present
+      .filter(([peer]) => !asked.has(peer))
+      .sort(
+        ([a, one], [b, other]) =>
+          LIKELY.indexOf(one.grant.role) - LIKELY.indexOf(other.grant.role) || (a < b ? -1 : 1),
+      )[0]?.[0];
+    if (next !== undefined) {
+      asked.add(next);
+      void ask(next).catch(reportError);
+    }
+    const until = performance.now() + STAGGER_MS;
+    while (heard.found === null && performance.now() < until && heard.refused === null) await pause(20);
+    if (heard.found !== null) return heard.found;
+    if (heard.refused !== null) throw versionNamed(heard.refused);
+    if (late) {
+      throw new ConnectFailed(
+        present.length === 0
+          ? `nobody of this mesh has been there for ${waitS} s; ask whoever sent the link`
+          : 'nobody coordinates this mesh now: too few of its voters are there; try again',
+      );
+    }
+  }
+}
+
+async function askWhoLeads(node: Node, peer: string): Promise<Leader> {
+  await node.dialer.dial(peer);
+  const { leader, epoch } = await node.calls.call(peer, 'leader', {});
+  if (typeof leader !== 'string' || typeof epoch !== 'number' || !Number.isSafeInteger(epoch) || epoch < 0) {
+    throw new BadCommand('leader: expected a peer and an epoch');
+  }
+  return { leader: epoch === 0 ? '' : leader, epoch };
+}
+
+function wholeOf(body: Readonly<Record<string, unknown>>): number {
+  const { index } = body;
+  if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) {
+    throw new BadCommand('join: expected the index of an entry');
+  }
+  return index;
+}
+
+function isOfAnotherVersion(error: unknown): boolean {
+  const text = textOf(error);
+  return (
+    error instanceof VersionMismatch || text.includes('VersionMismatch') || text.includes('speaks protocol')
+  );
+}
+
+function versionNamed(error: unknown): unknown {
+  if (!isOfAnotherVersion(error)) return error;
+  return new VersionMismatch(
+    `this page and the mesh are of different versions: reload the page; if that does not help, the others ` +
+      `have to update shoal (${textOf(error)})`,
+  );
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

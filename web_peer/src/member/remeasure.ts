@@ -1,0 +1,124 @@
+/*
+ * Decides whether this tab measures itself once more when who coordinates asks for it, and ends that for an answer
+ * (twin of peer/member/remeasure.py). Edge. Only while the tab has nothing else to do, and seldom, whoever asks: no
+ * coordinator can keep it busy.
+ */
+
+import type { Body } from '../transport/rpc';
+import { nowS } from '../transport/connection';
+import { BadCommand } from '../errors';
+import type { Manifest } from '../planner/manifest';
+import { candidate, type Times } from '../runtime/self_benchmark';
+import type { Mesh } from './mesh_member';
+import { encodeCommand, type Profile } from '../state/mesh_state';
+import type { Provider } from '../planner/shards';
+
+const PAUSE_S = 300; // between two measurements; a coordinator asks the same peer half as often at most
+const ENDED_S = 15; // after one that made room for an answer
+const LOOK_MS = 20; // for an answer that begins, while it measures
+const MEASURING_BYTES = 192 << 20; // of the worker that measures: code, 64 MiB of weights, and those once more as they come
+
+type Measure = typeof candidate;
+/** What of a mesh this concerns. */
+export type Measurable = Pick<Mesh, 'manifest' | 'signal' | 'isAtRest' | 'mine'> & {
+  profile: Mesh['profile'];
+  readonly node: Pick<Mesh['node'], 'me' | 'coordinator' | 'state' | 'tellCoordinatorWith'>;
+};
+
+export class MeasuringAgain {
+  private readonly mesh: Measurable;
+  private readonly measure: Measure;
+  private notBefore = -Infinity;
+
+  constructor(mesh: Measurable, measure: Measure = candidate) {
+    this.mesh = mesh;
+    this.measure = measure;
+  }
+
+  /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
+  async answer(peer: string, body: Body): Promise<Body> {
+    const { node, manifest } = this.mesh;
+    if (peer !== node.coordinator) throw new BadCommand('measure: expected it of who coordinates');
+    if (manifest === null || body['model'] !== node.state.model?.model) {
+      throw new BadCommand('measure: expected the id of the model that this mesh serves, as `model`');
+    }
+    const before = this.atRest();
+    if (before !== null && !this.hasRoom(before)) return { measured: false, busy: false };
+    if (before === null || nowS() < this.notBefore) return { measured: false, busy: true };
+    this.notBefore = nowS() + PAUSE_S;
+    const times = await this.undisturbed(manifest, before);
+    const profile = this.atRest();
+    if (times === null || profile === null) {
+      this.notBefore = nowS() + ENDED_S;
+      return { measured: false, busy: true };
+    }
+    await this.tell(profile, times);
+    return { measured: true, busy: false };
+  }
+
+  /** What this tab measured, while it has nothing else to do and holds what plans give it; else null. */
+  private atRest(): Profile | null {
+    const { node } = this.mesh;
+    const { members, plan, proposed } = node.state;
+    const { runs } = this.mesh.mine();
+    const mine = (plan?.stages ?? []).filter(
+      ({ primary, standbys }) => primary === node.me || standbys.includes(node.me),
+    );
+    const isLoaded = mine.every((stage) =>
+      runs.some(({ first, stop }) => first === stage.first && stop === stage.stop),
+    );
+    const isKnown = members.get(node.me)?.status === 'measured';
+    return isKnown && isLoaded && proposed === null && this.mesh.isAtRest() ? this.mesh.profile : null;
+  }
+
+  /** What is measured while nothing else is computed here; null when something was. Raises CannotServe. */
+  private async undisturbed(manifest: Manifest, profile: Profile): Promise<Times | null> {
+    const disturbed = new AbortController();
+    const steps = this.mesh.mine().tokensHelped; // those that run behind a stage, as of a standby, are work as well
+    const looking = setInterval(() => {
+      if (this.atRest() === null || this.mesh.mine().tokensHelped !== steps) disturbed.abort();
+    }, LOOK_MS);
+    try {
+      const limit = AbortSignal.any([disturbed.signal, this.mesh.signal]);
+      return await this.measure(manifest, profile.provider as Provider, profile.threads, limit);
+    } catch (error) {
+      if (disturbed.signal.aborted) return null;
+      throw error;
+    } finally {
+      clearInterval(looking);
+    }
+  }
+
+  /** Whether what is measured fits beside what this tab holds, inside what it pledged. */
+  private hasRoom({ overheadBytes }: Profile): boolean {
+    const { weightBytes, kvBytes, pledgeBytes } = this.mesh.mine();
+    return weightBytes + kvBytes + overheadBytes + MEASURING_BYTES <= pledgeBytes;
+  }
+
+  /**
+   * As at first, but for what has not changed: memory, surroundings, links, and the class of arithmetic, since what is
+   * loaded computes as it was found at first.
+   */
+  private async tell(before: Profile, times: Times): Promise<void> {
+    const { node } = this.mesh;
+    const { decodeNs, prefillNs, batchNs, stepNs } = times;
+    const arithmetic = (before.arithmetic ?? '') || (times.arithmetic ?? '');
+    const profile = { ...before, decodeNs, prefillNs, batchNs, stepNs, arithmetic };
+    this.mesh.profile = profile;
+    const surroundings = node.state.members.get(node.me)?.profile?.surroundings;
+    const said = surroundings === undefined ? profile : { ...profile, surroundings };
+    const command = encodeCommand({ kind: 'MemberMeasured', peer: node.me, profile: said, links: [] });
+    await node.tellCoordinatorWith('measured', { command: new TextDecoder().decode(command), again: true });
+  }
+}
+
+/** From here on this tab, which lends, answers `measure`. */
+export function measuresAgain(mesh: Mesh): void {
+  const again = new MeasuringAgain(mesh);
+  const inner = mesh.node.answerMore;
+  mesh.node.answerMore = (peer, method, body) => {
+    if (method === 'measure') return again.answer(peer, body);
+    if (inner === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
+    return inner(peer, method, body);
+  };
+}

@@ -1,0 +1,268 @@
+/* Decides how words become tokens and tokens become words: prompts in, streamed text out. */
+
+import { Tokenizer } from '@huggingface/tokenizers';
+
+import { type CalendarDate, ChatTemplate, type Message, plainChat } from './chat_template';
+import { TextError } from '../errors';
+
+/** `tokenizerJson`: a Hugging Face tokenizer.json. `endTokens`: ids that end an answer (EOS, end of turn). */
+export interface TokenizerSource {
+  readonly tokenizerJson: Uint8Array;
+  readonly chatTemplate: string | null; // Jinja source, as in the model file
+  readonly bosToken: number | null;
+  readonly endTokens: readonly number[];
+  readonly addBos: boolean;
+}
+
+/** A model's tokenizer, chat template and special tokens. */
+export class Text {
+  readonly endTokens: readonly number[];
+  readonly vocabSize: number;
+  private readonly tokenizer: Tokenizer;
+  private readonly pieces: Pieces;
+  private readonly bos: number | null;
+  private readonly template: ChatTemplate | null;
+
+  constructor(source: TokenizerSource) {
+    let rules: Rules;
+    try {
+      rules = JSON.parse(new TextDecoder().decode(source.tokenizerJson)) as Rules;
+      this.tokenizer = new Tokenizer({ ...rules, pre_tokenizer: withAllDigits(rules.pre_tokenizer) }, {});
+    } catch (problem) {
+      throw new TextError(`the model's tokenizer.json cannot be read: ${line(problem)}`);
+    }
+    this.pieces = new Pieces(this.tokenizer, rules);
+    this.vocabSize = this.tokenizer.get_vocab(true).size;
+    this.endTokens = source.endTokens;
+    this.bos = source.addBos ? source.bosToken : null;
+    this.template =
+      source.chatTemplate === null
+        ? null
+        : new ChatTemplate(
+            source.chatTemplate,
+            this.nameOf(source.bosToken),
+            this.nameOf(source.endTokens[0] ?? null),
+          );
+  }
+
+  /** Tokens of plain text, with the begin-of-text token where the model wants one. */
+  encode(text: string): number[] {
+    return this.withBos(this.idsOf(text));
+  }
+
+  /**
+   * Tokens of a conversation, ending where the assistant's answer begins.
+   *
+   * Through the model's chat template; without one, ChatML if the vocabulary has its marks, else plain
+   * `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages.
+   */
+  encodeChat(messages: readonly Message[], today?: CalendarDate): number[] {
+    return this.withBos(this.idsOf(this.renderChat(messages, today)));
+  }
+
+  /** The prompt text that encodeChat puts into tokens. */
+  renderChat(messages: readonly Message[], today?: CalendarDate): string {
+    if (this.template !== null) return this.template.render(messages, today);
+    const marks = ['<|im_start|>', '<|im_end|>'];
+    if (marks.every((mark) => this.tokenizer.token_to_id(mark) !== undefined)) {
+      const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`);
+      return `${turns.join('')}<|im_start|>assistant\n`;
+    }
+    return plainChat(messages);
+  }
+
+  /** The text of `tokens`; special tokens are left out. Equals what a stream of them shows. */
+  decode(tokens: readonly number[]): string {
+    const stream = this.stream();
+    return tokens.map((token) => stream.push(token)).join('') + stream.flush();
+  }
+
+  /** A detokenizer for one answer. */
+  stream(): StreamingDetokenizer {
+    return new StreamingDetokenizer(this.pieces);
+  }
+
+  private idsOf(text: string): number[] {
+    if (/\p{Surrogate}/u.test(text)) {
+      throw new TextError('text must be Unicode characters, got half a surrogate pair');
+    }
+    return text === '' ? [] : this.tokenizer.encode(text, { add_special_tokens: false }).ids;
+  }
+
+  /** Exactly one begin-of-text token, also where the template writes its own. */
+  private withBos(ids: number[]): number[] {
+    return this.bos === null || ids[0] === this.bos ? ids : [this.bos, ...ids];
+  }
+
+  private nameOf(token: number | null): string {
+    return token === null ? '' : (this.tokenizer.id_to_token(token) ?? '');
+  }
+}
+
+/**
+ * Text of one answer, token by token, at a cost that does not grow with the answer.
+ *
+ * Never shows half a character: bytes wait until they make one, and bytes that never can become U+FFFD.
+ */
+export class StreamingDetokenizer {
+  private readonly pieces: Pieces;
+  private readonly utf8 = new TextDecoder('utf-8', { ignoreBOM: true });
+  private first = true; // no token that carries bytes has come yet
+  private strip: number;
+
+  constructor(pieces: Pieces) {
+    this.pieces = pieces;
+    this.strip = pieces.stripStart;
+  }
+
+  /** The text that `token` completes; empty while a character is incomplete, and for special tokens. */
+  push(token: number): string {
+    let piece = this.pieces.bytesOf(token);
+    if (piece === null) return '';
+    if (this.first && this.pieces.dropsFirstMark) piece = this.pieces.withoutMarks(token);
+    this.first = false;
+    return this.stripped(this.utf8.decode(piece, { stream: true }));
+  }
+
+  /** What is left at the end: U+FFFD for a character that never completed. */
+  flush(): string {
+    return this.stripped(this.utf8.decode());
+  }
+
+  private stripped(text: string): string {
+    let shown = text;
+    while (this.strip > 0 && shown !== '') {
+      if (shown.startsWith(' ')) {
+        shown = shown.slice(1);
+        this.strip -= 1;
+      } else this.strip = 0;
+    }
+    return shown;
+  }
+}
+
+/** The parts of tokenizer.json that are read here; each is checked where it is used. */
+interface Rules {
+  readonly added_tokens?: readonly { readonly id: number; readonly special?: boolean }[] | null;
+  readonly decoder?: Rule | null;
+  readonly pre_tokenizer?: Rule | null;
+}
+
+interface Rule {
+  readonly type?: unknown;
+  readonly decoders?: readonly Rule[];
+  readonly pretokenizers?: readonly Rule[];
+  readonly individual_digits?: unknown;
+  readonly pattern?: { readonly String?: unknown; readonly Regex?: unknown };
+  readonly behavior?: unknown;
+  readonly invert?: unknown;
+  readonly content?: unknown;
+  readonly start?: unknown;
+  readonly stop?: unknown;
+  readonly replacement?: unknown;
+  readonly prepend_scheme?: unknown;
+}
+
+/**
+ * The same rules with Digits spelled as a Split: digits are all that Unicode calls a number, such as ² and ٣, as in the
+ * Rust library; the JavaScript one takes 0 to 9 alone.
+ */
+function withAllDigits(rule: Rule | null | undefined): Rule | null {
+  if (rule === null || rule === undefined) return null;
+  if (rule.pretokenizers !== undefined) {
+    return { ...rule, pretokenizers: rule.pretokenizers.map((each) => withAllDigits(each) ?? each) };
+  }
+  if (rule.type !== 'Digits') return rule;
+  const Regex = rule.individual_digits === true ? '\\p{N}' : '\\p{N}+';
+  return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
+}
+
+/** The bytes of each token, by the rules of tokenizer.json's decoder: byte-level BPE or SentencePiece. */
+class Pieces {
+  stripStart = 0;
+  dropsFirstMark = false;
+  private readonly tokenizer: Tokenizer;
+  private readonly special: ReadonlySet<number>;
+  private readonly cache = new Map<number, Uint8Array | null>();
+  private byteLevel = false;
+  private byteFallback = false;
+  private readonly spaces: [old: string, made: string][] = [];
+
+  constructor(tokenizer: Tokenizer, rules: Rules) {
+    this.tokenizer = tokenizer;
+    const added = rules.added_tokens ?? [];
+    this.special = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
+    const decoder = rules.decoder ?? { type: 'missing' };
+    for (const part of decoder.type === 'Sequence' ? (decoder.decoders ?? []) : [decoder]) this.addRule(part);
+  }
+
+  /** UTF-8 bytes of `token`, maybe part of a character; null for special and unknown tokens. */
+  bytesOf(token: number): Uint8Array | null {
+    let bytes = this.cache.get(token);
+    if (bytes === undefined) {
+      bytes = this.lookUp(token);
+      this.cache.set(token, bytes);
+    }
+    return bytes;
+  }
+
+  /** The first token of a Metaspace text: its word-start marks are not spaces. */
+  withoutMarks(token: number): Uint8Array {
+    let name = this.tokenizer.id_to_token(token) ?? '';
+    for (const [mark] of this.spaces) name = name.replaceAll(mark, '');
+    return UTF8.encode(name);
+  }
+
+  private addRule(part: Rule): void {
+    const { type, content } = part;
+    if (type === 'ByteLevel') this.byteLevel = true;
+    else if (type === 'ByteFallback') this.byteFallback = true;
+    else if (type === 'Fuse') return;
+    else if (type === 'Replace' && typeof part.pattern?.String === 'string' && typeof content === 'string') {
+      this.spaces.push([part.pattern.String, content]);
+    } else if (type === 'Strip' && content === ' ' && typeof part.start === 'number' && part.stop === 0) {
+      this.stripStart = part.start;
+    } else if (type === 'Metaspace' && typeof part.replacement === 'string') {
+      this.spaces.push([part.replacement, ' ']);
+      this.dropsFirstMark = (part.prepend_scheme ?? 'always') !== 'never';
+    } else {
+      throw new TextError(
+        'expected a tokenizer whose decoder is ByteLevel, or made of Metaspace, Replace, ' +
+          `ByteFallback, Fuse and Strip; got ${JSON.stringify(type)}`,
+      );
+    }
+  }
+
+  private lookUp(token: number): Uint8Array | null {
+    if (this.special.has(token)) return null;
+    let name = this.tokenizer.id_to_token(token);
+    if (name === undefined) return null;
+    if (this.byteLevel) {
+      const values = Array.from(name, (character) => BYTE_OF.get(character));
+      return values.includes(undefined) ? UTF8.encode(name) : Uint8Array.from(values as number[]);
+    }
+    const fallback = this.byteFallback ? /^<0x([0-9A-Fa-f]{2})>$/.exec(name) : null;
+    if (fallback !== null) return Uint8Array.of(Number.parseInt(fallback[1] ?? '', 16));
+    for (const [old, made] of this.spaces) name = name.replaceAll(old, made);
+    return UTF8.encode(name);
+  }
+}
+
+const UTF8 = new TextEncoder();
+const BYTE_OF = byteCharacters();
+
+/** GPT-2's spelling of bytes as characters: printable ones are themselves, the rest U+0100 and on. */
+function byteCharacters(): ReadonlyMap<string, number> {
+  const spelled = new Map<string, number>();
+  let hidden = 0;
+  for (let byte = 0; byte < 256; byte++) {
+    const isShown = (byte >= 0x21 && byte < 0x7f) || (byte >= 0xa1 && byte !== 0xad);
+    spelled.set(String.fromCharCode(isShown ? byte : 256 + hidden++), byte);
+  }
+  return spelled;
+}
+
+function line(problem: unknown): string {
+  const words = problem instanceof Error ? problem.message : String(problem);
+  return words.replace(/\s+/g, ' ').trim().slice(0, 300);
+}

@@ -1,0 +1,93 @@
+/*
+ * Takes a member's requests to whoever coordinates: follows it when it changes, waits while there is nobody (twin of
+ * peer/replication/leader_client.py). Edge.
+ *
+ * Every request may be sent twice: the leader may be gone before its answer comes.
+ */
+
+import type { Body } from '../transport/rpc';
+import { ConnectFailed, ConnectionLost, NotLeader } from '../errors';
+import { textOf } from '../transport/engines/browser';
+
+export const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
+const AGAIN_MS = 250; // after a refusal that names nobody, unless somebody leads before that
+
+type Ask = (peer: string, method: string, body: Body) => Promise<Body>;
+
+/** `leader()` is who leads as far as this peer knows, or ''; `ask` asks one peer. */
+export class LeaderLine {
+  private readonly leader: () => string;
+  private readonly asks: Ask;
+  private readonly waiting = new Set<() => void>();
+
+  constructor(leader: () => string, ask: Ask) {
+    this.leader = leader;
+    this.asks = ask;
+  }
+
+  /** Somebody else leads, or nobody. */
+  changed(): void {
+    for (const wake of [...this.waiting]) wake();
+  }
+
+  /** The leader's answer. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends. */
+  async ask(method: string, body: Body, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+    const until = performance.now() + patienceMs;
+    let hint = first;
+    for (;;) {
+      const leader = hint === '' ? this.leader() : hint;
+      let why = 'nobody coordinates now';
+      hint = '';
+      if (leader !== '') {
+        try {
+          return await this.with(leader, method, body, until);
+        } catch (error) {
+          if (error instanceof NotLeader) {
+            why = error.message;
+            if (error.leader !== leader) hint = error.leader;
+          } else if (error instanceof ConnectFailed || error instanceof ConnectionLost) {
+            why = `the coordinator cannot be reached: ${textOf(error)}`;
+          } else throw error;
+        }
+      }
+      const left = until - performance.now();
+      if (left <= 0) throw new NotLeader(why);
+      if (hint === '') await this.pause(Math.min(AGAIN_MS, left));
+    }
+  }
+
+  /** One try, given up as soon as another leader is known: this one may be frozen. */
+  private async with(leader: string, method: string, body: Body, until: number): Promise<Body> {
+    const over = new AbortController();
+    try {
+      return await Promise.race([
+        this.asks(leader, method, body),
+        this.otherThan(leader, Math.max(until - performance.now(), 10), over.signal),
+      ]);
+    } finally {
+      over.abort();
+    }
+  }
+
+  private async otherThan(leader: string, ms: number, over: AbortSignal): Promise<never> {
+    const until = performance.now() + ms;
+    while (!over.aborted && ['', leader].includes(this.leader()) && performance.now() < until) {
+      await this.pause(until - performance.now(), over);
+    }
+    throw new ConnectionLost('it does not answer');
+  }
+
+  private pause(ms: number, over?: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        over?.removeEventListener('abort', end);
+        this.waiting.delete(end);
+        resolve();
+      };
+      const timer = setTimeout(end, ms);
+      over?.addEventListener('abort', end);
+      this.waiting.add(end);
+    });
+  }
+}

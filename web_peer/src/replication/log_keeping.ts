@@ -1,0 +1,91 @@
+/*
+ * Decides where this tab keeps its part of the mesh's log, and what it begins with: what is kept, or a new life (twin
+ * of peer/replication/log_keeping.py). Edge.
+ *
+ * A log in IndexedDB for each epoch, the newest counts. A tab whose key nobody keeps, and one whose browser keeps
+ * nothing, has its log in memory only, and is another life each time.
+ */
+
+import { founding } from '../consensus/records';
+import { type ConsensusStore, forgetLog, logsKept, openConsensusStore } from '../storage/log_store';
+import { encodeState, type MeshState } from '../state/mesh_state';
+import type { Beginning } from './replica';
+
+const LOG_NAME = /^(\d{1,9})$/;
+
+/** Of peer `me` in `mesh`. `keeps` false: in memory. */
+export class LogKeeping {
+  store: ConsensusStore | null = null; // the one in use
+  private readonly mesh: string;
+  private readonly me: string;
+  private readonly keeps: boolean;
+  private readonly notice: (text: string) => void;
+  private incarnation = 0; // the last that was used
+
+  constructor(mesh: string, me: string, keeps: boolean, notice: (text: string) => void) {
+    this.mesh = mesh;
+    this.me = me;
+    this.keeps = keeps;
+    this.notice = notice;
+  }
+
+  /** Whether what is in use outlives this page. */
+  get durable(): boolean {
+    return this.store?.durable === true;
+  }
+
+  /** Of which something is kept, rising. */
+  async epochs(): Promise<readonly number[]> {
+    if (!this.keeps) return [];
+    const found = (await logsKept(this.prefix)).map((name) => name.slice(this.prefix.length));
+    return found
+      .filter((epoch) => LOG_NAME.test(epoch))
+      .map(Number)
+      .sort((a, b) => a - b);
+  }
+
+  /** What is kept of that epoch; a new life where nothing is or it is damaged. */
+  async open(epoch: number): Promise<Beginning> {
+    this.close();
+    const store = await openConsensusStore(this.keeps ? `${this.prefix}${epoch}` : null, this.notice);
+    this.store = store;
+    const { kept } = store;
+    // What nobody keeps begins another life each time, and so does what was lost.
+    const incarnation = store.durable ? kept.incarnation : Math.max(kept.incarnation, this.incarnation + 1);
+    this.incarnation = incarnation;
+    return { ...kept, incarnation, mesh: this.mesh, epoch, me: this.me };
+  }
+
+  /** A new life with an empty log; what was kept of all epochs is thrown away. */
+  async anew(epoch: number): Promise<Beginning> {
+    this.close();
+    for (const known of await this.epochs()) await forgetLog(`${this.prefix}${known}`);
+    return this.open(epoch);
+  }
+
+  /** Begins another epoch of a mesh, with this peer as its only voter. */
+  async found(state: MeshState, epoch: number): Promise<Beginning> {
+    const fresh = await this.anew(epoch);
+    const snapshot = founding(this.me, fresh.incarnation, encodeState(state));
+    const { index, term } = snapshot;
+    await this.store?.storeSnapshot({
+      kind: 'store_snapshot',
+      token: 1,
+      snapshot,
+      first: index + 1,
+      last: index,
+    });
+    await this.store?.persist({ kind: 'persist', token: 2, term, vote: '', entries: [], truncateFrom: 0 });
+    return { ...fresh, hardState: { term, vote: '' }, snapshot, entries: [] };
+  }
+
+  /** Lets go of what is in use. */
+  close(): void {
+    this.store?.close();
+    this.store = null;
+  }
+
+  private get prefix(): string {
+    return `${this.mesh}:${this.me}:`;
+  }
+}

@@ -1,0 +1,84 @@
+/*
+ * How a shard runs, whatever runs it: what a stage asks of a loaded shard. WebAssembly is in execution_wasm.ts,
+ * WebGPU in execution_webgpu.ts. One caller at a time: each promise must settle before the next call.
+ */
+
+import type { KvSlots, Move, Span } from './kv_slots';
+import type { CachePart } from './kv_transfer';
+import type { Architecture, BlobRef, ManifestUnit } from '../planner/manifest';
+import type { Graphs, Provider } from '../planner/shards';
+
+export const ATTENTION_ROWS = 32; // tokens that GroupQueryAttention works on at a time
+export const KEPT_CALLS = 64; // bound buffers of call shapes; ranges of rows repeat
+
+/** Units [first, stop) of a model with their graphs; the blobs go by hash. */
+export interface ShardSource {
+  readonly architecture: Architecture;
+  readonly units: readonly ManifestUnit[];
+  readonly graphs: Graphs;
+}
+
+/** Keys and values of the first positions of one row, apart from the arrays of sessions. */
+export interface KvCopy {
+  readonly bytes: number;
+  free(): void;
+}
+
+export interface Execution {
+  readonly provider: Provider;
+  readonly hasEmbed: boolean;
+  readonly hasHead: boolean;
+  readonly weightBytes: number; // as they are held, the embedding included
+  readonly kvBytes: number; // allocated now
+  readonly overheadBytes: number;
+
+  /** Grows the KV arrays so that `rows` rows of `positions` fit; what is cached is kept. */
+  ensure(slots: KvSlots, rows: number, positions: number): void;
+  move(move: Move): void;
+  /** The first `count` positions of a row, to be put into others. */
+  copied(row: number, count: number): KvCopy;
+  /** A row begins with the positions of `copy`, which this execution made. */
+  put(row: number, copy: KvCopy): void;
+  /** The first `count` positions of a row in arrays `names`, as a CachePart has them. */
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>>;
+  /** In the arrays of `part` a row begins with its first `count` positions. */
+  write(row: number, count: number, part: CachePart): void;
+  /** tokens (T,) -> (T, hidden). */
+  embed(tokens: Int32Array): Float32Array;
+  /** One token for each row of `span`: (rows, hidden) -> (rows, hidden), valid until the next call. */
+  decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array>;
+  /** Tokens of one row with `length` cached before them: (T, hidden) -> (T, hidden), valid until the next call. */
+  prompt(hidden: Float32Array, row: number, length: number): Promise<Float32Array>;
+  /** (rows, hidden) -> logits (rows, vocab), valid until the next call. */
+  head(hidden: Float32Array): Promise<Float32Array>;
+  close(): void;
+}
+
+/**
+ * A prompt's piece as attention wants it. It works on ATTENTION_ROWS tokens at a time and adds up in another order
+ * for a single one, so a single one left over gets company (room for one position more is needed): no result depends
+ * on how a prompt is cut.
+ */
+export function withCompany(hidden: Float32Array, width: number): Float32Array {
+  const count = hidden.length / width;
+  if (count % ATTENTION_ROWS !== 1) return hidden;
+  const more = new Float32Array(hidden.length + width);
+  more.set(hidden);
+  more.set(hidden.subarray(hidden.length - width), hidden.length);
+  return more;
+}
+
+/** The KV arrays of a run of units, in the order that graphs name them. */
+export function cacheNames(units: readonly ManifestUnit[]): string[] {
+  return units.flatMap((unit) => unit.state);
+}
+
+export type Blobs = ReadonlyMap<string, Uint8Array>;
+
+/** The bytes of a blob that must have been fetched. */
+export function blobOf(blobs: Blobs, ref: BlobRef): Uint8Array {
+  const found = blobs.get(ref.sha256);
+  if (found?.length !== ref.bytes)
+    throw new Error(`blob ${ref.sha256.slice(0, 12)} was not handed over whole`);
+  return found;
+}

@@ -1,0 +1,106 @@
+/*
+ * Decides what of a cache goes from whom to whom when an answer moves: which places of the old route hold which units,
+ * what `kv_copy` asks and what is believed of its answer (twin of
+ * peer/session/kv_transfer_rules.py). Pure.
+ */
+
+import { BadCommand } from '../errors';
+import type { SessionId } from '../wire/frame_codec';
+import { type Body, whole } from '../wire/json_codec';
+import type { Architecture, Manifest } from '../planner/manifest';
+import type { MeshState, PlanRecord, Run } from '../state/mesh_state';
+import { sumOf } from './position_spans';
+
+const REMEMBERED_PLANS = 8; // an answer may still go over one that was replaced
+const SESSION = /^[0-9a-f]{32}$/;
+const SHA256 = /^[0-9a-f]{64}$/;
+
+/** Somebody who holds `run` caches what is wanted of `units`, which lie inside. */
+export interface Source {
+  readonly peer: string;
+  readonly run: Run;
+  readonly units: Run;
+}
+
+/** What a `kv_copy` asks for. */
+export interface Wish {
+  readonly session: SessionId;
+  readonly run: Run;
+  readonly units: Run;
+}
+
+/** The plans that answers go over, with the newest ones of `state`. */
+export function remembered(plans: readonly PlanRecord[], { plan, proposed }: MeshState): PlanRecord[] {
+  const fresh = [plan, proposed].filter((each) => each !== null);
+  const known = new Map([...plans, ...fresh].map((each) => [each.version, each]));
+  return [...known.values()].sort((a, b) => a.version - b.version).slice(-REMEMBERED_PLANS);
+}
+
+/**
+ * Who caches what of units `run`, of the places of `plan` that `peers` hold; null when that is not its route, or not
+ * whole.
+ */
+export function sourcesOf(
+  plan: PlanRecord | undefined,
+  peers: readonly string[],
+  run: Run,
+): readonly Source[] | null {
+  if (plan?.stages.length !== peers.length) return null;
+  const found = plan.stages.flatMap(({ first, stop }, place) => {
+    const units = { first: Math.max(first, run.first), stop: Math.min(stop, run.stop) };
+    return units.first < units.stop ? [{ peer: peers[place] ?? '', run: { first, stop }, units }] : [];
+  });
+  const covered = sumOf(found.map(({ units }) => units.stop - units.first));
+  return covered === run.stop - run.first ? found : null;
+}
+
+/** The key and value arrays of `units`, in order. */
+export function arraysOf(manifest: Manifest, { first, stop }: Run): string[] {
+  return manifest.units.slice(first, stop).flatMap(({ state }) => state);
+}
+
+/** Of `count` positions in one of them. */
+export function arrayBytes({ kvHeads, headSize }: Architecture, count: number): number {
+  return 4 * kvHeads * count * headSize;
+}
+
+export function wishBody({ session, run, units }: Wish): Body {
+  return { session, first: units.first, stop: units.stop, from: run.first, to: run.stop };
+}
+
+/** What `peer` asks for. Raises BadCommand: it gets nothing but of units that a plan of `state` gives it. */
+export function wishOf(body: Body, peer: string, { plan, proposed }: MeshState): Wish {
+  const session = body['session'];
+  if (typeof session !== 'string' || !SESSION.test(session)) {
+    throw new BadCommand('session: expected 32 hex digits');
+  }
+  const units = { first: whole(body, 'first'), stop: whole(body, 'stop') };
+  const run = { first: whole(body, 'from'), stop: whole(body, 'to') };
+  const isInside = run.first <= units.first && units.first < units.stop && units.stop <= run.stop;
+  const given = [plan, proposed].flatMap((each) => each?.stages ?? []);
+  const isGiven = given.some(
+    ({ first, stop, primary, standbys }) =>
+      first <= units.first && units.stop <= stop && (primary === peer || standbys.includes(peer)),
+  );
+  if (!isInside || !isGiven) {
+    throw new BadCommand('kv_copy: expected units that a plan gives the peer that asks');
+  }
+  return { session, run, units };
+}
+
+/** How many positions the other one caches, and the hash of what it gives, "" where that is nothing. */
+export interface Told {
+  readonly have: number;
+  readonly sha256: string;
+}
+
+/** `most`: positions that the session may have. Raises BadCommand. */
+export function toldOf(body: Body, most: number): Told {
+  const have = whole(body, 'have');
+  const { sha256 } = body;
+  if (have > most) throw new BadCommand(`have: expected at most ${most} cached positions, got ${have}`);
+  if (typeof sha256 !== 'string' || !(sha256 === '' || SHA256.test(sha256))) {
+    throw new BadCommand('sha256: expected a SHA-256 in hex digits, or nothing');
+  }
+  return { have, sha256 };
+}

@@ -1,0 +1,147 @@
+/* Questions between two connected peers: REQUEST and RESPONSE frames as awaitable calls. Edge. */
+
+import { cut, nowS } from './connection';
+import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
+import type { Frame, Request, Response } from '../wire/frame_codec';
+import type { Body } from '../wire/json_codec';
+
+export type { Body } from '../wire/json_codec';
+
+const CALL_TIMEOUT_S = 9; // the other side answers control questions from its event loop, never from a model run
+const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
+const STATUS = { ok: 0, refused: 1, failed: 2, elsewhere: 3, anew: 4 } as const;
+const MAX_PEER = 128; // characters of a peer id
+
+interface Waiting {
+  readonly peer: string;
+  readonly sinceS: number;
+  resolve(body: Body): void;
+  reject(error: PeerError): void;
+}
+
+/** `send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part. */
+export class Calls {
+  private nextId = 0;
+  private readonly answering = new Map<string, number>(); // by peer: how many of its requests
+  private readonly open = new Map<number, Waiting>();
+  private readonly send: (peer: string, frame: Frame) => void;
+  private readonly answer: (peer: string, method: string, body: Body) => Promise<Body>;
+
+  constructor(
+    send: (peer: string, frame: Frame) => void,
+    answer: (peer: string, method: string, body: Body) => Promise<Body>,
+  ) {
+    this.send = send;
+    this.answer = answer;
+  }
+
+  /**
+   * The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so), or
+   * ConnectionLost, also when it comes too late.
+   */
+  async call(peer: string, method: string, body: Body, timeoutS = CALL_TIMEOUT_S): Promise<Body> {
+    const id = (this.nextId += 1);
+    let late: ReturnType<typeof setTimeout> | undefined;
+    try {
+      return await new Promise<Body>((resolve, reject) => {
+        this.open.set(id, { peer, sinceS: nowS(), resolve, reject });
+        const text = `peer ${peer} did not answer within ${timeoutS} s`;
+        late = setTimeout(() => reject(new ConnectionLost(text)), timeoutS * 1000);
+        this.send(peer, { kind: 'REQUEST', id, method, body: bytesOf(body) });
+      });
+    } finally {
+      clearTimeout(late);
+      this.open.delete(id);
+    }
+  }
+
+  /** Answers when the answer is there. Raises BadCommand when the other side asks too much at once. */
+  requested(peer: string, frame: Request): void {
+    const under = this.answering.get(peer) ?? 0;
+    if (under >= MAX_ANSWERING) throw new BadCommand(`expected at most ${MAX_ANSWERING} requests at once`);
+    this.answering.set(peer, under + 1);
+    void this.respond(peer, frame).finally(() => {
+      const left = (this.answering.get(peer) ?? 1) - 1;
+      if (left > 0) this.answering.set(peer, left);
+      else this.answering.delete(peer);
+    });
+  }
+
+  /** Wakes the caller; an answer to nothing is ignored. */
+  responded(peer: string, frame: Response): void {
+    const waiting = this.open.get(frame.id);
+    if (waiting?.peer !== peer) return;
+    if (frame.status !== STATUS.ok) {
+      waiting.reject(refusalOf(frame));
+      return;
+    }
+    try {
+      waiting.resolve(objectOf(frame.body));
+    } catch (error) {
+      waiting.reject(error instanceof PeerError ? error : new BadCommand('an answer that is no JSON object'));
+    }
+  }
+
+  /** Fails what waits for an answer of `peer`. */
+  gone(peer: string, reason: string): void {
+    for (const waiting of this.open.values()) {
+      if (waiting.peer === peer) waiting.reject(new ConnectionLost(`peer ${peer} is gone: ${reason}`));
+    }
+  }
+
+  private async respond(peer: string, frame: Request): Promise<void> {
+    const reply = (status: number, message: string, body: Body): void => {
+      try {
+        this.send(peer, {
+          kind: 'RESPONSE',
+          id: frame.id,
+          status,
+          message: cut(message),
+          body: bytesOf(body),
+        });
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error;
+      }
+    };
+    try {
+      reply(STATUS.ok, '', await this.answer(peer, frame.method, objectOf(frame.body)));
+    } catch (error) {
+      if (error instanceof NotLeader) reply(STATUS.elsewhere, error.message, { leader: error.leader });
+      else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, {});
+      else if (error instanceof PeerError) reply(STATUS.refused, error.message, {});
+      else {
+        reportError(error);
+        reply(STATUS.failed, 'the other peer failed', {});
+      }
+    }
+  }
+}
+
+function refusalOf({ status, message, body }: Response): MeshError {
+  if (status === STATUS.anew) return new BeginAnew(message);
+  if (status !== STATUS.elsewhere) return new MeshError(message);
+  let leader: unknown = '';
+  try {
+    ({ leader } = objectOf(body));
+  } catch {
+    // it names nobody
+  }
+  return new NotLeader(message, typeof leader === 'string' && leader.length <= MAX_PEER ? leader : '');
+}
+
+function bytesOf(body: Body): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(new TextEncoder().encode(JSON.stringify(body)));
+}
+
+function objectOf(bytes: Uint8Array): Body {
+  let body: unknown;
+  try {
+    body = JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    throw new BadCommand(`expected a JSON object, got ${bytes.length} bytes that are not JSON`);
+  }
+  if (body === null || typeof body !== 'object' || Array.isArray(body)) {
+    throw new BadCommand(`expected a JSON object, got ${body === null ? 'null' : typeof body}`);
+  }
+  return body as Body;
+}

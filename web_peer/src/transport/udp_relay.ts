@@ -1,0 +1,64 @@
+/*
+ * Two peers that cannot connect meet by a third one, which hands their datagrams on and cannot read them (twin of
+ * peer/transport/udp_relay.py, without the part that hands on: a tab has no sockets). Edge.
+ */
+
+import type { Body } from './rpc';
+import { BadCommand, PeerError } from '../errors';
+import type { Node } from '../member/frame_router';
+
+const MAX_HOSTS = 4;
+const ASK_WITHIN_MS = 3000;
+const PRIORITY = 65_535; // below every other kind of candidate
+const ADDRESS = /^[0-9a-fA-F:.]{2,45}$/;
+
+/** Candidate lines (`candidate:...`) that lead through a third peer: for the other side, and for this one. */
+export interface Way {
+  readonly theirs: readonly string[];
+  readonly mine: readonly string[];
+}
+
+/** The description of one medium, with these candidates behind its own. */
+export function withCandidates(sdp: string, candidates: readonly string[]): string {
+  const lines = sdp.split(/\r?\n/).filter((line) => line !== '');
+  const kept = lines.filter((line) => line !== 'a=end-of-candidates');
+  const added = candidates.map((candidate) => `a=${candidate}`);
+  const ending = lines.filter((line) => line === 'a=end-of-candidates');
+  return `${[...kept, ...added, ...ending].join('\r\n')}\r\n`;
+}
+
+/** Finds a way to a peer that is not reached: asks those who are connected, who is there to stay first. */
+export function wayAsked(node: Node): (peer: string) => Promise<Way | null> {
+  return async (peer) => {
+    const near = node.dialer.connectedPeers().filter((other) => other !== peer);
+    const stays = (other: string): number => (node.state.members.get(other)?.headless === true ? 0 : 1);
+    for (const other of [...near].sort((a, b) => stays(a) - stays(b))) {
+      try {
+        return wayOf(await node.calls.call(other, 'relay', { peer }, ASK_WITHIN_MS));
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error; // it cannot, or is gone: another one may
+      }
+    }
+    return null;
+  };
+}
+
+/** What a third peer answered, checked. Raises BadCommand. */
+export function wayOf({ hosts, mine, theirs }: Body): Way {
+  const addresses = Array.isArray(hosts) ? hosts.filter((host) => typeof host === 'string') : [];
+  if (
+    addresses.length === 0 ||
+    addresses.length > MAX_HOSTS ||
+    !addresses.every((host) => ADDRESS.test(host))
+  ) {
+    throw new BadCommand(`relay: expected 1 to ${MAX_HOSTS} addresses`);
+  }
+  if (!isPort(mine) || !isPort(theirs)) throw new BadCommand('relay: expected two ports');
+  const lines = (port: number): readonly string[] =>
+    addresses.map((host, at) => `candidate:third${at} 1 udp ${PRIORITY - at * 256} ${host} ${port} typ host`);
+  return { theirs: lines(theirs), mine: lines(mine) };
+}
+
+function isPort(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value > 0 && value < 65_536;
+}

@@ -1,0 +1,313 @@
+/*
+ * What the page needs to know and may do, and nothing else: plain values in signals, and actions.
+ *
+ * ui/app/bind_view.ts makes a `View` of a mesh; scenes/ makes one of a script, for tests and screenshots.
+ */
+
+import type { ReadonlySignal } from '@preact/signals';
+
+import type { Goal, PlanStrategy } from '../../src/state/plan_goal';
+import type { PlanView } from '../plan/plan_view';
+import type { WishView } from '../plan/plan_goal_view';
+
+/** Units [first, stop) of the model. */
+export type Run = readonly [first: number, stop: number];
+
+// --- coming in
+
+export type StepName = 'connect' | 'measure' | 'fetch' | 'ready';
+
+/** One step of joining. `total` 0: no measure of how far it is; `perSecond` 0: not known. */
+export interface JoinStep {
+  readonly name: StepName;
+  readonly state: 'waiting' | 'doing' | 'done';
+  readonly detail: string;
+  readonly done: number; // bytes, for the step "fetch"
+  readonly total: number;
+  readonly perSecond: number;
+}
+
+export type Remedy = 'retry' | 'reload' | 'link'; // what the page's button does about it
+
+/** Something that a person should read. `text` says what happened, `remedy` what to do about it. */
+export interface Trouble {
+  readonly title: string;
+  readonly text: string;
+  readonly remedy: Remedy | null;
+}
+
+export type Phase =
+  | { readonly kind: 'no-link'; readonly trouble: Trouble | null } // no link, or one that cannot be right
+  | { readonly kind: 'joining' }
+  | { readonly kind: 'in' }
+  | { readonly kind: 'out'; readonly trouble: Trouble }; // gone, refused, or left
+
+/** A line above the conversation while something is not as it should be. */
+export interface Notice {
+  readonly id: string; // one notice of each id at a time
+  readonly tone: 'calm' | 'warn' | 'bad';
+  readonly text: string;
+  readonly act: { readonly label: string; readonly run: () => void } | null;
+}
+
+// --- the mesh
+
+export type MemberStatus = 'ready' | 'loading' | 'busy' | 'paused' | 'gone';
+
+/** A part of the model that a peer holds besides whoever runs it; "of" is that one's name. */
+export interface Standby {
+  readonly run: Run;
+  readonly of: string;
+  readonly ready: boolean;
+}
+
+/** One line of a peer's card. */
+export interface Fact {
+  readonly label: string;
+  readonly value: string;
+  readonly tone: 'plain' | 'good' | 'warn';
+}
+
+export interface Member {
+  readonly id: string;
+  readonly name: string; // no two members have the same
+  readonly you: boolean;
+  readonly coordinates: boolean;
+  readonly lends: boolean; // false: it only asks
+  readonly status: MemberStatus;
+  readonly doing: string; // for people: "measuring itself", "fetching 3 of 9 blocks"; "" when there is nothing to say
+  readonly holds: readonly Run[];
+  readonly coming: readonly Run[]; // given by a plan, not here yet
+  readonly standsBy: readonly Standby[];
+  readonly facts: readonly Fact[]; // the rest that is known of it, for its card
+  readonly lentBytes: number;
+  readonly runsOn: string; // "WebGPU", "CPU, 2 threads"; "" unknown
+}
+
+export interface LinkView {
+  readonly a: string; // member ids
+  readonly b: string;
+  readonly delayMs: number;
+}
+
+/** Who decides in the mesh, by the log that all members share. Names. */
+export interface Coordination {
+  readonly leader: string; // "": nobody, as far as this tab knows
+  readonly term: number;
+  readonly voters: readonly string[];
+  readonly learners: number; // who follow and do not vote
+  readonly lag: number; // entries that this tab knows of and are not committed here yet
+}
+
+export interface MeshView {
+  readonly model: string; // "" until known
+  readonly units: number;
+  readonly context: number; // tokens
+  readonly members: readonly Member[]; // you first, then in pipeline order, then those who only ask
+  readonly links: readonly LinkView[];
+  readonly route: readonly string[]; // member ids, in pipeline order; [] while nothing serves
+  readonly answers: boolean; // whether a question would be answered now
+  readonly whyNot: string;
+  readonly coordination: Coordination | null; // null: nothing is known of it yet
+}
+
+/** Tokens that went round, counted up while an answer is made anywhere this tab can see. */
+export interface Activity {
+  readonly route: readonly string[];
+  readonly tokens: number;
+}
+
+// --- my part
+
+export type Lending =
+  | { readonly kind: 'starting' }
+  | { readonly kind: 'lending' }
+  | { readonly kind: 'paused'; readonly why: string }
+  | { readonly kind: 'asks'; readonly why: string }; // a viewer: a second tab, or an invite to ask only
+
+export interface Stored {
+  readonly bytes: number; // of pieces kept for the next visit
+  readonly where: 'kept' | 'may-go' | 'memory'; // persistent, may be evicted by the browser, or refused by it
+}
+
+export interface MyPart {
+  readonly lending: Lending;
+  readonly pledgeBytes: number;
+  readonly pledgeMostBytes: number;
+  readonly usedBytes: number; // of the pledge, for weights and caches
+  readonly holds: readonly Run[];
+  readonly runsOn: string;
+  readonly tokensHelped: number;
+  readonly tokensPerS: number;
+  readonly stored: Stored;
+}
+
+// --- conversations
+
+export type Role = 'owner' | 'member' | 'viewer';
+
+/** Somebody who takes part in a conversation. */
+export interface Person {
+  readonly id: string; // of the peer
+  readonly name: string; // no two in one conversation have the same
+  readonly colour: string;
+  readonly role: Role;
+  readonly you: boolean;
+  readonly here: boolean;
+  readonly typing: boolean;
+}
+
+/** Who said something, also when they take no part any more. */
+export type Who = Pick<Person, 'id' | 'name' | 'colour' | 'you'>;
+
+/** One conversation in the list. */
+export interface TalkLine {
+  readonly id: string;
+  readonly title: string;
+  readonly people: number;
+  readonly answering: boolean;
+  readonly fresh: boolean; // something came since this person looked
+  readonly own: boolean; // in this tab alone
+}
+
+export interface AnswerFacts {
+  readonly tokens: number;
+  readonly firstTokenS: number; // 0: another peer asked, who knows
+  readonly tokensPerS: number;
+  readonly route: readonly string[]; // names
+  readonly crossed?: string; // where it went on with other arithmetic, in words
+}
+
+export type AnswerState =
+  | { readonly kind: 'none' } // a message to people
+  | { readonly kind: 'queued'; readonly text: string } // "Waits for Ana’s question"
+  | { readonly kind: 'thinking'; readonly waits?: string } // "you are third in line, about 20 s"
+  | { readonly kind: 'streaming'; readonly stalled: boolean } // stalled: no token for a while
+  | { readonly kind: 'done'; readonly facts: AnswerFacts }
+  | { readonly kind: 'stopped'; readonly why: 'hand' | 'length'; readonly facts: AnswerFacts | null }
+  | { readonly kind: 'failed'; readonly text: string };
+
+/** Which of several branches is shown: the `at`th (from 1) of `of`. */
+export interface Branch {
+  readonly at: number;
+  readonly of: number;
+}
+
+/** One message and what came of it. */
+export interface Turn {
+  readonly id: string;
+  readonly who: Who;
+  readonly toPeople: boolean;
+  readonly question: string;
+  readonly branch: Branch;
+  readonly answer: string;
+  readonly asker: Who | null; // who asked the model, where that is somebody else
+  readonly answers: Branch;
+  readonly state: AnswerState;
+  readonly open: boolean; // not in the log yet: nobody coordinates
+}
+
+/** A link into the open conversation, and the key by which the log knows it. The link is a secret. */
+export interface Offered {
+  readonly key: string;
+  readonly link: string;
+}
+
+/** The conversation that is shown. `id` "": it begins with the first message. */
+export interface Talk {
+  readonly id: string;
+  readonly title: string;
+  readonly people: readonly Person[]; // you first
+  readonly turns: readonly Turn[];
+  readonly own: boolean; // in this tab alone: nobody else reads it
+  readonly mayWrite: boolean;
+  readonly mayRule: boolean;
+  readonly byInvite: boolean; // only who is invited takes part
+  readonly offers: readonly {
+    readonly key: string;
+    readonly role: 'member' | 'viewer';
+    readonly by: string;
+  }[];
+  readonly out: readonly { readonly id: string; readonly name: string }[]; // who was put out, and is in the mesh
+  readonly mayTake: boolean; // none of its owners is here
+  readonly typing: string; // "Ana writes…"
+  readonly unsaid: boolean; // what is said here reaches others when somebody coordinates again
+}
+
+/** How to answer. `seed` null: another one each time; `maxTokens` null: as long as there is room. */
+export interface AskSettings {
+  readonly temperature: number;
+  readonly topP: number;
+  readonly topK: number;
+  readonly minP: number;
+  readonly repetitionPenalty: number;
+  readonly maxTokens: number | null;
+  readonly seed: number | null;
+  readonly instructions: string; // the system message; "" none
+}
+
+/** Whether what this person asks anew stays in this tab, which then holds both ends of the model. */
+export interface PinEnds {
+  readonly on: boolean;
+  readonly bytes: number; // of both ends; 0: the model is not known yet
+  readonly state: 'away' | 'loading' | 'here' | 'failed';
+  readonly done: number; // of bytes that are fetched now
+  readonly total: number;
+  readonly text: string; // why it failed
+}
+
+export interface Actions {
+  open(link: string): void;
+  retry(): void; // join again with the same link
+  setPinEnds(on: boolean): void; // for conversations that begin from now on
+  setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
+  ask(text: string, toPeople: boolean): void;
+  stop(): void; // the answer under way, anybody's
+  stopMine(): void;
+  regenerate(turn: string): void;
+  goOn(turn: string): void;
+  edit(turn: string, text: string): void; // another branch
+  takeBack(turn: string): void; // a question that waits
+  /** Shows the next (1) or the last (-1) branch of a message, or of its answers. */
+  turnTo(turn: string, of: 'message' | 'answer', by: number): void;
+  writes(now: boolean): void;
+  clear(): void; // a new conversation
+  show(talk: string): void;
+  rename(title: string): void;
+  remove(): void; // the conversation, for everybody
+  setRole(person: string, role: Role): void;
+  putOut(person: string): void;
+  offerEntry(role: 'member' | 'viewer'): Promise<Offered | null>; // a link into the open conversation
+  withdrawEntry(key: string): void;
+  chooseEntry(byInvite: boolean): void;
+  callMe(name: string): void;
+  exported(form: 'markdown' | 'json'): string;
+  imported(text: string): void;
+  pause(): void;
+  resume(): void;
+  leave(): void;
+  setPledge(bytes: number): void;
+  deleteStored(): void;
+  setSettings(settings: AskSettings): void;
+  dismiss(notice: string): void;
+  watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
+  wishPlan(strategy: PlanStrategy, goal: Goal): void; // how plans are made from now on
+}
+
+export interface View {
+  readonly phase: ReadonlySignal<Phase>;
+  readonly steps: ReadonlySignal<readonly JoinStep[]>;
+  readonly notices: ReadonlySignal<readonly Notice[]>;
+  readonly mesh: ReadonlySignal<MeshView>;
+  readonly plan: ReadonlySignal<PlanView | null>; // kept up to date while it is watched
+  readonly wish: ReadonlySignal<WishView | null>; // null: the model is not known yet
+  readonly activity: ReadonlySignal<Activity>;
+  readonly mine: ReadonlySignal<MyPart>;
+  readonly talk: ReadonlySignal<Talk>;
+  readonly talks: ReadonlySignal<readonly TalkLine[]>; // the newest first
+  readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
+  readonly pinEnds: ReadonlySignal<PinEnds>;
+  readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
+  readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
+  readonly actions: Actions;
+}

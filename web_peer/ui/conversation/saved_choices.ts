@@ -1,0 +1,122 @@
+/* What the person chose, kept in this browser: memory to lend, how answers are drawn. Checked when read. */
+
+import { DEFAULT_SETTINGS } from './settings_sheet';
+import type { AskSettings } from '../app/view';
+
+const SETTINGS_KEY = 'shoal.settings';
+const PLEDGE_KEY = 'shoal.pledge';
+const NAME_KEY = 'shoal.name';
+const PIN_KEY = 'shoal.pin-ends';
+const RELAY_KEY = 'shoal.relay-only';
+const MAX_NAME = 40; // characters
+const GIGABYTE = 1e9;
+
+/** What a machine may lend, and lends unless told otherwise. */
+export interface PledgeRange {
+  readonly usual: number;
+  readonly most: number;
+}
+
+/** By kind of device: a tab of a phone is killed early. `memoryGb`: as the browser tells, rounded; null when not. */
+export function pledgeRange(isPhone: boolean, memoryGb: number | null): PledgeRange {
+  const share = (memoryGb ?? (isPhone ? 4 : 8)) * GIGABYTE * 0.25;
+  return isPhone
+    ? { usual: Math.min(0.3 * GIGABYTE, share), most: Math.min(0.5 * GIGABYTE, 2 * share) }
+    : { usual: Math.min(GIGABYTE, share), most: Math.min(1.5 * GIGABYTE, 2 * share) };
+}
+
+export function keptPledge(range: PledgeRange): number {
+  const value = Number(read(PLEDGE_KEY) ?? Number.NaN);
+  return Number.isSafeInteger(value) && value > 0 ? Math.min(value, range.most) : range.usual;
+}
+
+export function keepPledge(bytes: number): void {
+  write(PLEDGE_KEY, String(bytes));
+}
+
+/** Whether this device's address is kept from others: of nobody who did not ask for it. */
+export function keptRelayOnly(): boolean {
+  return read(RELAY_KEY) === 'yes';
+}
+
+export function keepRelayOnly(only: boolean): void {
+  write(RELAY_KEY, only ? 'yes' : 'no');
+}
+
+/** Whether new conversations stay in this tab: of nobody who did not ask for it. */
+export function keptPinEnds(): boolean {
+  return read(PIN_KEY) === 'yes';
+}
+
+export function keepPinEnds(on: boolean): void {
+  write(PIN_KEY, on ? 'yes' : 'no');
+}
+
+/** What this person is called in conversations; null: nothing was chosen. */
+export function keptName(): string | null {
+  const name = cleanName(read(NAME_KEY) ?? '');
+  return name === '' ? null : name;
+}
+
+export function keepName(name: string): void {
+  write(NAME_KEY, cleanName(name));
+}
+
+function cleanName(name: string): string {
+  return name
+    .replaceAll(/[\p{Cc}\p{Cf}\p{Cs}]/gu, '')
+    .trim()
+    .slice(0, MAX_NAME);
+}
+
+export function keptSettings(): AskSettings {
+  try {
+    return settingsOf(JSON.parse(read(SETTINGS_KEY) ?? 'null'));
+  } catch {
+    return DEFAULT_SETTINGS;
+  }
+}
+
+export function keepSettings(settings: AskSettings): void {
+  write(SETTINGS_KEY, JSON.stringify(settings));
+}
+
+/** Settings of anything: what is missing or out of range is as by default. */
+export function settingsOf(kept: unknown): AskSettings {
+  const found = typeof kept === 'object' && kept !== null ? (kept as Record<string, unknown>) : {};
+  const number = (key: keyof AskSettings, low: number, high: number): number => {
+    const value = found[key];
+    return typeof value === 'number' && value >= low && value <= high ? value : Number(DEFAULT_SETTINGS[key]);
+  };
+  const whole = (key: keyof AskSettings, low: number): number | null => {
+    const value = found[key];
+    return typeof value === 'number' && Number.isSafeInteger(value) && value >= low ? value : null;
+  };
+  const { instructions } = found;
+  return {
+    temperature: number('temperature', 0, 2),
+    topP: number('topP', 0.05, 1),
+    topK: Math.round(number('topK', 0, 200)),
+    minP: number('minP', 0, 0.5),
+    repetitionPenalty: number('repetitionPenalty', 1, 2),
+    maxTokens: whole('maxTokens', 1),
+    seed: whole('seed', 0),
+    instructions: typeof instructions === 'string' ? instructions.slice(0, 4000) : '',
+  };
+}
+
+function read(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null; // storage refused: choices last as long as the page
+  }
+}
+
+function write(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // As above.
+  }
+}

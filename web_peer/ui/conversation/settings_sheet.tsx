@@ -1,0 +1,166 @@
+/* The sheet that sets how answers are drawn. Changes count from the next question. */
+
+import { Dialog } from '../kit/dialog';
+import { looks, type Looks } from '../kit/theme';
+import type { AskSettings, View } from '../app/view';
+
+export const DEFAULT_SETTINGS: AskSettings = {
+  temperature: 0.7,
+  topP: 0.95,
+  topK: 0,
+  minP: 0,
+  repetitionPenalty: 1.1,
+  maxTokens: null,
+  seed: null,
+  instructions: '',
+};
+
+interface SliderProps {
+  readonly id: string;
+  readonly label: string;
+  readonly hint: string;
+  readonly value: number;
+  readonly min: number;
+  readonly max: number;
+  readonly step: number;
+  readonly set: (value: number) => void;
+}
+
+function Slider({ id, label, hint, value, min, max, step, set }: SliderProps) {
+  return (
+    <div class="setting">
+      <label for={id}>{label}</label>
+      <output for={id}>{value}</output>
+      <input
+        id={id}
+        type="range"
+        min={min}
+        max={max}
+        step={step}
+        value={value}
+        aria-describedby={`${id}-hint`}
+        onInput={(event) => set(Number(event.currentTarget.value))}
+      />
+      <p id={`${id}-hint`} class="hint">
+        {hint}
+      </p>
+    </div>
+  );
+}
+
+/** A whole number, or null when the field is empty. */
+function whole(text: string, least: number): number | null {
+  const value = Number(text);
+  return text.trim() === '' || !Number.isSafeInteger(value) || value < least ? null : value;
+}
+
+export function SettingsSheet({ view, close }: { view: View; close: () => void }) {
+  const settings = view.settings.value;
+  const set = (change: Partial<AskSettings>): void => view.actions.setSettings({ ...settings, ...change });
+  return (
+    <Dialog title="Settings" close={close}>
+      <Slider
+        id="temperature"
+        label="Temperature"
+        hint="0 always takes the likeliest token; higher is freer."
+        value={settings.temperature}
+        min={0}
+        max={2}
+        step={0.05}
+        set={(temperature) => set({ temperature })}
+      />
+      <Slider
+        id="top-p"
+        label="Top-p"
+        hint="Draws from the likeliest tokens that make up this share. 1 is off."
+        value={settings.topP}
+        min={0.05}
+        max={1}
+        step={0.05}
+        set={(topP) => set({ topP })}
+      />
+      <Slider
+        id="min-p"
+        label="Min-p"
+        hint="Leaves out tokens below this share of the likeliest one. 0 is off."
+        value={settings.minP}
+        min={0}
+        max={0.5}
+        step={0.01}
+        set={(minP) => set({ minP })}
+      />
+      <Slider
+        id="top-k"
+        label="Top-k"
+        hint="Draws from this many likeliest tokens. 0 is off."
+        value={settings.topK}
+        min={0}
+        max={200}
+        step={5}
+        set={(topK) => set({ topK })}
+      />
+      <Slider
+        id="repetition"
+        label="Repetition penalty"
+        hint="Above 1, words that came before become less likely."
+        value={settings.repetitionPenalty}
+        min={1}
+        max={2}
+        step={0.05}
+        set={(repetitionPenalty) => set({ repetitionPenalty })}
+      />
+      <div class="pair">
+        <label class="field">
+          <span>Longest answer, tokens</span>
+          <input
+            type="number"
+            min={1}
+            placeholder="as long as fits"
+            value={settings.maxTokens ?? ''}
+            onChange={(event) => set({ maxTokens: whole(event.currentTarget.value, 1) })}
+          />
+        </label>
+        <label class="field">
+          <span>Seed</span>
+          <input
+            type="number"
+            min={0}
+            placeholder="another each time"
+            value={settings.seed ?? ''}
+            onChange={(event) => set({ seed: whole(event.currentTarget.value, 0) })}
+          />
+        </label>
+      </div>
+      <label class="field">
+        <span>Instructions for the model</span>
+        <textarea
+          rows={2}
+          placeholder="e.g. Answer in one short paragraph."
+          value={settings.instructions}
+          onChange={(event) => set({ instructions: event.currentTarget.value })}
+        />
+      </label>
+      <fieldset class="choices">
+        <legend>Looks</legend>
+        {(['system', 'light', 'dark'] as const).map((choice: Looks) => (
+          <label key={choice}>
+            <input
+              type="radio"
+              name="looks"
+              checked={looks.value === choice}
+              onChange={() => {
+                looks.value = choice;
+              }}
+            />
+            <span>{choice === 'system' ? 'Like the system' : choice === 'light' ? 'Light' : 'Dark'}</span>
+          </label>
+        ))}
+      </fieldset>
+      <div class="buttons">
+        <button type="button" class="secondary" onClick={() => view.actions.setSettings(DEFAULT_SETTINGS)}>
+          Back to defaults
+        </button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,103 @@
+/* The page while this tab is in no mesh: no link, a wrong one, a mesh that is gone, or after leaving. */
+
+import { useSignal } from '@preact/signals';
+
+import { Mark } from '../kit/icons';
+import { PinSwitch } from './pinned_ends_switch';
+import { Privacy } from './privacy';
+import { RelaySwitch } from './relay_switch';
+import type { Trouble, View } from '../app/view';
+
+function OpenLink({ view, label }: { view: View; label: string }) {
+  const text = useSignal('');
+  return (
+    <form
+      class="open"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (text.value.trim() !== '') view.actions.open(text.value.trim());
+      }}
+    >
+      <label class="field">
+        <span>{label}</span>
+        <input
+          autoComplete="off"
+          spellcheck={false}
+          placeholder="https://…/#mesh.invite"
+          value={text.value}
+          onInput={(event) => (text.value = event.currentTarget.value)}
+        />
+      </label>
+      <button type="submit" class="primary" disabled={text.value.trim() === ''}>
+        Join
+      </button>
+    </form>
+  );
+}
+
+function TroubleText({ trouble }: { trouble: Trouble }) {
+  return (
+    <div class="trouble" role="alert">
+      <h1>{trouble.title}</h1>
+      <p>{trouble.text}</p>
+    </div>
+  );
+}
+
+export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null }) {
+  return (
+    <main class="card">
+      {trouble === null ? (
+        <>
+          <Mark />
+          <h1>One model, run together</h1>
+          <p>
+            Shoal runs one AI model across the browsers and machines of a group of people. Whoever opens an
+            invite link lends some memory and compute, and everyone can talk to the model. What you ask
+            travels directly between the machines of your group.
+          </p>
+        </>
+      ) : (
+        <TroubleText trouble={trouble} />
+      )}
+      <OpenLink view={view} label="Invite link" />
+      <p class="hint">
+        No link? Ask somebody whose mesh is running, or start one on a machine with Python:{' '}
+        <code>shoal serve</code>.
+      </p>
+      <RelaySwitch view={view} />
+      <PinSwitch view={view} />
+      <Privacy open />
+    </main>
+  );
+}
+
+export function Outside({ view, trouble }: { view: View; trouble: Trouble }) {
+  return (
+    <main class="card">
+      <TroubleText trouble={trouble} />
+      {trouble.remedy === 'retry' && (
+        <div class="buttons">
+          <button type="button" class="primary" onClick={() => view.actions.retry()}>
+            Join again
+          </button>
+        </div>
+      )}
+      {trouble.remedy === 'reload' && (
+        <div class="buttons">
+          <button
+            type="button"
+            class="primary"
+            onClick={() => {
+              location.reload();
+            }}
+          >
+            Reload the page
+          </button>
+        </div>
+      )}
+      {trouble.remedy === 'link' && <OpenLink view={view} label="Another invite link" />}
+      {trouble.remedy !== 'reload' && <RelaySwitch view={view} />}
+    </main>
+  );
+}

@@ -1,0 +1,82 @@
+/* Says in the log how this person wishes plans to be made, and keeps what the page shows of that up to date. Edge. */
+
+import { signal } from '@preact/signals';
+
+import { textOf } from '../../src/transport/engines/browser';
+import type { Mesh } from '../../src/member/mesh_member';
+import { checkWish, type Group, type PlanWished } from '../../src/state/plan_goal';
+import {
+  type Asked,
+  changed,
+  refusedText,
+  sameWish,
+  wished,
+  type WishView,
+  wishView,
+} from './plan_goal_view';
+
+type Wisher = Pick<Mesh, 'signal'> & {
+  readonly node: Pick<Mesh['node'], 'me' | 'state' | 'tellCoordinator'>;
+};
+
+export class PlanWishing {
+  readonly view = signal<WishView | null>(null);
+  private asked: Asked = { kind: 'nothing' };
+  private last: readonly Group[] = []; // that the mesh had while this page was open
+  private readonly looked: () => void;
+
+  /** `looked`: what is shown may have changed between two looks. */
+  constructor(looked: () => void) {
+    this.looked = looked;
+  }
+
+  /** Called often. */
+  look({ node }: Wisher, nowMs: number): void {
+    const { components } = wished(node.state);
+    if (components.length > 0) this.last = components;
+    const next = wishView(node.state, node.me, this.last, this.asked, nowMs);
+    if (JSON.stringify(next) !== JSON.stringify(this.view.value)) this.view.value = next;
+  }
+
+  /** Another mesh is opened. */
+  forget(): void {
+    this.asked = { kind: 'nothing' };
+    this.last = [];
+    this.view.value = null;
+  }
+
+  /** Has the mesh plan so from now on; `view` tells what comes of it. */
+  wish(mesh: Wisher, to: Pick<PlanWished, 'strategy' | 'goal'>): void {
+    if (this.asked.kind === 'saying') return;
+    const { state } = mesh.node;
+    const before = wished(state);
+    const wish = changed(before, to, this.last);
+    const why = checkWish(wish, state.model?.units ?? 0);
+    if (why !== '') this.become({ kind: 'refused', text: refusedText({ name: '', text: why }) });
+    else void this.say(mesh, wish, !sameWish(wish, before));
+  }
+
+  private async say({ node, signal: over }: Wisher, wish: PlanWished, anew: boolean): Promise<void> {
+    const { lastVersion: version, refused } = node.state;
+    const said = (): Asked => ({ kind: 'said', wish, version, refused, sinceMs: performance.now(), anew });
+    if (!anew) {
+      this.become(said());
+      return;
+    }
+    this.become({ kind: 'saying', wish });
+    let next: Asked;
+    try {
+      await node.tellCoordinator('propose', wish);
+      next = said();
+    } catch (error) {
+      const name = error instanceof Error ? error.name : '';
+      next = { kind: 'refused', text: refusedText({ name, text: textOf(error) }) };
+    }
+    if (!over.aborted) this.become(next);
+  }
+
+  private become(asked: Asked): void {
+    this.asked = asked;
+    this.looked();
+  }
+}
