@@ -5,12 +5,13 @@ Programs begin with `from peer import Mesh` (peer.api).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from peer.version import VERSION
 
 if TYPE_CHECKING:
     from peer.api import Answer, BlockingMesh, Mesh, Token, Waits
 
-VERSION: Final = "0.1.0"
 
 __all__ = ["VERSION", "Answer", "BlockingMesh", "Mesh", "Token", "Waits"]
 

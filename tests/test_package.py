@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from peer import VERSION
+from peer.version import VERSION
 
 from .package import PAGE, ROOT, built_package, only
 

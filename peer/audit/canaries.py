@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from peer.audit.step_checks import Answer, Checks
 from peer.errors import PeerError
-from peer.member.mesh_member import SESSION_BYTES, Mesh
+from peer.member.mesh_member import Mesh
 from peer.model.chat_template import Message
 from peer.origin.session_host import Outcome
 from peer.session.ask import Ask, room_for
@@ -27,6 +27,7 @@ from peer.session.origin import OriginSession
 from peer.session.routes import Route, choose, holders
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState, PlanRecord
+from peer.wire.frame_codec import SESSION_BYTES
 
 LOOK_S: Final = 5.0  # between two looks at who is due
 TOKENS: Final = (8, 24)  # of an answer, at least and at most

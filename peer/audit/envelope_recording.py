@@ -18,7 +18,7 @@ import numpy as np
 
 from peer.audit.norm_envelopes import MOST_BYTES, Envelopes, decode_envelopes, encode_envelopes, widened
 from peer.errors import PeerError
-from peer.member.mesh_member import text_of
+from peer.model.tokenizer import text_of
 from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import FASTEST
 from peer.runtime.kv_slots import KvSlots

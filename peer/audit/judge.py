@@ -18,7 +18,6 @@ from peer.audit.recomputation import MOST_POSITIONS, Means, Recomputing
 from peer.errors import BadCommand
 from peer.member.frame_router import Node
 from peer.member.mesh_member import Mesh
-from peer.member.report_checks import whole
 from peer.session.evidence import (
     MARK_BYTES,
     SAME,
@@ -34,7 +33,7 @@ from peer.session.position_spans import cut_spans, extended
 from peer.session.sampling import BadSampling, Sampling, needs_history
 from peer.session.sampling_check import fits
 from peer.session.seat import Run_, Seat
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body, whole
 from peer.wire.tensors import tensor_of
 
 PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them

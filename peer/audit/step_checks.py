@@ -19,15 +19,14 @@ from peer.audit.judge import SETTINGS, Judge, Place, place_of, session_of, spans
 from peer.audit.recomputation import MOST_POSITIONS, computes
 from peer.errors import BadCommand, PeerError
 from peer.member.mesh_member import Mesh
-from peer.member.report_checks import whole
 from peer.session.evidence import Verdict
 from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
 from peer.state.fairness import CheckFailed
 from peer.state.mesh_state import AWAY, PlanRecord
-from peer.transport.rpc import Body
 from peer.wire.frame_codec import Open
+from peer.wire.json_codec import Body, whole
 from planner.errors import PlannerError
 
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner

@@ -22,8 +22,8 @@ from peer.bench.mixed import mixed_tok_s
 from peer.bench.single import CONTEXT, QUESTION, SYSTEM
 from peer.errors import CannotServe
 from peer.launch.model_import import find_or_import
-from peer.member.mesh_member import text_of
 from peer.model.chat_template import Message
+from peer.model.tokenizer import text_of
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store

@@ -19,17 +19,18 @@ from peer.audit.judge import PAGE_BYTES, testimony_of
 from peer.audit.recomputation import Recomputing
 from peer.bench.pipeline import balanced_cuts
 from peer.bench.wrong_results import wrongs
-from peer.cli.demo import needed_bytes
 from peer.errors import PeerError
+from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import interrupts, say
-from peer.member.mesh_member import SESSION_BYTES, Mesh
+from peer.member.mesh_member import Mesh
 from peer.member.peer_options import MeshOptions
 from peer.origin.answer_stream import Conversation, Finished, Settings
 from peer.session.evidence import Floats, distance
 from peer.session.sampling import Sampling
 from peer.validation.world.mesh import Rig, Shape, rig
 from peer.validation.world.wrong_results import Lie
+from peer.wire.frame_codec import SESSION_BYTES
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import psutil
 
-from peer.cli.demo import needed_bytes
 from peer.coordination.coordinator_service import Order
 from peer.errors import CannotServe
+from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found, join

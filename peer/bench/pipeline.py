@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from peer.cli.demo import QUESTION
 from peer.errors import CannotServe
+from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
-from peer.member.mesh_member import text_of
 from peer.model.chat_template import Message
+from peer.model.tokenizer import text_of
 from peer.runtime.arithmetic import proven
 from peer.runtime.onnxruntime_import import ort
 from planner.model.manifest import decode_manifest

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from peer.cli.demo import joined
+from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import Mesh
 from peer.member.peer_options import MeshOptions, PeerOptions

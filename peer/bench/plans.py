@@ -31,9 +31,9 @@ from peer.bench.plan_residuals import (
     learned,
     median_abs_error,
 )
-from peer.cli.demo import QUESTION
 from peer.coordination.coordinator import plan_request
 from peer.errors import CannotServe
+from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from peer.bench.pipeline import Child, Subject, balanced_cuts, running
 from peer.bench.pipeline_child import mesh_task
-from peer.cli.demo import QUESTION
+from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
-from peer.member.mesh_member import Mesh, text_of
+from peer.member.mesh_member import Mesh
 from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
+from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Finished, Settings
 from peer.runtime.onnxruntime_import import ort
 from peer.state.protection import chosen

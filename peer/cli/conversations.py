@@ -32,7 +32,7 @@ from peer.cli.conversation_lines import (
 )
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
-from peer.conversation.conversation_client import SESSION_BYTES, Manner, Self, Talking, new_id
+from peer.conversation.conversation_client import Manner, Self, Talking, new_id
 from peer.conversation.entry_links import EntryLink
 from peer.conversation.transcripts import as_json, as_markdown, brought, from_json, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
@@ -44,6 +44,7 @@ from peer.origin.arithmetic_changes import crossed_text
 from peer.state.conversations import Conversation, Conversations, Message
 from peer.state.display_names import plain, plain_lines
 from peer.state.roles import ROLES, Role
+from peer.wire.frame_codec import SESSION_BYTES
 
 MODEL: Final = "model"
 MODEL_STYLE: Final = "bold"

@@ -7,11 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
-import sys
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack
 from typing import Any
 
 from peer.cli.chat import converse, stream, summary
@@ -20,25 +16,25 @@ from peer.cli.status_plan import holders
 from peer.cli.tabs import numbered
 from peer.errors import CannotServe, NoPlan
 from peer.launch.browsers import TabOptions, check_app, open_tab
+from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, needed_bytes, pledge
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say, write
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh, text_of
+from peer.member.mesh_member import Mesh
 from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.model.chat_template import Message
+from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Settings
 from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
-from planner.model.manifest import Manifest, decode_manifest
+from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from signaling.app_files import built_app, no_app
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions
 
-QUESTION = "What is the capital of France? Tell me about it in a paragraph."
-CONTEXT, SESSIONS = 2048, 4
+CONTEXT = 2048
 ANSWER_TOKENS = 120
 SERVE_WITHIN_S = 120.0
-STOP_WITHIN_S = 10.0
 TAB_BYTES = 1_500_000_000  # as much as a page lends at most
 
 
@@ -108,57 +104,6 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         follow(mesh, say, from_now=True)
         await converse(mesh, Settings(), "", ctrl)
     return 0
-
-
-def even_cuts(units: int, peers: int) -> tuple[int, ...]:
-    """Borders that give each of `peers` about the same number of units."""
-    return tuple(units * place // peers for place in range(1, peers))
-
-
-def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
-    """What all peers together need beside their own overhead."""
-    units = manifest.planner_units()
-    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * sessions for unit in units)
-
-
-def pledge(needed: int, overhead: int, peers: int) -> int:
-    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers."""
-    return overhead + (needed // peers + needed // max(1, peers - 1)) // 2
-
-
-@asynccontextmanager
-async def joined(
-    args: argparse.Namespace, link: str, name: str, memory: int, ctrl: Interrupts | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A peer in a process of its own, with a key that nobody keeps, which leaves politely at the end."""
-    command = [sys.executable, "-m", "peer.cli.main", "join", "-", "--name", name, "--memory", str(memory)]
-    command += ["--threads", str(args.threads), "--transport", args.transport, "--bind", "127.0.0.1"]
-    state = tempfile.TemporaryDirectory(prefix="shoal-peer-")
-    command += ["--store", str(args.store), "--state", state.name, "--quiet", "--until-stdin-closes"]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, start_new_session=True
-    )
-
-    def kill() -> None:
-        with suppress(ProcessLookupError):
-            process.kill()
-
-    if ctrl is not None:
-        ctrl.last_words += [kill, state.cleanup]
-    try:
-        assert process.stdin is not None
-        process.stdin.write(link.encode() + b"\n")  # and left open: its end is this program's
-        yield process
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-        try:
-            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
-        except TimeoutError:
-            kill()
-            await process.wait()
-        state.cleanup()
 
 
 async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> None:

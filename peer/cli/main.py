@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peer import VERSION
 from peer.cli.arguments.bench import bench_arguments
 from peer.cli.arguments.conversations import talk_arguments, title
 from peer.cli.arguments.failure_domains import surroundings_arguments
@@ -45,6 +44,7 @@ from peer.member.peer_options import (
 )
 from peer.state.display_names import plain_lines
 from peer.state.protection import LEVELS, SHADOWS, STRATEGIES
+from peer.version import VERSION
 from planner.errors import PlannerError
 from signaling.errors import SignalingError
 from signaling.invites import parse_link

@@ -43,12 +43,12 @@ from peer.state.conversations import (
 from peer.state.conversations import Conversation as Talk
 from peer.state.conversations import Message as Said
 from peer.state.roles import Role
-from peer.transport.rpc import Body
+from peer.wire.frame_codec import SESSION_BYTES
+from peer.wire.json_codec import Body
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
 PLAN_WAIT_S: Final = 60.0  # a question that finds no plan says so, and can be asked again
 ID_BYTES: Final = 9
-SESSION_BYTES: Final = 16
 MAX_SESSIONS: Final = 4  # kept for next questions, each a slot on every stage
 MAX_KEPT: Final = 32  # answers that ended early
 MAX_REASON: Final = 400  # characters

@@ -17,8 +17,7 @@ from peer.conversation.live_answer import Piece
 from peer.errors import BadCommand, PeerError
 from peer.member.frame_router import Node
 from peer.session.origin import Heard
-from peer.transport.rpc import Body
-from peer.wire.json_codec import MAX_INT
+from peer.wire.json_codec import MAX_INT, Body
 
 TYPING_S: Final = 6.0  # a mark lasts so long
 TYPING_AGAIN_S: Final = 2.5

@@ -50,8 +50,8 @@ from peer.state.protection import Protection
 from peer.state.upkeep import CutsFixed
 from peer.state.version_negotiation import needed_to_lead, too_new
 from peer.state.work_ledger import WorkRecorded, tally
-from peer.transport.rpc import Body
 from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION
+from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 from planner.predict.forecast import explained
 from planner.types import Infeasible, Plan

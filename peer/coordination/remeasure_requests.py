@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from peer.coordination.remeasure_policy import FreshTimes, Outcome
 from peer.errors import ConnectFailed, ConnectionLost, MeshError
 from peer.state.mesh_state import MemberMeasured, MeshState
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body
 from planner.predict.forecast import Foreseen
 
 if TYPE_CHECKING:  # the node knows who coordinates, and that asks here

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from peer import VERSION
 from peer.errors import CannotServe
 from peer.member.status_report import report_of
+from peer.version import VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

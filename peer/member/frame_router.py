@@ -34,7 +34,7 @@ from peer.transport.connection import Engine
 from peer.transport.dialer import Dialer
 from peer.transport.link_probe import Prober, link_words
 from peer.transport.redial import Redial, wanted
-from peer.transport.rpc import Body, Calls
+from peer.transport.rpc import Calls
 from peer.transport.shadow_sender import Spares
 from peer.transport.ticker import Ticks
 from peer.wire.bundles import bundled, frames_of
@@ -64,6 +64,7 @@ from peer.wire.frame_codec import (
     Token,
     Where,
 )
+from peer.wire.json_codec import Body
 from signaling.presence import SignalKind
 
 MAX_WHY: Final = 500  # characters of a refusal

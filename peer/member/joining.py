@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from peer import VERSION
 from peer.audit.accounting import keeps_accounts
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
@@ -44,7 +43,8 @@ from peer.storage.founder_file import KeptInvite
 from peer.storage.journal import Journal
 from peer.storage.peer_keys import KeptIdentity, thrown_away, viewer
 from peer.transport.connection import Engine
-from peer.transport.engines import EngineSettings, IceServer, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings, IceServer
 from peer.transport.signaling_client import (
     ClientSettings,
     ClientState,
@@ -53,6 +53,7 @@ from peer.transport.signaling_client import (
     SignalingEvents,
 )
 from peer.transport.udp_relay import ThirdPeer
+from peer.version import VERSION
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes

@@ -22,11 +22,11 @@ from peer.member.frame_router import Node
 from peer.member.mesh_member import Mesh
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
-from peer.member.report_checks import whole
 from peer.replication.leader_client import PATIENCE_S
 from peer.state.mesh_state import MeshState
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.frame_codec import LOWEST_VERSION
+from peer.wire.json_codec import whole
 from signaling.invites import Role
 
 LED_S: Final = 5.0  # whoever is said to lead answers within this, or the others are asked again

@@ -29,7 +29,7 @@ from peer.member.report_checks import checked_report
 from peer.member.status_report import kv_digest, report_of
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.piece_exchange import Pieces
-from peer.model.tokenizer import Text
+from peer.model.tokenizer import Text, text_of
 from peer.origin.answer_stream import Conversation
 from peer.origin.pinned_ends import OwnEnds
 from peer.replication.log_keeping import LogKeeping
@@ -56,10 +56,10 @@ from peer.state.upkeep import CutsFixed
 from peer.state.version_negotiation import too_new
 from peer.storage.journal import Journal
 from peer.transport.link_probe import both_ways, link_words
-from peer.transport.rpc import Body
 from peer.transport.signaling_client import SignalingClient
 from peer.transport.udp_relay import ThirdPeer, way_asked
-from planner.model.architecture import TokenizerSource
+from peer.wire.frame_codec import SESSION_BYTES
+from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 from planner.model.store import BlobRef, Store
 from signaling.errors import SignalingError
@@ -77,7 +77,6 @@ TOLD_WITHIN_S: Final = 2.5  # a goodbye that nobody takes is found out by the ot
 BREATH_S: Final = 0.7  # without a coordinator, before anybody is told
 RECOVER_WITHIN_S: Final = 10.0
 HAND_OVER_S: Final = 3.0  # for one peer to become leader
-SESSION_BYTES: Final = 16
 METER_S: Final = 0.5  # between readings of the token counter
 CLOSED: Final = "the last peer that kept the mesh left"
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
@@ -575,19 +574,6 @@ class Mesh:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of this member failed", exc_info=error)
             self.end(f"a defect, please report it: {type(error).__name__}: {error}")
-
-
-def text_of(store: Store, manifest: Manifest) -> Text:
-    """The tokenizer and chat template of a stored model."""
-    return Text(
-        TokenizerSource(
-            tokenizer_json=store.blob_path(manifest.tokenizer.sha256).read_bytes(),
-            chat_template=manifest.chat_template,
-            bos_token=manifest.bos_token,
-            end_tokens=manifest.end_tokens,
-            add_bos=manifest.add_bos,
-        )
-    )
 
 
 def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:

@@ -24,7 +24,7 @@ from peer.member.mesh_member import Mesh, profile_of
 from peer.member.peer_options import PeerOptions
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
 from peer.state.mesh_state import Member, MemberMeasured
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 
 METHOD: Final = "measure"

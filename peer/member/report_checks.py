@@ -7,7 +7,7 @@ from typing import Final, get_args
 from peer.errors import BadCommand
 from peer.state.display_names import plain
 from peer.transport.circuit_breakers import State
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body, whole
 
 MAX_REPORTED: Final = 1024  # runs and round trips in a member's status
 MAX_SHOWN: Final = 128  # characters of what a member calls itself
@@ -23,14 +23,6 @@ _MORE_COUNTS: Final = (
     "commit",
     "applied",
 )  # that not every kind of peer has
-
-
-def whole(body: Body, name: str) -> int:
-    """A whole number below 2^53. Raises BadCommand."""
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
-    return value
 
 
 def checked_report(body: Body) -> Body:

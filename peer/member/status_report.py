@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from peer import VERSION
 from peer.errors import BadCommand
-from peer.member.report_checks import MAX_REPORTED, whole
-from peer.transport.rpc import Body
+from peer.member.report_checks import MAX_REPORTED
+from peer.version import VERSION
+from peer.wire.json_codec import Body, whole
 
 if TYPE_CHECKING:
     from peer.member.mesh_member import Mesh

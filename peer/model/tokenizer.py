@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from peer.errors import TextError as TextError
 from peer.model.chat_template import ChatTemplate, Message, plain_chat
 from planner.model.architecture import TokenizerSource
+from planner.model.manifest import Manifest
+from planner.model.store import Store
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_CHARACTERS: Final = 256  # what may be held back while a stop string could still complete
@@ -273,3 +275,16 @@ def _overlap(text: str, stop: str) -> int:
 
 def _line(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:300]
+
+
+def text_of(store: Store, manifest: Manifest) -> Text:
+    """The tokenizer and chat template of a stored model."""
+    return Text(
+        TokenizerSource(
+            tokenizer_json=store.blob_path(manifest.tokenizer.sha256).read_bytes(),
+            chat_template=manifest.chat_template,
+            bos_token=manifest.bos_token,
+            end_tokens=manifest.end_tokens,
+            add_bos=manifest.add_bos,
+        )
+    )

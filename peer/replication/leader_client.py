@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader
-from peer.transport.rpc import CALL_TIMEOUT_S, Body
+from peer.transport.rpc import CALL_TIMEOUT_S
+from peer.wire.json_codec import Body
 
 PATIENCE_S: Final = 30.0  # several elections, and a coordinator that has only just begun
 AGAIN_S: Final = 0.25  # after a refusal that names nobody, unless somebody leads before that

@@ -17,6 +17,7 @@ from peer.session.activation_log import rows
 from peer.session.effects import PrefixWork
 from peer.session.evidence import marks_of
 from peer.session.position_spans import common_prefix
+from peer.session.prefix import HASH_BYTES, NOT_SAID, WORD_BYTES, WORDS, Prefix
 from peer.session.seat import Run_, Seat
 from peer.wire.frame_types import Open
 from peer.wire.tensors import Tensor
@@ -27,19 +28,7 @@ LENT_SHARE: Final = 16  # and no more than this part of what it lends
 MOST_KNOWN: Final = 64
 ENTRY_BYTES: Final = 1024  # what a front takes besides, and
 MARK_BYTES: Final = 64  # each of its marks
-WORDS: Final = 4  # of `sampling`, behind the settings: how many positions, and the hash
-WORD_BYTES: Final = 6
-HASH_BYTES: Final = (WORDS - 1) * WORD_BYTES
-NOT_SAID: Final = bytes(HASH_BYTES)
 SETTINGS: Final = (0, 8, 11)  # how many integers of `sampling` there are without these words
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The first `count` positions; `digest` is over what goes into a stage there (NOT_SAID: it is to keep them)."""
-
-    count: int
-    digest: bytes = NOT_SAID
 
 
 def named(frame: Open, prefix: Prefix | None) -> Open:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from peer.session.activation_log import ActivationLog, rows
 from peer.session.evidence import Evidence
+from peer.session.prefix import Prefix
 from peer.session.sampling import Sampling
 from peer.session.steering import STRAIGHT, Pick, Steering
 from peer.wire.frame_types import Finish, Open, Role, Step
-
-if TYPE_CHECKING:  # which has effects on seats
-    from peer.session.prefix_cache import Prefix
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this

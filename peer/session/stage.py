@@ -29,7 +29,8 @@ from peer.session.open_checks import (
     unserved,
 )
 from peer.session.pinned_ends import handed_back, is_pinned, settings_of, takes_ids, wrong_ends
-from peer.session.prefix_cache import Prefix, Prefixes, split
+from peer.session.prefix import Prefix
+from peer.session.prefix_cache import Prefixes, split
 from peer.session.sampling import BadSampling, needs_history
 from peer.session.seat import (
     FEED_AGAIN_S,

@@ -23,8 +23,9 @@ from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore
 from peer.stage.unit_host import Serving
 from peer.state.mesh_state import MeshState, PlanRecord
-from peer.transport.rpc import Body, Calls
+from peer.transport.rpc import Calls
 from peer.wire.frame_types import Open
+from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 
 COPY_WITHIN_S: Final = 20.0

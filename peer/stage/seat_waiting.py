@@ -18,7 +18,7 @@ from peer.errors import BadCommand, MeshError, MeshFull, PeerError
 from peer.session.admission_queue import FULL, Busy, waiting_text
 from peer.session.seat_admission import MILLI
 from peer.session.stage import StageCore
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body
 
 ANSWER_WITHIN_S: Final = 3.0  # a place that does not change is said again after this
 AGAIN_S: Final = 0.5  # after a peer that was asked could not answer

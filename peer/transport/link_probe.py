@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from peer.errors import BadCommand, PeerError
-from peer.member.report_checks import whole
 from peer.state.failure_domains import agreed
 from peer.state.member_commands import LinkFacts
-from peer.transport.rpc import Body
 from peer.wire.frame_codec import Frame, Probe, ProbeAck
+from peer.wire.json_codec import Body, whole
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
 SMALL_BYTES = 64

@@ -10,17 +10,16 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
 from peer.wire.frame_codec import MAX_TEXT_BYTES, Frame, Request, Response
+from peer.wire.json_codec import Body
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
 MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
 STATUS_OK, STATUS_REFUSED, STATUS_FAILED, STATUS_ELSEWHERE, STATUS_ANEW = 0, 1, 2, 3, 4
 MAX_PEER = 128  # characters of a peer id
 
-Body = dict[str, Any]
 log = logging.getLogger(__name__)
 
 

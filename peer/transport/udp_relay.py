@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aioice.ice import get_host_addresses
 
 from peer.errors import BadCommand, PeerError
-from peer.member.report_checks import whole
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body, whole
 
 if TYPE_CHECKING:
     from peer.member.frame_router import Node

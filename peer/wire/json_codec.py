@@ -40,6 +40,7 @@ class Codec(Generic[T]):
 
 
 Fields = Mapping[str, Codec[Any]]
+Body = dict[str, Any]  # of a request or its answer
 
 
 # --- single values ----------------------------------------------------------------------------------------
@@ -212,3 +213,11 @@ def _check_all(source: str) -> None:
 def checksum(data: bytes) -> str:
     """16 hex digits that tell two states apart: CRC-32 and length. Against mistakes, not against malice."""
     return f"{zlib.crc32(data):08x}{len(data) & 0xFFFFFFFF:08x}"
+
+
+def whole(body: Body, name: str) -> int:
+    """A whole number below 2^53. Raises BadCommand."""
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
+    return value

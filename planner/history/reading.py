@@ -35,6 +35,34 @@ class Answer:
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
 
 
+MOST_LINES: Final = 5  # classes with a line of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a report is made of."""
+
+    sizes: dict[str, int]
+    since: str
+    until: str
+    over_time: list[dict[str, Any]]
+    by_provider: list[dict[str, Any]]
+    predicted: list[dict[str, Any]]
+    anomalies: list[dict[str, Any]]
+    recoveries: list[dict[str, Any]]
+    stays: list[tuple[str, str, int, float]]
+    gate: str  # what predictions for classes that were left out are worth
+    again: int  # how often a peer measured itself because a prediction abstained
+
+    @property
+    def lines(self) -> list[str]:
+        """The classes with most answers, each with a line of its own."""
+        counts: dict[str, int] = {}
+        for row in self.over_time:
+            counts[row["classes"]] = counts.get(row["classes"], 0) + row["answers"]
+        return sorted(counts, key=lambda name: (-counts[name], name))[:MOST_LINES]
+
+
 def ask(path: Path, sql: str, *, most_rows: int = MAX_ROWS, most_s: float = MAX_SECONDS) -> Answer:
     """One question in SQL. Raises QueryRefused, HistoryUnusable or HistoryBusy."""
     module = duckdb()

@@ -25,7 +25,7 @@ from planner.reports.svg import (
 )
 
 if TYPE_CHECKING:  # it is drawn from its data; DuckDB is not needed here
-    from planner.reports.history_report import Seen
+    from planner.history.reading import Seen
 
 _LINES: Final = (("fa", "o"), ("fb", "s"), ("fa2", "o"), ("fi", "s"), ("hc", "o"))
 _MOST_ROWS: Final = 14  # of a table

@@ -10,7 +10,7 @@ from typing import Final
 
 import matplotlib
 
-from planner.reports.history_report import Seen
+from planner.history.reading import Seen
 
 matplotlib.use("Agg")
 from matplotlib.axes import Axes

@@ -7,19 +7,17 @@ Edge over DuckDB and files. The sums are DuckDB's, so that a million rows take a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from planner.errors import HistoryUnusable
 from planner.history.files import opened_copy
-from planner.history.reading import cells, measured_again, rows_of, sizes, stays
+from planner.history.reading import Seen, cells, measured_again, rows_of, sizes, stays
 from planner.predict.unit_times import Predictor, fit, samples_of
 
 PAGE: Final = "history.html"
 PICTURE: Final = "history.png"
 MOST_POINTS: Final = 400  # of a chart: the latest
-MOST_LINES: Final = 5  # classes with a line of their own
 FAR: Final = 5.0  # times the usual spread beyond the median: an anomaly
 MOST_ANOMALIES: Final = 12
 
@@ -39,31 +37,6 @@ _ANOMALIES: Final = """with usual as (select mesh, classes, plan, median(token_s
     where s.token_s > u.mid + ? * greatest(u.spread, 0.05 * u.mid) order by s.token_s / u.mid desc, s.seen limit ?"""
 _RECOVERIES: Final = """select device_class, polite, count(*) losses, median(seconds) as seconds, max(seconds) worst_s,
     count(*) filter (where seconds is null) never from recoveries group by all order by losses desc limit 12"""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a report is made of."""
-
-    sizes: dict[str, int]
-    since: str
-    until: str
-    over_time: list[dict[str, Any]]
-    by_provider: list[dict[str, Any]]
-    predicted: list[dict[str, Any]]
-    anomalies: list[dict[str, Any]]
-    recoveries: list[dict[str, Any]]
-    stays: list[tuple[str, str, int, float]]
-    gate: str  # what predictions for classes that were left out are worth
-    again: int  # how often a peer measured itself because a prediction abstained
-
-    @property
-    def lines(self) -> list[str]:
-        """The classes with most answers, each with a line of its own."""
-        counts: dict[str, int] = {}
-        for row in self.over_time:
-            counts[row["classes"]] = counts.get(row["classes"], 0) + row["answers"]
-        return sorted(counts, key=lambda name: (-counts[name], name))[:MOST_LINES]
 
 
 def gathered(connection: Any) -> Seen:

@@ -13,8 +13,8 @@ from itertools import count
 
 import pytest
 
-from peer.cli.demo import joined
 from peer.errors import AnswerFailed, NoPlan
+from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import Mesh
 from peer.member.peer_options import MeshOptions

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from peer import VERSION
 from peer.cli.status_plan import snapshot
 from peer.coordination import plan_forecast, remeasure_policy
 from peer.coordination.history_writer import follow_mesh, open_history
@@ -27,7 +26,8 @@ from peer.origin.answer_stream import Settings
 from peer.runtime.self_benchmark import UnitTimes, measure_here
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState
-from peer.transport.rpc import Body
+from peer.version import VERSION
+from peer.wire.json_codec import Body
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.files import NAME
 from planner.history.reading import ask

@@ -22,7 +22,7 @@ from peer.session.admission_queue import (
 )
 from peer.stage import seat_waiting
 from peer.stage.seat_waiting import Waits, Wanted, called
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body
 
 RUN = (0, 2)
 ASKS = Busy(10, 0, 100)

@@ -14,7 +14,7 @@ from peer.state.display_names import named, names
 from peer.state.mesh_state import Member
 from peer.storage.founder_file import KeptMeshFile, new_invite, server_address
 from peer.storage.peer_keys import kept_identity, thrown_away, viewer
-from peer.transport.engines import ENGINES
+from peer.transport.engines.choose import ENGINES
 from signaling.errors import WrongLink
 from signaling.invites import Admissions, Role, make_membership
 from signaling.keys import identity_from_seed

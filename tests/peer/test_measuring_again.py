@@ -13,7 +13,7 @@ from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.runtime.self_benchmark import UnitTimes
 from peer.state.mesh_state import Member, MemberMeasured, decode_command
-from peer.transport.rpc import Body
+from peer.wire.json_codec import Body
 
 OPTIONS = PeerOptions("p", 1 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))
 A, B = "cpu/avx2/rows-1/0123456789abcdef", "cpu/avx2/rows-1/9f3ac1d2e4b07755"

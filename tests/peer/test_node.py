@@ -41,7 +41,8 @@ from peer.state.mesh_state import (
     encode_command,
     encode_state,
 )
-from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings
 from peer.transport.rpc import MAX_ANSWERING
 from peer.wire.frame_codec import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
 from planner.types import Unit

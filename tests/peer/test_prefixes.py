@@ -11,13 +11,12 @@ import pytest
 from peer.session.effects import PrefixWork, Ran, RunStep, Send
 from peer.session.origin import Ask
 from peer.session.pinned_ends import is_pinned, pinned
+from peer.session.prefix import HASH_BYTES, Prefix
 from peer.session.prefix_cache import (
     ENTRY_BYTES,
-    HASH_BYTES,
     LEAST_TOKENS,
     MARK_BYTES,
     KnownFronts,
-    Prefix,
     Prefixes,
     named,
     prefix_of,

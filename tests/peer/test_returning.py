@@ -16,7 +16,8 @@ from peer.member.frame_router import Node
 from peer.member.mesh_member import CLOSED, WITHDRAWN, Mesh, silent
 from peer.member.reconnect import Away, Returning, pauses
 from peer.state.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
-from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.frame_codec import LOWEST_VERSION, Hello
 from planner.model.store import Store

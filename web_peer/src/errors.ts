@@ -45,6 +45,10 @@
  * Names are written out: they go into BYE frames, and a minifier renames classes.
  */
 
+export function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 export class PeerError extends Error {
   override readonly name: string = 'PeerError';
 }

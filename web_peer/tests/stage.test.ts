@@ -1,11 +1,10 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 
 import { DeviceLost } from '../src/errors';
-import type { Execution, KvCopy } from '../src/runtime/execution';
+import type { CachePart, Execution, KvCopy } from '../src/runtime/execution';
 import type { FrontWork } from '../src/runtime/prefix_kv';
 import type { KvSlots, Move, Span } from '../src/runtime/kv_slots';
 import type { Architecture } from '../src/planner/manifest';
-import type { CachePart } from '../src/runtime/kv_transfer';
 import { GREEDY } from '../src/session/sampling';
 import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../src/runtime/stage_runtime';
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from peer.bench.pipeline import balanced_cuts
-from peer.cli.demo import needed_bytes
 from peer.cli.serve_join import protection
 from peer.cli.validate.leaders import LeaderFound, run_leaders, tell_leaders
 from peer.cli.validate.ledger import run_ledger, tell_ledger
@@ -24,6 +23,7 @@ from peer.cli.validate.liars import LiarsFound, run_liars, tell_liars
 from peer.cli.validate.slowdowns import run_slowed, tell_slowed
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.launch.browsers import check_app
+from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say
 from peer.member.peer_options import INTERRUPTED, MeshOptions

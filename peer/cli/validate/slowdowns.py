@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from peer.cli.demo import needed_bytes
 from peer.errors import CannotServe, PeerError
+from peer.launch.local_mesh import needed_bytes
 from peer.launch.terminal import Interrupts, out, say
 from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
 from peer.validation.runs.loss_runner import Load

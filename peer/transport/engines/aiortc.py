@@ -14,9 +14,9 @@ from aiortc.sdp import candidate_from_sdp
 from peer.errors import ConnectionLost, SignalingFault
 from peer.state.failure_domains import End
 from peer.transport.connection import EngineEvents
-from peer.transport.engines import EngineSettings, check_bind
 from peer.transport.engines.aiortc_ice import BoundConnection
 from peer.transport.engines.aiortc_tuned import tune
+from peer.transport.engines.settings import EngineSettings, check_bind
 from peer.transport.flow_control import LOW_WATER_BYTES
 from peer.wire.frame_codec import Channel
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import aioice
 
-from peer.transport.engines import LOOPBACK
+from peer.transport.engines.settings import LOOPBACK
 
 
 class BoundConnection(aioice.Connection):  # type: ignore[misc]

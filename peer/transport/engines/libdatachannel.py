@@ -17,7 +17,7 @@ from aiolibdatachannel import GatheringState, IceServer, RTCError, RTCState, _co
 
 from peer.errors import ConnectionLost, SignalingFault
 from peer.transport.connection import EngineEvents
-from peer.transport.engines import LOOPBACK, EngineSettings, check_bind
+from peer.transport.engines.settings import LOOPBACK, EngineSettings, check_bind
 from peer.transport.flow_control import LOW_WATER_BYTES
 from peer.wire.frame_codec import Channel
 

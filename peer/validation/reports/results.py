@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from peer import VERSION
 from peer.errors import StateUnusable
 from peer.validation.runs.loss_runner import Run
+from peer.version import VERSION
 
 FORMAT: Final = 1
 OPEN_WITHIN_S: Final = 10.0

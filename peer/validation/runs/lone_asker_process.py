@@ -13,9 +13,10 @@ from pathlib import Path
 
 from peer.launch.tether import end_with_parent
 from peer.member.joining import join
-from peer.member.mesh_member import SESSION_BYTES, Mesh
+from peer.member.mesh_member import Mesh
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.wire.frame_codec import SESSION_BYTES
 from planner.model.store import Store
 
 PROMPT = "Count slowly from one to a thousand."

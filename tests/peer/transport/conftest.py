@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from peer.transport.connection import Connection, ConnectionState, Times
-from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings
 from peer.wire.frame_codec import LOWEST_VERSION, Frame, Hello
 from tests.patience import WITHIN_S
 

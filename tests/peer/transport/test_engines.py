@@ -24,7 +24,8 @@ from peer.errors import (
     WrongField,
 )
 from peer.transport.connection import ConnectionState, Times, fingerprint_of
-from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings
 from peer.transport.flow_control import MAX_BUFFERED_BYTES, WINDOW_BYTES
 from peer.transport.heartbeat import HeartbeatTimes
 from peer.wire.frame_codec import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
@@ -135,7 +136,8 @@ async def test_a_transport_that_goes_is_a_loss(mesh: Mesh, engines: tuple[str, s
 CHILD = """
 import asyncio, json, sys
 from peer.transport.connection import Connection, ConnectionState
-from peer.transport.engines import EngineSettings, choose_engine
+from peer.transport.engines.choose import choose_engine
+from peer.transport.engines.settings import EngineSettings
 from peer.wire.frame_codec import LOWEST_VERSION, Hello
 
 async def main(engine):

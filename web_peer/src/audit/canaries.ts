@@ -20,7 +20,6 @@ import {
   wholeBetween,
 } from './canary_policy';
 import type { Answer, Checks } from './step_checks';
-import { nowS } from '../transport/connection';
 import { PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
 import { SESSION_BYTES } from '../wire/frame_codec';
@@ -30,6 +29,7 @@ import { serving } from '../state/mesh_state';
 import { holders, type Route } from '../session/routes';
 import { OriginSession } from '../session/origin';
 import type { Text } from '../model/tokenizer';
+import { nowS } from '../transport/ticker';
 
 const LOOK_MS = 5000; // between two looks at who is due
 const ANSWER_MS = 60_000;

@@ -6,8 +6,8 @@
  * else.
  */
 
+import { MOST_ENVELOPE_BYTES } from '../planner/manifest';
 const FORMAT = 'shoal-envelopes-1';
-export const MOST_BYTES = 1 << 20;
 const MOST_BORDERS = 4096;
 const MILLI_LIMIT = 300_000; // of the logarithm to base 2: beyond any float32
 const WIDER_MILLI = 1000; // half of the shortest row that was seen, and twice the longest
@@ -42,7 +42,7 @@ export class Envelopes {
 
 /** What a file for a model of so many units says; null where it makes no sense, as if there were none. */
 export function decodeEnvelopes(encoded: Uint8Array, units: number): Envelopes | null {
-  if (encoded.length > MOST_BYTES || units > MOST_BORDERS) return null;
+  if (encoded.length > MOST_ENVELOPE_BYTES || units > MOST_BORDERS) return null;
   let said: unknown;
   try {
     said = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(encoded));

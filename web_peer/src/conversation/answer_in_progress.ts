@@ -2,8 +2,7 @@
 
 import type { Begun, Conversation as Session, Delta, Finished } from '../origin/answer_stream';
 import type { CalendarDate } from '../model/chat_template';
-import { textOf } from '../transport/engines/browser';
-import { PeerError } from '../errors';
+import { PeerError, textOf } from '../errors';
 import type { Conversation, Message } from '../state/conversations';
 import type { ModelChosen } from '../state/mesh_state';
 import type { Heard } from '../session/origin';

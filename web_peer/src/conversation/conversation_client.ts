@@ -13,8 +13,7 @@ import {
   type Finished,
 } from '../origin/answer_stream';
 import type { Body } from '../transport/rpc';
-import { textOf } from '../transport/engines/browser';
-import { PeerError } from '../errors';
+import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
 import { Hints, liveOf, TYPING_MS, typingOf } from './live_hints';

@@ -11,8 +11,7 @@ import type { Body } from '../transport/rpc';
 import type { Change, Status } from '../consensus/events';
 import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { Electorate } from './electorate';
-import { textOf } from '../transport/engines/browser';
-import { BadCommand, BeginAnew, NotAdmitted, PeerError } from '../errors';
+import { BadCommand, BeginAnew, NotAdmitted, PeerError, textOf } from '../errors';
 import { HIGHEST_VERSION, LOWEST_VERSION } from '../wire/frame_codec';
 import {
   apply,

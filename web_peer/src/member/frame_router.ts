@@ -7,14 +7,12 @@ import { Askings } from '../origin/session_host';
 import { Breakers } from '../transport/circuit_breakers';
 import { bundled, framesOf } from '../wire/bundles';
 import { type Body, Calls } from '../transport/rpc';
-import { nowS } from '../transport/connection';
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
 import { Dialer, type SendSignal } from '../transport/dialer';
 import type { Engine } from '../transport/connection';
 import type { NotRan, Ran, StageEffect } from '../session/effects';
-import { textOf } from '../transport/engines/browser';
-import { BadCommand, ConnectionLost, FrameError, PeerError, WrongChannel } from '../errors';
+import { BadCommand, ConnectionLost, FrameError, PeerError, textOf, WrongChannel } from '../errors';
 import type { Frame, Hello } from '../wire/frame_codec';
 import type { Base64 } from '../signaling/keys';
 import { Redial, wanted } from '../transport/redial';
@@ -31,6 +29,7 @@ import { Spares } from '../transport/shadow_sender';
 import type { Journal } from '../storage/journal';
 import { Queue } from '../stage/seat_waiting';
 import { PATIENCE_S } from '../session/stage_probing';
+import { nowS } from '../transport/ticker';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there

@@ -9,9 +9,9 @@
 
 import { PieceCache } from '../model/piece_cache';
 import { Caches } from '../stage/kv_transfer_service';
-import { RtcEngine, textOf } from '../transport/engines/browser';
+import { RtcEngine } from '../transport/engines/browser';
 import { coordinates, enter, TRY_S } from './mesh_entry';
-import { ConnectFailed, NotAdmitted, PeerError } from '../errors';
+import { ConnectFailed, NotAdmitted, PeerError, textOf } from '../errors';
 import { Fetcher, HttpStore, type PieceSource } from '../model/fetcher';
 import { makeRoomForFronts } from '../stage/prefix_budget';
 import type { KeptIdentity } from '../storage/peer_keys';

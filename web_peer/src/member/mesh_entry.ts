@@ -6,7 +6,6 @@
 import { BadBoot } from '../consensus/errors';
 import { Coordinating } from '../coordination/coordinator_service';
 import { Coordinator } from '../coordination/coordinator';
-import { textOf } from '../transport/engines/browser';
 import {
   BadCommand,
   BeginAnew,
@@ -14,6 +13,7 @@ import {
   NotAdmitted,
   NotLeader,
   PeerError,
+  textOf,
   VersionMismatch,
 } from '../errors';
 import { LOWEST_VERSION } from '../wire/frame_codec';

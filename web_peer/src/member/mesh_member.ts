@@ -9,9 +9,7 @@ import { Checks } from '../audit/step_checks';
 import { Conversation } from '../origin/answer_stream';
 import type { Body } from '../transport/rpc';
 import { Canaries } from '../audit/canaries';
-import { nowS } from '../transport/connection';
-import { textOf } from '../transport/engines/browser';
-import { BadCommand, NoPlan, PeerError } from '../errors';
+import { BadCommand, NoPlan, PeerError, textOf } from '../errors';
 import type { Fetcher } from '../model/fetcher';
 import { toHex } from '../wire/hex';
 import { Holding } from '../stage/unit_loader';
@@ -40,6 +38,7 @@ import type { SignalingClient } from '../transport/signaling_client';
 import type { Around } from './failure_domain_watch';
 import type { Text } from '../model/tokenizer';
 import { Journal } from '../storage/journal';
+import { nowS } from '../transport/ticker';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned

@@ -5,13 +5,13 @@
  */
 
 import type { Body } from '../transport/rpc';
-import { nowS } from '../transport/connection';
 import { BadCommand } from '../errors';
 import type { Manifest } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
 import type { Mesh } from './mesh_member';
 import { encodeCommand, type Profile } from '../state/mesh_state';
 import type { Provider } from '../planner/shards';
+import { nowS } from '../transport/ticker';
 
 const PAUSE_S = 300; // between two measurements; a coordinator asks the same peer half as often at most
 const ENDED_S = 15; // after one that made room for an answer

@@ -6,8 +6,7 @@
  */
 
 import type { PieceCache } from '../model/piece_cache';
-import { textOf } from '../transport/engines/browser';
-import { MeshError, NotAdmitted } from '../errors';
+import { MeshError, NotAdmitted, textOf } from '../errors';
 import { type KeptIdentity, keptIdentity, viewerIdentity } from '../storage/peer_keys';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from '../planner/manifest';

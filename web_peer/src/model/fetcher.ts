@@ -4,13 +4,13 @@
  */
 
 import { type PieceCache, sha256 } from './piece_cache';
-import { MOST_BYTES } from '../audit/norm_envelopes';
 import { CannotServe } from '../errors';
 import {
   type BlobRef,
   decodeManifest,
   type Manifest,
   MAX_MANIFEST_BYTES,
+  MOST_ENVELOPE_BYTES,
   PIECE_BYTES,
   pieceBytes,
 } from '../planner/manifest';
@@ -184,7 +184,7 @@ export class HttpStore implements PieceSource {
   async envelopes(model: string, signal: AbortSignal): Promise<Bytes | null> {
     try {
       const response = await fetch(`${this.base}/models/${model}/envelopes.json`, { signal });
-      return response.ok ? await bounded(response, MOST_BYTES) : null;
+      return response.ok ? await bounded(response, MOST_ENVELOPE_BYTES) : null;
     } catch {
       return null;
     }

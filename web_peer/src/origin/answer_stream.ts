@@ -5,7 +5,6 @@
  */
 
 import type { Message } from '../model/chat_template';
-import { nowS } from '../transport/connection';
 import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from '../errors';
 import { type Crossing, Crossings, partsOf } from './arithmetic_changes';
 import type { SessionId } from '../wire/frame_codec';
@@ -19,6 +18,7 @@ import { StopStrings } from '../model/stop_strings';
 import type { Text } from '../model/tokenizer';
 import { OPENS } from '../state/version_negotiation';
 import { AGAIN_MS, called, type Waits } from '../stage/seat_waiting';
+import { nowS } from '../transport/ticker';
 
 const CONNECT_WITHIN_S = 8; // to every stage of a route
 const REDIAL_S = 0.5;

@@ -6,8 +6,7 @@
  * and draws one token after the other.
  */
 
-import { textOf } from '../transport/engines/browser';
-import { CannotServe } from '../errors';
+import { CannotServe, textOf } from '../errors';
 import type { Token } from '../wire/frame_codec';
 import type { Fetcher, FetchProgress } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';

@@ -4,7 +4,6 @@
  */
 
 import type { Breakers } from '../transport/circuit_breakers';
-import { nowS } from '../transport/connection';
 import type { Broken, Emit, Ended, OriginEffect } from '../session/effects';
 import type { Feed, Frame, Here, Open, Refuse, SessionId, Step, Token } from '../wire/frame_codec';
 import { HandedBack } from '../session/returned_states';
@@ -12,6 +11,7 @@ import { isAway, type MeshState, type PlanRecord, serving } from '../state/mesh_
 import type { Ends } from '../session/pinned_ends';
 import { choose, placed, type Route } from '../session/routes';
 import type { OriginSession, Without } from '../session/origin';
+import { nowS } from '../transport/ticker';
 
 const APART_S = 0.15; // between answers that begin to move: what each costs is felt by all
 const SOONEST_S = 0.005; // between two looks at one session

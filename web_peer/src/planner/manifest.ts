@@ -2,6 +2,8 @@
 
 import { CannotServe } from '../errors';
 
+export const MOST_ENVELOPE_BYTES = 1 << 20;
+
 export const FORMAT = 'shoal-1';
 export const PIECE_BYTES = 4 << 20; // blobs are hashed in pieces of this size
 export const MAX_MANIFEST_BYTES = 32 << 20;

@@ -6,8 +6,7 @@
  */
 
 import type { Body } from '../transport/rpc';
-import { ConnectFailed, ConnectionLost, NotLeader } from '../errors';
-import { textOf } from '../transport/engines/browser';
+import { ConnectFailed, ConnectionLost, NotLeader, textOf } from '../errors';
 
 export const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
 const AGAIN_MS = 250; // after a refusal that names nobody, unless somebody leads before that

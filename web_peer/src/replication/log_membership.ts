@@ -4,8 +4,7 @@
  * Edge.
  */
 
-import { textOf } from '../transport/engines/browser';
-import { BadCommand } from '../errors';
+import { BadCommand, textOf } from '../errors';
 import { LogKeeping } from './log_keeping';
 import type { Node } from '../member/frame_router';
 import { type Beginning, Replica } from './replica';

@@ -4,8 +4,15 @@
  * While nobody leads, it waits; what was said counts here from the first moment.
  */
 
-import { textOf } from '../transport/engines/browser';
-import { BadCommand, ConnectFailed, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
+import {
+  BadCommand,
+  ConnectFailed,
+  ConnectionLost,
+  MeshError,
+  NotLeader,
+  PeerError,
+  textOf,
+} from '../errors';
 import { type ConversationCommand, type Conversations, converse } from '../state/conversations';
 import type { TalkNode } from '../conversation/local_conversations';
 import { tooNew } from '../state/version_negotiation';

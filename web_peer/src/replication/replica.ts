@@ -23,8 +23,7 @@ import {
 } from '../consensus/events';
 import { decode } from '../consensus/message_codec';
 import type { Kept } from '../storage/stored_log';
-import { textOf } from '../transport/engines/browser';
-import { BadCommand, NotLeader, WrongField } from '../errors';
+import { BadCommand, NotLeader, textOf, WrongField } from '../errors';
 import { applyEntry, decodeState, EMPTY_STATE, encodeState, type MeshState } from '../state/mesh_state';
 
 const COMPACT_ENTRIES = 1024; // in the log since the last snapshot, or

@@ -4,11 +4,10 @@
  * compute the same bits, whatever they are called.
  */
 
-import type { Execution } from './execution';
+import type { Execution, LoadExecution } from './execution';
 import { toHex } from '../wire/hex';
 import { KvSlots } from './kv_slots';
 import type { Manifest, ManifestUnit, UnitKind } from '../planner/manifest';
-import type { LoadExecution } from './unit_benchmark';
 import { sha256 } from '../wire/sha256';
 import { makeGraphs, type Provider } from '../planner/shards';
 

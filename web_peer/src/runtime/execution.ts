@@ -4,9 +4,21 @@
  */
 
 import type { KvSlots, Move, Span } from './kv_slots';
-import type { CachePart } from './kv_transfer';
 import type { Architecture, BlobRef, ManifestUnit } from '../planner/manifest';
 import type { Graphs, Provider } from '../planner/shards';
+
+export type LoadExecution = (
+  source: ShardSource,
+  blobs: ReadonlyMap<string, Uint8Array>,
+  context: number,
+) => Promise<Execution>;
+
+/** Per array of `names`, one after the other, float32 (kvHeads, have, headSize). */
+export interface CachePart {
+  readonly names: readonly string[];
+  readonly have: number;
+  readonly values: Float32Array<ArrayBuffer>;
+}
 
 export const ATTENTION_ROWS = 32; // tokens that GroupQueryAttention works on at a time
 export const KEPT_CALLS = 64; // bound buffers of call shapes; ranges of rows repeat

@@ -3,12 +3,11 @@
  * arrays in the module's memory that attention updates in place.
  */
 
-import type { Blobs, Execution, KvCopy, ShardSource } from './execution';
+import type { Blobs, CachePart, Execution, KvCopy, ShardSource } from './execution';
 import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
-import type { CachePart } from './kv_transfer';
 import { PassingTensors } from './tensor_lending';
 import { rotaryTables } from '../planner/shards';
 import type { WasmCall } from './wasm_module';

@@ -11,12 +11,11 @@ import * as ort from 'onnxruntime-web/webgpu';
 import wasmUrl from 'onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm?url';
 
 import { DeviceLost } from '../errors';
-import type { Blobs, Execution, KvCopy, ShardSource } from './execution';
+import type { Blobs, CachePart, Execution, KvCopy, ShardSource } from './execution';
 import { blobOf, cacheNames, withCompany } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
-import type { CachePart } from './kv_transfer';
 import { rotaryTables } from '../planner/shards';
 import { EmbeddingTable, locationsOf, weightBytes } from './weight_unpacking';
 

@@ -3,16 +3,9 @@
  * between two rows. In the worker of one runtime; kv_transfer_service.ts decides what goes where.
  */
 
-import type { Execution } from './execution';
+import type { CachePart, Execution } from './execution';
 import type { SessionId } from '../wire/frame_codec';
 import type { KvSlots } from './kv_slots';
-
-/** Per array of `names`, one after the other, float32 (kvHeads, have, headSize). */
-export interface CachePart {
-  readonly names: readonly string[];
-  readonly have: number;
-  readonly values: Float32Array<ArrayBuffer>;
-}
 
 /** Between two calls of the execution. `done` hears what came of it, which may be nothing: then it is computed anew. */
 export type CacheWork =

@@ -4,7 +4,7 @@
  */
 
 import { arithmeticDigest } from './arithmetic_digest';
-import type { Execution, ShardSource } from './execution';
+import type { Execution, LoadExecution, ShardSource } from './execution';
 import { KvSlots } from './kv_slots';
 import type { Architecture, Manifest, ManifestUnit, StoredTensor, UnitKind } from '../planner/manifest';
 import { makeGraphs, type Provider } from '../planner/shards';
@@ -31,12 +31,6 @@ export interface UnitTimes {
   readonly overheadBytes: number; // of the runtime, without weights and KV
   readonly arithmetic: string; // the class of what it computes
 }
-
-export type LoadExecution = (
-  source: ShardSource,
-  blobs: ReadonlyMap<string, Uint8Array>,
-  context: number,
-) => Promise<Execution>;
 
 /** How a provider holds weights, as the class of its arithmetic says it. */
 const FORMS: Readonly<Record<Provider, string>> = { wasm: 'wide', webgpu: 'packed' };

@@ -2,9 +2,9 @@
 
 import type { FrontWork } from './prefix_kv';
 import type { Architecture, ManifestUnit } from '../planner/manifest';
-import type { CachePart } from './kv_transfer';
 import type { Graphs, Provider } from '../planner/shards';
 import type { Answer, Step } from './stage_runtime';
+import type { CachePart } from './execution';
 
 /** How a runtime is sized, and on what it runs. */
 export interface Room {

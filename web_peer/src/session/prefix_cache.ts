@@ -16,6 +16,7 @@ import { type Run, runKey } from '../state/mesh_state';
 import type { Seat } from './seat';
 import { sha256 } from '../wire/sha256';
 import type { Tensor } from '../wire/tensors';
+import { type Prefix, MARK, marksOf } from './prefix';
 
 export const MOST_BYTES = 64 * 1024 * 1024; // of all fronts that a peer keeps
 export const LENT_SHARE = 16; // and no more than this part of what it lends
@@ -23,18 +24,9 @@ export const ENTRY_BYTES = 1024; // what a front takes besides, and
 export const MARK_ENTRY_BYTES = 64; // each of its marks
 const WORDS = 4; // of `sampling`, behind the settings: how many positions, and the hash
 const WORD_BYTES = 6;
-const MARK = 8; // bytes of a hash
 const HASH_BYTES = (WORDS - 1) * WORD_BYTES;
 const NOT_SAID = '00'.repeat(HASH_BYTES);
 const SETTINGS: readonly number[] = [0, 8, 11]; // how many integers of `sampling` there are without these words
-
-/**
- * The first `count` positions; `digest`, in hex, is over what goes into a stage there (NOT_SAID: it is to keep them).
- */
-export interface Prefix {
-  readonly count: number;
-  readonly digest: string;
-}
 
 /** An OPEN that names a front, where its first positions are one. */
 export function named(frame: Open, prefix: Prefix | null): Open {
@@ -64,14 +56,6 @@ export function split(frame: Open): readonly [Open, Prefix | null] {
 /** Whether `count` positions at the beginning were given, and something follows them. */
 function fits({ promptTokens, spans }: Open, count: number): boolean {
   return count > 0 && count < promptTokens && count <= (spans[0] ?? 0);
-}
-
-/** The mark of each row. */
-export function marksOf(tensor: Tensor): Uint8Array[] {
-  const width = tensor.data.length / rowsIn(tensor);
-  return Array.from({ length: rowsIn(tensor) }, (_, at) =>
-    sha256(tensor.data.subarray(at * width, (at + 1) * width)).subarray(0, MARK),
-  );
 }
 
 /** Of what goes into a stage, by the mark of each row. */

@@ -6,9 +6,9 @@
 import { ActivationLog, rows } from './activation_log';
 import { type Open, ROLE, type SessionId, type Step } from '../wire/frame_codec';
 import type { Run } from '../state/mesh_state';
-import { marksOf, type Prefix } from './prefix_cache';
 import type { Sampling } from './sampling';
 import { sumOf } from './position_spans';
+import { marksOf, type Prefix } from './prefix';
 
 export const NEVER_ASKED = { position: -1, at: 0 } as const;
 const KEPT_BYTES = 1024 * 1024; // of the newest inputs of a seat: what is checked was asked for a moment ago

@@ -41,11 +41,12 @@ import {
   stepFor,
   unserved,
 } from './open_checks';
-import { type Prefix, Prefixes, split } from './prefix_cache';
+import { Prefixes, split } from './prefix_cache';
 import { handedBack, isPinned, takesIds, wrongEnds } from './pinned_ends';
 import { sumOf } from './position_spans';
 import { finishOf, runStepOf, told } from './step_inputs';
 import { tensorOf } from '../wire/tensors';
+import type { Prefix } from './prefix';
 
 export const AHEAD_STEPS = 2; // keeps the worker busy while the loop handles the last result
 export const LEASE_S = 600; // a session that nobody continues is freed after this

@@ -7,7 +7,6 @@
  */
 
 import type { Body } from '../transport/rpc';
-import { nowS } from '../transport/connection';
 import { BadCommand, CannotServe } from '../errors';
 import type { SessionId } from '../wire/frame_codec';
 import {
@@ -27,6 +26,7 @@ import { OPEN_LENT, type Pieces } from '../model/piece_exchange';
 import { MOST_BYTES } from '../session/prefix_cache';
 import type { GivenPart } from '../runtime/worker_messages';
 import { type Seat, sameRun } from '../session/seat';
+import { nowS } from '../transport/ticker';
 
 const COPY_WITHIN_MS = 20_000;
 const AT_ONCE = 2; // answers whose caches are copied here at the same time: one on the way, one being asked for

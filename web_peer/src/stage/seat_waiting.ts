@@ -8,11 +8,11 @@
 
 import { type Busy, FULL, type FullAt, UNKNOWN, waitingText } from '../session/admission_queue';
 import type { Body } from '../transport/rpc';
-import { nowS } from '../transport/connection';
 import { BadCommand, MeshError, MeshFull, PeerError } from '../errors';
 import type { SessionId } from '../wire/frame_codec';
 import type { Run } from '../state/mesh_state';
 import type { StageCore } from '../session/stage';
+import { nowS } from '../transport/ticker';
 
 const ANSWER_WITHIN_MS = 3000; // a place that does not change is said again after this
 export const AGAIN_MS = 500; // after a peer that was asked could not answer

@@ -3,7 +3,6 @@
  * peer/stage/slowdown_reports.py). Edge around slowdown.ts.
  */
 
-import { nowS } from '../transport/connection';
 import type { FreeSlot, NotRan, Ran, RunStep } from '../session/effects';
 import { PeerError } from '../errors';
 import type { Manifest } from '../planner/manifest';
@@ -11,6 +10,7 @@ import type { MemberMeasured, Profile } from '../state/member_commands';
 import { encodeCommand, type MeshState, runKey } from '../state/mesh_state';
 import type { Node } from '../member/frame_router';
 import { atPace, CHECK_S, Pace, shouldTake, type Table } from '../runtime/slowdown';
+import { nowS } from '../transport/ticker';
 
 const LOST_S = 5; // after which what was told is in the log, or was put back there by a word that crossed it
 

@@ -3,7 +3,6 @@
  * of peer/stage/unit_host.py). Edge.
  */
 
-import { nowS } from '../transport/connection';
 import {
   type FreeSlot,
   type NotRan,
@@ -12,13 +11,14 @@ import {
   reasonOf,
   type RunStep,
 } from '../session/effects';
-import { textOf } from '../transport/engines/browser';
 import type { FetchProgress, Fetcher } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';
 import { type Run, runKey } from '../state/mesh_state';
 import type { Pacing } from './slowdown_reports';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
 import { StepTimes } from '../runtime/step_times';
+import { textOf } from '../errors';
+import { nowS } from '../transport/ticker';
 
 /** Steps of one session that nobody else hears of (recomputation.ts). */
 export interface Aside {

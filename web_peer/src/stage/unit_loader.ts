@@ -3,8 +3,7 @@
  * peer/stage/unit_loader.py). Edge. One loop does one thing at a time: stages of the next plan first, then standbys.
  */
 
-import { textOf } from '../transport/engines/browser';
-import { CannotServe, ConnectFailed, ConnectionLost, PeerError } from '../errors';
+import { CannotServe, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { FetchProgress } from '../model/fetcher';
 import { type PlanRecord, type Run, runKey, serving } from '../state/mesh_state';
 import type { Node } from '../member/frame_router';

@@ -6,8 +6,7 @@
 
 import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
 
-import { textOf } from '../transport/engines/browser';
-import { TransactionError } from '../errors';
+import { textOf, TransactionError } from '../errors';
 import { decodeRecord, encodeRecord, type Operation, type Place, type Units } from './journal_records';
 import { type LogEffect, type LogEvent, NOTHING, type Recovered, Transactions } from './journal_core';
 

@@ -15,8 +15,7 @@ import type { Entry } from '../consensus/records';
 import type { Persist, StoreSnapshot } from '../consensus/events';
 import { Held, type Kept, NotFollowing } from './stored_log';
 import { FORMAT, type State, type StoredSnapshot, whole } from './log_records';
-import { textOf } from '../transport/engines/browser';
-import { DiskFull, LogInUse, StateUnusable } from '../errors';
+import { DiskFull, LogInUse, StateUnusable, textOf } from '../errors';
 
 const DATABASE = 'shoal-consensus';
 const VERSION = 1;

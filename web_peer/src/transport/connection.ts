@@ -30,6 +30,7 @@ import { Path } from './connection_path';
 import { Heartbeat, HEARTBEAT_TIMES, type HeartbeatTimes } from './heartbeat';
 import type { End } from '../state/failure_domains';
 import { common, told } from '../state/version_negotiation';
+import { nowS } from './ticker';
 
 const LINGER_MS = 1000; // how long a BYE may take to be answered once nothing else is waiting
 
@@ -496,8 +497,4 @@ export function cut(text: string): string {
   const bytes = new TextEncoder().encode(text);
   if (bytes.length <= MAX_TEXT_BYTES) return text;
   return new TextDecoder().decode(bytes.subarray(0, MAX_TEXT_BYTES)).replace(/\ufffd+$/, '');
-}
-
-export function nowS(): number {
-  return performance.now() / 1000;
 }

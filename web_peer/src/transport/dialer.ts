@@ -4,8 +4,7 @@
  */
 
 import { Connection, type ConnectionState, type Engine } from './connection';
-import { textOf } from './engines/browser';
-import { BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError } from '../errors';
+import { BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { Frame, Hello } from '../wire/frame_codec';
 import type { Base64 } from '../signaling/keys';
 import type { SignalKind } from '../signaling/presence';

@@ -5,13 +5,13 @@
  * Probes travel on the data channel like activations do, so that what is measured is what a step will see.
  */
 
-import { nowS } from './connection';
 import { BadCommand, ConnectionLost, PeerError } from '../errors';
 import type { Frame, Probe, ProbeAck } from '../wire/frame_codec';
 import { type Body, whole } from '../wire/json_codec';
 import { median } from './median';
 import type { LinkFacts } from '../state/mesh_state';
 import { agreed } from '../state/failure_domains';
+import { nowS } from './ticker';
 
 const ROUNDS = 9; // odd, for a median; a first exchange on a fresh connection is slower and is not counted
 const SMALL_BYTES = 64;

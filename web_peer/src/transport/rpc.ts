@@ -1,9 +1,10 @@
 /* Questions between two connected peers: REQUEST and RESPONSE frames as awaitable calls. Edge. */
 
-import { cut, nowS } from './connection';
+import { cut } from './connection';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
 import type { Frame, Request, Response } from '../wire/frame_codec';
 import type { Body } from '../wire/json_codec';
+import { nowS } from './ticker';
 
 export type { Body } from '../wire/json_codec';
 

@@ -9,7 +9,6 @@ import { openDB } from 'idb';
 import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/origin/answer_stream';
 import { PieceCache } from '../../src/model/piece_cache';
 import { Due } from '../../src/audit/canary_policy';
-import { textOf } from '../../src/transport/engines/browser';
 import { measure } from '../../src/runtime/self_benchmark';
 import { serving } from '../../src/state/mesh_state';
 import { awayText } from '../../src/member/reconnect';
@@ -17,6 +16,7 @@ import { samplingOf } from '../../src/session/sampling';
 import { Tab } from '../../src/member/tab';
 import type { Patience } from '../../src/coordination/voter_policy';
 import { measureHere } from './measuring';
+import { textOf } from '../../src/errors';
 
 interface Status {
   readonly state: string;

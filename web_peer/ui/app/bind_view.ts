@@ -3,8 +3,6 @@
 import { batch, computed, signal } from '@preact/signals';
 
 import { PieceCache } from '../../src/model/piece_cache';
-import { nowS } from '../../src/transport/connection';
-import { textOf } from '../../src/transport/engines/browser';
 import type { EntryLink } from '../../src/conversation/entry_links';
 import type { JoinPhase, Lending as TabLending, Mesh } from '../../src/member/mesh_member';
 import {
@@ -52,6 +50,8 @@ import type {
   Trouble,
   View,
 } from './view';
+import { textOf } from '../../src/errors';
+import { nowS } from '../../src/transport/ticker';
 
 const LOOK_MS = 200; // how often what nobody announces is looked at: steps that ran, delays
 const BUSY_MS = 700; // after the last token, a member counts as answering

@@ -3,10 +3,10 @@
  * gone, after a warning.
  */
 
-import { textOf } from '../../src/transport/engines/browser';
 import type { Mesh } from '../../src/member/mesh_member';
 import { isStuck } from '../../src/member/reconnect';
 import type { Notice } from './view';
+import { textOf } from '../../src/errors';
 
 export const OFFER =
   'If they are gone for good, this tab can go on without them: with the members, the plan, the conversations and the ' +

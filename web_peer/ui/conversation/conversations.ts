@@ -4,7 +4,6 @@ import { computed, type ReadonlySignal, signal } from '@preact/signals';
 
 import { tokensPerS } from '../../src/origin/answer_stream';
 import { crossedText } from '../../src/origin/arithmetic_changes';
-import { textOf } from '../../src/transport/engines/browser';
 import type { EntryLink } from '../../src/conversation/entry_links';
 import { comeIn, mayComeIn, offer } from '../../src/conversation/invite_links';
 import type { Mesh } from '../../src/member/mesh_member';
@@ -19,6 +18,7 @@ import { asJson, asMarkdown, broughtOf } from './export';
 import { samplingOfSettings, settingsOfSampling } from './settings_codec';
 import { PerFrame } from '../kit/per_frame';
 import type { AnswerFacts, AskSettings, Offered, Role, Talk, TalkLine } from '../app/view';
+import { textOf } from '../../src/errors';
 
 const STALLED_MS = 2500; // without a token; the person then reads that the mesh is being waited for
 const SETTLE_MS = 600; // of a slider, before the conversation has what it says

@@ -1,10 +1,10 @@
 /* Asks the peers around this tab now and then what they do, so that the picture shows answers asked elsewhere. */
 
-import { nowS } from '../../src/transport/connection';
 import { PeerError } from '../../src/errors';
 import type { Mesh } from '../../src/member/mesh_member';
 import { routeOf, serving } from '../../src/state/mesh_state';
 import { type Report, reportOf, Reports } from './reports';
+import { nowS } from '../../src/transport/ticker';
 
 const ASK_MS = 1000; // a report is some 400 bytes: often enough to see work begin and end
 const MOST_ASKED = 8; // at once; larger meshes are asked in turn, so that a crowd of pages costs no more

@@ -2,7 +2,6 @@
 
 import { signal } from '@preact/signals';
 
-import { textOf } from '../../src/transport/engines/browser';
 import type { Mesh } from '../../src/member/mesh_member';
 import { checkWish, type Group, type PlanWished } from '../../src/state/plan_goal';
 import {
@@ -14,6 +13,7 @@ import {
   type WishView,
   wishView,
 } from './plan_goal_view';
+import { textOf } from '../../src/errors';
 
 type Wisher = Pick<Mesh, 'signal'> & {
   readonly node: Pick<Mesh['node'], 'me' | 'state' | 'tellCoordinator'>;

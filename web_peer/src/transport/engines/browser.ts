@@ -6,7 +6,7 @@
  * that are missing, which then follow one by one.
  */
 
-import { ConnectFailed, SignalingFault, TransportError } from '../../errors';
+import { ConnectFailed, SignalingFault, textOf, TransportError } from '../../errors';
 import { LOW_WATER_BYTES } from '../flow_control';
 import { type Channel, CHANNEL_IDS } from '../../wire/frame_codec';
 import type { End } from '../../state/failure_domains';
@@ -185,8 +185,4 @@ export class RtcEngine {
     this.over = true;
     this.events?.engineClosed(reason);
   }
-}
-
-export function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
