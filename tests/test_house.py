@@ -22,23 +22,30 @@ MODULES = sorted(
     for path in (ROOT / folder).rglob("*.py")
 )
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MAX_LINES = 600  # of a test: half as many again, tables are long
+MOST_MODULES = 25  # in one folder: beyond it nobody finds anything
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_says_what_it_decides_and_stays_short(path: Path) -> None:
+def test_a_module_says_what_it_is_about(path: Path) -> None:
     source = path.read_text()
     if not source.strip():
         assert path.name == "__init__.py"
         assert path.is_relative_to(ROOT / "tests")
         return
     docstring = ast.get_docstring(ast.parse(source))
-    assert docstring, "the first line of a module says what it decides"
+    assert docstring, "the first line of a module says what it is about"
     assert len(docstring.splitlines()[0]) > 10
     assert source.startswith(('"""', "#!/"))
-    limit = MAX_LINES * 3 // 2 if path.is_relative_to(ROOT / "tests") else MAX_LINES
-    assert len(source.splitlines()) <= limit
     assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+
+
+def test_no_folder_has_more_modules_than_a_reader_takes_in() -> None:
+    """Fewer in each language: web_peer/check_layers.js says the same of the tab."""
+    count: dict[Path, int] = {}
+    for path in MODULES:
+        if not path.is_relative_to(ROOT / "tests") and path.name != "__init__.py":
+            count[path.parent] = count.get(path.parent, 0) + 1
+    assert {folder: many for folder, many in count.items() if many > MOST_MODULES} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -97,9 +104,13 @@ def test_every_module_is_pure_by_contract_or_named_as_an_edge() -> None:
     """A new module is either held to the import contract of the pure ones or listed here, by choice."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
-    pure = next(set(contract["source_modules"]) for contract in contracts if contract["type"] == "forbidden")
+    pure = next(
+        set(contract["source_modules"])
+        for contract in contracts
+        if "asyncio" in contract.get("forbidden_modules", ())
+    )
     says_pure = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in MODULES
         if path.relative_to(ROOT).parts[0] in {"planner", "signaling", "peer"}
         and re.search(r"\bPure\b|\(pure\b", ast.get_docstring(ast.parse(path.read_text())) or "")

@@ -1,107 +1,11 @@
-// What the code of the tab must keep to, beyond what the compiler proves: no floating promise, no `any`, imports one
-// way (ui -> src), and pure modules that know no clock, no chance, no page and no network.
+// What the code of the tab must keep to, beyond what the compiler proves: no floating promise, no `any`, and pure
+// modules that know no clock, no chance, no page and no network. Which file may import which is in layers.js.
 import js from '@eslint/js';
 import prettier from 'eslint-config-prettier';
 import globals from 'globals';
 import tseslint from 'typescript-eslint';
 
-// Modules that are functions of their arguments.
-// Most have their twin of the same name in peer/, signaling/ or planner/; their heads say which.
-const PURE = [
-  'activation_log',
-  'admission',
-  'admitting',
-  'asks',
-  'breakers',
-  'bundles',
-  'chat_template',
-  'canary_choices',
-  'check_choices',
-  'checksum',
-  'consensus_held',
-  'consensus_records',
-  'coordinator',
-  'effects',
-  'electorate',
-  'envelopes',
-  'errors',
-  'evidence',
-  'fields',
-  'flow',
-  'frame_kinds',
-  'frames',
-  'header',
-  'handing_back',
-  'heard',
-  'heartbeat',
-  'held_plan',
-  'hex',
-  'json_codec',
-  'keeping',
-  'kept_ends',
-  'kv_copy',
-  'kv_slots',
-  'lateness',
-  'manifest',
-  'medians',
-  'mesh_choices',
-  'mesh_commands',
-  'mesh_conversations',
-  'mesh_fairness',
-  'mesh_ledger',
-  'mesh_entries',
-  'mesh_people',
-  'mesh_state',
-  'mesh_upkeep',
-  'mesh_wish',
-  'meter',
-  'moving',
-  'onnx',
-  'order',
-  'pace',
-  'packing',
-  'paths',
-  'pipeline',
-  'places',
-  'plan_request',
-  'prefixes',
-  'protection',
-  'routes',
-  'sampling',
-  'saying',
-  'receipts',
-  'relief',
-  'repair_order',
-  'seats',
-  'openings',
-  'pinned',
-  'session',
-  'sha256',
-  'shards',
-  'signaling_errors',
-  'spans',
-  'speaking',
-  'stage_work',
-  'step_times',
-  'surroundings',
-  'arithmetic_class',
-  'crossings',
-  'holders',
-  'stop_strings',
-  'strict_json',
-  'tensors',
-  'text',
-  'token_checks',
-  'transaction_records',
-  'transactions',
-  'turn_frames',
-  'turns',
-  'versions',
-  'voting',
-  'weights',
-  'whereabouts',
-  'wishes',
-];
+import { PURE, PURE_PACKAGES } from './layers.js';
 
 const EFFECTS = [
   ...['window', 'self', 'document', 'navigator', 'location', 'localStorage', 'sessionStorage', 'indexedDB'],
@@ -142,30 +46,8 @@ export default tseslint.config(
     },
   },
   {
-    files: ['src/**'],
+    files: [...PURE.map((name) => `${name}.ts`), ...PURE_PACKAGES.map((name) => `src/${name}/**/*.ts`)],
     rules: {
-      'no-restricted-imports': [
-        'error',
-        {
-          patterns: [{ regex: '(^|/)ui(/|$)', message: 'src/ knows no page: ui/ imports src/, never back' }],
-        },
-      ],
-    },
-  },
-  {
-    files: [...PURE.map((name) => `src/${name}.ts`), 'src/consensus/*.ts'],
-    rules: {
-      'no-restricted-imports': [
-        'error',
-        {
-          patterns: [
-            {
-              regex: `^(?!\\./(consensus/[a-z_]+|${PURE.join('|')})$|@huggingface/(tokenizers|jinja)$)`,
-              message: 'a pure module imports pure modules only',
-            },
-          ],
-        },
-      ],
       'no-restricted-globals': [
         'error',
         ...EFFECTS.map((name) => ({ name, message: 'a pure module is handed what it uses' })),
@@ -173,22 +55,6 @@ export default tseslint.config(
       'no-restricted-properties': [
         'error',
         { object: 'Math', property: 'random', message: 'chance is handed to a pure module' },
-      ],
-    },
-  },
-  {
-    files: ['src/consensus/*.ts'],
-    rules: {
-      'no-restricted-imports': [
-        'error',
-        {
-          patterns: [
-            {
-              regex: '^(?!\\./[a-z_]+$|\\.\\./(checksum|hex|order|packing)$)',
-              message: 'the consensus core imports its own modules only, and how bytes lie',
-            },
-          ],
-        },
       ],
     },
   },

@@ -1,0 +1,119 @@
+/*
+ * The floors of the tab's code, lowest first: a package imports those of the floors below. The same as the contracts of
+ * peer/ in pyproject.toml, and planner/ and signaling/ under them, as there. check_layers.js holds the code to it.
+ */
+
+const room = (name, never = []) => ({
+  name,
+  never: never.map((one) => `src/${one}`),
+  holds: (file) => file.startsWith(`src/${name}/`) || file === `src/${name}`,
+});
+const page = (name, most = '') => ({ name, holds: (file) => file.startsWith(`${name}/`) && file !== most });
+const file = (name) => ({ name, holds: (one) => one === name });
+
+export const FLOORS = [
+  [room('errors')],
+  [room('wire')],
+  [room('planner'), room('signaling')],
+  [room('consensus', ['planner', 'signaling']), room('state')],
+  [room('session', ['consensus'])],
+  [room('transport')],
+  [room('model')],
+  [room('runtime'), room('storage', ['model'])],
+  [room('replication')],
+  [room('stage')],
+  [room('origin')],
+  [room('audit'), room('conversation')],
+  [room('coordination')],
+  [room('member')],
+  [file('ui/app/view')], // types that every room of the page is handed
+  [page('ui/kit')],
+  [page('ui/join')],
+  [page('ui/mesh')],
+  [page('ui/plan')],
+  [page('ui/conversation')],
+  [page('ui/app', 'ui/app/view')],
+  [page('scenes')],
+];
+
+export const MOST_MODULES = 25; // in one folder: beyond it nobody finds anything
+
+/** Pure as whole packages. */
+export const PURE_PACKAGES = ['wire', 'consensus', 'state', 'session'];
+
+/** Pure modules of other packages: functions of their arguments. */
+export const PURE = [
+  'src/audit/canary_policy',
+  'src/audit/check_policy',
+  'src/audit/norm_envelopes',
+  'src/audit/receipts',
+  'src/audit/step_place',
+  'src/conversation/live_answer',
+  'src/conversation/turn_order',
+  'src/coordination/coordinator',
+  'src/coordination/electorate',
+  'src/coordination/held_plan',
+  'src/coordination/independent_copies',
+  'src/coordination/plan_request',
+  'src/coordination/rebalance',
+  'src/coordination/repair_order',
+  'src/coordination/voter_policy',
+  'src/errors',
+  'src/member/page_options',
+  'src/member/rate_meter',
+  'src/model/chat_template',
+  'src/model/stop_strings',
+  'src/model/tokenizer',
+  'src/origin/arithmetic_changes',
+  'src/planner/arithmetic_class',
+  'src/planner/manifest',
+  'src/planner/onnx_protobuf',
+  'src/planner/shards',
+  'src/runtime/kv_slots',
+  'src/runtime/slowdown',
+  'src/runtime/step_times',
+  'src/runtime/weight_unpacking',
+  'src/signaling/errors',
+  'src/storage/journal_core',
+  'src/storage/journal_records',
+  'src/storage/log_records',
+  'src/storage/stored_log',
+  'src/transport/circuit_breakers',
+  'src/transport/connection_path',
+  'src/transport/flow_control',
+  'src/transport/heartbeat',
+  'src/transport/median',
+  'src/transport/redial',
+];
+
+/** What pure modules import that is not ours. */
+export const PURE_PACKAGES_OUTSIDE = ['@huggingface/tokenizers', '@huggingface/jinja'];
+
+export const isPure = (file) =>
+  PURE.includes(file) || PURE_PACKAGES.some((name) => file.startsWith(`src/${name}/`));
+
+/** Imports that are not cut yet; one that is not needed any more is an error. */
+export const EXCEPTIONS = [
+  'src/audit/accounting -> src/member/frame_router',
+  'src/audit/canaries -> src/member/frame_router',
+  'src/audit/judge -> src/member/frame_router',
+  'src/audit/outlier_reports -> src/member/frame_router',
+  'src/audit/witness -> src/member/frame_router',
+  'src/consensus/membership -> src/consensus/election',
+  'src/consensus/replication -> src/consensus/election',
+  'src/consensus/replication -> src/consensus/membership',
+  'src/consensus/replication -> src/consensus/reads',
+  'src/consensus/snapshot -> src/consensus/replication',
+  'src/conversation/local_conversations -> src/member/frame_router',
+  'src/conversation/local_conversations -> src/member/mesh_member',
+  'src/origin/answer_stream -> src/member/frame_router',
+  'src/replication/log_membership -> src/member/frame_router',
+  'src/replication/proposal_queue -> src/conversation/local_conversations',
+  'src/stage/kv_transfer_service -> src/member/frame_router',
+  'src/stage/prefix_budget -> src/member/mesh_member',
+  'src/stage/slowdown_reports -> src/member/frame_router',
+  'src/stage/unit_loader -> src/member/frame_router',
+  'src/transport/udp_relay -> src/member/frame_router',
+  'ui/app/view -> ui/plan/plan_goal_view',
+  'ui/app/view -> ui/plan/plan_view',
+];
