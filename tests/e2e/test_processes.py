@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from peer.runtime.self_benchmark import GROWING_BYTES, MEETING_BYTES
 from tests.patience import WITHIN_S, soon
 
 from .command import Running, run, running
@@ -70,7 +71,9 @@ def test_status_agrees_with_what_the_processes_measure(pair: Pair) -> None:
         expected = planned["weight_bytes"] + planned["overhead_bytes"] + report["kv_bytes"]
         measured = psutil.Process(running_one.process.pid).memory_info().rss
         note = f"{name}: planned {expected >> 20} MiB, measured {measured >> 20} MiB: {planned} {report}"
-        assert abs(expected - measured) <= AGREE * measured, note
+        assert measured <= (1 + AGREE) * expected, note
+        # Connections and long conversations come to fill these.
+        assert expected - measured <= AGREE * measured + MEETING_BYTES + GROWING_BYTES, note
         assert abs(report["rss_bytes"] - measured) <= AGREE * measured, note
         assert report["weight_bytes"] == pytest.approx(planned["weight_bytes"], rel=AGREE), note
         assert report["tokens"] > 0 or name == "founder", note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -36,8 +36,11 @@ async def test_a_class_is_kept_and_times_are_new(first: str, again: str, in_log:
         assert method == "measured"
         asked.append(body)
 
+    def measure(*_: object) -> UnitTimes:
+        raise AssertionError("nobody asked for a measurement")
+
     mesh = SimpleNamespace(node=SimpleNamespace(line=SimpleNamespace(ask=ask)))
-    measuring = MeasuringAgain(cast(Mesh, mesh), OPTIONS, replace(FIRST, arithmetic=first), cast(Any, None))
+    measuring = MeasuringAgain(cast(Mesh, mesh), OPTIONS, replace(FIRST, arithmetic=first), measure)
     profile = replace(profile_of(OPTIONS, FIRST), arithmetic=in_log)
     fresh = replace(FIRST, decode_s={"attn": 2e-3}, arithmetic=again)
     await measuring._tell(Member("p", "p", True, "measured", profile), fresh)
