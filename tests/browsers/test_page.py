@@ -128,7 +128,7 @@ async def wish_by_keys(mesh: Mesh, page: Page) -> None:
     """An owner chooses another strategy on the page; its goal stays."""
     await own(mesh)
     await page.key("Alt+KeyP")
-    await page.until("document.querySelector('.wish-form')")
+    await page.until("document.querySelector('dialog[open] .wish-form')")
     await page.run("document.querySelector('[name=wish-strategy]:checked').focus()")
     await page.key("ArrowDown")
     await page.key("Tab")  # to the goal

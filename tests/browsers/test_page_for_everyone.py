@@ -173,7 +173,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.until_says("Only owners of the mesh change this")
         assert await page.run("document.querySelector('.wish input, .wish button') === null")
         await own(mesh)
-        await page.until("document.querySelector('.wish-form')")
+        await page.until("document.querySelector('dialog[open] .wish-form')")
         await page.until(f"{MEASURED}.length === 3 && {MEASURED}.every((text) => / ms/.test(text))")
         await expect_no_barriers(page, "the plan, measured")
 
