@@ -24,7 +24,7 @@ def forged(rng: random.Random, members: Mapping[str, Member], stranger: str) -> 
             if stranger != seat.upstream and stranger != seat.opening.origin:
                 found += [(name, frame) for frame in _to_stage(rng, seat, stranger)]
         for core in member.askings.values():
-            if stranger not in core._tails.values():
+            if all(stranger != way.peers[-1] for way in core._ways.values()):
                 token = rng.randrange(VOCAB)
                 found.append((name, Token(core.session, core.turn, len(core.tokens), token, 0)))
     return found
