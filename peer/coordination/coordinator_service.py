@@ -311,6 +311,7 @@ class Coordinating:
         if member is not None:
             self._electorate.lost(_now_ms(), member)
             self.submit(MemberLeft(peer, plain(reason)[:MAX_REASON]))
+            self.tend()  # the next voter may go within the second
 
     async def close(self) -> None:
         """Ends a planner run under way, and every question to others."""
@@ -351,6 +352,7 @@ class Coordinating:
         self._away[peer] = (member, links)
         self._electorate.lost(_now_ms(), member)
         self.submit(MemberLeft(peer, "silent, and gone from the signaling server"))
+        self.tend()
         return True
 
     def _back(self, peer: str) -> None:

@@ -1,7 +1,7 @@
 """Decides, for the leader, who stands for the vote: the members as the log and its own eyes show them.
 
 Pure. peer.coordination.voter_policy says what follows from it. Who was lost a moment ago still stands: it may come
-back, and be again what it was.
+back, and be again what it was. Who said that it leaves before it was lost stands no more.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Electorate:
                 member.durable or peer == status.leader,
                 keeps_mesh(member),
                 place,
-                member.status == "leaving" and peer not in self._lost,
+                member.status == "leaving",
                 status.matched.get(peer, 0) + NEARLY >= status.commit,
                 self.watch.sight(now_ms, peer),
             )

@@ -98,6 +98,11 @@ HIDDEN = PATIENCE.ailing_ms
         (situation("b1 b2 b3", peer("b3", sight(away_ms=AWAY)), peer("b4")), "b1 b2 b4"),
         (situation("b1 b2 b3", peer("b3", leaving=True), peer("b4")), "b1 b2 b4"),
         (situation("h1 h2 h3", peer("h3", sight(away_ms=AWAY)), peer("b4")), "b4 h1 h2"),
+        # where a process leads, a browser that is away loses its vote at once
+        (situation("h1 b2 b3", peer("b3", sight(away_ms=0))), "h1"),
+        (situation("h1 b2 b3", peer("b3", sight(away_ms=0)), peer("b4")), "b2 b4 h1"),
+        (situation("h1 h2 b3", peer("h2", sight(away_ms=0))), "b3 h1 h2"),
+        (situation("b1 b2 h3", peer("b2", sight(away_ms=0))), "b1 b2 h3"),
         # with nobody in its place it stays: a voter in the background is better than none
         (situation("b1 b2 b3", peer("b3", sight(hidden_ms=HIDDEN))), "b1 b2 b3"),
         (situation("b1 b2 b3", *(peer(f"b{n}", sight(hidden_ms=HIDDEN)) for n in (1, 2, 3))), "b1 b2 b3"),
@@ -163,6 +168,10 @@ def test_who_should_vote(now: Situation, wanted: str) -> None:
         ),
         (situation("h1 h2 h3", peer("h3", leaving=True)), Demote("h3")),
         (situation("h1 h2 h3", peer("h2", caught_up=False), peer("h3", leaving=True)), Demote("h2")),
+        # a process and two browsers that are closed one after the other
+        (situation("h1 b2 b3", peer("b2", sight(away_ms=0))), Demote("b2")),
+        (situation("h1 b3", peer("b2", sight(away_ms=0))), Demote("b3")),
+        (situation("h1", peer("b2", sight(away_ms=0)), peer("b3", sight(away_ms=0))), None),
         # half of an even number is away
         (situation("h1 h2", peer("h2", sight(away_ms=0)), peer("h3")), Demote("h2")),
         (

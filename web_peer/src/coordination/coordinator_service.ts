@@ -296,6 +296,7 @@ export class Coordinating {
     if (member === undefined) return;
     this.electorate.lost(nowMs(), member);
     this.submit({ kind: 'MemberLeft', peer, reason: reasonOf(reason) });
+    this.tend(); // the next voter may go within the second
   }
 
   /** Ends every question to others. */
@@ -330,6 +331,7 @@ export class Coordinating {
     this.away.set(peer, { member, links });
     this.electorate.lost(nowMs(), member);
     this.submit({ kind: 'MemberLeft', peer, reason: 'silent, and gone from the signaling server' });
+    this.tend();
     return true;
   }
 

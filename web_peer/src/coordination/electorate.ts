@@ -3,7 +3,7 @@
  * peer/coordination/electorate.py). Pure.
  *
  * voter_policy.ts says what follows from it. Who was lost a moment ago still stands: it may come back, and be again
- * what it was.
+ * what it was. Who said that it leaves before it was lost stands no more.
  */
 
 import type { Status } from '../consensus/events';
@@ -63,7 +63,7 @@ export class Electorate {
       durable: member.durable || peer === leader,
       mayVote: keepsMesh(member),
       seniority,
-      leaving: member.status === 'leaving' && !this.gone.has(peer),
+      leaving: member.status === 'leaving',
       caughtUp: (matched.get(peer) ?? 0) + NEARLY >= commit,
       sight: this.watch.sight(nowMs, peer),
     }));
