@@ -26,6 +26,7 @@ from peer.errors import CannotServe
 from peer.runtime.forms import Form, filled_tokens
 from peer.runtime.huge_pages import (
     give_back_memory,
+    giving_back,
     keep_no_large_holes,
     let_go_of_files,
     let_go_of_memory,
@@ -73,8 +74,11 @@ class Execution:
         self._shard = shard
         self._embed = None if shard.embed is None else _Embedding(shard.embed)
         try:
-            self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
-            self._body = None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
+            with giving_back():
+                self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
+                self._body = (
+                    None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
+                )
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
         self._kv = _KvArrays(shard)

@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +20,7 @@ MADV_DONTNEED: Final = 4
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 LARGE_BYTES: Final = 16 << 20
+TRIM_EVERY_S: Final = 0.02
 MADV_COLLAPSE: Final = 25  # Linux 6.1: make one huge page of these pages now, copying them
 HUGE_BYTES: Final = 2 << 20  # x86-64, and AArch64 with 4 KiB pages
 PAGE_BYTES: Final = 4096  # at least; where pages are larger, nothing smaller is let go
@@ -32,6 +36,26 @@ def keep_no_large_holes() -> None:
     if mallopt is not None and sys.platform.startswith("linux"):
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, LARGE_BYTES)
+
+
+@contextmanager
+def giving_back() -> Iterator[None]:
+    """Within the block, in which weights are loaded, freed heap pages go back all the time. Otherwise float16 weights,
+    which are widened one after the other, leave 59 MiB of a 360M shape as holes until the last one is loaded.
+    """
+    stop = threading.Event()
+
+    def give_back() -> None:
+        while not stop.wait(TRIM_EVERY_S):
+            give_back_memory()
+
+    thread = threading.Thread(target=give_back, name="shoal-trim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def give_back_memory() -> None:
