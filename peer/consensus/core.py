@@ -1,4 +1,8 @@
-"""Decides, event by event, what a server does next: each event goes to its part, then effects are collected."""
+"""One Raft server: hands each event to its part, changes its role, and collects the effects.
+
+Only this module changes roles. The parts (election, membership and reads, below them replication, below it snapshot)
+change the rest of the state; what they return tells whether votes are to be counted or a commit is to follow.
+"""
 
 from __future__ import annotations
 
@@ -41,249 +45,413 @@ from peer.consensus.messages import (
     VoteReply,
 )
 from peer.consensus.records import MAX_ENTRY_BYTES, MAX_UNCOMMITTED
-from peer.consensus.server import Node
+from peer.consensus.server import Progress, RaftServer
 
 
 class Core:
     """One server. `step` takes one event and returns what the edge is to perform, in order."""
 
     def __init__(self) -> None:
-        self._node: Node | None = None
+        self._server: RaftServer | None = None
 
     def step(self, now_ms: int, event: Event) -> list[Effect]:
-        """The first event is Boot, and no other one is. Raises BadBoot only then."""
+        """Takes the next event; the first one is Boot, and no other one is. Raises BadBoot only then."""
         if isinstance(event, Boot):
-            self._node = node = Node(event, now_ms)
-            _boot(node)
+            self._server = server = RaftServer(event, now_ms)
+            _boot(server)
         else:
-            node = self.node
-            node.now = max(node.now, now_ms)  # a clock that goes back stands still here
-            _resume(node)
-            _handle(node, event)
-        return _finish(node)
+            server = self.server
+            server.now = max(server.now, now_ms)  # a clock that goes back stands still here
+            _resume(server)
+            _handle(server, event)
+        return _finish(server)
 
     @property
-    def node(self) -> Node:
-        if self._node is None:
+    def server(self) -> RaftServer:
+        """The state, for tests. Raises BadBoot before Boot."""
+        if self._server is None:
             raise BadBoot("core: expected Boot as the first event, got another one")
-        return self._node
+        return self._server
 
     def status(self) -> Status:
-        node = self.node
-        matched = {peer: progress.match for peer, progress in sorted(node.progress.items())}
-        if node.role == "leader":
-            matched[node.me] = node.log.durable
+        """Returns what people are shown. Raises BadBoot before Boot."""
+        server = self.server
+        matched = {peer: progress.match_index for peer, progress in sorted(server.progress.items())}
+        if server.role == "leader":
+            matched[server.id] = server.log.durable_index
         return Status(
-            node.role, node.term, node.leader, node.commit, node.applied, node.log.last, node.config, matched
+            server.role,
+            server.term,
+            server.leader,
+            server.commit_index,
+            server.applied_index,
+            server.log.last_index,
+            server.config,
+            matched,
         )
 
     def digest(self) -> str:
-        """16 hex digits over canonical JSON of the whole state: equal in every language for equal states."""
-        return state_digest.digest(self.node)
+        """Returns 16 hex digits over the whole state: equal in every language for equal states."""
+        return state_digest.digest(self.server)
 
 
-def _boot(node: Node) -> None:
-    newest = max(node.log.last_term, node.log.snapshot.term if node.log.snapshot is not None else 0)
-    if node.term < newest and node.bug != 24:
-        raise BadBoot(f"term: expected at least {newest}, the term of the newest entry, got {node.term}")
-    if node.log.snapshot is not None:
-        if node.log.stale:
-            node.store_snapshot(node.log.snapshot)
-        node.effects.append(Restore(node.log.snapshot))
-    if node.votes_here and len(node.config.voters) == 1:
-        node.election_at = node.now  # nobody else could lead
-    elif election.may_campaign(node):
-        node.reset_election()
+def _boot(server: RaftServer) -> None:
+    log = server.log
+    newest = max(log.last_term, log.snapshot.term if log.snapshot is not None else 0)
+    if server.term < newest:
+        raise BadBoot(f"term: expected at least {newest}, the term of the newest entry, got {server.term}")
+    if log.snapshot is not None:
+        if log.stale:
+            server.store_snapshot(log.snapshot)
+        server.effects.append(Restore(log.snapshot))
+    if server.is_voter and len(server.config.voters) == 1:
+        server.election_deadline = server.now  # nobody else could lead
+    elif election.may_campaign(server):
+        server.reset_election_timer()
 
 
-def _resume(node: Node) -> None:
-    """The process or tab stood still for longer than an election: what it believes of the others is old.
+def _resume(server: RaftServer) -> None:
+    """Distrusts what is believed of the others, if the process or tab stood still for longer than an election.
 
     A follower waits for the leader once more before it campaigns. A leader asks at once who follows it still, and
     leads on only if a majority says so within one heartbeat; reads wait for answers from after the pause.
     """
-    due = node.said_deadline
-    if due is None or node.now - due <= node.settings.election_min_ms or node.bug == 50:
+    due_ms = server.reported_deadline
+    if due_ms is None or server.now - due_ms <= server.settings.election_min_ms:
         return
-    if node.role == "leader":
-        node.resumed_ms, node.quorum_check_at = node.now, node.now + node.settings.heartbeat_ms
-        node.round_seq = node.seq
-        replication.heartbeat(node)
-    elif node.election_at is not None:
-        node.reset_election()
+    if server.role == "leader":
+        server.resumed_ms = server.now
+        server.check_quorum_deadline = server.now + server.settings.heartbeat_ms
+        server.round_seq = server.seq
+        replication.broadcast_heartbeat(server)
+    elif server.election_deadline is not None:
+        server.reset_election_timer()
 
 
-def _handle(node: Node, event: Event) -> None:
+def _handle(server: RaftServer, event: Event) -> None:
     match event:
         case Tick():
-            node.said_deadline = None  # the next one is said in any case
-            _tick(node)
+            server.reported_deadline = None  # the next one is reported in any case
+            _tick(server)
         case Received():
-            _receive(node, event.sender, event.message)
+            _receive(server, event.sender, event.message)
         case Propose():
-            _propose(node, event)
+            _propose(server, event)
         case ChangeConfig():
-            membership.on_change(node, event)
+            membership.on_change(server, event)
         case Transfer():
-            _transfer(node, event)
+            _transfer(server, event)
         case Read():
-            reads.on_read(node, event.ctx)
+            reads.on_read(server, event.ctx)
         case Persisted() | SnapshotStored():
-            _durable(node, event.token)
+            _durable(server, event.token)
         case Applied():
-            node.applied = max(node.applied, min(event.index, node.handed))
+            server.applied_index = max(server.applied_index, min(event.index, server.applying_index))
         case Compact():
-            snapshot.on_compact(node, event)
+            snapshot.on_compact(server, event)
         case Unreachable():
-            replication.on_unreachable(node, event.id)
-            election.on_unreachable(node, event.id)
+            _unreachable(server, event.id)
         case Boot():
             raise BadBoot("core: expected one Boot, got another")
         case _:
             assert_never(event)
 
 
-def _tick(node: Node) -> None:
-    reads.expire(node)
-    if node.role != "leader":
-        election.due(node)
-        return
-    if node.transfer_to and node.now >= node.transfer_until and node.bug != 45:
-        node.reject(node.transfer_ctx, "timeout")
-        node.transfer_to = ""
-    heard_since = node.now - node.settings.election_max_ms
-    if node.quorum_check_at is not None:
-        heard_since = node.resumed_ms if node.now >= node.quorum_check_at else 0
-    if replication.quorum_contact(node) < heard_since and node.bug != 44:
-        election.become_follower(node, node.term, "")  # it reaches no majority (6.2)
-        return
-    if node.quorum_check_at is not None and node.now >= node.quorum_check_at:
-        node.quorum_check_at = None
-    if node.now >= node.heartbeat_at:
-        replication.heartbeat(node)
+# --- roles (figure 3.3) -----------------------------------------------------------------------------------
 
 
-def _propose(node: Node, event: Propose) -> None:
-    if node.role != "leader":
-        node.reject(event.ctx, "not_leader" if node.leader else "no_leader")
-    elif node.transfer_to:
-        node.reject(event.ctx, "transferring")
-    elif len(event.data) > MAX_ENTRY_BYTES:
-        node.reject(event.ctx, "too_large")
-    elif node.log.last - node.commit >= MAX_UNCOMMITTED:
-        node.reject(event.ctx, "busy")
-    else:
-        entry = replication.append(node, "command", event.data)
-        node.effects.append(Proposed(event.ctx, entry.index, entry.term))
-        replication.ship_all(node)
+def _become_follower(server: RaftServer, term: int, leader: str) -> None:
+    """In a newer term (3.3), under another leader ("": none known), or back from a campaign or from leading."""
+    was, newer, other = server.role, term > server.term, leader != server.leader
+    if newer or other:
+        reads.drop_unconfirmed(server)
+    if was == "leader":
+        replication.stop_leading(server)
+    if newer:
+        server.set_hard_state(term, "")
+    server.role, server.leader, server.votes = "follower", leader, {}
+    if newer or other:
+        server.verified_index = server.acknowledged_index = server.commit_index
+        server.leader_seq = 0
+    if was != "follower" or server.election_deadline is None:
+        server.reset_election_timer()
 
 
-def _transfer(node: Node, event: Transfer) -> None:
-    """New proposals wait until the target has the whole log and campaigns, or an election's time is over (3.10)."""
-    if node.role != "leader":
-        node.reject(event.ctx, "not_leader" if node.leader else "no_leader")
-    elif node.transfer_to:
-        node.reject(event.ctx, "transferring")
-    elif event.to == node.me:
-        node.reject(event.ctx, "already")
-    elif event.to not in node.config.voters:
-        node.reject(event.ctx, "not_a_voter" if event.to in node.config.by_id else "unknown_member")
-    else:
-        node.transfer_to, node.transfer_ctx = event.to, event.ctx
-        node.transfer_until = node.now + node.settings.election_min_ms
-        replication.heartbeat(node)
+def _become_precandidate(server: RaftServer) -> None:
+    _become_follower(server, server.term, "")
+    server.role = "precandidate"
+    election.ask_for_pre_votes(server)
+    _count_votes(server)
 
 
-def _durable(node: Node, token: int) -> None:
-    node.durable_token = max(node.durable_token, min(token, node.token))
-    node.log.settled(node.durable_token)
-    node.release()
-    snapshot.stored(node)
-    election.vote_is_durable(node)
-    replication.entries_are_durable(node)
+def _become_candidate(server: RaftServer, by_transfer: bool) -> None:
+    _become_follower(server, server.term, "")
+    server.role = "candidate"
+    election.ask_for_votes(server, by_transfer)
 
 
-def _receive(node: Node, sender: str, message: Message) -> None:
-    """Drop what is not from whom it says, or of another mesh, epoch or life; then look at the term (3.3)."""
-    if message.sender != sender or sender == node.me:
-        return
-    if message.mesh_id != node.mesh_id or message.group_epoch != node.group_epoch:
-        return
-    body = message.body
-    if node.bug != 31:
-        known = node.config.by_id.get(sender)
-        if message.to_incarnation != node.incarnation:
-            return
-        if known is not None and message.sender_incarnation < known.incarnation:
-            return  # an earlier life
-        if isinstance(body, PreVoteReply | VoteReply | AppendReply | InstallReply) and (
-            known is None or known.incarnation != message.sender_incarnation
-        ):
-            return
-    match body:
-        case PreVote():
-            election.on_pre_vote(node, message, body)
-            return
-        case PreVoteReply():
-            election.on_pre_vote_reply(node, message, body)
-            return
-        case Vote():
-            election.on_vote(node, message, body)
-            return
+def _become_leader(server: RaftServer) -> None:
+    """A noop of the new term commits what is there (3.6.2, 6.4) and opens membership changes (the barrier)."""
+    server.role, server.leader, server.votes = "leader", server.id, {}
+    server.election_deadline, server.incoming_snapshot = None, None
+    replication.start_leading(server)
+    membership.follow_config(server)
+    replication.append(server, "noop", b"")
+    replication.broadcast_heartbeat(server)
+
+
+def _count_votes(server: RaftServer) -> None:
+    match election.verdict(server):
+        case "won" if server.role == "precandidate":
+            _become_candidate(server, by_transfer=False)
+        case "won" if server.role == "candidate":
+            _become_leader(server)
+        case "lost" if server.role == "candidate":
+            _become_follower(server, server.term, "")  # until the next election timeout
         case _:
             pass
-    if message.term > node.term:
-        leads = isinstance(body, Append | Install)
-        election.become_follower(node, message.term, sender if leads else "")
-    elif message.term < node.term:
-        if isinstance(body, Append | Install):
-            replication.refuse_old(node, message)
-        elif isinstance(body, ReadIndex):
-            reads.on_read_index(node, message, body)
+
+
+def _follow(server: RaftServer, message: Message, seq: int) -> None:
+    """Follows the leader of this term, which sent its message number `seq` (3.4)."""
+    _become_follower(server, message.term, message.sender)
+    server.leader_incarnation = message.sender_incarnation
+    server.leader_seq = max(server.leader_seq, seq)
+    server.leader_contact_ms = server.now
+    server.reset_election_timer()
+
+
+def _advance_commit(server: RaftServer) -> None:
+    """Commits what a majority of the voters has; a leader that is no voter any more leads until then (4.2.2)."""
+    if not replication.advance_commit(server):
         return
+    if membership.leads_no_more(server):
+        membership.hand_over(server)
+        _become_follower(server, server.term, "")
+    else:
+        reads.begin_round(server)
+        replication.broadcast_commit(server)
+
+
+# --- events -----------------------------------------------------------------------------------------------
+
+
+def _tick(server: RaftServer) -> None:
+    reads.expire(server)
+    if server.role == "leader":
+        _tick_leader(server)
+    elif server.election_deadline is not None and server.now >= server.election_deadline:
+        if election.may_campaign(server):
+            _become_precandidate(server)
+        else:
+            _become_follower(server, server.term, "")
+            server.election_deadline = None
+
+
+def _tick_leader(server: RaftServer) -> None:
+    if server.transfer_target and server.now >= server.transfer_deadline:
+        server.reject(server.transfer_ctx, "timeout")
+        server.transfer_target = ""
+    contact_since = server.now - server.settings.election_max_ms
+    if server.check_quorum_deadline is not None:
+        contact_since = server.resumed_ms if server.now >= server.check_quorum_deadline else 0
+    if replication.quorum_contact_ms(server) < contact_since:
+        _become_follower(server, server.term, "")  # it reaches no majority (6.2)
+        return
+    if server.check_quorum_deadline is not None and server.now >= server.check_quorum_deadline:
+        server.check_quorum_deadline = None
+    if server.now >= server.heartbeat_deadline:
+        replication.broadcast_heartbeat(server)
+
+
+def _propose(server: RaftServer, event: Propose) -> None:
+    if server.role != "leader":
+        server.reject(event.ctx, "not_leader" if server.leader else "no_leader")
+    elif server.transfer_target:
+        server.reject(event.ctx, "transferring")
+    elif len(event.data) > MAX_ENTRY_BYTES:
+        server.reject(event.ctx, "too_large")
+    elif server.log.last_index - server.commit_index >= MAX_UNCOMMITTED:
+        server.reject(event.ctx, "busy")
+    else:
+        entry = replication.append(server, "command", event.data)
+        server.effects.append(Proposed(event.ctx, entry.index, entry.term))
+        replication.broadcast_append(server)
+
+
+def _transfer(server: RaftServer, event: Transfer) -> None:
+    """New proposals wait until the target has the whole log and campaigns, or an election's time is over (3.10)."""
+    if server.role != "leader":
+        server.reject(event.ctx, "not_leader" if server.leader else "no_leader")
+    elif server.transfer_target:
+        server.reject(event.ctx, "transferring")
+    elif event.to == server.id:
+        server.reject(event.ctx, "already")
+    elif event.to not in server.config.voters:
+        server.reject(event.ctx, "not_a_voter" if event.to in server.config.by_id else "unknown_member")
+    else:
+        server.transfer_target, server.transfer_ctx = event.to, event.ctx
+        server.transfer_deadline = server.now + server.settings.election_min_ms
+        replication.broadcast_heartbeat(server)
+
+
+def _durable(server: RaftServer, token: int) -> None:
+    server.durable_token = max(server.durable_token, min(token, server.last_token))
+    server.log.write_ended(server.durable_token)
+    server.release_sends()
+    snapshot.on_durable(server)
+    if election.on_durable(server):
+        _count_votes(server)
+    if server.role == "leader":
+        _advance_commit(server)
+    else:
+        replication.acknowledge_durable(server)
+
+
+def _unreachable(server: RaftServer, peer: str) -> None:
+    replication.on_unreachable(server, peer)
+    if server.role == "follower" and peer == server.leader:
+        _become_follower(server, server.term, "")
+        election.on_leader_unreachable(server)
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+
+def _receive(server: RaftServer, sender: str, message: Message) -> None:
+    """Looks at the term of a message first (3.3); who asks for votes must not end the term of an active leader."""
+    if not _is_for_here(server, sender, message):
+        return
+    body = message.body
     match body:
-        case Append():
-            replication.on_append(node, message, body)
-        case AppendReply():
-            replication.on_append_reply(node, message, body)
-        case Install():
-            snapshot.on_install(node, message, body)
-        case InstallReply():
-            snapshot.on_install_reply(node, message, body)
-        case VoteReply():
-            election.on_vote_reply(node, message, body)
-        case TimeoutNow():
-            election.on_timeout_now(node, message)
+        case PreVote():
+            if message.term > server.term and not election.has_active_leader(server):
+                _become_follower(server, message.term, "")
+            election.on_pre_vote(server, message, body)
+        case PreVoteReply():
+            if not body.granted and message.term > server.term:
+                if not election.has_active_leader(server):
+                    _become_follower(server, message.term, "")
+            elif election.on_pre_vote_reply(server, message, body):
+                _count_votes(server)
+        case Vote():
+            if message.term > server.term:
+                if election.has_active_leader(server) and not body.transfer:
+                    return  # it does not even look (4.2.3)
+                _become_follower(server, message.term, "")
+            election.on_vote(server, message, body)
+        case _:
+            if message.term > server.term:
+                leads = isinstance(body, Append | Install)
+                _become_follower(server, message.term, sender if leads else "")
+            if message.term < server.term:
+                _receive_from_older_term(server, message)
+            else:
+                _receive_in_term(server, message, body)
+
+
+def _is_for_here(server: RaftServer, sender: str, message: Message) -> bool:
+    """Whether it is from the one that it names, and of this mesh, epoch and incarnation."""
+    if message.sender != sender or sender == server.id:
+        return False
+    if message.mesh_id != server.mesh_id or message.group_epoch != server.group_epoch:
+        return False
+    return not _is_of_another_incarnation(server, sender, message)
+
+
+def _is_of_another_incarnation(server: RaftServer, sender: str, message: Message) -> bool:
+    """Whether it is to or from an earlier incarnation, or an answer of one that the configuration does not name."""
+    if message.to_incarnation != server.incarnation:
+        return True
+    known = server.config.by_id.get(sender)
+    if known is not None and message.sender_incarnation < known.incarnation:
+        return True
+    return isinstance(message.body, PreVoteReply | VoteReply | AppendReply | InstallReply) and (
+        known is None or known.incarnation != message.sender_incarnation
+    )
+
+
+def _receive_from_older_term(server: RaftServer, message: Message) -> None:
+    match message.body:
+        case Append() | Install():
+            replication.refuse_older_term(server, message)
         case ReadIndex():
-            reads.on_read_index(node, message, body)
+            reads.on_read_index(server, message, message.body)
+        case _:
+            pass
+
+
+def _receive_in_term(
+    server: RaftServer,
+    message: Message,
+    body: VoteReply | Append | AppendReply | Install | InstallReply | TimeoutNow | ReadIndex | ReadIndexReply,
+) -> None:
+    match body:
+        case VoteReply():
+            if election.on_vote_reply(server, message, body):
+                _count_votes(server)
+        case Append():
+            if server.role != "leader":  # two leaders of one term cannot be
+                _follow(server, message, body.seq)
+                replication.on_append(server, message, body)
+        case Install():
+            if server.role != "leader":
+                _follow(server, message, body.seq)
+                snapshot.on_install(server, message, body)
+        case AppendReply() | InstallReply():
+            progress = server.progress.get(message.sender)
+            if server.role == "leader" and progress is not None:
+                _receive_reply(server, message.sender, progress, body)
+        case TimeoutNow():
+            if election.takes_over(server, message):
+                _become_candidate(server, by_transfer=True)
+        case ReadIndex():
+            reads.on_read_index(server, message, body)
         case ReadIndexReply():
-            reads.on_read_index_reply(node, message, body)
+            reads.on_read_index_reply(server, message, body)
         case _:
             assert_never(body)
 
 
-def _finish(node: Node) -> list[Effect]:
-    """What is to be durable, then what may be said, then what is committed, then what may be read."""
-    node.flush_persist()
-    node.flush_sends()
-    node.say_role()
-    upto = min(node.commit, node.log.durable)
-    if upto > node.handed and not node.restore_token:
-        entries = node.log.span(node.handed + 1, upto)
-        node.handed = upto
-        node.effects.append(Apply(entries))
-    reads.serve(node)
-    node.say_deadline(_deadline(node))
-    effects, node.effects = node.effects, []
+def _receive_reply(
+    server: RaftServer, peer: str, progress: Progress, body: AppendReply | InstallReply
+) -> None:
+    """Any answer is contact, which may end a round of reads; then it is looked at what it says."""
+    if replication.on_contact(server, progress, body.seq):
+        reads.end_round(server)
+    if isinstance(body, InstallReply):
+        snapshot.on_install_reply(server, peer, progress, body)
+    elif replication.on_append_reply(server, peer, progress, body):
+        _advance_commit(server)
+        if server.role == "leader":
+            replication.send_more(server, peer, progress)
+
+
+# --- effects ----------------------------------------------------------------------------------------------
+
+
+def _finish(server: RaftServer) -> list[Effect]:
+    """What is to be durable, then what may be sent, then what is committed, then what may be read."""
+    server.flush_persist()
+    server.flush_sends()
+    server.report_role()
+    index = min(server.commit_index, server.log.durable_index)
+    if index > server.applying_index and not server.restore_token:
+        entries = server.log.span(server.applying_index + 1, index)
+        server.applying_index = index
+        server.effects.append(Apply(entries))
+    reads.serve(server)
+    server.report_deadline(_deadline_ms(server))
+    effects, server.effects = server.effects, []
     return effects
 
 
-def _deadline(node: Node) -> int | None:
-    due = [reads.deadline(node)]
-    if node.role == "leader":
-        due += [node.heartbeat_at, node.quorum_check_at]
-        if node.transfer_to and node.bug != 45:
-            due.append(node.transfer_until)
+def _deadline_ms(server: RaftServer) -> int | None:
+    deadlines = [reads.deadline_ms(server)]
+    if server.role == "leader":
+        deadlines += [server.heartbeat_deadline, server.check_quorum_deadline]
+        if server.transfer_target:
+            deadlines.append(server.transfer_deadline)
     else:
-        due.append(node.election_at)
-    return min((at for at in due if at is not None), default=None)
+        deadlines.append(server.election_deadline)
+    return min((at for at in deadlines if at is not None), default=None)

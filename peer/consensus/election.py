@@ -1,194 +1,139 @@
-"""Decides who may lead: pre-vote, votes, stickiness, check-quorum, and what a pause or a lost connection means.
+"""Elections: who may campaign, who votes for whom, and how votes stand.
 
-Thesis 3.4 (election), 3.6.1 (whose log is newer), 3.8 (persisted state), 3.10 (transfer), 4.2.3 (a removed or cut-off
-server disturbs nobody), 6.2 (a leader without a majority steps down), 9.6 (pre-vote).
+Thesis 3.4 (election), 3.6.1 (the log that is more up to date), 3.8 (persisted state), 3.10 (transfer), 4.2.3 (a removed
+or cut-off server disrupts nobody), 9.6 (pre-vote). The core changes the role; what is returned here tells it when.
 """
 
 from __future__ import annotations
 
-from peer.consensus import quorum, reads, replication
-from peer.consensus.messages import Message, PreVote, PreVoteReply, TimeoutNow, Vote, VoteReply
-from peer.consensus.server import Node
+from peer.consensus import quorum, replication
+from peer.consensus.messages import Message, PreVote, PreVoteReply, Vote, VoteReply
+from peer.consensus.server import RaftServer
 
 
-def may_campaign(node: Node) -> bool:
-    """A voter; also one whom an entry that is not committed yet makes none: nobody else may have that entry (4.2.2)."""
-    if node.votes_here:
+def may_campaign(server: RaftServer) -> bool:
+    """Returns whether this server is a voter, or was one before a configuration that is not committed yet.
+
+    Nobody else may have that entry (4.2.2).
+    """
+    if server.is_voter:
         return True
-    log = node.log
-    return log.config_index > node.commit and log.config_at(log.config_index - 1).votes(
-        node.me, node.incarnation
+    log = server.log
+    return log.config_index > server.commit_index and log.config_at(log.config_index - 1).votes(
+        server.id, server.incarnation
     )
 
 
-def sticky(node: Node) -> bool:
-    """Whether this server has a leader, or is one, that was heard less than an election ago (4.2.3)."""
-    since = node.now - node.settings.election_min_ms
-    if node.role == "leader":
-        return replication.quorum_contact(node) >= since
-    return node.leader != "" and node.heard_ms is not None and node.heard_ms > since
+def has_active_leader(server: RaftServer) -> bool:
+    """Returns whether this server leads, or follows a leader, with contact less than an election ago (4.2.3)."""
+    since = server.now - server.settings.election_min_ms
+    if server.role == "leader":
+        return replication.quorum_contact_ms(server) >= since
+    contact_ms = server.leader_contact_ms
+    return server.leader != "" and contact_ms is not None and contact_ms > since
 
 
-def become_follower(node: Node, term: int, leader: str) -> None:
-    """Also a leader's or candidate's way back, in the same term or a newer one (3.3)."""
-    was, newer, other = node.role, term > node.term, leader != node.leader
-    if newer or other:
-        reads.drop_all(node)
-    if was == "leader":
-        replication.step_down(node)
-    if newer or (node.bug == 5 and was != "follower"):
-        node.set_term(term, "")
-    node.role, node.leader, node.votes = "follower", leader, {}
-    if newer or other:
-        node.verified = node.acked = node.commit
-        node.leader_seq = 0
-    if was != "follower" or node.election_at is None:
-        node.reset_election()
+# --- the one that campaigns -------------------------------------------------------------------------------
 
 
-def due(node: Node) -> None:
-    """The election time-out of a server that does not lead has passed."""
-    if node.election_at is None or node.now < node.election_at:
-        return
-    if may_campaign(node):
-        pre_campaign(node)
-        return
-    become_follower(node, node.term, "")
-    node.election_at = None
+def ask_for_pre_votes(server: RaftServer) -> None:
+    """Asks whether a majority would vote for this server, before it disturbs anyone with a new term (9.6)."""
+    server.reset_election_timer()
+    if server.is_voter:
+        server.votes[server.id] = True
+    _ask_voters(server, PreVote(server.term + 1, server.log.last_index, server.log.last_term))
 
 
-def pre_campaign(node: Node) -> None:
-    """Ask whether a majority would vote for this server, before it disturbs anyone with a new term (9.6)."""
-    become_follower(node, node.term, "")
-    node.role = "precandidate"
-    node.reset_election()
-    if node.votes_here:
-        node.votes[node.me] = True
-    question = PreVote(node.term + 1, node.log.last, node.log.last_term)
-    _ask(node, question)
-    _count(node)
+def ask_for_votes(server: RaftServer, by_transfer: bool) -> None:
+    """Begins a new term with a vote for itself, which counts once it is durable (3.4)."""
+    server.by_transfer = by_transfer
+    server.set_hard_state(server.term + 1, server.id)
+    server.reset_election_timer()
+    _ask_voters(server, Vote(server.log.last_index, server.log.last_term, by_transfer))
 
 
-def campaign(node: Node, by_transfer: bool) -> None:
-    """A new term, and a vote for oneself that counts once it is durable (3.4)."""
-    become_follower(node, node.term, "")
-    node.role, node.by_transfer = "candidate", by_transfer
-    node.set_term(node.term + 1, "" if node.bug == 7 else node.me)
-    node.reset_election()
-    _ask(node, Vote(node.log.last, node.log.last_term, by_transfer))
+def _ask_voters(server: RaftServer, question: PreVote | Vote) -> None:
+    for peer in server.config.servers:
+        if peer.voter and peer.id != server.id:
+            server.send(peer.id, peer.incarnation, question)
 
 
-def _ask(node: Node, question: PreVote | Vote) -> None:
-    for server in node.config.servers:
-        if server.voter and server.id != node.me:
-            node.send(server.id, server.incarnation, question)
+def verdict(server: RaftServer) -> quorum.Verdict:
+    """Returns how the vote of a precandidate or candidate stands."""
+    return quorum.verdict(server.config.voters, server.votes)
 
 
-def _count(node: Node) -> None:
-    match quorum.verdict(node.config.voters, node.votes):
-        case "won" if node.role == "precandidate":
-            campaign(node, by_transfer=False)
-        case "won" if node.role == "candidate":
-            replication.become_leader(node)
-        case "lost" if node.role == "candidate":
-            become_follower(node, node.term, "")  # stays a follower until the next time-out
-        case _:
-            pass
+def on_durable(server: RaftServer) -> bool:
+    """Counts a candidate's vote for itself once it is durable; returns whether the votes are to be looked at."""
+    if server.role != "candidate" or server.hard_state_token > server.durable_token:
+        return False
+    if server.hard_state_changed:
+        return False
+    if server.is_voter:
+        server.votes[server.id] = True
+    return True
 
 
-def vote_is_durable(node: Node) -> None:
-    """Called when something became durable: a candidate's vote for itself counts from then on."""
-    if node.role == "candidate" and node.hard_token <= node.durable_token and not node.hard_dirty:
-        if node.votes_here:
-            node.votes[node.me] = True
-        _count(node)
+def on_pre_vote_reply(server: RaftServer, message: Message, body: PreVoteReply) -> bool:
+    """Counts an answer by the question it repeats, whatever the term of the server that gives it.
 
-
-def _newer_or_equal(node: Node, last_term: int, last_index: int) -> bool:
-    """Whether a log that ends like this has all that this one may know to be committed (3.6.1)."""
-    return (last_term, last_index) >= (node.log.last_term, node.log.last)
-
-
-def on_pre_vote(node: Node, message: Message, body: PreVote) -> None:
-    """Nothing changes here by answering; only a term that the asker is really in is adopted.
-
-    Both halves must be able to win: one with the longer log and an old term, and one with a newer term (it is told in
-    the answer, and by the asker's own term). Whoever has a leader adopts nothing.
+    Returns whether it counted.
     """
-    granted = False
-    if not sticky(node):
-        if message.term > node.term and node.bug != 41:
-            become_follower(node, message.term, "")
-        free = node.vote in ("", message.sender) and node.leader == ""
-        fits = body.campaign_term > node.term or (body.campaign_term == node.term and free)
-        granted = fits and _newer_or_equal(node, body.last_term, body.last_index)
-    reply = PreVoteReply(body.campaign_term, granted)
-    node.send(message.sender, message.sender_incarnation, reply)
+    if server.role != "precandidate" or body.campaign_term != server.term + 1:
+        return False
+    server.votes[message.sender] = body.granted
+    return True
 
 
-def on_pre_vote_reply(node: Node, message: Message, body: PreVoteReply) -> None:
-    """An answer counts by the question it repeats, not by the term of who gives it, which may be lower (or higher)."""
-    if not body.granted and message.term > node.term:
-        if node.bug != 41 and not sticky(node):
-            become_follower(node, message.term, "")
-        return
-    if node.bug == 43 and message.term < node.term:
-        return
-    if node.role == "precandidate" and body.campaign_term == node.term + 1:
-        node.votes[message.sender] = body.granted
-        _count(node)
+def on_vote_reply(server: RaftServer, message: Message, body: VoteReply) -> bool:
+    """Counts a vote of this term; returns whether it counted."""
+    if server.role != "candidate":
+        return False
+    server.votes[message.sender] = body.granted
+    return True
 
 
-def on_vote(node: Node, message: Message, body: Vote) -> None:
-    """One vote in a term, stored before it is given (3.4, 3.8). Who has a leader does not even look (4.2.3)."""
-    if message.term > node.term:
-        if sticky(node) and not body.transfer:
-            return
-        become_follower(node, message.term, "")
+def takes_over(server: RaftServer, message: Message) -> bool:
+    """Returns whether this server campaigns at once, as its leader hands over (3.10)."""
+    return server.role == "follower" and message.sender == server.leader and server.is_voter
+
+
+def on_leader_unreachable(server: RaftServer) -> None:
+    """Waits a short random time before campaigning: others notice that the leader's connection closed, too."""
+    server.leader_contact_ms = None
+    if may_campaign(server):
+        server.election_deadline = server.now + server.next_random() % (2 * server.settings.heartbeat_ms)
+
+
+# --- those that vote --------------------------------------------------------------------------------------
+
+
+def _up_to_date(server: RaftServer, last_term: int, last_index: int) -> bool:
+    """Whether a log that ends like this has all that this one may know to be committed (3.6.1)."""
+    return (last_term, last_index) >= (server.log.last_term, server.log.last_index)
+
+
+def on_pre_vote(server: RaftServer, message: Message, body: PreVote) -> None:
+    """Answers a pre-vote, which changes nothing here.
+
+    Both kinds of candidate must be able to win: one with the longer log and an old term (this server tells it the
+    newer one), and one with a newer term (the core has taken that over before, unless there is an active leader).
+    """
+    free = server.voted_for in ("", message.sender) and server.leader == ""
+    fits = body.campaign_term > server.term or (body.campaign_term == server.term and free)
+    granted = not has_active_leader(server) and fits and _up_to_date(server, body.last_term, body.last_index)
+    server.send(message.sender, message.sender_incarnation, PreVoteReply(body.campaign_term, granted))
+
+
+def on_vote(server: RaftServer, message: Message, body: Vote) -> None:
+    """Gives one vote in a term, stored before it is sent (3.4, 3.8), to a log that is up to date."""
     granted = (
-        message.term == node.term
-        and (node.vote in ("", message.sender) or node.bug == 6)
-        and (node.leader == "" or node.bug == 6)
-        and _newer_or_equal(node, body.last_term, body.last_index)
+        message.term == server.term
+        and server.voted_for in ("", message.sender)
+        and server.leader == ""
+        and _up_to_date(server, body.last_term, body.last_index)
     )
     if granted:
-        node.set_term(node.term, message.sender)
-        node.reset_election()
-    node.send(message.sender, message.sender_incarnation, VoteReply(granted))
-
-
-def on_vote_reply(node: Node, message: Message, body: VoteReply) -> None:
-    if node.role == "candidate" and message.term == node.term:
-        node.votes[message.sender] = body.granted
-        _count(node)
-
-
-def on_timeout_now(node: Node, message: Message) -> None:
-    """The leader hands over: no pre-vote, and voters do not mind that they have a leader (3.10)."""
-    if node.role == "follower" and message.sender == node.leader and node.votes_here:
-        campaign(node, by_transfer=True)
-
-
-def on_unreachable(node: Node, peer: str) -> None:
-    """The leader's connection closed: ask at once, a little apart from the others who noticed it too."""
-    if node.role == "follower" and peer == node.leader:
-        become_follower(node, node.term, "")
-        node.heard_ms = None
-        if may_campaign(node):
-            node.election_at = node.now + node.next_random() % (2 * node.settings.heartbeat_ms)
-
-
-def best_successor(node: Node) -> str:
-    """The voter that has most of this leader's log, and was heard last; "" where there is none."""
-    known = [
-        (progress.match, progress.contact_ms, peer)
-        for peer, progress in sorted(node.progress.items())
-        if peer in node.config.voters
-    ]
-    return max(known, default=(0, 0, ""))[2]
-
-
-def hand_over_to(node: Node, peer: str) -> None:
-    server = node.config.by_id.get(peer)
-    if server is not None:
-        node.send(peer, server.incarnation, TimeoutNow())
+        server.set_hard_state(server.term, message.sender)
+        server.reset_election_timer()
+    server.send(message.sender, message.sender_incarnation, VoteReply(granted))

@@ -51,7 +51,6 @@ class Boot:
     me: str
     incarnation: int
     seed: int  # 1 .. 2^32 - 1
-    bug: str = ""  # a name of bugs.BUGS; only tests set it
     settings: Settings = field(default_factory=Settings)
 
 

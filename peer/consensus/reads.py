@@ -1,4 +1,4 @@
-"""Decides when a read may be served: ReadIndex, for the leader itself and for the others.
+"""Linearizable reads by read index, for the leader itself and for the others.
 
 Thesis 6.4. A read takes the commit index of the moment, once an entry of the leader's own term is committed; then a
 majority must answer a message sent after that moment; then the entry must be applied where the read is served. Reads
@@ -10,126 +10,137 @@ from __future__ import annotations
 from peer.consensus import replication
 from peer.consensus.events import ReadReady
 from peer.consensus.messages import Message, ReadIndex, ReadIndexReply
-from peer.consensus.server import Node, Waiting
+from peer.consensus.server import PendingRead, RaftServer
 
 MAX_READS = 4096  # that wait at one server
 
 
-def on_read(node: Node, ctx: int) -> None:
-    wait = Waiting(ctx, "", 0, -1, node.now + node.settings.election_max_ms)
-    waiting = len(node.read_queue) + len(node.read_round) + len(node.read_ready) + len(node.forwarded)
-    if waiting >= MAX_READS:
-        node.reject(ctx, "busy")
-    elif node.role == "leader":
-        node.read_queue.append(wait)
-        begin_round(node)
-    elif node.leader == "":
-        node.reject(ctx, "no_leader")
+def on_read(server: RaftServer, ctx: int) -> None:
+    """Queues a read of this edge at the leader, asks the leader for its index, or rejects it."""
+    read = PendingRead(ctx, "", 0, -1, server.now + server.settings.election_max_ms)
+    if _waiting(server) >= MAX_READS:
+        server.reject(ctx, "busy")
+    elif server.role == "leader":
+        server.reads_queued.append(read)
+        begin_round(server)
+    elif server.leader == "":
+        server.reject(ctx, "no_leader")
     else:
-        node.read_number += 1
-        node.forwarded[node.read_number] = wait
-        node.send(node.leader, node.leader_incarnation, ReadIndex(node.read_number))
+        server.last_read_number += 1
+        server.reads_forwarded[server.last_read_number] = read
+        server.send(server.leader, server.leader_incarnation, ReadIndex(server.last_read_number))
 
 
-def on_read_index(node: Node, message: Message, body: ReadIndex) -> None:
-    if node.role != "leader" or message.term != node.term or len(node.read_queue) >= MAX_READS:
-        node.send(message.sender, message.sender_incarnation, ReadIndexReply(body.read, False, 0))
+def _waiting(server: RaftServer) -> int:
+    return (
+        len(server.reads_queued)
+        + len(server.reads_in_round)
+        + len(server.reads_confirmed)
+        + len(server.reads_forwarded)
+    )
+
+
+def on_read_index(server: RaftServer, message: Message, body: ReadIndex) -> None:
+    """Queues the read of another server, which wants its index; refuses it where this is not the leader."""
+    if server.role != "leader" or message.term != server.term or len(server.reads_queued) >= MAX_READS:
+        server.send(message.sender, message.sender_incarnation, ReadIndexReply(body.read, False, 0))
         return
-    expires = node.now + node.settings.election_max_ms
-    node.read_queue.append(Waiting(body.read, message.sender, message.sender_incarnation, -1, expires))
-    begin_round(node)
+    expires_ms = server.now + server.settings.election_max_ms
+    server.reads_queued.append(
+        PendingRead(body.read, message.sender, message.sender_incarnation, -1, expires_ms)
+    )
+    begin_round(server)
 
 
-def on_read_index_reply(node: Node, message: Message, body: ReadIndexReply) -> None:
-    if message.sender != node.leader or message.term != node.term:
+def on_read_index_reply(server: RaftServer, message: Message, body: ReadIndexReply) -> None:
+    """Takes the index of a read that was forwarded to the leader."""
+    if message.sender != server.leader:
         return
-    wait = node.forwarded.pop(body.read, None)
-    if wait is None:
+    read = server.reads_forwarded.pop(body.read, None)
+    if read is None:
         return
     if not body.ok:
-        node.reject(wait.ctx, "leader_changed")
+        server.reject(read.ctx, "leader_changed")
         return
-    wait.index = body.index
-    node.read_ready.append(wait)
+    read.index = body.index
+    server.reads_confirmed.append(read)
 
 
-def begin_round(node: Node) -> None:
-    """Give the waiting reads their index, and ask everybody whether this is the leader still."""
-    if not node.read_queue or node.read_round:
+def begin_round(server: RaftServer) -> None:
+    """Gives the queued reads their index, and asks everybody whether this is the leader still."""
+    if not server.reads_queued or server.reads_in_round:
         return
-    if node.commit < node.term_start and node.bug not in (35, 38):
+    if server.commit_index < server.term_start:
         return  # what earlier leaders committed is not known yet
-    node.read_round, node.read_queue = node.read_queue, []
-    for wait in node.read_round:
-        wait.index = node.commit
-    node.round_seq = node.seq
-    if not settle(node):
-        replication.heartbeat(node)
+    server.reads_in_round, server.reads_queued = server.reads_queued, []
+    for read in server.reads_in_round:
+        read.index = server.commit_index
+    server.round_seq = server.seq
+    if not end_round(server):
+        replication.broadcast_heartbeat(server)
 
 
-def settle(node: Node) -> bool:
-    """Finish the round when a majority answered something that was sent after it began."""
-    if not node.read_round:
+def end_round(server: RaftServer) -> bool:
+    """Ends the round, if a majority answered something that was sent after it began; returns whether it did."""
+    if not server.reads_in_round or replication.quorum_acked_seq(server) <= server.round_seq:
         return False
-    confirmed = replication.quorum_seq(node) > node.round_seq
-    if node.bug == 36:  # any answer will do, also of a message sent before
-        confirmed = replication.quorum_seq(node) > 0
-    elif node.bug == 38:
-        confirmed = True
-    elif node.bug == 39:  # a lease: who was heard lately cannot have another leader
-        confirmed = replication.quorum_contact(node) >= node.now - node.settings.election_max_ms
-    if not confirmed:
-        return False
-    done, node.read_round = node.read_round, []
-    for wait in done:
-        if node.bug == 37:
-            wait.index = node.applied
-        if wait.origin:
-            node.send(wait.origin, wait.incarnation, ReadIndexReply(wait.ctx, True, wait.index))
+    done, server.reads_in_round = server.reads_in_round, []
+    for read in done:
+        if read.origin:
+            server.send(read.origin, read.incarnation, ReadIndexReply(read.ctx, True, read.index))
         else:
-            node.read_ready.append(wait)
-    begin_round(node)
+            server.reads_confirmed.append(read)
+    begin_round(server)
     return True
 
 
-def serve(node: Node) -> None:
-    """Reads whose entry is applied."""
-    still: list[Waiting] = []
-    for wait in node.read_ready:
-        if node.applied >= wait.index or node.bug == 40:
-            node.effects.append(ReadReady(wait.ctx, wait.index))
+def serve(server: RaftServer) -> None:
+    """Serves the reads whose index is applied here."""
+    waiting: list[PendingRead] = []
+    for read in server.reads_confirmed:
+        if server.applied_index >= read.index:
+            server.effects.append(ReadReady(read.ctx, read.index))
         else:
-            still.append(wait)
-    node.read_ready = still
+            waiting.append(read)
+    server.reads_confirmed = waiting
 
 
-def drop_all(node: Node) -> None:
-    """The leader changed: reads without an index are refused, so that who asked can ask again."""
-    for wait in (*node.read_round, *node.read_queue):
-        if wait.origin:
-            node.send(wait.origin, wait.incarnation, ReadIndexReply(wait.ctx, False, 0))
-        elif node.bug != 49:
-            node.reject(wait.ctx, "leader_changed")
-    for _, wait in sorted(node.forwarded.items()):
-        if node.bug != 49:
-            node.reject(wait.ctx, "leader_changed")
-    node.read_round, node.read_queue, node.forwarded = [], [], {}
+def drop_unconfirmed(server: RaftServer) -> None:
+    """Rejects the reads without an index, as the leader changed; whoever asked can ask again."""
+    for read in (*server.reads_in_round, *server.reads_queued):
+        if read.origin:
+            server.send(read.origin, read.incarnation, ReadIndexReply(read.ctx, False, 0))
+        else:
+            server.reject(read.ctx, "leader_changed")
+    for _, read in sorted(server.reads_forwarded.items()):
+        server.reject(read.ctx, "leader_changed")
+    server.reads_in_round, server.reads_queued, server.reads_forwarded = [], [], {}
 
 
-def expire(node: Node) -> None:
-    """Nothing waits longer than an election."""
-    for number, wait in sorted(node.forwarded.items()):
-        if wait.expires_ms <= node.now:
-            del node.forwarded[number]
-            node.reject(wait.ctx, "timeout")
-    for name in ("read_queue", "read_round", "read_ready"):
-        waits: list[Waiting] = getattr(node, name)
-        for wait in waits:
-            if wait.expires_ms <= node.now and not wait.origin:
-                node.reject(wait.ctx, "timeout")
-        setattr(node, name, [wait for wait in waits if wait.expires_ms > node.now])
+def expire(server: RaftServer) -> None:
+    """Rejects reads that have waited for as long as an election may take."""
+    for number, read in sorted(server.reads_forwarded.items()):
+        if read.expires_ms <= server.now:
+            del server.reads_forwarded[number]
+            server.reject(read.ctx, "timeout")
+    server.reads_queued = _unexpired(server, server.reads_queued)
+    server.reads_in_round = _unexpired(server, server.reads_in_round)
+    server.reads_confirmed = _unexpired(server, server.reads_confirmed)
 
 
-def deadline(node: Node) -> int | None:
-    waits = [*node.forwarded.values(), *node.read_queue, *node.read_round, *node.read_ready]
-    return min((wait.expires_ms for wait in waits), default=None)
+def _unexpired(server: RaftServer, reads: list[PendingRead]) -> list[PendingRead]:
+    for read in reads:
+        if read.expires_ms <= server.now and not read.origin:
+            server.reject(read.ctx, "timeout")
+    return [read for read in reads if read.expires_ms > server.now]
+
+
+def deadline_ms(server: RaftServer) -> int | None:
+    """Returns when the first read expires; None where none waits."""
+    reads = [
+        *server.reads_forwarded.values(),
+        *server.reads_queued,
+        *server.reads_in_round,
+        *server.reads_confirmed,
+    ]
+    return min((read.expires_ms for read in reads), default=None)

@@ -83,8 +83,8 @@ class Peer:
 
 
 class Group:
-    def __init__(self, voters: str, learners: str = "", settings: Settings = SMALL, bug: str = "") -> None:
-        self.now, self.settings, self.bug = 1000, settings, bug
+    def __init__(self, voters: str, learners: str = "", settings: Settings = SMALL) -> None:
+        self.now, self.settings = 1000, settings
         self.mail: list[tuple[str, str, Message]] = []
         self.cuts: set[tuple[str, str]] = set()
         self.peers: dict[str, Peer] = {}
@@ -109,7 +109,6 @@ class Group:
             peer.id,
             peer.incarnation,
             self.boots,
-            self.bug,
             self.settings,
         )
         self.tell(peer.id, boot)

@@ -8,7 +8,6 @@ import msgpack
 import pytest
 
 from peer.consensus import trace_json
-from peer.consensus.bugs import BUGS
 from peer.consensus.errors import BadMessage
 from peer.consensus.events import (
     AddLearner,
@@ -181,8 +180,3 @@ def test_events_and_effects_in_traces() -> None:
     assert (
         trace_json.text_of(Role("leader", 3, "a")) == '{"kind":"role","leader":"a","role":"leader","term":3}'
     )
-
-
-def test_bugs_are_named_by_their_numbers() -> None:
-    numbers = [int(name.partition("-")[0]) for name in BUGS]
-    assert len(set(numbers)) == len(numbers) >= 30

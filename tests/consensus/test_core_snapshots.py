@@ -91,7 +91,7 @@ def test_a_transfer_goes_on_after_the_connection_broke_and_after_a_new_leader() 
     group.tick("a")
     for _ in range(12):
         group._one()
-    incoming = group["c"].core.node.incoming
+    incoming = group["c"].core.server.incoming_snapshot
     assert incoming is not None
     have = len(incoming.data)
     assert 0 < have < incoming.total

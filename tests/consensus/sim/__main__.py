@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from peer.consensus.bugs import BUGS
+from tests.consensus.mutants import core_of, mutants
 from tests.consensus.sim.foreign import Child, missing, mixed
 from tests.consensus.sim.healing import run_schedule
 from tests.consensus.sim.many import Sum, catch_all, run_many, shrink
@@ -21,30 +21,34 @@ def trace(now: int, who: str, what: str) -> None:
     print(f"{now:7d} {who:>2} {what}")
 
 
-def show(seed: int, problem: str, bug: str) -> None:
+def show(seed: int, problem: str, mutant: str) -> None:
     """A failing run, made as small as it gets, and what happens in it."""
     print(f"seed {seed}: {problem}")
-    small = shrink(make_schedule(seed), lambda schedule: run_schedule(schedule, bug).problem is not None)
-    draw(small, bug)
-    more = f" --bug {bug}" if bug else ""
+    make_core = core_of(mutant)
+    small = shrink(
+        make_schedule(seed), lambda schedule: run_schedule(schedule, make_core=make_core).problem is not None
+    )
+    draw(small, mutant)
+    more = f" --mutant {mutant}" if mutant else ""
     print(f"again: python -m tests.consensus.sim --from {seed}{more} --verbose")
 
 
-def draw(schedule: Schedule, bug: str) -> None:
+def draw(schedule: Schedule, mutant: str) -> None:
     print(f"voters {schedule.voters}, learners {schedule.learners}, spares {schedule.spares}")
     print(schedule.timing, schedule.pace, sep="\n")
     for action in schedule.actions:
         print(f"  {action}")
-    report = run_schedule(schedule, bug, trace)
+    report = run_schedule(schedule, trace, make_core=core_of(mutant))
     print(report)
 
 
 def table(names: list[str], most: int, workers: int) -> int:
-    """Each defect, the first seed that shows it and what that run says, as Markdown."""
+    """Prints each mutant, the first seed that shows its defect and what that run says, as Markdown."""
+    what = mutants()
     found = catch_all(names, workers, most)
-    print("| Switch | What it breaks | Seed | What that run says |\n|---|---|---|---|")
+    print("| Mutant | What it breaks | Seed | What that run says |\n|---|---|---|---|")
     for caught in found:
-        print(f"| `{caught.bug}` | {BUGS[caught.bug]} | {caught.seed} | {caught.problem} |")
+        print(f"| `{caught.mutant}` | {what[caught.mutant].defect} | {caught.seed} | {caught.problem} |")
     return int(any(caught.seed is None for caught in found))
 
 
@@ -52,9 +56,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.consensus.sim", description=__doc__)
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many seeds")
-    parser.add_argument("--bug", default="", choices=["", *BUGS], help="with this defect in the core")
+    parser.add_argument("--mutant", default="", choices=["", *mutants()], help="with this defect in the core")
     parser.add_argument(
-        "--bugs", action="store_true", help="looks for every defect in N seeds, writes a table"
+        "--mutants", action="store_true", help="looks for every defect in N seeds, writes a table"
     )
     parser.add_argument(
         "--verbose", action="store_true", help="everything that happens, with its virtual time"
@@ -67,11 +71,11 @@ def main() -> int:
         "--keep-going", action="store_true", help="tells of every seed that fails, shrinks none"
     )
     args = parser.parse_args()
-    if args.bugs:
-        return table(list(BUGS), args.seeds, args.workers)
+    if args.mutants:
+        return table(list(mutants()), args.seeds, args.workers)
     if args.verbose:
         for seed in range(args.first, args.first + args.seeds):
-            draw(make_schedule(seed), args.bug)
+            draw(make_schedule(seed), args.mutant)
         return 0
     return runs_mixed(args) if args.mixed else runs(args)
 
@@ -83,7 +87,7 @@ def runs_mixed(args: argparse.Namespace) -> int:
         return 2
     child, wrong = Child(), 0
     for seed in range(args.first, args.first + args.seeds):
-        report = run_schedule(make_schedule(seed), args.bug, make_core=mixed(child, 7 * seed + 1))
+        report = run_schedule(make_schedule(seed), make_core=mixed(child, 7 * seed + 1))
         if report.problem is not None:
             wrong += 1
             print(f"seed {seed}: {report.problem}", flush=True)
@@ -95,7 +99,7 @@ def runs_mixed(args: argparse.Namespace) -> int:
 def runs(args: argparse.Namespace) -> int:
     """All the seeds that `args` names."""
     begun, total = time.perf_counter(), Sum()
-    for block in run_many(args.first, args.seeds, args.workers, args.bug):
+    for block in run_many(args.first, args.seeds, args.workers, args.mutant):
         before = total.schedules
         total.join(block)
         if args.keep_going:
@@ -107,7 +111,7 @@ def runs(args: argparse.Namespace) -> int:
             print(f"{total.schedules} schedules, {len(total.problems)} wrong", flush=True)
     took_s = time.perf_counter() - begun
     if total.problems and not args.keep_going:
-        show(*total.problems[0], args.bug)
+        show(*total.problems[0], args.mutant)
     print(
         f"{total.schedules} schedules, {total.steps} steps, {len(total.problems)} wrong, "
         f"{total.hopeless} without hope, {total.schedules / took_s:.0f} schedules/s; "

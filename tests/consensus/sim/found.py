@@ -1,4 +1,4 @@
-"""Where each defect is found: the first seed whose run shows it. `python -m tests.consensus.sim --bugs` looks anew."""
+"""The first seed whose run shows each defect. `python -m tests.consensus.sim --mutants --seeds 5000` looks anew."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ SETTLE_ELECTIONS = 2  # a clock that went back just before all healed may still 
 
 def run_schedule(
     schedule: Schedule,
-    bug: str = "",
     say: Say | None = None,
     record: Record | None = None,
     make_core: Callable[[str], AnyCore] | None = None,
@@ -30,7 +29,7 @@ def run_schedule(
     """One run. Its report names the first thing that was wrong."""
     report = Report(schedule.seed)
     try:
-        world = World(schedule, bug, say, record, make_core)
+        world = World(schedule, say, record, make_core)
         report = world.report
         Faults(world).plan()
         world.run_until(schedule.ends_ms)

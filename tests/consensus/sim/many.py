@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 
+from tests.consensus.mutants import core_of
 from tests.consensus.sim.healing import run_schedule
 from tests.consensus.sim.schedule import Schedule, make_schedule
 from tests.consensus.sim.world import Report
@@ -51,27 +52,28 @@ class Sum:
 class Caught:
     """What came of looking for a defect: the first seed that shows it, and what that run said."""
 
-    bug: str
+    mutant: str
     seed: int | None
     problem: str
     schedules: int
 
 
-def run_seeds(first: int, count: int, bug: str = "") -> Sum:
-    """Seeds `first` on, in order."""
+def run_seeds(first: int, count: int, mutant: str = "") -> Sum:
+    """Runs seeds `first` on, in order; with the core of `mutant`, where one is named."""
+    make_core = core_of(mutant)
     gc.disable()  # what a run leaves behind are no more than some cycles of its world: collected after each block
     total = Sum()
     for seed in range(first, first + count):
-        total.add(run_schedule(make_schedule(seed), bug))
+        total.add(run_schedule(make_schedule(seed), make_core=make_core))
     gc.enable()
     gc.collect()
     return total
 
 
-def run_many(first: int, count: int, workers: int, bug: str = "") -> Iterator[Sum]:
-    """Sums of blocks, in the order of their seeds."""
+def run_many(first: int, count: int, workers: int, mutant: str = "") -> Iterator[Sum]:
+    """Yields sums of blocks, in the order of their seeds."""
     blocks = [(at, min(BLOCK, first + count - at)) for at in range(first, first + count, BLOCK)]
-    run = partial(run_seeds, bug=bug)
+    run = partial(run_seeds, mutant=mutant)
     if workers <= 1:
         for at, size in blocks:
             yield run(at, size)
@@ -80,21 +82,22 @@ def run_many(first: int, count: int, workers: int, bug: str = "") -> Iterator[Su
         yield from pool.map(run, *zip(*blocks, strict=True))
 
 
-def catch(bug: str, first: int = 0, most: int = 5000) -> Caught:
-    """Looks for the first of `most` seeds whose run shows the defect `bug`."""
+def catch(mutant: str, first: int = 0, most: int = 5000) -> Caught:
+    """Returns the first of `most` seeds whose run shows the defect of `mutant`."""
+    make_core = core_of(mutant)
     for seed in range(first, first + most):
-        report = run_schedule(make_schedule(seed), bug)
+        report = run_schedule(make_schedule(seed), make_core=make_core)
         if report.problem is not None:
-            return Caught(bug, seed, report.problem, seed - first + 1)
+            return Caught(mutant, seed, report.problem, seed - first + 1)
         if seed % 200 == 0:
             gc.collect()
-    return Caught(bug, None, "", most)
+    return Caught(mutant, None, "", most)
 
 
-def catch_all(bugs: Sequence[str], workers: int, most: int) -> list[Caught]:
-    """Every defect, in the order given."""
+def catch_all(mutants: Sequence[str], workers: int, most: int) -> list[Caught]:
+    """Returns where each mutant is caught, in the order given."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(partial(catch, most=most), bugs))
+        return list(pool.map(partial(catch, most=most), mutants))
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from peer.consensus.core import Core
-from peer.consensus.events import Effect, Event
+from peer.consensus.events import Effect, Event, Status
 from peer.consensus.message_codec import parse_config
 from peer.consensus.messages import Message
 from peer.consensus.records import Config, Entry
@@ -20,6 +20,13 @@ class AnyCore(Protocol):
     """The core under test: Python's, or that of another program."""
 
     def step(self, now_ms: int, event: Event) -> Sequence[Effect]: ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A core of this process, which can be asked for its state."""
+
+    def status(self) -> Status: ...
 
 
 def new_core() -> AnyCore:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer.consensus.bugs import BUGS
 from tests.consensus.linearizable import Linearizable, Violation, check
+from tests.consensus.mutants import core_of, mutants
 from tests.consensus.sim.faults import Faults
 from tests.consensus.sim.foreign import Child, missing, mixed
 from tests.consensus.sim.found import COVERED, FOUND
@@ -54,13 +54,13 @@ def test_whatever_goes_wrong_every_promise_holds() -> None:
 
 
 def test_every_defect_of_the_core_is_known_here() -> None:
-    assert sorted([*FOUND, *COVERED]) == sorted(BUGS)
+    assert sorted([*FOUND, *COVERED]) == sorted(mutants())
 
 
-@pytest.mark.parametrize("bug", FOUND)
-def test_a_defect_is_found(bug: str) -> None:
+@pytest.mark.parametrize("mutant", FOUND)
+def test_a_defect_is_found(mutant: str) -> None:
     """From a seed that shows it; where the core or the schedules changed it may be a later one."""
-    found = catch(bug, FOUND[bug], MOST)
+    found = catch(mutant, FOUND[mutant], MOST)
     assert found.seed is not None
     assert run_schedule(make_schedule(found.seed)).problem is None, "what it says comes from the defect"
 
@@ -102,16 +102,17 @@ def test_stories_and_noise_name_what_can_happen() -> None:
 
 
 def test_a_failing_schedule_is_made_small() -> None:
-    bug = "34-removed-leader-counts"
-    seed = catch(bug, FOUND[bug], MOST).seed
+    mutant = "34-removed-leader-counts"
+    make_core = core_of(mutant)
+    seed = catch(mutant, FOUND[mutant], MOST).seed
     assert seed is not None
     whole = make_schedule(seed)
-    small = shrink(whole, lambda schedule: run_schedule(schedule, bug).problem is not None)
-    assert run_schedule(small, bug).problem is not None
+    small = shrink(whole, lambda schedule: run_schedule(schedule, make_core=make_core).problem is not None)
+    assert run_schedule(small, make_core=make_core).problem is not None
     assert len(small.actions) < len(whole.actions)
     for place in range(len(small.actions)):
         fewer = replace(small, actions=small.actions[:place] + small.actions[place + 1 :])
-        assert run_schedule(fewer, bug).problem is None, "each action is needed"
+        assert run_schedule(fewer, make_core=make_core).problem is None, "each action is needed"
 
 
 @pytest.mark.series
@@ -126,16 +127,16 @@ def test_histories_of_clients_are_linearizable() -> None:
 
 
 @pytest.mark.parametrize(
-    "bug",
+    "mutant",
     ["35-read-before-own-commit", "36-late-acks-confirm-reads", "38-read-without-round", "39-lease-read"],
 )
-def test_histories_show_reads_that_are_too_old(bug: str) -> None:
-    for seed in range(FOUND[bug], FOUND[bug] + MOST):
+def test_histories_show_reads_that_are_too_old(mutant: str) -> None:
+    for seed in range(FOUND[mutant], FOUND[mutant] + MOST):
         history = History()
-        run_schedule(make_schedule(seed), bug, record=history)
+        run_schedule(make_schedule(seed), record=history, make_core=core_of(mutant))
         if isinstance(check(history.whole()), Violation):
             return
-    pytest.fail(f"none of {MOST} histories shows {bug}")
+    pytest.fail(f"none of {MOST} histories shows {mutant}")
 
 
 @pytest.mark.series

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from peer.consensus.core import Core
 from peer.consensus.errors import ConsensusError
 from peer.consensus.events import (
     Applied,
@@ -39,7 +38,7 @@ from peer.consensus.message_codec import decode, encode
 from peer.consensus.messages import Install, Message, PreVote
 from peer.consensus.records import Config, HardState, Server, Snapshot
 from tests.consensus.sim.invariants import Invariants
-from tests.consensus.sim.member import AnyCore, Member, new_core
+from tests.consensus.sim.member import AnyCore, Inspectable, Member, new_core
 from tests.consensus.sim.schedule import Schedule
 from tests.consensus.sim.storage import Log, StateMachine, Wrong, config_text
 
@@ -81,7 +80,6 @@ class World:
     def __init__(
         self,
         schedule: Schedule,
-        bug: str = "",
         say: Say | None = None,
         record: Record | None = None,
         make_core: Callable[[str], AnyCore] | None = None,
@@ -104,7 +102,6 @@ class World:
         self.storm_until = 0
         self.installs = 0
         self.pace = schedule.pace
-        self._bug = bug
         self._record = record
         self._make_core = make_core
         self._ctx = 0
@@ -216,7 +213,7 @@ class World:
     def _recheck(self, member: Member, core: AnyCore) -> None:
         """The newest configuration in the log is the one in force (4.1)."""
         member.recheck = False
-        if isinstance(core, Core) and core.status().config != member.config():
+        if isinstance(core, Inspectable) and core.status().config != member.config():
             raise Wrong(f"{member.id} does not go by {config_text(member.config())}, the newest in its log")
 
     def _transfers_end(self, member: Member, clock: int) -> None:
@@ -448,7 +445,6 @@ class World:
             member.id,
             member.incarnation,
             seed,
-            self._bug,
             self._settings,
         )
         self.step(member, event)

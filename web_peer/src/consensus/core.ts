@@ -1,271 +1,357 @@
 /*
- * Decides, event by event, what a server does next: each event goes to its part, then effects are collected (twin of
+ * One Raft server: hands each event to its part, changes its role, and collects the effects (twin of
  * peer/consensus/core.py). Pure.
+ *
+ * Only this module changes roles. The parts (election, membership and reads, below them replication, below it snapshot)
+ * change the rest of the state; what they return tells whether votes are to be counted or a commit is to follow.
  */
 
 import * as election from './election';
 import { BadBoot } from './errors';
-import * as image from './state_digest';
+import * as stateDigest from './state_digest';
 import * as membership from './membership';
-import type { Message } from './messages';
+import type {
+  Append,
+  AppendReply,
+  Install,
+  InstallReply,
+  Message,
+  ReadIndex,
+  ReadIndexReply,
+  TimeoutNow,
+  VoteReply,
+} from './messages';
 import { sorted } from '../wire/utf8_order';
 import * as reads from './reads';
 import { MAX_ENTRY_BYTES, MAX_UNCOMMITTED } from './records';
 import * as replication from './replication';
 import * as snapshot from './snapshot';
-import { Node } from './server';
+import { type Progress, RaftServer } from './server';
 import type { Boot, Effect, Event, Propose, Status, Transfer } from './events';
+
+const NOTHING = new Uint8Array(0);
 
 /** One server. `step` takes one event and returns what the edge is to perform, in order. */
 export class Core {
-  private held: Node | null = null;
+  private booted: RaftServer | null = null;
 
-  /** The first event is boot, and no other one is. Raises BadBoot only then. */
+  /** Takes the next event; the first one is boot, and no other one is. Raises BadBoot only then. */
   step(nowMs: number, event: Event): Effect[] {
     if (event.kind === 'boot') {
-      const node = new Node(event, nowMs);
-      this.held = node;
-      boot(node);
-      return finish(node);
+      const server = new RaftServer(event, nowMs);
+      this.booted = server;
+      boot(server);
+      return finish(server);
     }
-    const { node } = this;
-    node.now = Math.max(node.now, nowMs); // a clock that goes back stands still here
-    resume(node);
-    handle(node, event);
-    return finish(node);
+    const { server } = this;
+    server.now = Math.max(server.now, nowMs); // a clock that goes back stands still here
+    resume(server);
+    handle(server, event);
+    return finish(server);
   }
 
-  private get node(): Node {
-    if (this.held === null) throw new BadBoot('core: expected Boot as the first event, got another one');
-    return this.held;
+  private get server(): RaftServer {
+    if (this.booted === null) throw new BadBoot('core: expected Boot as the first event, got another one');
+    return this.booted;
   }
 
+  /** What people are shown. Raises BadBoot before boot. */
   get status(): Status {
-    const { node } = this;
+    const { server } = this;
     const matched = new Map(
-      sorted(node.progress.keys()).map((id) => [id, node.progress.get(id)?.match ?? 0]),
+      sorted(server.progress.keys()).map((id) => [id, server.progress.get(id)?.matchIndex ?? 0]),
     );
-    if (node.role === 'leader') matched.set(node.me, node.log.durable);
-    const { role, term, leader, commit, applied, config, log } = node;
-    return { role, term, leader, commit, applied, last: log.last, config, matched };
+    const { role, term, leader, commitIndex, appliedIndex, config, log } = server;
+    if (role === 'leader') matched.set(server.id, log.durableIndex);
+    return {
+      role,
+      term,
+      leader,
+      commit: commitIndex,
+      applied: appliedIndex,
+      last: log.lastIndex,
+      config,
+      matched,
+    };
   }
 
-  /** 16 hex digits over canonical JSON of the whole state: equal in every language for equal states. */
+  /** Returns 16 hex digits over the whole state: equal in every language for equal states. */
   digest(): string {
-    return image.digest(this.node);
+    return stateDigest.digest(this.server);
   }
 }
 
-function boot(node: Node): void {
-  const { log } = node;
+function boot(server: RaftServer): void {
+  const { log } = server;
   const newest = Math.max(log.lastTerm, log.snapshot?.term ?? 0);
-  if (node.term < newest && node.bug !== 24) {
-    throw new BadBoot(`term: expected at least ${newest}, the term of the newest entry, got ${node.term}`);
+  if (server.term < newest) {
+    throw new BadBoot(`term: expected at least ${newest}, the term of the newest entry, got ${server.term}`);
   }
   if (log.snapshot !== null) {
-    if (log.stale) node.storeSnapshot(log.snapshot);
-    node.effects.push({ kind: 'restore', snapshot: log.snapshot });
+    if (log.stale) server.storeSnapshot(log.snapshot);
+    server.effects.push({ kind: 'restore', snapshot: log.snapshot });
   }
-  if (node.votesHere && node.config.voters.length === 1)
-    node.electionAt = node.now; // nobody else could lead
-  else if (election.mayCampaign(node)) node.resetElection();
+  if (server.isVoter && server.config.voters.length === 1)
+    server.electionDeadline = server.now; // nobody else could lead
+  else if (election.mayCampaign(server)) server.resetElectionTimer();
 }
 
 /**
- * The process or tab stood still for longer than an election: what it believes of the others is old.
+ * Distrusts what is believed of the others, if the process or tab stood still for longer than an election.
  *
  * A follower waits for the leader once more before it campaigns. A leader asks at once who follows it still, and leads
  * on only if a majority says so within one heartbeat; reads wait for answers from after the pause.
  */
-function resume(node: Node): void {
-  const due = node.saidDeadline;
-  if (due === null || node.now - due <= node.settings.electionMinMs || node.bug === 50) return;
-  if (node.role === 'leader') {
-    node.resumedMs = node.now;
-    node.quorumCheckAt = node.now + node.settings.heartbeatMs;
-    node.roundSeq = node.seq;
-    replication.heartbeat(node);
-  } else if (node.electionAt !== null) node.resetElection();
+function resume(server: RaftServer): void {
+  const dueMs = server.reportedDeadline;
+  if (dueMs === null || server.now - dueMs <= server.settings.electionMinMs) return;
+  if (server.role === 'leader') {
+    server.resumedMs = server.now;
+    server.checkQuorumDeadline = server.now + server.settings.heartbeatMs;
+    server.roundSeq = server.seq;
+    replication.broadcastHeartbeat(server);
+  } else if (server.electionDeadline !== null) server.resetElectionTimer();
 }
 
-function handle(node: Node, event: Exclude<Event, Boot>): void {
+function handle(server: RaftServer, event: Exclude<Event, Boot>): void {
   switch (event.kind) {
     case 'tick':
-      node.saidDeadline = null; // the next one is said in any case
-      tick(node);
+      server.reportedDeadline = null; // the next one is reported in any case
+      tick(server);
       return;
     case 'received':
-      receive(node, event.sender, event.message);
+      receive(server, event.sender, event.message);
       return;
     case 'propose':
-      propose(node, event);
+      propose(server, event);
       return;
     case 'change_config':
-      membership.onChange(node, event);
+      membership.onChange(server, event);
       return;
     case 'transfer':
-      transfer(node, event);
+      transfer(server, event);
       return;
     case 'read':
-      reads.onRead(node, event.ctx);
+      reads.onRead(server, event.ctx);
       return;
     case 'persisted':
     case 'snapshot_stored':
-      durable(node, event.token);
+      durable(server, event.token);
       return;
     case 'applied':
-      node.applied = Math.max(node.applied, Math.min(event.index, node.handed));
+      server.appliedIndex = Math.max(server.appliedIndex, Math.min(event.index, server.applyingIndex));
       return;
     case 'compact':
-      snapshot.onCompact(node, event);
+      snapshot.onCompact(server, event);
       return;
     case 'unreachable':
-      replication.onUnreachable(node, event.id);
-      {
-        election.onUnreachable(node, event.id);
-        return;
-      }
+      unreachable(server, event.id);
+      return;
     default:
       return event satisfies never;
   }
 }
 
-function tick(node: Node): void {
-  reads.expire(node);
-  if (node.role !== 'leader') {
-    election.due(node);
-    return;
+// --- roles (figure 3.3) ---------------------------------------------------------------------------------------
+
+/** In a newer term (3.3), under another leader ("": none known), or back from a campaign or from leading. */
+function becomeFollower(server: RaftServer, term: number, leader: string): void {
+  const was = server.role;
+  const newer = term > server.term;
+  const other = leader !== server.leader;
+  if (newer || other) reads.dropUnconfirmed(server);
+  if (was === 'leader') replication.stopLeading(server);
+  if (newer) server.setHardState(term, '');
+  server.role = 'follower';
+  server.leader = leader;
+  server.votes = new Map();
+  if (newer || other) {
+    server.verifiedIndex = server.acknowledgedIndex = server.commitIndex;
+    server.leaderSeq = 0;
   }
-  if (node.transferTo !== '' && node.now >= node.transferUntil && node.bug !== 45) {
-    node.reject(node.transferCtx, 'timeout');
-    node.transferTo = '';
-  }
-  let heardSince = node.now - node.settings.electionMaxMs;
-  const check = node.quorumCheckAt !== null && node.now >= node.quorumCheckAt;
-  if (node.quorumCheckAt !== null) heardSince = check ? node.resumedMs : 0;
-  if (replication.quorumContact(node) < heardSince && node.bug !== 44) {
-    election.becomeFollower(node, node.term, '');
-    return; // it reaches no majority (6.2)
-  }
-  if (check) node.quorumCheckAt = null;
-  if (node.now >= node.heartbeatAt) replication.heartbeat(node);
+  if (was !== 'follower' || server.electionDeadline === null) server.resetElectionTimer();
 }
 
-function propose(node: Node, { data, ctx }: Propose): void {
-  if (node.role !== 'leader') {
-    node.reject(ctx, node.leader === '' ? 'no_leader' : 'not_leader');
+function becomePrecandidate(server: RaftServer): void {
+  becomeFollower(server, server.term, '');
+  server.role = 'precandidate';
+  election.askForPreVotes(server);
+  countVotes(server);
+}
+
+function becomeCandidate(server: RaftServer, byTransfer: boolean): void {
+  becomeFollower(server, server.term, '');
+  server.role = 'candidate';
+  election.askForVotes(server, byTransfer);
+}
+
+/** A noop of the new term commits what is there (3.6.2, 6.4) and opens membership changes (the barrier). */
+function becomeLeader(server: RaftServer): void {
+  server.role = 'leader';
+  server.leader = server.id;
+  server.votes = new Map();
+  server.electionDeadline = null;
+  server.incomingSnapshot = null;
+  replication.startLeading(server);
+  membership.followConfig(server);
+  replication.append(server, 'noop', NOTHING);
+  replication.broadcastHeartbeat(server);
+}
+
+function countVotes(server: RaftServer): void {
+  const verdict = election.verdict(server);
+  if (verdict === 'won') {
+    if (server.role === 'precandidate') becomeCandidate(server, false);
+    else if (server.role === 'candidate') becomeLeader(server);
+  } else if (verdict === 'lost' && server.role === 'candidate') {
+    becomeFollower(server, server.term, ''); // until the next election timeout
+  }
+}
+
+/** Follows the leader of this term, which sent its message number `seq` (3.4). */
+function follow(server: RaftServer, message: Message, seq: number): void {
+  becomeFollower(server, message.term, message.sender);
+  server.leaderIncarnation = message.senderIncarnation;
+  server.leaderSeq = Math.max(server.leaderSeq, seq);
+  server.leaderContactMs = server.now;
+  server.resetElectionTimer();
+}
+
+/** Commits what a majority of the voters has; a leader that is no voter any more leads until then (4.2.2). */
+function advanceCommit(server: RaftServer): void {
+  if (!replication.advanceCommit(server)) return;
+  if (membership.leadsNoMore(server)) {
+    membership.handOver(server);
+    becomeFollower(server, server.term, '');
+  } else {
+    reads.beginRound(server);
+    replication.broadcastCommit(server);
+  }
+}
+
+// --- events ---------------------------------------------------------------------------------------------------
+
+function tick(server: RaftServer): void {
+  reads.expire(server);
+  if (server.role === 'leader') tickLeader(server);
+  else if (server.electionDeadline !== null && server.now >= server.electionDeadline) {
+    if (election.mayCampaign(server)) becomePrecandidate(server);
+    else {
+      becomeFollower(server, server.term, '');
+      server.electionDeadline = null;
+    }
+  }
+}
+
+function tickLeader(server: RaftServer): void {
+  if (server.transferTarget !== '' && server.now >= server.transferDeadline) {
+    server.reject(server.transferCtx, 'timeout');
+    server.transferTarget = '';
+  }
+  let contactSince = server.now - server.settings.electionMaxMs;
+  const check = server.checkQuorumDeadline !== null && server.now >= server.checkQuorumDeadline;
+  if (server.checkQuorumDeadline !== null) contactSince = check ? server.resumedMs : 0;
+  if (replication.quorumContactMs(server) < contactSince) {
+    becomeFollower(server, server.term, ''); // it reaches no majority (6.2)
     return;
   }
-  if (node.transferTo !== '') {
-    node.reject(ctx, 'transferring');
-    return;
+  if (check) server.checkQuorumDeadline = null;
+  if (server.now >= server.heartbeatDeadline) replication.broadcastHeartbeat(server);
+}
+
+function propose(server: RaftServer, { data, ctx }: Propose): void {
+  if (server.role !== 'leader') server.reject(ctx, server.leader === '' ? 'no_leader' : 'not_leader');
+  else if (server.transferTarget !== '') server.reject(ctx, 'transferring');
+  else if (data.length > MAX_ENTRY_BYTES) server.reject(ctx, 'too_large');
+  else if (server.log.lastIndex - server.commitIndex >= MAX_UNCOMMITTED) server.reject(ctx, 'busy');
+  else {
+    const { index, term } = replication.append(server, 'command', data);
+    server.effects.push({ kind: 'proposed', ctx, index, term });
+    replication.broadcastAppend(server);
   }
-  if (data.length > MAX_ENTRY_BYTES) {
-    node.reject(ctx, 'too_large');
-    return;
-  }
-  if (node.log.last - node.commit >= MAX_UNCOMMITTED) {
-    node.reject(ctx, 'busy');
-    return;
-  }
-  const { index, term } = replication.append(node, 'command', data);
-  node.effects.push({ kind: 'proposed', ctx, index, term });
-  replication.shipAll(node);
 }
 
 /** New proposals wait until the target has the whole log and campaigns, or an election's time is over (3.10). */
-function transfer(node: Node, { to, ctx }: Transfer): void {
-  if (node.role !== 'leader') {
-    node.reject(ctx, node.leader === '' ? 'no_leader' : 'not_leader');
-    return;
+function transfer(server: RaftServer, { to, ctx }: Transfer): void {
+  if (server.role !== 'leader') server.reject(ctx, server.leader === '' ? 'no_leader' : 'not_leader');
+  else if (server.transferTarget !== '') server.reject(ctx, 'transferring');
+  else if (to === server.id) server.reject(ctx, 'already');
+  else if (!server.config.voters.includes(to)) {
+    server.reject(ctx, server.config.byId.has(to) ? 'not_a_voter' : 'unknown_member');
+  } else {
+    server.transferTarget = to;
+    server.transferCtx = ctx;
+    server.transferDeadline = server.now + server.settings.electionMinMs;
+    replication.broadcastHeartbeat(server);
   }
-  if (node.transferTo !== '') {
-    node.reject(ctx, 'transferring');
-    return;
-  }
-  if (to === node.me) {
-    node.reject(ctx, 'already');
-    return;
-  }
-  if (!node.config.voters.includes(to)) {
-    node.reject(ctx, node.config.byId.has(to) ? 'not_a_voter' : 'unknown_member');
-    return;
-  }
-  node.transferTo = to;
-  node.transferCtx = ctx;
-  node.transferUntil = node.now + node.settings.electionMinMs;
-  replication.heartbeat(node);
 }
 
-function durable(node: Node, token: number): void {
-  node.durableToken = Math.max(node.durableToken, Math.min(token, node.token));
-  node.log.settled(node.durableToken);
-  node.release();
-  snapshot.stored(node);
-  election.voteIsDurable(node);
-  replication.entriesAreDurable(node);
+function durable(server: RaftServer, token: number): void {
+  server.durableToken = Math.max(server.durableToken, Math.min(token, server.lastToken));
+  server.log.writeEnded(server.durableToken);
+  server.releaseSends();
+  snapshot.onDurable(server);
+  if (election.onDurable(server)) countVotes(server);
+  if (server.role === 'leader') advanceCommit(server);
+  else replication.acknowledgeDurable(server);
 }
 
-/** Drop what is not from whom it says, or of another mesh, epoch or life; then look at the term (3.3). */
-function receive(node: Node, sender: string, message: Message): void {
-  if (message.sender !== sender || sender === node.me) return;
-  if (message.meshId !== node.meshId || message.groupEpoch !== node.groupEpoch) return;
+function unreachable(server: RaftServer, peer: string): void {
+  replication.onUnreachable(server, peer);
+  if (server.role === 'follower' && peer === server.leader) {
+    becomeFollower(server, server.term, '');
+    election.onLeaderUnreachable(server);
+  }
+}
+
+// --- messages -------------------------------------------------------------------------------------------------
+
+/** Looks at the term of a message first (3.3); who asks for votes must not end the term of an active leader. */
+function receive(server: RaftServer, sender: string, message: Message): void {
+  if (!isForHere(server, sender, message)) return;
   const { body, term } = message;
-  if (node.bug !== 31 && isOfAnotherLife(node, message)) return;
-  if (body.kind === 'pre_vote') {
-    election.onPreVote(node, message, body);
-    return;
-  }
-  if (body.kind === 'pre_vote_reply') {
-    election.onPreVoteReply(node, message, body);
-    return;
-  }
-  if (body.kind === 'vote') {
-    election.onVote(node, message, body);
-    return;
-  }
-  if (term > node.term) {
-    const leads = body.kind === 'append' || body.kind === 'install';
-    election.becomeFollower(node, term, leads ? sender : '');
-  } else if (term < node.term) {
-    if (body.kind === 'append' || body.kind === 'install') replication.refuseOld(node, message);
-    else if (body.kind === 'read_index') reads.onReadIndex(node, message, body);
-    return;
-  }
   switch (body.kind) {
-    case 'append':
-      replication.onAppend(node, message, body);
+    case 'pre_vote':
+      if (term > server.term && !election.hasActiveLeader(server)) becomeFollower(server, term, '');
+      election.onPreVote(server, message, body);
       return;
-    case 'append_reply':
-      replication.onAppendReply(node, message, body);
+    case 'pre_vote_reply':
+      if (!body.granted && term > server.term) {
+        if (!election.hasActiveLeader(server)) becomeFollower(server, term, '');
+      } else if (election.onPreVoteReply(server, message, body)) countVotes(server);
       return;
-    case 'install':
-      snapshot.onInstall(node, message, body);
-      return;
-    case 'install_reply':
-      snapshot.onInstallReply(node, message, body);
-      return;
-    case 'vote_reply':
-      election.onVoteReply(node, message, body);
-      return;
-    case 'timeout_now':
-      election.onTimeoutNow(node, message);
-      return;
-    case 'read_index':
-      reads.onReadIndex(node, message, body);
-      return;
-    case 'read_index_reply':
-      reads.onReadIndexReply(node, message, body);
+    case 'vote':
+      if (term > server.term) {
+        if (election.hasActiveLeader(server) && !body.transfer) return; // it does not even look (4.2.3)
+        becomeFollower(server, term, '');
+      }
+      election.onVote(server, message, body);
       return;
     default:
-      return body satisfies never;
+      if (term > server.term) {
+        const leads = body.kind === 'append' || body.kind === 'install';
+        becomeFollower(server, term, leads ? sender : '');
+      }
+      if (term < server.term) receiveFromOlderTerm(server, message);
+      else receiveInTerm(server, message, body);
   }
 }
 
-function isOfAnotherLife(node: Node, { sender, senderIncarnation, toIncarnation, body }: Message): boolean {
-  if (toIncarnation !== node.incarnation) return true;
-  const known = node.config.byId.get(sender);
-  if (known !== undefined && senderIncarnation < known.incarnation) return true; // an earlier one
+/** Whether it is from the one that it names, and of this mesh, epoch and incarnation. */
+function isForHere(server: RaftServer, sender: string, message: Message): boolean {
+  if (message.sender !== sender || sender === server.id) return false;
+  if (message.meshId !== server.meshId || message.groupEpoch !== server.groupEpoch) return false;
+  return !isOfAnotherIncarnation(server, message);
+}
+
+/** Whether it is to or from an earlier incarnation, or an answer of one that the configuration does not name. */
+function isOfAnotherIncarnation(
+  server: RaftServer,
+  { sender, senderIncarnation, toIncarnation, body }: Message,
+): boolean {
+  if (toIncarnation !== server.incarnation) return true;
+  const known = server.config.byId.get(sender);
+  if (known !== undefined && senderIncarnation < known.incarnation) return true;
   switch (body.kind) {
     case 'pre_vote_reply':
     case 'vote_reply':
@@ -277,30 +363,94 @@ function isOfAnotherLife(node: Node, { sender, senderIncarnation, toIncarnation,
   }
 }
 
-/** What is to be durable, then what may be said, then what is committed, then what may be read. */
-function finish(node: Node): Effect[] {
-  node.flushPersist();
-  node.flushSends();
-  node.sayRole();
-  const upto = Math.min(node.commit, node.log.durable);
-  if (upto > node.handed && node.restoreToken === 0) {
-    const entries = node.log.span(node.handed + 1, upto);
-    node.handed = upto;
-    node.effects.push({ kind: 'apply', entries });
+function receiveFromOlderTerm(server: RaftServer, message: Message): void {
+  const { body } = message;
+  if (body.kind === 'append' || body.kind === 'install') replication.refuseOlderTerm(server, message);
+  else if (body.kind === 'read_index') reads.onReadIndex(server, message, body);
+}
+
+function receiveInTerm(
+  server: RaftServer,
+  message: Message,
+  body: VoteReply | Append | AppendReply | Install | InstallReply | TimeoutNow | ReadIndex | ReadIndexReply,
+): void {
+  switch (body.kind) {
+    case 'vote_reply':
+      if (election.onVoteReply(server, message, body)) countVotes(server);
+      return;
+    case 'append':
+      if (server.role === 'leader') return; // two leaders of one term cannot be
+      follow(server, message, body.seq);
+      replication.onAppend(server, message, body);
+      return;
+    case 'install':
+      if (server.role === 'leader') return;
+      follow(server, message, body.seq);
+      snapshot.onInstall(server, message, body);
+      return;
+    case 'append_reply':
+    case 'install_reply': {
+      const progress = server.progress.get(message.sender);
+      if (server.role === 'leader' && progress !== undefined) {
+        receiveReply(server, message.sender, progress, body);
+      }
+      return;
+    }
+    case 'timeout_now':
+      if (election.takesOver(server, message)) becomeCandidate(server, true);
+      return;
+    case 'read_index':
+      reads.onReadIndex(server, message, body);
+      return;
+    case 'read_index_reply':
+      reads.onReadIndexReply(server, message, body);
+      return;
+    default:
+      return body satisfies never;
   }
-  reads.serve(node);
-  node.sayDeadline(deadline(node));
-  const { effects } = node;
-  node.effects = [];
+}
+
+/** Any answer is contact, which may end a round of reads; then it is looked at what it says. */
+function receiveReply(
+  server: RaftServer,
+  peer: string,
+  progress: Progress,
+  body: AppendReply | InstallReply,
+): void {
+  if (replication.onContact(server, progress, body.seq)) reads.endRound(server);
+  if (body.kind === 'install_reply') snapshot.onInstallReply(server, peer, progress, body);
+  else if (replication.onAppendReply(server, peer, progress, body)) {
+    advanceCommit(server);
+    if (server.role === 'leader') replication.sendMore(server, peer, progress);
+  }
+}
+
+// --- effects --------------------------------------------------------------------------------------------------
+
+/** What is to be durable, then what may be sent, then what is committed, then what may be read. */
+function finish(server: RaftServer): Effect[] {
+  server.flushPersist();
+  server.flushSends();
+  server.reportRole();
+  const index = Math.min(server.commitIndex, server.log.durableIndex);
+  if (index > server.applyingIndex && server.restoreToken === 0) {
+    const entries = server.log.span(server.applyingIndex + 1, index);
+    server.applyingIndex = index;
+    server.effects.push({ kind: 'apply', entries });
+  }
+  reads.serve(server);
+  server.reportDeadline(deadlineMs(server));
+  const { effects } = server;
+  server.effects = [];
   return effects;
 }
 
-function deadline(node: Node): number | null {
-  const due = [reads.deadline(node)];
-  if (node.role === 'leader') {
-    due.push(node.heartbeatAt, node.quorumCheckAt);
-    if (node.transferTo !== '' && node.bug !== 45) due.push(node.transferUntil);
-  } else due.push(node.electionAt);
-  const known = due.filter((at) => at !== null);
+function deadlineMs(server: RaftServer): number | null {
+  const deadlines = [reads.deadlineMs(server)];
+  if (server.role === 'leader') {
+    deadlines.push(server.heartbeatDeadline, server.checkQuorumDeadline);
+    if (server.transferTarget !== '') deadlines.push(server.transferDeadline);
+  } else deadlines.push(server.electionDeadline);
+  const known = deadlines.filter((at) => at !== null);
   return known.length === 0 ? null : Math.min(...known);
 }

@@ -50,7 +50,6 @@ export interface Boot {
   readonly me: string;
   readonly incarnation: number;
   readonly seed: number; // 1 .. 2^32 - 1
-  readonly bug: string; // a name of bugs.BUGS; only tests set it
   readonly settings: Settings;
 }
 

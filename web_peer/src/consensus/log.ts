@@ -1,9 +1,9 @@
 /*
- * What a server's log holds, which configuration follows from it, and how much of it is durable (twin of
+ * A server's log: its entries, the configuration that follows from them, and how much of it is durable (twin of
  * peer/consensus/log.py). Pure.
  *
- * Thesis 3.5 (log), 4.1 (the newest configuration in the log holds), 5 (compaction). Bookkeeping only: who may append
- * what is decided in replication.
+ * Thesis 3.5 (log), 4.1 (the newest configuration in the log holds), 5 (compaction). Bookkeeping only: replication
+ * decides who may append what.
  */
 
 import { BadBoot, BadMessage } from './errors';
@@ -12,25 +12,27 @@ import { parseConfig } from './message_codec';
 
 const NOBODY = new Config();
 
-/** Entries first..last, contiguous. `first` <= snapshot.index + 1; before it there is only the snapshot. */
+/**
+ * Entries firstIndex..lastIndex, contiguous; firstIndex <= snapshotIndex + 1.
+ *
+ * Entries before the snapshot's index are a kept tail; before them there is only the snapshot.
+ */
 export class Log {
-  readonly bug: number;
   snapshot: Snapshot | null;
   entries: Entry[];
-  first: number;
+  firstIndex: number;
   configs: (readonly [index: number, config: Config])[] = []; // entries behind the snapshot, rising
-  stale = false; // the stored log has to be cut to first..last
-  durable: number;
-  pending: [token: number, last: number][] = []; // the last index once that token is durable; rising
-  unsaved: number; // the first entry that no Persist has carried yet
-  cut = 0; // where the stored log has to be cut by the next Persist; 0: nowhere
+  stale = false; // the stored log has to be cut to what is here
+  durableIndex: number;
+  pendingWrites: [token: number, last: number][] = []; // the last index once that token is durable; rising
+  unsavedFrom: number; // the first entry that no Persist has carried yet
+  truncateFrom = 0; // where the next Persist has to cut the stored log; 0: nowhere
 
   /** Raises BadBoot where there is a gap. */
-  constructor(snapshot: Snapshot | null, entries: readonly Entry[], bug: number) {
-    this.bug = bug;
+  constructor(snapshot: Snapshot | null, entries: readonly Entry[]) {
     this.snapshot = snapshot;
     this.entries = [...entries];
-    const base = this.base;
+    const base = this.snapshotIndex;
     entries.forEach((after, place) => {
       const before = entries[place - 1];
       if (before !== undefined && (after.index !== before.index + 1 || after.term < before.term)) {
@@ -47,10 +49,10 @@ export class Log {
     }
     if (start !== undefined && snapshot !== null && !this.agrees(start, snapshot)) {
       // A crash came between storing an installed snapshot and cutting the log (figure 5.3).
-      this.stale = bug !== 24;
-      if (this.stale) this.entries = [];
+      this.stale = true;
+      this.entries = [];
     }
-    this.first = this.entries[0]?.index ?? base + 1;
+    this.firstIndex = this.entries[0]?.index ?? base + 1;
     for (const { kind, index, data } of this.entries) {
       if (kind !== 'config' || index <= base) continue;
       try {
@@ -60,8 +62,8 @@ export class Log {
         throw new BadBoot(`log: entry ${index} is a configuration that cannot be read`);
       }
     }
-    this.durable = this.last;
-    this.unsaved = this.last + 1;
+    this.durableIndex = this.lastIndex;
+    this.unsavedFrom = this.lastIndex + 1;
   }
 
   /** Whether the entry at the snapshot's index is the one that it ends with, or lies just before the log. */
@@ -72,35 +74,35 @@ export class Log {
 
   // --- reading ------------------------------------------------------------------------------------------------
 
-  get last(): number {
-    return this.first + this.entries.length - 1;
+  get lastIndex(): number {
+    return this.firstIndex + this.entries.length - 1;
   }
 
   get lastTerm(): number {
-    return this.termAt(this.last) ?? 0;
+    return this.termAt(this.lastIndex) ?? 0;
   }
 
-  /** The index that the snapshot ends with. */
-  get base(): number {
+  /** The index that the snapshot ends with; 0 without one. */
+  get snapshotIndex(): number {
     return this.snapshot?.index ?? 0;
   }
 
-  /** The term of the entry at `index`; null where that is not known (any more). */
+  /** Returns the term of the entry at `index`, or null where it is not known (any more). */
   termAt(index: number): number | null {
-    const entry = this.entries[index - this.first];
+    const entry = this.entries[index - this.firstIndex];
     if (entry !== undefined) return entry.term;
     if (this.snapshot !== null && index === this.snapshot.index) return this.snapshot.term;
-    return index === 0 && this.first === 1 ? 0 : null; // behind a snapshot nothing is known of the start
+    return index === 0 && this.firstIndex === 1 ? 0 : null; // behind a snapshot nothing is known of the start
   }
 
-  /** Entries start..stop, both included. */
+  /** Returns entries start..stop, both included. */
   span(start: number, stop: number): Entry[] {
-    return this.entries.slice(start - this.first, stop - this.first + 1);
+    return this.entries.slice(start - this.firstIndex, stop - this.firstIndex + 1);
   }
 
-  /** From `start` on as many as fit, at least one. */
+  /** Returns entries from `start` on, as many as fit, at least one if there is one. */
   batch(start: number, maxBytes: number, maxEntries: number): Entry[] {
-    const place = start - this.first;
+    const place = start - this.firstIndex;
     let stop = place;
     let room = maxBytes;
     while (stop < this.entries.length && stop - place < maxEntries) {
@@ -111,15 +113,17 @@ export class Log {
     return this.entries.slice(place, stop);
   }
 
+  /** The newest configuration, committed or not. */
   get config(): Config {
     return this.configs.at(-1)?.[1] ?? this.snapshot?.config ?? NOBODY;
   }
 
+  /** The index of the newest configuration's entry, or of the snapshot that holds it. */
   get configIndex(): number {
-    return this.configs.at(-1)?.[0] ?? this.base;
+    return this.configs.at(-1)?.[0] ?? this.snapshotIndex;
   }
 
-  /** The configuration that held once the entry at `index` was there (index >= base). */
+  /** Returns the configuration that held once the entry at `index` was there (index >= snapshotIndex). */
   configAt(index: number): Config {
     let found = this.snapshot?.config ?? NOBODY;
     for (const [at, config] of this.configs) if (at <= index) found = config;
@@ -128,7 +132,7 @@ export class Log {
 
   // --- changing -----------------------------------------------------------------------------------------------
 
-  /** Behind the last. */
+  /** Adds entries behind the last. Raises BadMessage where one is a configuration that cannot be read. */
   append(entries: readonly Entry[]): void {
     for (const entry of entries) {
       if (entry.kind === 'config') this.configs.push([entry.index, parseConfig(entry.data)]);
@@ -136,57 +140,58 @@ export class Log {
     }
   }
 
-  /** Drop entries from `index` on. Nothing of them is durable any more, also not what is being written. */
+  /** Drops entries from `index` on. Nothing of them is durable any more, also not what is being written. */
   truncate(index: number): void {
-    if (this.bug !== 32) this.configs = this.configs.filter(([at]) => at < index);
-    this.entries.splice(index - this.first);
-    if (index < this.unsaved) {
-      this.cut = Math.min(this.cut > 0 ? this.cut : index, index);
-      this.unsaved = index;
+    this.configs = this.configs.filter(([at]) => at < index);
+    this.entries.splice(index - this.firstIndex);
+    if (index < this.unsavedFrom) {
+      this.truncateFrom = Math.min(this.truncateFrom > 0 ? this.truncateFrom : index, index);
+      this.unsavedFrom = index;
     }
-    if (this.bug !== 19) this.cap(index - 1);
+    this.limitDurable(index - 1);
   }
 
-  private cap(index: number): void {
-    this.durable = Math.min(this.durable, index);
-    for (const record of this.pending) record[1] = Math.min(record[1], index);
+  private limitDurable(index: number): void {
+    this.durableIndex = Math.min(this.durableIndex, index);
+    for (const write of this.pendingWrites) write[1] = Math.min(write[1], index);
   }
 
-  /** Take a snapshot from the leader: a suffix that agrees with it stays (figure 5.3, step 6), all else goes. */
-  install(snapshot: Snapshot, commit: number): void {
-    const agrees = this.termAt(snapshot.index) === snapshot.term || this.bug === 21;
-    const keep = agrees && this.bug !== 20 ? this.entries.slice(snapshot.index + 1 - this.first) : [];
+  /** Takes a snapshot of the leader: a suffix that agrees with it stays (figure 5.3, step 6), all else goes. */
+  install(snapshot: Snapshot, commitIndex: number): void {
+    const agrees = this.termAt(snapshot.index) === snapshot.term;
+    const keep = agrees ? this.entries.slice(snapshot.index + 1 - this.firstIndex) : [];
     this.configs = this.configs.filter(([at]) => at > snapshot.index && keep.length > 0);
     this.snapshot = snapshot;
     this.entries = keep;
-    this.first = snapshot.index + 1;
-    this.cut = keep.length === 0 || this.cut <= snapshot.index ? 0 : this.cut;
-    this.unsaved = keep.length > 0 ? Math.max(this.unsaved, this.first) : this.first;
-    if (keep.length === 0) this.cap(Math.min(commit, snapshot.index));
+    this.firstIndex = snapshot.index + 1;
+    this.truncateFrom = keep.length === 0 || this.truncateFrom <= snapshot.index ? 0 : this.truncateFrom;
+    this.unsavedFrom = keep.length > 0 ? Math.max(this.unsavedFrom, this.firstIndex) : this.firstIndex;
+    if (keep.length === 0) this.limitDurable(Math.min(commitIndex, snapshot.index));
   }
 
-  /** Take a snapshot of one's own; entries before `first` go. */
-  compact(snapshot: Snapshot, first: number): void {
+  /** Takes a snapshot of this server's own; entries before `firstIndex` go. */
+  compact(snapshot: Snapshot, firstIndex: number): void {
     this.snapshot = snapshot;
     this.configs = this.configs.filter(([at]) => at > snapshot.index);
-    if (first > this.first) {
-      this.entries.splice(0, first - this.first);
-      this.first = first;
+    if (firstIndex > this.firstIndex) {
+      this.entries.splice(0, firstIndex - this.firstIndex);
+      this.firstIndex = firstIndex;
     }
   }
 
   // --- durability ---------------------------------------------------------------------------------------------
 
-  /** A Persist or StoreSnapshot was handed out, after which the log reaches `last` on disk. */
-  written(token: number, last: number): void {
-    this.pending.push([token, last]);
+  /** A Persist or StoreSnapshot was handed out, after which the log reaches `lastIndex` on disk. */
+  writeBegan(token: number, lastIndex: number): void {
+    this.pendingWrites.push([token, lastIndex]);
   }
 
   /** Everything up to this token is durable. */
-  settled(token: number): void {
-    for (let [next] = this.pending; next !== undefined && next[0] <= token; [next] = this.pending) {
-      this.durable = next[1];
-      this.pending.shift();
+  writeEnded(token: number): void {
+    const { pendingWrites } = this;
+    for (let [next] = pendingWrites; next !== undefined && next[0] <= token; [next] = pendingWrites) {
+      this.durableIndex = next[1];
+      pendingWrites.shift();
     }
   }
 }

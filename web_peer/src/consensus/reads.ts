@@ -1,6 +1,5 @@
 /*
- * Decides when a read may be served: ReadIndex, for the leader itself and for the others (twin of
- * peer/consensus/reads.py). Pure.
+ * Linearizable reads by read index, for the leader itself and for the others (twin of peer/consensus/reads.py). Pure.
  *
  * Thesis 6.4. A read takes the commit index of the moment, once an entry of the leader's own term is committed; then a
  * majority must answer a message sent after that moment; then the entry must be applied where the read is served. Reads
@@ -9,151 +8,143 @@
 
 import type { Message, ReadIndex, ReadIndexReply } from './messages';
 import * as replication from './replication';
-import type { Node, Waiting } from './server';
+import type { PendingRead, RaftServer } from './server';
 
 const MAX_READS = 4096; // that wait at one server
 
-export function onRead(node: Node, ctx: number): void {
-  const wait = {
-    ctx,
-    origin: '',
-    incarnation: 0,
-    index: -1,
-    expiresMs: node.now + node.settings.electionMaxMs,
-  };
-  const waiting = node.readQueue.length + node.readRound.length + node.readReady.length + node.forwarded.size;
-  if (waiting >= MAX_READS) node.reject(ctx, 'busy');
-  else if (node.role === 'leader') {
-    node.readQueue.push(wait);
-    beginRound(node);
-  } else if (node.leader === '') node.reject(ctx, 'no_leader');
+/** Queues a read of this edge at the leader, asks the leader for its index, or rejects it. */
+export function onRead(server: RaftServer, ctx: number): void {
+  const expiresMs = server.now + server.settings.electionMaxMs;
+  const read = { ctx, origin: '', incarnation: 0, index: -1, expiresMs };
+  if (waiting(server) >= MAX_READS) server.reject(ctx, 'busy');
+  else if (server.role === 'leader') {
+    server.readsQueued.push(read);
+    beginRound(server);
+  } else if (server.leader === '') server.reject(ctx, 'no_leader');
   else {
-    node.readNumber += 1;
-    node.forwarded.set(node.readNumber, wait);
-    node.send(node.leader, node.leaderIncarnation, { kind: 'read_index', read: node.readNumber });
+    server.lastReadNumber += 1;
+    server.readsForwarded.set(server.lastReadNumber, read);
+    server.send(server.leader, server.leaderIncarnation, { kind: 'read_index', read: server.lastReadNumber });
   }
 }
 
-export function onReadIndex(node: Node, message: Message, { read }: ReadIndex): void {
+function waiting({ readsQueued, readsInRound, readsConfirmed, readsForwarded }: RaftServer): number {
+  return readsQueued.length + readsInRound.length + readsConfirmed.length + readsForwarded.size;
+}
+
+/** Queues the read of another server, which wants its index; refuses it where this is not the leader. */
+export function onReadIndex(server: RaftServer, message: Message, { read }: ReadIndex): void {
   const { sender, senderIncarnation } = message;
-  if (node.role !== 'leader' || message.term !== node.term || node.readQueue.length >= MAX_READS) {
-    node.send(sender, senderIncarnation, { kind: 'read_index_reply', read, ok: false, index: 0 });
+  if (server.role !== 'leader' || message.term !== server.term || server.readsQueued.length >= MAX_READS) {
+    server.send(sender, senderIncarnation, { kind: 'read_index_reply', read, ok: false, index: 0 });
     return;
   }
-  node.readQueue.push({
+  server.readsQueued.push({
     ctx: read,
     origin: sender,
     incarnation: senderIncarnation,
     index: -1,
-    expiresMs: node.now + node.settings.electionMaxMs,
+    expiresMs: server.now + server.settings.electionMaxMs,
   });
-  beginRound(node);
+  beginRound(server);
 }
 
-export function onReadIndexReply(node: Node, message: Message, body: ReadIndexReply): void {
-  if (message.sender !== node.leader || message.term !== node.term) return;
-  const wait = node.forwarded.get(body.read);
-  if (wait === undefined) return;
-  node.forwarded.delete(body.read);
+/** Takes the index of a read that was forwarded to the leader. */
+export function onReadIndexReply(server: RaftServer, message: Message, body: ReadIndexReply): void {
+  if (message.sender !== server.leader) return;
+  const read = server.readsForwarded.get(body.read);
+  if (read === undefined) return;
+  server.readsForwarded.delete(body.read);
   if (!body.ok) {
-    node.reject(wait.ctx, 'leader_changed');
+    server.reject(read.ctx, 'leader_changed');
     return;
   }
-  wait.index = body.index;
-  node.readReady.push(wait);
+  read.index = body.index;
+  server.readsConfirmed.push(read);
 }
 
-/** Give the waiting reads their index, and ask everybody whether this is the leader still. */
-export function beginRound(node: Node): void {
-  if (node.readQueue.length === 0 || node.readRound.length > 0) return;
-  if (node.commit < node.termStart && node.bug !== 35 && node.bug !== 38) return; // what earlier leaders committed is not known yet
-  node.readRound = node.readQueue;
-  node.readQueue = [];
-  for (const wait of node.readRound) wait.index = node.commit;
-  node.roundSeq = node.seq;
-  if (!settle(node)) replication.heartbeat(node);
+/** Gives the queued reads their index, and asks everybody whether this is the leader still. */
+export function beginRound(server: RaftServer): void {
+  if (server.readsQueued.length === 0 || server.readsInRound.length > 0) return;
+  if (server.commitIndex < server.termStart) return; // what earlier leaders committed is not known yet
+  server.readsInRound = server.readsQueued;
+  server.readsQueued = [];
+  for (const read of server.readsInRound) read.index = server.commitIndex;
+  server.roundSeq = server.seq;
+  if (!endRound(server)) replication.broadcastHeartbeat(server);
 }
 
-/** Finish the round when a majority answered something that was sent after it began. */
-export function settle(node: Node): boolean {
-  if (node.readRound.length === 0 || !isConfirmed(node)) return false;
-  const done = node.readRound;
-  node.readRound = [];
-  for (const wait of done) {
-    const { ctx, origin, incarnation } = wait;
-    if (node.bug === 37) wait.index = node.applied;
-    const { index } = wait;
+/** Ends the round, if a majority answered something that was sent after it began; returns whether it did. */
+export function endRound(server: RaftServer): boolean {
+  if (server.readsInRound.length === 0 || replication.quorumAckedSeq(server) <= server.roundSeq) return false;
+  const done = server.readsInRound;
+  server.readsInRound = [];
+  for (const read of done) {
+    const { ctx, origin, incarnation, index } = read;
     if (origin !== '')
-      node.send(origin, incarnation, { kind: 'read_index_reply', read: ctx, ok: true, index });
-    else node.readReady.push(wait);
+      server.send(origin, incarnation, { kind: 'read_index_reply', read: ctx, ok: true, index });
+    else server.readsConfirmed.push(read);
   }
-  beginRound(node);
+  beginRound(server);
   return true;
 }
 
-function isConfirmed(node: Node): boolean {
-  switch (node.bug) {
-    case 36: // any answer will do, also of a message sent before
-      return replication.quorumSeq(node) > 0;
-    case 38:
-      return true;
-    case 39: // a lease: who was heard lately cannot have another leader
-      return replication.quorumContact(node) >= node.now - node.settings.electionMaxMs;
-    default:
-      return replication.quorumSeq(node) > node.roundSeq;
+/** Serves the reads whose index is applied here. */
+export function serve(server: RaftServer): void {
+  const unapplied: PendingRead[] = [];
+  for (const read of server.readsConfirmed) {
+    const { ctx, index } = read;
+    if (server.appliedIndex >= index) server.effects.push({ kind: 'read_ready', ctx, index });
+    else unapplied.push(read);
   }
+  server.readsConfirmed = unapplied;
 }
 
-/** Reads whose entry is applied. */
-export function serve(node: Node): void {
-  const still: Waiting[] = [];
-  for (const wait of node.readReady) {
-    const { ctx, index } = wait;
-    if (node.applied >= index || node.bug === 40) node.effects.push({ kind: 'read_ready', ctx, index });
-    else still.push(wait);
-  }
-  node.readReady = still;
-}
-
-/** The leader changed: reads without an index are refused, so that who asked can ask again. */
-export function dropAll(node: Node): void {
-  for (const { ctx, origin, incarnation } of [...node.readRound, ...node.readQueue]) {
+/** Rejects the reads without an index, as the leader changed; whoever asked can ask again. */
+export function dropUnconfirmed(server: RaftServer): void {
+  for (const { ctx, origin, incarnation } of [...server.readsInRound, ...server.readsQueued]) {
     if (origin !== '') {
-      node.send(origin, incarnation, { kind: 'read_index_reply', read: ctx, ok: false, index: 0 });
-    } else if (node.bug !== 49) node.reject(ctx, 'leader_changed');
+      server.send(origin, incarnation, { kind: 'read_index_reply', read: ctx, ok: false, index: 0 });
+    } else server.reject(ctx, 'leader_changed');
   }
-  for (const [, { ctx }] of byNumber(node.forwarded)) if (node.bug !== 49) node.reject(ctx, 'leader_changed');
-  node.readRound = [];
-  node.readQueue = [];
-  node.forwarded = new Map();
+  for (const [, { ctx }] of byNumber(server.readsForwarded)) server.reject(ctx, 'leader_changed');
+  server.readsInRound = [];
+  server.readsQueued = [];
+  server.readsForwarded = new Map();
 }
 
-function byNumber(waits: ReadonlyMap<number, Waiting>): [number, Waiting][] {
-  return [...waits].sort(([a], [b]) => a - b);
+function byNumber(reads: ReadonlyMap<number, PendingRead>): [number, PendingRead][] {
+  return [...reads].sort(([a], [b]) => a - b);
 }
 
-/** Nothing waits longer than an election. */
-export function expire(node: Node): void {
-  for (const [number, { ctx, expiresMs }] of byNumber(node.forwarded)) {
-    if (expiresMs > node.now) continue;
-    node.forwarded.delete(number);
-    node.reject(ctx, 'timeout');
+/** Rejects reads that have waited for as long as an election may take. */
+export function expire(server: RaftServer): void {
+  for (const [number, { ctx, expiresMs }] of byNumber(server.readsForwarded)) {
+    if (expiresMs > server.now) continue;
+    server.readsForwarded.delete(number);
+    server.reject(ctx, 'timeout');
   }
-  node.readQueue = unexpired(node, node.readQueue);
-  node.readRound = unexpired(node, node.readRound);
-  node.readReady = unexpired(node, node.readReady);
+  server.readsQueued = unexpired(server, server.readsQueued);
+  server.readsInRound = unexpired(server, server.readsInRound);
+  server.readsConfirmed = unexpired(server, server.readsConfirmed);
 }
 
-function unexpired(node: Node, waits: readonly Waiting[]): Waiting[] {
-  for (const { ctx, origin, expiresMs } of waits) {
-    if (expiresMs <= node.now && origin === '') node.reject(ctx, 'timeout');
+function unexpired(server: RaftServer, reads: readonly PendingRead[]): PendingRead[] {
+  for (const { ctx, origin, expiresMs } of reads) {
+    if (expiresMs <= server.now && origin === '') server.reject(ctx, 'timeout');
   }
-  return waits.filter(({ expiresMs }) => expiresMs > node.now);
+  return reads.filter(({ expiresMs }) => expiresMs > server.now);
 }
 
-export function deadline(node: Node): number | null {
+/** Returns when the first read expires; null where none waits. */
+export function deadlineMs(server: RaftServer): number | null {
   let earliest: number | null = null;
-  const waits = [...node.forwarded.values(), ...node.readQueue, ...node.readRound, ...node.readReady];
-  for (const { expiresMs } of waits) earliest = Math.min(earliest ?? expiresMs, expiresMs);
+  const reads = [
+    ...server.readsForwarded.values(),
+    ...server.readsQueued,
+    ...server.readsInRound,
+    ...server.readsConfirmed,
+  ];
+  for (const { expiresMs } of reads) earliest = Math.min(earliest ?? expiresMs, expiresMs);
   return earliest;
 }

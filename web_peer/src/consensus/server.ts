@@ -1,6 +1,8 @@
 /*
- * What a server remembers, and the few ways in which every part of the core changes it (twin of
+ * The state of one Raft server, and the few ways in which every part of the core changes it (twin of
  * peer/consensus/server.py). Pure.
+ *
+ * Names follow the thesis (figure 3.1) and etcd. Nothing here decides; times are milliseconds of the edge's clock.
  */
 
 import { Log } from './log';
@@ -8,33 +10,33 @@ import type { Body } from './messages';
 import type { Config, Snapshot } from './records';
 import type { Boot, Effect, Reason, Role, RoleName, Send, Settings } from './events';
 
-/** What a leader knows of one other server. `state` as etcd has them. */
+/** What a leader knows of one other server; `state` is one of those of etcd's Progress. */
 export class Progress {
   incarnation: number;
-  next: number;
+  nextIndex: number;
   state: 'probe' | 'replicate' | 'snapshot' = 'probe';
-  match = 0; // agrees and is durable there
+  matchIndex = 0; // up to here its log agrees, and is durable there
   inflight: number[] = []; // last index of each message with entries on its way
-  paused = false; // a probe is on its way
+  probeSent = false; // a probe is on its way
   ackedSeq = 0; // newest message of this leader that was answered
-  okSeq = 0; // newest one whose answer was ok
+  acceptedSeq = 0; // newest one whose answer was ok
   contactMs: number; // when that newest answered message was sent
   snapshot: Snapshot | null = null; // being sent
-  offset = 0; // bytes of it that are there
-  sent = 0; // bytes of it that were sent
-  asked = false; // the first answer of how much is there has not come yet
-  stalled = 0; // heartbeats since the transfer last moved on
-  crc = 0; // of the snapshot's bytes
+  ackedBytes = 0; // of the snapshot: are there
+  sentBytes = 0; // of the snapshot: were sent
+  offsetUnknown = false; // the first answer of how much is there has not come yet
+  stalledHeartbeats = 0; // since the snapshot last got on
+  snapshotCrc = 0;
 
-  constructor(incarnation: number, next: number, contactMs: number) {
+  constructor(incarnation: number, nextIndex: number, contactMs: number) {
     this.incarnation = incarnation;
-    this.next = next;
+    this.nextIndex = nextIndex;
     this.contactMs = contactMs;
   }
 }
 
-/** A snapshot that is coming in pieces. */
-export interface Incoming {
+/** A snapshot that arrives in chunks. */
+export interface IncomingSnapshot {
   readonly index: number;
   readonly term: number;
   readonly config: Config;
@@ -43,109 +45,106 @@ export interface Incoming {
   data: Uint8Array;
 }
 
-/** A read. `ctx` is of this edge (origin ""), or the number that `origin` gave it. */
-export interface Waiting {
+/** A read that is not served yet. `ctx` is of this edge (origin ""), or the number that `origin` gave it. */
+export interface PendingRead {
   readonly ctx: number;
   readonly origin: string;
   readonly incarnation: number; // of `origin`
-  index: number; // to be applied before it is served; -1: not known yet
+  index: number; // the read index: to be applied before it is served; -1: not known yet
   readonly expiresMs: number;
 }
 
-/** The state of one server. Handlers change it; `flush` of core turns what changed into effects. */
-export class Node {
+/** One server's state. The parts of the core change it; `flush…` and `report…` turn changes into effects. */
+export class RaftServer {
   readonly settings: Settings;
   readonly meshId: string;
   readonly groupEpoch: number;
-  readonly me: string;
+  readonly id: string;
   readonly incarnation: number;
-  readonly bug: number;
   now: number;
   random: number;
   // durable: term, vote, log
   term: number;
-  vote: string;
+  votedFor: string;
   readonly log: Log;
   // of everyone
   role: RoleName = 'follower';
   leader = '';
-  commit: number;
-  handed: number; // last index given to the state machine
-  applied: number; // last index it reported
-  electionAt: number | null = null;
-  heardMs: number | null = null; // when the leader was heard last
+  commitIndex: number;
+  applyingIndex: number; // last index given to the state machine
+  appliedIndex: number; // last index that the state machine reported
+  electionDeadline: number | null = null;
+  // of a follower
+  leaderContactMs: number | null = null; // when the leader was heard last
   leaderIncarnation = 0;
   leaderSeq = 0; // newest message of the leader
-  verified = 0; // up to here the log agrees with the leader's
-  acked = 0; // up to here that was said to the leader
-  incoming: Incoming | null = null;
-  restoreToken = 0; // the snapshot in the log is to be restored once this token is durable; 0: none
+  verifiedIndex = 0; // up to here the log agrees with the leader's
+  acknowledgedIndex = 0; // up to here the leader was told so
+  incomingSnapshot: IncomingSnapshot | null = null;
+  restoreToken = 0; // the log's snapshot is to be restored once this token is durable; 0: none
   // of a candidate
   votes = new Map<string, boolean>();
   byTransfer = false;
   // of a leader
   progress = new Map<string, Progress>();
   termStart = 0; // the first entry of the own term
-  seq = 0;
-  marks: (readonly [seq: number, ms: number])[] = []; // messages after seq were sent at ms or later
-  heartbeatAt = 0;
-  quorumCheckAt: number | null = null; // after a pause: a majority must have been heard since resumedMs
+  seq = 0; // of the newest message in this term
+  sendTimes: (readonly [seq: number, ms: number])[] = []; // messages after seq were sent at ms or later
+  heartbeatDeadline = 0;
+  checkQuorumDeadline: number | null = null; // after a pause: by then a majority has answered something since `resumedMs`
   resumedMs = 0;
-  transferTo = '';
+  transferTarget = '';
   transferCtx = 0;
-  transferUntil = 0;
+  transferDeadline = 0;
   // reads
-  readQueue: Waiting[] = []; // for the next round
-  readRound: Waiting[] = []; // in the round that began after `roundSeq`
+  readsQueued: PendingRead[] = []; // for the next round
+  readsInRound: PendingRead[] = []; // in the round that began after `roundSeq`
   roundSeq = 0;
-  readReady: Waiting[] = []; // their index is known, wait to be applied
-  forwarded = new Map<number, Waiting>(); // asked of the leader, by number
-  readNumber: number;
+  readsConfirmed: PendingRead[] = []; // their index is known, and is to be applied
+  readsForwarded = new Map<number, PendingRead>(); // asked of the leader, by number
+  lastReadNumber: number;
   // effects
-  token = 0; // last one handed out
+  lastToken = 0; // handed out
   durableToken = 0;
-  hardToken = 0; // the newest that made term and vote durable: nothing is said before it is
-  hardDirty = false;
+  hardStateToken = 0; // the newest with term and vote: nothing is sent before it is durable
+  hardStateChanged = false;
   outbox: Send[] = [];
-  held: (readonly [token: number, send: Send])[] = []; // messages that wait for a token
+  heldSends: (readonly [token: number, send: Send])[] = []; // wait for a token
   effects: Effect[] = [];
-  saidRole: Role | null = null;
-  saidDeadline: number | null = null;
+  reportedRole: Role | null = null;
+  reportedDeadline: number | null = null;
 
+  /** Raises BadBoot where the stored log has a gap. */
   constructor(boot: Boot, nowMs: number) {
     this.settings = boot.settings;
     this.meshId = boot.meshId;
     this.groupEpoch = boot.groupEpoch;
-    this.me = boot.me;
+    this.id = boot.me;
     this.incarnation = boot.incarnation;
-    this.bug = boot.bug === '' ? 0 : Number(boot.bug.split('-')[0]);
     this.now = nowMs;
     this.random = boot.seed % 2 ** 32 || 1;
     this.term = boot.hardState.term;
-    this.vote = boot.hardState.vote;
-    this.log = new Log(boot.snapshot, boot.entries, this.bug);
-    if (this.bug === 3) {
-      this.term = this.log.lastTerm;
-      this.vote = '';
-    }
-    this.commit = this.applied = this.log.base;
-    this.handed = this.bug === 18 ? this.log.first - 1 : this.log.base;
-    this.readNumber = this.nextRandom() * 2 ** 20;
+    this.votedFor = boot.hardState.vote;
+    this.log = new Log(boot.snapshot, boot.entries);
+    this.commitIndex = this.log.snapshotIndex;
+    this.applyingIndex = this.log.snapshotIndex;
+    this.appliedIndex = this.log.snapshotIndex;
+    this.lastReadNumber = this.nextRandom() * 2 ** 20;
   }
 
-  // --- small things that every part needs ---------------------------------------------------------------------
+  // --- what every part needs ----------------------------------------------------------------------------------
 
+  /** The configuration in force: the newest in the log, committed or not (4.1). */
   get config(): Config {
-    if (this.bug === 33) return this.log.configAt(this.commit); // it changes only when it is committed
     return this.log.config;
   }
 
-  /** Whether this life of this server is a voter now. */
-  get votesHere(): boolean {
-    return this.config.votes(this.me, this.incarnation);
+  /** Whether this incarnation of this server is a voter now. */
+  get isVoter(): boolean {
+    return this.config.votes(this.id, this.incarnation);
   }
 
-  /** xorshift32. */
+  /** The next number of xorshift32, 1 .. 2^32 - 1. */
   nextRandom(): number {
     let value = this.random;
     value ^= value << 13;
@@ -155,25 +154,27 @@ export class Node {
     return this.random;
   }
 
-  /** A new random time-out (3.4). */
-  resetElection(): void {
+  /** Waits a new random election timeout (3.4). */
+  resetElectionTimer(): void {
     const { electionMinMs, electionMaxMs } = this.settings;
-    this.electionAt = this.now + electionMinMs + (this.nextRandom() % (electionMaxMs - electionMinMs + 1));
+    const spread = electionMaxMs - electionMinMs + 1;
+    this.electionDeadline = this.now + electionMinMs + (this.nextRandom() % spread);
   }
 
-  setTerm(term: number, vote: string): void {
-    if (term === this.term && vote === this.vote) return;
+  /** Takes a term and a vote in it ("": none); both become durable before anything is sent (3.8). */
+  setHardState(term: number, votedFor: string): void {
+    if (term === this.term && votedFor === this.votedFor) return;
     this.term = term;
-    this.vote = vote;
-    this.hardDirty = true;
+    this.votedFor = votedFor;
+    this.hardStateChanged = true;
   }
 
-  /** Goes out at the end of the step, or once the term and vote of this moment are durable. */
+  /** Sends at the end of the step, or once the term and vote of this moment are durable. */
   send(to: string, incarnation: number, body: Body): void {
     const message = {
       meshId: this.meshId,
       groupEpoch: this.groupEpoch,
-      sender: this.me,
+      sender: this.id,
       senderIncarnation: this.incarnation,
       toIncarnation: incarnation,
       term: this.term,
@@ -182,77 +183,75 @@ export class Node {
     this.outbox.push({ kind: 'send', to, message });
   }
 
+  /** Tells the leader `to` how much of its log is durable here, in answer to its message `seq`. */
+  acknowledge(to: string, incarnation: number, seq: number): void {
+    const index = this.acknowledgedIndex;
+    this.send(to, incarnation, { kind: 'append_reply', seq, ok: true, index, hintIndex: 0, hintTerm: 0 });
+  }
+
   reject(ctx: number, reason: Reason): void {
     this.effects.push({ kind: 'reject', ctx, reason, leader: this.leader });
   }
 
   // --- effects ------------------------------------------------------------------------------------------------
 
-  /** One Persist for all that changed in this step. */
+  /** Adds one Persist for all that changed since the last one, if anything did. */
   flushPersist(): void {
-    const { log, bug, term } = this;
-    let { vote } = this;
-    if (!this.hardDirty && log.unsaved > log.last && log.cut === 0) return;
-    const entries = log.span(log.unsaved, log.last);
-    if (bug === 4 && this.hardDirty && vote !== '') {
-      // the term first, the vote after it
-      this.token += 1;
-      this.hardToken = this.token;
-      this.effects.push({ kind: 'persist', token: this.token, term, vote: '', entries: [], truncateFrom: 0 });
-      log.written(this.token, log.durable);
-      this.hardDirty = false;
-    }
-    this.token += 1;
-    if ((bug === 2 && vote !== this.me) || (bug === 8 && this.config.servers.length === 0)) {
-      vote = ''; // given, but not stored
-    }
-    this.effects.push({ kind: 'persist', token: this.token, term, vote, entries, truncateFrom: log.cut });
-    log.written(this.token, log.last);
-    if (this.hardDirty) this.hardToken = this.token;
-    if (bug === 17) log.durable = log.last; // entries count as durable while they are being written
-    log.unsaved = log.last + 1;
-    log.cut = 0;
-    this.hardDirty = false;
+    const { log, term } = this;
+    if (!this.hardStateChanged && log.unsavedFrom > log.lastIndex && log.truncateFrom === 0) return;
+    const entries = log.span(log.unsavedFrom, log.lastIndex);
+    const { truncateFrom } = log;
+    this.lastToken += 1;
+    const token = this.lastToken;
+    this.effects.push({ kind: 'persist', token, term, vote: this.votedFor, entries, truncateFrom });
+    log.writeBegan(token, log.lastIndex);
+    if (this.hardStateChanged) this.hardStateToken = token;
+    log.unsavedFrom = log.lastIndex + 1;
+    log.truncateFrom = 0;
+    this.hardStateChanged = false;
   }
 
-  /** Hand the log's snapshot to the store; earlier entries of this step first. */
+  /** Adds a StoreSnapshot of the log's snapshot, after a Persist of what came before; returns its token. */
   storeSnapshot(snapshot: Snapshot): number {
     this.flushPersist();
-    this.token += 1;
-    const { token, bug, log } = this;
-    const last = bug === 15 ? snapshot.index : log.last;
-    this.effects.push({ kind: 'store_snapshot', token, snapshot, first: log.first, last });
-    log.written(token, log.last);
+    this.lastToken += 1;
+    const { lastToken: token, log } = this;
+    const { firstIndex: first, lastIndex: last } = log;
+    this.effects.push({ kind: 'store_snapshot', token, snapshot, first, last });
+    log.writeBegan(token, log.lastIndex);
     return token;
   }
 
-  /** What may be said now. Nothing of a term is said before that term, and the vote in it, are durable (3.8). */
+  /** Sends what may be sent. Nothing of a term leaves before that term, and the vote in it, are durable (3.8). */
   flushSends(): void {
-    const waiting = this.hardToken > this.durableToken;
+    const waiting = this.hardStateToken > this.durableToken;
     for (const send of this.outbox) {
-      if (waiting) this.held.push([this.hardToken, send]);
+      if (waiting) this.heldSends.push([this.hardStateToken, send]);
       else this.effects.push(send);
     }
     this.outbox = [];
   }
 
-  /** Messages whose token is durable go out, in their order. */
-  release(): void {
-    for (let [next] = this.held; next !== undefined && next[0] <= this.durableToken; [next] = this.held) {
+  /** Sends, in their order, the messages whose token has become durable. */
+  releaseSends(): void {
+    const { heldSends } = this;
+    for (let [next] = heldSends; next !== undefined && next[0] <= this.durableToken; [next] = heldSends) {
       this.effects.push(next[1]);
-      this.held.shift();
+      heldSends.shift();
     }
   }
 
-  sayRole(): void {
-    const { role, term, leader, saidRole } = this;
-    if (saidRole?.role === role && saidRole.term === term && saidRole.leader === leader) return;
-    this.saidRole = { kind: 'role', role, term, leader };
-    this.effects.push(this.saidRole);
+  /** Adds a Role if role, term or leader changed. */
+  reportRole(): void {
+    const { role, term, leader, reportedRole } = this;
+    if (reportedRole?.role === role && reportedRole.term === term && reportedRole.leader === leader) return;
+    this.reportedRole = { kind: 'role', role, term, leader };
+    this.effects.push(this.reportedRole);
   }
 
-  sayDeadline(atMs: number | null): void {
-    if (atMs !== null && atMs !== this.saidDeadline) this.effects.push({ kind: 'deadline', atMs });
-    this.saidDeadline = atMs;
+  /** Adds a Deadline if it changed. */
+  reportDeadline(atMs: number | null): void {
+    if (atMs !== null && atMs !== this.reportedDeadline) this.effects.push({ kind: 'deadline', atMs });
+    this.reportedDeadline = atMs;
   }
 }

@@ -1,82 +1,81 @@
 /*
- * Decides how a snapshot goes to a follower in pieces, when it is taken there, and what compaction keeps (twin of
+ * Snapshots: how one goes to a follower in chunks, when it is taken there, and what compaction keeps (twin of
  * peer/consensus/snapshot.py). Pure.
  *
- * Thesis 5 and figure 5.3. A transfer begins with the question how much is there already, so that it goes on after a
- * lost connection, a new leader with the same snapshot, or a restart of the sender. At most `maxInflight` pieces are on
- * their way; what was lost is sent again, piece by piece, once nothing moved for as long as an election may take.
+ * Thesis 5 and figure 5.3. Sending begins with the question how much is there already, so that it goes on after a lost
+ * connection, a new leader with the same snapshot, or a restart of the sender. At most `maxInflight` chunks are on
+ * their way; what was lost is sent again, chunk by chunk, once nothing moved for as long as an election may take.
  */
 
 import { crc32 } from '../wire/crc32';
 import type { Install, InstallReply, Message } from './messages';
 import type { Snapshot } from './records';
-import * as replication from './replication';
-import type { Incoming, Node, Progress } from './server';
+import type { IncomingSnapshot, Progress, RaftServer } from './server';
 import type { Compact } from './events';
 
 const NOTHING = new Uint8Array(0);
 
 // --- the leader -----------------------------------------------------------------------------------------------
 
-/** `peer` needs entries that are not in the log any more. */
-export function begin(node: Node, peer: string, progress: Progress): void {
-  const { log } = node;
+/** Offers `peer`, which needs entries that were compacted, the newest snapshot. */
+export function start(server: RaftServer, peer: string, progress: Progress): void {
+  const { snapshot } = server.log;
   progress.state = 'snapshot';
   progress.inflight = [];
-  progress.paused = false;
-  if (log.snapshot === null || (node.bug === 27 && log.base < node.termStart)) return;
-  progress.snapshot = log.snapshot;
-  progress.crc = crc32(log.snapshot.data);
-  progress.offset = progress.sent = 0;
-  progress.asked = true;
-  progress.stalled = 0;
-  sendPiece(node, peer, progress, log.snapshot, 0, NOTHING);
+  progress.probeSent = false;
+  if (snapshot === null) return;
+  progress.snapshot = snapshot;
+  progress.snapshotCrc = crc32(snapshot.data);
+  progress.ackedBytes = progress.sentBytes = 0;
+  progress.offsetUnknown = true;
+  progress.stalledHeartbeats = 0;
+  sendChunk(server, peer, progress, snapshot, 0, NOTHING);
 }
 
 /**
- * Send pieces ahead. A heartbeat sends the question only, or one piece again where long nothing moved: what is slow
- * must not get more to carry.
+ * Sends chunks ahead. A heartbeat sends only the question how much is there, or one chunk again where long nothing
+ * moved: a slow link must not get more to carry.
  */
-export function ship(node: Node, peer: string, progress: Progress, beat: boolean): void {
+export function sendChunks(server: RaftServer, peer: string, progress: Progress, heartbeat: boolean): void {
   const { snapshot } = progress;
-  if (snapshot === null || (beat && node.bug === 26)) return;
-  const { electionMinMs, heartbeatMs, maxInflight, snapshotChunkBytes } = node.settings;
-  if (progress.asked) {
-    if (beat) begin(node, peer, progress); // with the newest snapshot, in case it moved on
+  if (snapshot === null) return;
+  const { electionMinMs, heartbeatMs, maxInflight, snapshotChunkBytes } = server.settings;
+  if (progress.offsetUnknown) {
+    if (heartbeat) start(server, peer, progress); // with the newest snapshot, in case there is a newer one
     return;
   }
-  if (beat) {
-    progress.stalled += 1;
-    const { offset } = progress;
-    const again = progress.stalled * heartbeatMs >= electionMinMs;
-    const piece = again ? snapshot.data.slice(offset, offset + snapshotChunkBytes) : NOTHING;
-    sendPiece(node, peer, progress, snapshot, piece.length > 0 ? offset : 0, piece);
-    if (piece.length > 0) {
-      progress.sent = offset + piece.length;
-      progress.stalled = 0;
+  if (heartbeat) {
+    progress.stalledHeartbeats += 1;
+    const { ackedBytes } = progress;
+    const again = progress.stalledHeartbeats * heartbeatMs >= electionMinMs;
+    const chunk = again ? snapshot.data.slice(ackedBytes, ackedBytes + snapshotChunkBytes) : NOTHING;
+    sendChunk(server, peer, progress, snapshot, chunk.length > 0 ? ackedBytes : 0, chunk);
+    if (chunk.length > 0) {
+      progress.sentBytes = ackedBytes + chunk.length;
+      progress.stalledHeartbeats = 0;
     }
     return;
   }
-  const ahead = progress.offset + maxInflight * snapshotChunkBytes;
-  while (progress.sent < snapshot.data.length && progress.sent < ahead) {
-    const piece = snapshot.data.slice(progress.sent, progress.sent + snapshotChunkBytes);
-    sendPiece(node, peer, progress, snapshot, progress.sent, piece);
-    progress.sent += piece.length;
+  const ahead = progress.ackedBytes + maxInflight * snapshotChunkBytes;
+  while (progress.sentBytes < snapshot.data.length && progress.sentBytes < ahead) {
+    const chunk = snapshot.data.slice(progress.sentBytes, progress.sentBytes + snapshotChunkBytes);
+    sendChunk(server, peer, progress, snapshot, progress.sentBytes, chunk);
+    progress.sentBytes += chunk.length;
   }
 }
 
-function sendPiece(
-  node: Node,
+function sendChunk(
+  server: RaftServer,
   peer: string,
-  { crc, incarnation }: Progress,
+  { snapshotCrc: crc, incarnation }: Progress,
   snapshot: Snapshot,
   offset: number,
   data: Uint8Array,
 ): void {
-  node.seq += 1;
-  node.send(peer, incarnation, {
+  server.seq += 1;
+  server.send(peer, incarnation, {
     kind: 'install',
-    seq: node.seq,
+    seq: server.seq,
     index: snapshot.index,
     snapshotTerm: snapshot.term,
     config: snapshot.config,
@@ -87,76 +86,76 @@ function sendPiece(
   });
 }
 
-export function onInstallReply(node: Node, message: Message, body: InstallReply): void {
-  const progress = node.progress.get(message.sender);
-  if (node.role !== 'leader' || message.term !== node.term || progress === undefined) return;
-  replication.answered(node, progress, body.seq);
+/** Goes on from as many bytes as are there. */
+export function onInstallReply(
+  server: RaftServer,
+  peer: string,
+  progress: Progress,
+  body: InstallReply,
+): void {
   const { snapshot } = progress;
   if (snapshot?.index !== body.index || snapshot.term !== body.snapshotTerm) return;
   const { offset } = body;
-  if (offset > snapshot.data.length || (offset < progress.offset && body.seq <= progress.okSeq)) {
-    return; // cannot be, or was overtaken
-  }
-  progress.okSeq = Math.max(progress.okSeq, body.seq);
-  if (offset === progress.offset && !progress.asked) return; // nothing moved
-  if (offset < progress.offset) progress.sent = offset; // it began anew
-  progress.asked = false;
-  progress.stalled = 0;
-  progress.offset = offset;
-  progress.sent = Math.max(progress.sent, offset);
-  ship(node, message.sender, progress, false);
+  const overtaken = offset < progress.ackedBytes && body.seq <= progress.acceptedSeq;
+  if (offset > snapshot.data.length || overtaken) return;
+  progress.acceptedSeq = Math.max(progress.acceptedSeq, body.seq);
+  if (offset === progress.ackedBytes && !progress.offsetUnknown) return; // nothing moved
+  if (offset < progress.ackedBytes) progress.sentBytes = offset; // it began anew
+  progress.offsetUnknown = false;
+  progress.stalledHeartbeats = 0;
+  progress.ackedBytes = offset;
+  progress.sentBytes = Math.max(progress.sentBytes, offset);
+  sendChunks(server, peer, progress, false);
 }
 
-/** An AppendReply came from who gets a snapshot: it is stored there, or is not needed any more. */
-export function agreed(node: Node, progress: Progress): void {
-  const { snapshot, match } = progress;
-  if (snapshot !== null && match < snapshot.index && node.log.termAt(match) === null) return;
+/** Goes back to sending entries once the snapshot is stored there, or is not needed any more. */
+export function onAgreement(server: RaftServer, progress: Progress): void {
+  const { snapshot, matchIndex } = progress;
+  if (snapshot !== null && matchIndex < snapshot.index && server.log.termAt(matchIndex) === null) return;
   progress.state = 'replicate';
-  progress.next = match + 1;
+  progress.nextIndex = matchIndex + 1;
   progress.snapshot = null;
 }
 
 // --- the follower ---------------------------------------------------------------------------------------------
 
-/** Pieces are taken in order; the whole replaces the log unless the log has that entry already (figure 5.3). */
-export function onInstall(node: Node, message: Message, body: Install): void {
-  if (node.role === 'leader' || (node.bug === 47 && node.role !== 'follower')) return;
-  replication.heard(node, message, body.seq);
+/** Takes chunks in order; the whole replaces the log unless the log has that entry already (figure 5.3). */
+export function onInstall(server: RaftServer, message: Message, body: Install): void {
   const { sender, senderIncarnation } = message;
   const { seq, index, snapshotTerm } = body;
-  if (index <= node.commit && node.bug !== 22) {
-    // it has that already, and commits never go back
-    node.incoming = null;
-    node.acked = Math.min(node.verified, node.log.durable);
-    replication.acknowledge(node, sender, senderIncarnation, seq);
+  if (index <= server.commitIndex) {
+    // it is there already, and commits never go back
+    server.incomingSnapshot = null;
+    server.acknowledgedIndex = Math.min(server.verifiedIndex, server.log.durableIndex);
+    server.acknowledge(sender, senderIncarnation, seq);
     return;
   }
-  const has = (offset: number): void =>
-    node.send(sender, senderIncarnation, { kind: 'install_reply', seq, index, snapshotTerm, offset });
-  let { incoming } = node;
-  if (incoming === null || !isOf(incoming, body)) {
+  const reply = (offset: number): void =>
+    server.send(sender, senderIncarnation, { kind: 'install_reply', seq, index, snapshotTerm, offset });
+  let incoming = server.incomingSnapshot;
+  if (incoming === null || !isChunkOf(incoming, body)) {
     if (body.offset !== 0) {
-      has(0);
+      reply(0);
       return;
     }
     const { config, total, crc } = body;
     incoming = { index, term: snapshotTerm, config, total, crc, data: NOTHING };
-    node.incoming = incoming;
+    server.incomingSnapshot = incoming;
   }
   if (body.offset === incoming.data.length) incoming.data = joined(incoming.data, body.data);
   if (incoming.data.length === incoming.total) {
-    node.incoming = null;
+    server.incomingSnapshot = null;
     const { data, term, config, crc } = incoming;
     if (crc32(data) === crc) {
-      install(node, { index: incoming.index, term, config, data });
+      install(server, { index: incoming.index, term, config, data });
       return; // the answer comes once it is stored
     }
     incoming.data = NOTHING;
   }
-  has(incoming.data.length);
+  reply(incoming.data.length);
 }
 
-function isOf(incoming: Incoming, { index, snapshotTerm, total, crc }: Install): boolean {
+function isChunkOf(incoming: IncomingSnapshot, { index, snapshotTerm, total, crc }: Install): boolean {
   return (
     incoming.index === index &&
     incoming.term === snapshotTerm &&
@@ -172,31 +171,31 @@ function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
   return whole;
 }
 
-function install(node: Node, snapshot: Snapshot): void {
-  node.log.install(snapshot, node.commit);
-  node.commit = snapshot.index;
-  node.verified = Math.max(node.verified, snapshot.index);
-  node.restoreToken = node.storeSnapshot(snapshot);
+function install(server: RaftServer, snapshot: Snapshot): void {
+  server.log.install(snapshot, server.commitIndex);
+  server.commitIndex = snapshot.index;
+  server.verifiedIndex = Math.max(server.verifiedIndex, snapshot.index);
+  server.restoreToken = server.storeSnapshot(snapshot);
 }
 
-/** Called when something became durable: the state machine is replaced once its new state cannot be lost. */
-export function stored(node: Node): void {
-  const { snapshot } = node.log;
-  if (node.restoreToken === 0 || node.restoreToken > node.durableToken || snapshot === null) return;
-  node.restoreToken = 0;
-  node.handed = node.log.base;
-  node.effects.push({ kind: 'restore', snapshot });
+/** Replaces the state machine once the snapshot that was installed cannot be lost any more. */
+export function onDurable(server: RaftServer): void {
+  const { snapshot } = server.log;
+  if (server.restoreToken === 0 || server.restoreToken > server.durableToken || snapshot === null) return;
+  server.restoreToken = 0;
+  server.applyingIndex = server.log.snapshotIndex;
+  server.effects.push({ kind: 'restore', snapshot });
 }
 
 // --- every server ---------------------------------------------------------------------------------------------
 
-/** Keep this state instead of the entries before it, but for a tail; an older one than there is says nothing new. */
-export function onCompact(node: Node, { index, data }: Compact): void {
-  const { log, bug } = node;
-  if (index > node.applied || (index <= log.base && bug !== 25)) return;
-  const term = log.termAt(index) ?? (bug === 25 ? 1 : null);
+/** Keeps this state instead of the entries before it, but for a tail; nothing happens where a newer one is kept. */
+export function onCompact(server: RaftServer, { index, data }: Compact): void {
+  const { log } = server;
+  if (index > server.appliedIndex || index <= log.snapshotIndex) return;
+  const term = log.termAt(index);
   if (term === null) return;
   const snapshot = { index, term, config: log.configAt(index), data };
-  log.compact(snapshot, index - node.settings.keepTail + 1);
-  node.storeSnapshot(snapshot);
+  log.compact(snapshot, index - server.settings.keepTail + 1);
+  server.storeSnapshot(snapshot);
 }

@@ -120,7 +120,6 @@ export class Replica {
       me,
       incarnation,
       seed: Math.max(seed, 1),
-      bug: '',
       settings: SETTINGS,
     });
     this.feed({ kind: 'tick' }); // who votes alone leads at once

@@ -29,7 +29,6 @@ export type Record = (member: Member, now: number, event: Event, effects: readon
 
 /** What a run is made with, beside its schedule. */
 export interface Options {
-  readonly bug?: string;
   readonly say?: Say;
   readonly record?: Record;
   readonly makeCore?: () => AnyCore;
@@ -320,7 +319,6 @@ export class World {
       me: id,
       incarnation,
       seed: ((this.schedule.seed * 40503 + place * 9973 + member.boots * 31) % 0xfffffffe) + 1,
-      bug: this.options.bug ?? '',
       settings: this.schedule.settings,
     };
     this.step(member, event);
