@@ -58,6 +58,7 @@ class Member:
     wake_at: int = -1  # when the next wake is queued
     deadline: int = 0  # on its own clock
     # since boot
+    newest_ms: int = -(10**9)  # the newest that its own clock said: a core's clock does not go back
     log: Log = field(default_factory=Log)  # as the core sees it: durable or not
     configs: list[tuple[int, int, Config]] = field(
         default_factory=list
@@ -83,6 +84,11 @@ class Member:
     hinted: set[str] = field(default_factory=set)  # whose connection it was told to be closed
     applied_ever: int = 0  # in this incarnation
 
+    def core_clock(self, now: int) -> int:
+        """Returns the time by which the core counts: the newest that this server's clock said since boot."""
+        self.newest_ms = max(self.newest_ms, now + self.clock_ms)
+        return self.newest_ms
+
     def config(self) -> Config:
         return self.configs[-1][2] if self.configs else Config()
 
@@ -99,6 +105,7 @@ class Member:
     def reborn(self) -> None:
         """Nothing of the run before is left in memory."""
         self.boots += 1
+        self.newest_ms = -(10**9)
         self.inbox, self.paused_until, self.disk_free_at = [], 0, 0
         self.wake_at, self.deadline = -1, 0
         snapshot = self.disk.snapshot

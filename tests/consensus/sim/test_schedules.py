@@ -93,6 +93,14 @@ def test_an_election_that_a_fault_brings_about_after_it_ended_is_no_unrest() -> 
     assert run_schedule(make_schedule(seed)).problem is None, again(seed)
 
 
+def test_a_leader_is_judged_by_the_clock_of_its_core() -> None:
+    """Its clock goes back by 2.25 s just before it is elected, and then it is cut off: for its core no time passes."""
+    seed = 275398
+    report = run_schedule(make_schedule(seed))
+    assert report.problem is None, again(seed)
+    assert report.done["cut off at a commit"] == 1
+
+
 def test_stories_and_noise_name_what_can_happen() -> None:
     known = set(Faults(World(make_schedule(0))).kinds)
     told = {

@@ -59,7 +59,7 @@ class Open:
     boots: int
     floor: int  # what was applied anywhere when it was asked
     asked_ms: int
-    clock_ms: int  # the same, on the clock of who was asked
+    clock_ms: int  # the same, on the clock of the core that was asked
 
 
 @dataclass(slots=True)
@@ -182,19 +182,19 @@ class World:
         report.steps += 1
         if report.steps > MOST_STEPS:
             raise Wrong(f"more than {MOST_STEPS} steps")
-        clock = self.now + member.clock_ms
+        clock = member.core_clock(self.now)
         ticks = type(event) is Tick
         late = ticks and clock - member.deadline > self.schedule.timing.election_min_ms
         if self.say is not None and not ticks:
             self.say(self.now, member.id, f"<- {event}")
         try:
-            effects = core.step(clock, event)
+            effects = core.step(self.now + member.clock_ms, event)
         except (ConsensusError, AssertionError, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise Wrong(
                 f"{member.id} fails at {type(event).__name__}: {type(error).__name__}: {error}"
             ) from error
         if self._record is not None:
-            self._record(member, clock, event, effects)
+            self._record(member, self.now + member.clock_ms, event, effects)
         perform, boots = self._perform, member.boots
         for effect in effects:
             if self.say is not None and not isinstance(effect, Deadline):
@@ -310,7 +310,7 @@ class World:
         if self.schedule.wire:
             message = decode(encode(message))
         if message.to_incarnation == member.incarnation:
-            self.invariants.hears(member, message, self.now + member.clock_ms)
+            self.invariants.hears(member, message, member.core_clock(self.now))
         self.step(member, Received(sender, message))
 
     def _apply(self, member: Member, effect: Apply) -> None:
@@ -362,7 +362,7 @@ class World:
         return asked
 
     def _role(self, member: Member, effect: Role) -> None:
-        self.invariants.became(member, effect, self.now + member.clock_ms)
+        self.invariants.became(member, effect, member.core_clock(self.now))
         if effect.role == "leader" and member.role != "leader":
             self.note("elected")
             if self.hurry:
@@ -522,7 +522,7 @@ class World:
         """Asks something of a live server; the number of the question."""
         self._ctx += 1
         self.open[self._ctx] = Open(
-            what, member.id, member.boots, self.invariants.applied, self.now, self.now + member.clock_ms
+            what, member.id, member.boots, self.invariants.applied, self.now, member.core_clock(self.now)
         )
         self.step(member, make(self._ctx))
         return self._ctx

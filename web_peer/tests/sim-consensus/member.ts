@@ -46,6 +46,7 @@ export class Member {
   deadline = 0; // on its own clock
   trap: { readonly downMs: number; readonly number: number } | null = null; // it crashes at the next write
   // since boot
+  newestMs = -Infinity; // the newest that its own clock said: a core's clock does not go back
   log = new Log(); // as the core sees it: durable or not
   configs: Placed[] = [];
   snapshotAt = { index: 0, term: 0 };
@@ -71,6 +72,12 @@ export class Member {
     return `${this.id}${this.incarnation}`;
   }
 
+  /** Returns the time by which the core counts: the newest that this server's clock said since boot. */
+  coreClock(now: number): number {
+    this.newestMs = Math.max(this.newestMs, now + this.clockMs);
+    return this.newestMs;
+  }
+
   /** The term of its entry; 0 where it has none. */
   termAt(index: number): number {
     const entry = this.log.at(index);
@@ -86,6 +93,7 @@ export class Member {
   reborn(): void {
     const { disk } = this;
     this.boots += 1;
+    this.newestMs = -Infinity;
     this.inbox = [];
     this.pausedUntil = this.diskFreeAt = this.deadline = 0;
     this.wakeAt = -1;

@@ -90,6 +90,7 @@ export class World {
     this.steps += 1;
     if (this.steps > MOST_STEPS) throw new Wrong(`more than ${MOST_STEPS} steps`);
     const clock = this.now + member.clockMs;
+    const coreClock = member.coreClock(this.now);
     const { say, record } = this.options;
     if (event.kind !== 'tick') say?.(this.now, member.id, `<- ${shown(event)}`);
     const effects = core.step(clock, event);
@@ -99,7 +100,7 @@ export class World {
       this.perform(member, effect);
       if (member.boots !== boots || member.core === null) return; // it crashed while it did that
     }
-    if (event.kind === 'tick') this.invariants.ticked(member, clock);
+    if (event.kind === 'tick') this.invariants.ticked(member, coreClock);
   }
 
   /** The event comes as soon as what goes on now is over, unless the server is down by then. */
@@ -158,7 +159,7 @@ export class World {
           return;
         }
       case 'role':
-        this.invariants.became(member, effect, this.now + member.clockMs);
+        this.invariants.became(member, effect, member.coreClock(this.now));
         if (effect.role === 'leader' && member.role !== 'leader') this.note('elected');
         member.role = effect.role;
         member.term = effect.term;
@@ -242,7 +243,7 @@ export class World {
     }
     const came = this.schedule.wire ? decode(encode(message)) : message;
     if (came.toIncarnation === member.incarnation) {
-      this.invariants.hears(member, came, this.now + member.clockMs);
+      this.invariants.hears(member, came, member.coreClock(this.now));
     }
     this.step(member, { kind: 'received', sender, message: came });
   }
@@ -298,7 +299,7 @@ export class World {
   /** It stood still, or seems to have: a leader may take a heartbeat to find out that it leads no more. */
   private excuse(member: Member): void {
     const { heartbeatMs } = this.schedule.settings;
-    member.excusedUntil = this.now + member.clockMs + 2 * heartbeatMs;
+    member.excusedUntil = member.coreClock(this.now) + 2 * heartbeatMs;
   }
 
   // --- servers that come and go
