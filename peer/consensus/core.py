@@ -76,7 +76,7 @@ class Core:
     def status(self) -> Status:
         """Returns what people are shown. Raises BadBoot before Boot."""
         server = self.server
-        matched = {peer: progress.match_index for peer, progress in sorted(server.progress.items())}
+        matched = {peer: progress.match_index for peer, progress in server.sorted_progress()}
         if server.role == "leader":
             matched[server.id] = server.log.durable_index
         return Status(

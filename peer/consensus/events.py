@@ -1,4 +1,4 @@
-"""What the consensus core is told and what it wants done: its events, effects, and the values in them.
+"""Events and effects of the consensus core: what happened, and what the edge is to do.
 
 Everything is frozen. Integers are below 2^53; ids are text, ordered by their UTF-8 bytes (which is the order of
 Python's strings); times are whole milliseconds of a clock that only the edge knows. A `ctx` is a number by which the
@@ -115,7 +115,7 @@ class ChangeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand leadership to `to`. Ends with a Role that leads no more, or with Reject within `election_min_ms`."""
+    """Hand leadership to `to` (3.10). Ends with a Role that leads no more, or with Reject within `election_min_ms`."""
 
     to: str
     ctx: int
@@ -123,7 +123,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Answered by ReadReady or Reject, never by silence; works on every member while there is a leader."""
+    """A linearizable read (6.4), on any member while there is a leader. ReadReady or Reject always answers it."""
 
     ctx: int
 
@@ -185,7 +185,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make this durable in one step, then say Persisted(token).
+    """Make this durable in one step, then report Persisted(token).
 
     First drop every entry from `truncate_from` on (0: none), then append `entries`; `term` and `vote` replace the
     stored ones. Persist and StoreSnapshot share one row of tokens, which rise by one, and become durable in that order.
@@ -200,7 +200,8 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """Make the snapshot durable, then cut the log to exactly first..last (first > last: empty), then SnapshotStored.
+    """Make the snapshot durable, then cut the log to exactly first..last (first > last: empty), then report
+    SnapshotStored(token).
 
     The snapshot must be durable before the log is cut; a crash between the two is found at Boot.
     """
@@ -233,7 +234,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class ReadReady:
-    """A read that sees everything up to `index` is linearizable now; Applied(index) was already said."""
+    """A read that sees everything up to `index` is linearizable now; Applied(index) was reported before."""
 
     ctx: int
     index: int
@@ -257,7 +258,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Say Tick at `at_ms`, not later; replaces the deadline before it."""
+    """A Tick is due at `at_ms`, not later; replaces the deadline before it."""
 
     at_ms: int
 
@@ -275,7 +276,7 @@ Reason = Literal[
     "not_a_voter",
     "not_caught_up",  # a learner that is too far behind to vote
     "last_voter",
-    "would_lose_quorum",  # too few of the voters that remain were heard lately
+    "would_lose_quorum",  # too few of the voters that remain answered lately
     "too_large",
     "busy",  # too many entries wait for a majority
 ]

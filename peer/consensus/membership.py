@@ -124,7 +124,7 @@ def leads_no_more(server: RaftServer) -> bool:
 
 def hand_over(server: RaftServer) -> None:
     """Tells everybody that the change is committed, and lets the best voter campaign (4.2.2)."""
-    for peer, progress in sorted(server.progress.items()):
+    for peer, progress in server.sorted_progress():
         replication.replicate(server, peer, progress, heartbeat=True)
     successor = _best_successor(server)
     if successor:
@@ -135,7 +135,7 @@ def _best_successor(server: RaftServer) -> str:
     """The voter that has most of this leader's log, and the newest contact; "" where there is none."""
     known = [
         (progress.match_index, progress.contact_ms, peer)
-        for peer, progress in sorted(server.progress.items())
+        for peer, progress in server.sorted_progress()
         if peer in server.config.voters
     ]
     return max(known, default=(0, 0, ""))[2]

@@ -1,4 +1,4 @@
-"""Decides which bytes are a message, and writes them: strictly checked msgpack.
+"""The bytes of a message: strictly checked msgpack.
 
 One message is one msgpack map with the short keys of `_HEAD` and `_BODIES`. Unknown keys are skipped, so that later
 versions may add some; anything else that does not fit raises BadMessage naming the field.
@@ -34,7 +34,7 @@ MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold e
 MAX_ID_BYTES: Final = 128
 MAX_SERVERS: Final = 1024
 MAX_ENTRIES: Final = 1024  # in one message
-MAX_DATA_BYTES: Final = 1 << 20  # of one entry, or one piece of a snapshot
+MAX_DATA_BYTES: Final = 1 << 20  # of one entry, or one chunk of a snapshot
 MAX_SNAPSHOT_BYTES: Final = 1 << 28
 MAX_MESSAGE_BYTES: Final = 1 << 22
 _KINDS: Final[tuple[EntryKind, ...]] = ("noop", "command", "config")

@@ -1,6 +1,6 @@
-"""What servers say to each other. `wire` has their bytes.
+"""The messages between Raft servers; message_codec has their bytes.
 
-Every message carries who speaks, in which life, to which life, for which mesh and epoch, and the speaker's term.
+Every message carries its sender, the incarnations of sender and receiver, mesh and epoch, and the sender's term.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from peer.consensus.records import Config, Entry
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
-    """Would you vote for me in `campaign_term`? (9.6) The envelope has the term that the speaker is really in."""
+    """Pre-vote for `campaign_term` (9.6); Message.term is the term that the sender is really in."""
 
     campaign_term: int
     last_index: int
@@ -21,15 +21,15 @@ class PreVote:
 
 @dataclass(frozen=True, slots=True)
 class PreVoteReply:
-    campaign_term: (
-        int  # of the question: the speaker's own term may be lower than the asker's, and the answer counts
-    )
+    campaign_term: int  # of the question: the answer counts even where the sender's own term is lower
     granted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """RequestVote (3.4). `transfer`: the leader itself asked for this election (3.10), so having one is no reason."""
+    """RequestVote (3.4). `transfer`: the leader asked for this election itself (3.10), so voters answer although they
+    have one.
+    """
 
     last_index: int
     last_term: int
@@ -71,7 +71,7 @@ class AppendReply:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """One piece of a snapshot (5). A piece without data at offset 0 asks how much is there already."""
+    """InstallSnapshot (5): one chunk. One without data at offset 0 asks how much is there already."""
 
     seq: int
     index: int
@@ -95,12 +95,12 @@ class InstallReply:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow:
-    """Campaign at once (3.10)."""
+    """The receiver is to campaign at once (3.10)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadIndex:
-    """A member other than the leader wants to read (6.4)."""
+    """A member other than the leader asks for a read index (6.4)."""
 
     read: int
 

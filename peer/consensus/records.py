@@ -14,7 +14,7 @@ EntryKind = Literal["noop", "command", "config"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One life of a peer. `incarnation` rises whenever its storage was lost or it comes back after a removal."""
+    """A member of the group. `incarnation` rises whenever its storage was lost or it comes back after a removal."""
 
     id: str
     incarnation: int
@@ -42,7 +42,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`data` of a "config" is `wire.config_bytes`; of a "noop" it is empty."""
+    """`data` of a "config" is that of `message_codec.config_bytes`; of a "noop" it is empty."""
 
     index: int
     term: int
@@ -67,8 +67,8 @@ class Snapshot:
 
 
 def founding(me: str, incarnation: int, data: bytes = b"", index: int = 1, term: int = 1) -> Snapshot:
-    """What a peer stores that begins a mesh, or a new group_epoch of one from its applied state: it alone votes.
+    """Returns what a peer stores that begins a mesh, or a new group_epoch of one from its applied state.
 
-    Boot it with HardState(term=term, vote="").
+    It alone votes. Boot it with HardState(term=term, vote="").
     """
     return Snapshot(index, term, Config((Server(me, incarnation, True),)), data)

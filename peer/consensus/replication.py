@@ -63,7 +63,7 @@ def broadcast_heartbeat(server: RaftServer) -> None:
         oldest = server.now - 2 * server.settings.election_max_ms
         while len(server.send_times) > 1 and server.send_times[0][1] < oldest:
             server.send_times.pop(0)
-    for peer, progress in sorted(server.progress.items()):
+    for peer, progress in server.sorted_progress():
         replicate(server, peer, progress, heartbeat=True)
     if server.transfer_target:
         _continue_transfer(server)
@@ -71,13 +71,13 @@ def broadcast_heartbeat(server: RaftServer) -> None:
 
 def broadcast_append(server: RaftServer) -> None:
     """Sends new entries to everybody who may get them now."""
-    for peer, progress in sorted(server.progress.items()):
+    for peer, progress in server.sorted_progress():
         replicate(server, peer, progress, heartbeat=False)
 
 
 def broadcast_commit(server: RaftServer) -> None:
     """Tells the followers at once that the commit index rose."""
-    for peer, progress in sorted(server.progress.items()):
+    for peer, progress in server.sorted_progress():
         if progress.state == "replicate":
             replicate(server, peer, progress, heartbeat=True)
 

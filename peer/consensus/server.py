@@ -141,6 +141,10 @@ class RaftServer:
         """Whether this incarnation of this server is a voter now."""
         return self.config.votes(self.id, self.incarnation)
 
+    def sorted_progress(self) -> list[tuple[str, Progress]]:
+        """Returns a leader's progress of all the others, in the order of their ids."""
+        return sorted(self.progress.items(), key=lambda each: each[0])
+
     def next_random(self) -> int:
         """The next number of xorshift32, 1 .. 2^32 - 1."""
         value = self.random

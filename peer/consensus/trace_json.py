@@ -1,4 +1,4 @@
-"""How events, effects and messages stand in recorded traces: one JSON, spelt alike by every language.
+"""Events, effects and messages in recorded traces: one JSON, spelt alike by every language.
 
 A dataclass becomes an object with the names of its fields; where several kinds can stand in one place, "kind" holds
 its class name in lower_snake. Bytes are lower-case hex, tuples arrays. Keys are sorted, no spaces, UTF-8 unescaped.

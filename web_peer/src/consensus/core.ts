@@ -21,7 +21,6 @@ import type {
   TimeoutNow,
   VoteReply,
 } from './messages';
-import { sorted } from '../wire/utf8_order';
 import * as reads from './reads';
 import { MAX_ENTRY_BYTES, MAX_UNCOMMITTED } from './records';
 import * as replication from './replication';
@@ -58,9 +57,7 @@ export class Core {
   /** What people are shown. Raises BadBoot before boot. */
   get status(): Status {
     const { server } = this;
-    const matched = new Map(
-      sorted(server.progress.keys()).map((id) => [id, server.progress.get(id)?.matchIndex ?? 0]),
-    );
+    const matched = new Map(server.sortedProgress().map(([id, { matchIndex }]) => [id, matchIndex]));
     const { role, term, leader, commitIndex, appliedIndex, config, log } = server;
     if (role === 'leader') matched.set(server.id, log.durableIndex);
     return {

@@ -1,5 +1,5 @@
 /*
- * What the consensus core is told and what it wants done: its events, effects, and the values in them (twin of
+ * Events and effects of the consensus core: what happened, and what the edge is to do (twin of
  * peer/consensus/events.py). Pure.
  *
  * Integers are below 2^53; ids are text, ordered by their UTF-8 bytes; times are whole milliseconds of a clock that
@@ -108,14 +108,14 @@ export interface ChangeConfig {
   readonly ctx: number;
 }
 
-/** Hand leadership to `to`. Ends with a role that leads no more, or with reject within `electionMinMs`. */
+/** Hand leadership to `to` (3.10). Ends with a role that leads no more, or with reject within `electionMinMs`. */
 export interface Transfer {
   readonly kind: 'transfer';
   readonly to: string;
   readonly ctx: number;
 }
 
-/** Answered by ReadReady or Reject, never by silence; works on every member while there is a leader. */
+/** A linearizable read (6.4), on any member while there is a leader. ReadReady or Reject always answers it. */
 export interface Read {
   readonly kind: 'read';
   readonly ctx: number;
@@ -169,7 +169,7 @@ export type Event =
 // --- effects: the edge performs them in order -----------------------------------------------------------------
 
 /**
- * Make this durable in one step, then say Persisted(token).
+ * Make this durable in one step, then report Persisted(token).
  *
  * First drop every entry from `truncateFrom` on (0: none), then append `entries`; `term` and `vote` replace the stored
  * ones. Persist and StoreSnapshot share one row of tokens, which rise by one, and become durable in that order.
@@ -184,7 +184,8 @@ export interface Persist {
 }
 
 /**
- * Make the snapshot durable, then cut the log to exactly first..last (first > last: empty), then SnapshotStored.
+ * Make the snapshot durable, then cut the log to exactly first..last (first > last: empty), then report
+ * SnapshotStored(token).
  *
  * The snapshot must be durable before the log is cut; a crash between the two is found at Boot.
  */
@@ -214,7 +215,7 @@ export interface Restore {
   readonly snapshot: Snapshot;
 }
 
-/** A read that sees everything up to `index` is linearizable now; Applied(index) was already said. */
+/** A read that sees everything up to `index` is linearizable now; Applied(index) was reported before. */
 export interface ReadReady {
   readonly kind: 'read_ready';
   readonly ctx: number;
@@ -236,7 +237,7 @@ export interface Role {
   readonly leader: string;
 }
 
-/** Say Tick at `atMs`, not later; replaces the deadline before it. */
+/** A Tick is due at `atMs`, not later; replaces the deadline before it. */
 export interface Deadline {
   readonly kind: 'deadline';
   readonly atMs: number;
@@ -255,7 +256,7 @@ export type Reason =
   | 'not_a_voter'
   | 'not_caught_up' // a learner that is too far behind to vote
   | 'last_voter'
-  | 'would_lose_quorum' // too few of the voters that remain were heard lately
+  | 'would_lose_quorum' // too few of the voters that remain answered lately
   | 'too_large'
   | 'busy'; // too many entries wait for a majority
 

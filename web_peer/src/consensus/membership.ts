@@ -16,7 +16,7 @@ import { Progress, type RaftServer } from './server';
 import type { Change, ChangeConfig, Reason } from './events';
 import { configBytes, MAX_SERVERS } from './message_codec';
 
-const CAUGHT_UP_ENTRIES = 64; // that a learner may lack when it becomes a voter (4.2.1)
+export const CAUGHT_UP_ENTRIES = 64; // that a learner may lack when it becomes a voter (4.2.1)
 
 /** Appends the configuration after the change, which holds at once (4.1), or rejects the change. */
 export function onChange(server: RaftServer, { change, ctx }: ChangeConfig): void {
@@ -130,7 +130,7 @@ export function leadsNoMore(server: RaftServer): boolean {
 
 /** Tells everybody that the change is committed, and lets the best voter campaign (4.2.2). */
 export function handOver(server: RaftServer): void {
-  for (const [peer, progress] of replication.everyone(server)) {
+  for (const [peer, progress] of server.sortedProgress()) {
     replication.replicate(server, peer, progress, true);
   }
   const successor = bestSuccessor(server);

@@ -1,6 +1,5 @@
 /*
- * Decides which bytes are a message, and writes them: strictly checked msgpack (twin of
- * peer/consensus/message_codec.py). Pure.
+ * The bytes of a message: strictly checked msgpack (twin of peer/consensus/message_codec.py). Pure.
  *
  * One message is one msgpack map with the short keys of HEAD and BODIES. Unknown keys are skipped, so that later
  * versions may add some; anything else that does not fit raises BadMessage naming the field.

@@ -1,12 +1,12 @@
 /*
- * What servers say to each other (twin of peer/consensus/messages.py). `wire` has their bytes. Pure.
+ * The messages between Raft servers (twin of peer/consensus/messages.py); message_codec has their bytes. Pure.
  *
- * Every message carries who speaks, in which life, to which life, for which mesh and epoch, and the speaker's term.
+ * Every message carries its sender, the incarnations of sender and receiver, mesh and epoch, and the sender's term.
  */
 
 import type { Config, Entry } from './records';
 
-/** Would you vote for me in `campaignTerm`? (9.6) The envelope has the term that the speaker is really in. */
+/** Pre-vote for `campaignTerm` (9.6); Message.term is the term that the sender is really in. */
 export interface PreVote {
   readonly kind: 'pre_vote';
   readonly campaignTerm: number;
@@ -16,11 +16,14 @@ export interface PreVote {
 
 export interface PreVoteReply {
   readonly kind: 'pre_vote_reply';
-  readonly campaignTerm: number; // of the question: the speaker's own may be lower, and the answer counts
+  readonly campaignTerm: number; // of the question: the answer counts even where the sender's own term is lower
   readonly granted: boolean;
 }
 
-/** RequestVote (3.4). `transfer`: the leader itself asked for this election (3.10), so having one is no reason. */
+/**
+ * RequestVote (3.4). `transfer`: the leader asked for this election itself (3.10), so voters answer although they have
+ * one.
+ */
 export interface Vote {
   readonly kind: 'vote';
   readonly lastIndex: number;
@@ -61,7 +64,7 @@ export interface AppendReply {
   readonly hintTerm: number;
 }
 
-/** One piece of a snapshot (5). A piece without data at offset 0 asks how much is there already. */
+/** InstallSnapshot (5): one chunk. One without data at offset 0 asks how much is there already. */
 export interface Install {
   readonly kind: 'install';
   readonly seq: number;
@@ -83,12 +86,12 @@ export interface InstallReply {
   readonly offset: number;
 }
 
-/** Campaign at once (3.10). */
+/** The receiver is to campaign at once (3.10). */
 export interface TimeoutNow {
   readonly kind: 'timeout_now';
 }
 
-/** A member other than the leader wants to read (6.4). */
+/** A member other than the leader asks for a read index (6.4). */
 export interface ReadIndex {
   readonly kind: 'read_index';
   readonly read: number;

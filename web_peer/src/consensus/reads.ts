@@ -10,7 +10,7 @@ import type { Message, ReadIndex, ReadIndexReply } from './messages';
 import * as replication from './replication';
 import type { PendingRead, RaftServer } from './server';
 
-const MAX_READS = 4096; // that wait at one server
+export const MAX_READS = 4096; // that wait at one server
 
 /** Queues a read of this edge at the leader, asks the leader for its index, or rejects it. */
 export function onRead(server: RaftServer, ctx: number): void {

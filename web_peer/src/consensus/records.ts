@@ -8,7 +8,7 @@ export const MAX_UNCOMMITTED = 4096; // entries that a leader lets wait for a ma
 
 export type EntryKind = 'noop' | 'command' | 'config';
 
-/** One life of a peer. `incarnation` rises whenever its storage was lost or it comes back after a removal. */
+/** A member of the group. `incarnation` rises whenever its storage was lost or it comes back after a removal. */
 export interface Server {
   readonly id: string;
   readonly incarnation: number;
@@ -33,7 +33,7 @@ export class Config {
   }
 }
 
-/** `data` of a "config" is `configBytes` of wire; of a "noop" it is empty. */
+/** `data` of a "config" is that of `configBytes`; of a "noop" it is empty. */
 export interface Entry {
   readonly index: number;
   readonly term: number;
@@ -55,7 +55,7 @@ export interface Snapshot {
 }
 
 /**
- * What a peer stores that begins a mesh, or a new groupEpoch of one from its applied state: it alone votes.
+ * Returns what a peer stores that begins a mesh, or a new groupEpoch of one from its applied state: it alone votes.
  *
  * Boot it with the term given here and no vote.
  */

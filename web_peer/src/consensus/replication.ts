@@ -9,7 +9,6 @@
  */
 
 import type { Append, AppendReply, Message } from './messages';
-import { byBytes } from '../wire/utf8_order';
 import * as quorum from './quorum';
 import type { Entry, EntryKind } from './records';
 import * as snapshot from './snapshot';
@@ -40,11 +39,6 @@ export function append(server: RaftServer, kind: EntryKind, data: Uint8Array): E
   const entry = { index: server.log.lastIndex + 1, term: server.term, kind, data };
   server.log.append([entry]);
   return entry;
-}
-
-/** Returns the progress of everybody, in the order of their ids. */
-export function everyone(server: RaftServer): [string, Progress][] {
-  return [...server.progress].sort(([a], [b]) => byBytes(a, b));
 }
 
 /** What a majority of the voters has reached; this server has `own`. */
@@ -79,18 +73,18 @@ export function broadcastHeartbeat(server: RaftServer): void {
     const oldest = server.now - 2 * electionMaxMs;
     while (server.sendTimes.length > 1 && (server.sendTimes[0]?.[1] ?? 0) < oldest) server.sendTimes.shift();
   }
-  for (const [peer, progress] of everyone(server)) replicate(server, peer, progress, true);
+  for (const [peer, progress] of server.sortedProgress()) replicate(server, peer, progress, true);
   if (server.transferTarget !== '') continueTransfer(server);
 }
 
 /** Sends new entries to everybody who may get them now. */
 export function broadcastAppend(server: RaftServer): void {
-  for (const [peer, progress] of everyone(server)) replicate(server, peer, progress, false);
+  for (const [peer, progress] of server.sortedProgress()) replicate(server, peer, progress, false);
 }
 
 /** Tells the followers at once that the commit index rose. */
 export function broadcastCommit(server: RaftServer): void {
-  for (const [peer, progress] of everyone(server)) {
+  for (const [peer, progress] of server.sortedProgress()) {
     if (progress.state === 'replicate') replicate(server, peer, progress, true);
   }
 }

@@ -5,6 +5,7 @@
  * Names follow the thesis (figure 3.1) and etcd. Nothing here decides; times are milliseconds of the edge's clock.
  */
 
+import { byBytes } from '../wire/utf8_order';
 import { Log } from './log';
 import type { Body } from './messages';
 import type { Config, Snapshot } from './records';
@@ -142,6 +143,11 @@ export class RaftServer {
   /** Whether this incarnation of this server is a voter now. */
   get isVoter(): boolean {
     return this.config.votes(this.id, this.incarnation);
+  }
+
+  /** Returns a leader's progress of all the others, in the order of their ids. */
+  sortedProgress(): [string, Progress][] {
+    return [...this.progress].sort(([a], [b]) => byBytes(a, b));
   }
 
   /** The next number of xorshift32, 1 .. 2^32 - 1. */

@@ -1,5 +1,5 @@
 /*
- * Decides how events, effects and messages stand in recorded traces: one JSON, spelt alike by every language (twin of
+ * Events, effects and messages in recorded traces: one JSON, spelt alike by every language (twin of
  * peer/consensus/trace_json.py). Pure.
  *
  * An object has the names of its fields in lower_snake; where several kinds can stand in one place, "kind" says which.
