@@ -16,7 +16,7 @@ from peer.errors import PeerError
 from peer.launch.browsers import TabOptions, open_tab
 from peer.launch.defaults import cache_folder
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Finished, Settings
@@ -54,8 +54,8 @@ async def run(model_id: str, browsers: list[str]) -> None:
         await show_figures(mesh)
 
 
-def show_plan(mesh: Mesh) -> None:
-    state = mesh.node.state
+def show_plan(mesh: MeshMember) -> None:
+    state = mesh.view.state
     plan = state.serving()
     assert plan is not None
     for stage in plan.stages:
@@ -64,7 +64,7 @@ def show_plan(mesh: Mesh) -> None:
         print(f"{member.name:10} holds units {stage.first}-{stage.stop - 1} on {provider}")
 
 
-async def answer(mesh: Mesh) -> None:
+async def answer(mesh: MeshMember) -> None:
     conversation = mesh.conversation()
     print(f"\n{QUESTION}")
     async for piece in conversation.chat([Message("user", QUESTION)], Settings(max_tokens=60)):
@@ -76,7 +76,7 @@ async def answer(mesh: Mesh) -> None:
     conversation.close()
 
 
-async def show_figures(mesh: Mesh) -> None:
+async def show_figures(mesh: MeshMember) -> None:
     for report in sorted((await mesh.status()).values(), key=lambda report: str(report["name"])):
         millis = sorted(rtt / 1000 for rtt in report["rtt_us"].values())
         held = (report["weight_bytes"] + report["kv_bytes"]) / 1e6

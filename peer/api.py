@@ -26,7 +26,7 @@ from peer.gateway.grammars import Grammars, Guided
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh as Member
+from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
@@ -147,7 +147,7 @@ class Mesh:
     @property
     def model(self) -> str:
         """The name of the model."""
-        model = self._member.node.state.model
+        model = self._member.view.state.model
         assert model is not None  # a member knows it
         return model.name
 
@@ -207,7 +207,8 @@ class Mesh:
         schema = options.get("schema")
         guide = await self._guide(schema) if schema is not None else None
         conversation = self._member.conversation()
-        conversation.on_wait = options.get("on_wait", conversation.on_wait)
+        if (tell := options.get("on_wait")) is not None:
+            conversation.on_wait(tell)
         try:
             async with aclosing(conversation.tokens(prompt, _settings(options, guide))) as pieces:
                 async for piece in pieces:
@@ -220,7 +221,7 @@ class Mesh:
         if self._grammars is None:
             manifest, text = self._member.manifest, self._member.text
             assert manifest is not None  # a member knows the model
-            path = self._member.store.blob_path(manifest.tokenizer.sha256)
+            path = self._member.model.store.blob_path(manifest.tokenizer.sha256)
             self._grammars = await asyncio.to_thread(
                 lambda: Grammars(path.read_bytes(), text.vocab_size, text.end_tokens)
             )

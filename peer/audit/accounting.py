@@ -12,15 +12,13 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from peer.audit.canaries import Canaries, Times
-from peer.audit.outlier_reports import Oddities
 from peer.audit.receipts import Claim, Receipts, claims_codec
-from peer.audit.step_checks import checks_work
+from peer.audit.step_checks import Checks
 from peer.errors import PeerError
-from peer.member.mesh_member import Mesh
-from peer.model.fetcher import Fetcher
-from peer.state.fairness import counted_milli, may_ask
+from peer.origin.session_host import SessionHost
+from peer.replication.mesh_view import MeshView
 from peer.wire.frame_codec import Open
+from peer.wire.tensors import Tensor
 from planner.model.store import BlobRef
 
 SAY_EVERY_S: Final = 3.0  # a batch of what came since: the log is for other things, too
@@ -30,17 +28,18 @@ log = logging.getLogger(__name__)
 
 
 class Accounts:
-    """What this peer owes to whom, as long as it is a member."""
+    """What this peer owes to whom, as long as it is a member. It follows the sessions, and has `checks` follow them."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._node = mesh.node
+    def __init__(self, view: MeshView, sessions: SessionHost, checks: Checks) -> None:
+        self._view = view
+        self._sessions = sessions
         self.receipts = Receipts()
-        self.checks = checks_work(mesh)
-        self.canaries = Canaries(mesh, self.checks, Times())
+        self.checks = checks
+        sessions.subscribe(self)
 
     def opened(self, frame: Open) -> None:
         """A turn of an answer begins."""
-        plan = self._node.askings.plan(frame.plan)
+        plan = self._sessions.plan(frame.plan)
         if plan is None or len(plan.stages) != len(frame.route):
             return  # it was replaced long ago: this turn is not counted
         runs = [(stage.first, stage.stop) for stage in plan.stages]
@@ -59,11 +58,13 @@ class Accounts:
         self.receipts.ended(session)
         self.checks.ended(session)
 
+    def returned(self, session: bytes, position: int, state: Tensor) -> None:
+        """A state came back from which an answer goes on here."""
+        self.checks.returned.note(session, position, state)
+
     def given(self, peer: str, ref: BlobRef, piece: int) -> None:
         """`peer` gave a piece of weights that has the right hash."""
-        replica = self._node.replica
-        life = replica.begin.incarnation if replica is not None else 0
-        name = f"{ref.sha256} {self._node.me} {life}"
+        name = f"{ref.sha256} {self._view.me} {self._view.incarnation}"
         self.receipts.given(_now_ms(), peer, hashlib.sha256(name.encode()).hexdigest()[:32], piece)
 
     async def run(self) -> None:
@@ -77,12 +78,12 @@ class Accounts:
 
     async def say(self) -> None:
         """Says what is due, once."""
-        state = self._node.state
+        state = self._view.state
         claims = self.receipts.due(state.ledger, state.fairness)
-        if not claims or self._node.me not in state.members:
+        if not claims or self._view.me not in state.members:
             return
         try:
-            await self._node.line.ask("work", body_of_claims(claims), PATIENCE_S)
+            await self._view.ask_leader("work", body_of_claims(claims), PATIENCE_S)
         except (PeerError, TimeoutError) as error:
             log.debug("work was not taken, it is said again: %s", error)
 
@@ -90,25 +91,6 @@ class Accounts:
 def body_of_claims(claims: tuple[Claim, ...]) -> dict[str, Any]:
     """The body of a `work` request."""
     return {"entries": claims_codec.encode(claims)}
-
-
-def keeps_accounts(mesh: Mesh, fetcher: Fetcher | None = None) -> Accounts:
-    """From here on `mesh` says what it owes, and refuses who may not ask."""
-    accounts = Accounts(mesh)
-    node = mesh.node
-    mesh.accounts = accounts
-    node.askings.opened = accounts.opened
-    node.askings.emitted = accounts.emitted
-    node.askings.over = accounts.ended
-    node.askings.returned = accounts.checks.returned.note
-    node.core.may_ask = lambda peer: may_ask(node.state.fairness, node.state.ledger, peer)
-    node.core.admitting.owed_milli = lambda peer: counted_milli(node.state.fairness, node.state.ledger, peer)
-    if fetcher is not None:
-        fetcher.given = accounts.given
-    mesh.start(accounts.run())
-    mesh.start(accounts.canaries.run())
-    mesh.start(Oddities(mesh, fetcher).run())
-    return accounts
 
 
 def _now_ms() -> int:

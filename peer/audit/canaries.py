@@ -17,9 +17,10 @@ from typing import Final, Literal
 
 from peer.audit.step_checks import Answer, Checks
 from peer.errors import PeerError
-from peer.member.mesh_member import Mesh
 from peer.model.chat_template import Message
-from peer.origin.session_host import Outcome
+from peer.model.local_model import LocalModel
+from peer.origin.session_host import Outcome, SessionHost
+from peer.replication.mesh_view import MeshView
 from peer.session.ask import Ask, room_for
 from peer.session.effects import Broken, Emit, Ended
 from peer.session.evidence import Verdict
@@ -27,6 +28,7 @@ from peer.session.origin import OriginSession
 from peer.session.routes import Route, choose, holders
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState, PlanRecord
+from peer.transport.peer_links import PeerLinks
 from peer.wire.frame_codec import SESSION_BYTES
 
 LOOK_S: Final = 5.0  # between two looks at who is due
@@ -99,9 +101,19 @@ class Due:
 class Canaries:
     """Tries peers while this one coordinates. `tried`: verdicts by peer, the last of each."""
 
-    def __init__(self, mesh: Mesh, checks: Checks, times: Times) -> None:
-        self._mesh = mesh
-        self._node = mesh.node
+    def __init__(
+        self,
+        links: PeerLinks,
+        view: MeshView,
+        sessions: SessionHost,
+        model: LocalModel,
+        checks: Checks,
+        times: Times,
+    ) -> None:
+        self._links = links
+        self._view = view
+        self._sessions = sessions
+        self._model = model
         self._checks = checks
         self._rng = random.Random()
         self.due = Due(times, self._rng)
@@ -118,11 +130,11 @@ class Canaries:
 
     async def look(self) -> None:
         """Tries whoever is due, one after the other."""
-        node = self._node
-        leads = node.coordinator == node.me and self._mesh.manifest is not None
-        for peer in self.due.look(time.monotonic(), leads, computing(node.state, node.me)):
-            state = node.state  # each try takes a while
-            if node.coordinator != node.me or not state.fairness.checks_ppm or state.proposed is not None:
+        view = self._view
+        leads = view.leader == view.me and self._model.manifest is not None
+        for peer in self.due.look(time.monotonic(), leads, computing(view.state, view.me)):
+            state = view.state  # each try takes a while
+            if view.leader != view.me or not state.fairness.checks_ppm or state.proposed is not None:
                 return  # another peer leads, nobody wants checks, or stages are about to change
             found = await self._try(peer)
             if found == "busy":
@@ -134,7 +146,7 @@ class Canaries:
 
     async def _try(self, peer: str) -> Verdict | Literal["busy"] | None:
         """Has `peer` compute something at one of its stages; None where no answer came of it."""
-        state, plan = self._node.state, self._node.state.serving()
+        state, plan = self._view.state, self._view.state.serving()
         if plan is None:
             return None
         stages = [at for at, stage in enumerate(plan.stages) if peer in holders(state, stage)]
@@ -145,7 +157,7 @@ class Canaries:
         if route is None or route.peers[place] != peer:
             return None
         try:
-            await asyncio.gather(*(self._node.dialer.dial(p) for p in {*route.peers} - {self._node.me}))
+            await asyncio.gather(*(self._links.dialer.dial(p) for p in {*route.peers} - {self._view.me}))
             if not await self._has_room(route, peer):
                 return "busy"
             return await self._ask(route, peer, place)
@@ -155,26 +167,26 @@ class Canaries:
 
     async def _has_room(self, route: Route, peer: str) -> bool:
         """Whether a session is free at the other stages beside this one; who is tried is not asked right before it."""
-        model = self._node.state.model
+        model = self._view.state.model
         most = max(1, model.sessions - 1) if model is not None else 0
-        for other in {*route.peers} - {self._node.me, peer}:
-            said = await self._node.calls.call(other, "status", {}, STATUS_S)
+        for other in {*route.peers} - {self._view.me, peer}:
+            said = await self._links.call(other, "status", {}, STATUS_S)
             active = said.get("active")
             if type(active) is not int or active >= most:
                 return False
-        return len(self._node.askings) < most
+        return len(self._sessions) < most
 
     async def _ask(self, route: Route, peer: str, place: int) -> Verdict | None:
         """Asks over `route` as people do, stops as they do, and has a position of the answer checked."""
-        model = self._node.state.model
+        model = self._view.state.model
         if model is None:
             return None
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        core = OriginSession(os.urandom(SESSION_BYTES), self._node.me)
-        self._node.attach(core, outcomes.put_nowait)
+        core = OriginSession(os.urandom(SESSION_BYTES), self._view.me)
+        self._sessions.attach(core, outcomes.put_nowait)
         try:
             effects = core.begin(time.monotonic(), route, self._asked(model.context))
-            self._node.askings.perform(core.session, effects)
+            self._sessions.perform(core.session, effects)
             answer = await asyncio.wait_for(self._answered(core, outcomes), ANSWER_S)
             last = len(core.tokens) - 2
             if answer is None or answer.opening.route[place] != peer or last < answer.opening.prompt_tokens:
@@ -184,7 +196,7 @@ class Canaries:
         except TimeoutError:
             return None
         finally:
-            self._node.detach(core.session)
+            self._sessions.detach(core.session)
 
     async def _answered(self, core: OriginSession, outcomes: asyncio.Queue[Outcome]) -> Answer | None:
         """Waits for some tokens, or for the end before them. None: no answer came, or over no plan that is known."""
@@ -195,7 +207,7 @@ class Canaries:
                     wanted -= 1
                     answer = self._checks.answer_of(core.session) or answer
                     if not wanted:
-                        self._node.askings.perform(core.session, core.cancel())
+                        self._sessions.perform(core.session, core.cancel())
                 case Ended():
                     return answer
                 case Broken():
@@ -203,7 +215,7 @@ class Canaries:
 
     def _asked(self, context: int) -> Ask:
         """A question with settings as people have them."""
-        prompt = self._mesh.text.encode_chat([Message("user", self._question())])
+        prompt = self._model.text.encode_chat([Message("user", self._question())])
         warm = self._rng.random() < 0.5
         sampling = Sampling(
             temperature=self._rng.choice((0.7, 0.8, 1.0)) if warm else 0.0,
@@ -211,7 +223,7 @@ class Canaries:
             seed=self._rng.randrange(1 << 31),
         )
         most = room_for(len(prompt), None, context)
-        return Ask(tuple(prompt), most, sampling, self._mesh.text.end_tokens)
+        return Ask(tuple(prompt), most, sampling, self._model.text.end_tokens)
 
     def _question(self) -> str:
         form = self._rng.choice(ASKED)

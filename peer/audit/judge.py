@@ -16,8 +16,7 @@ import numpy as np
 
 from peer.audit.recomputation import MOST_POSITIONS, Means, Recomputing
 from peer.errors import BadCommand
-from peer.member.frame_router import Node
-from peer.member.mesh_member import Mesh
+from peer.model.local_model import LocalModel
 from peer.session.evidence import (
     MARK_BYTES,
     SAME,
@@ -33,6 +32,8 @@ from peer.session.position_spans import cut_spans, extended
 from peer.session.sampling import BadSampling, Sampling, needs_history
 from peer.session.sampling_check import fits
 from peer.session.seat import Run_, Seat
+from peer.stage.stage_host import StageHost
+from peer.transport.peer_links import PeerLinks
 from peer.wire.json_codec import Body, whole
 from peer.wire.tensors import tensor_of
 
@@ -175,14 +176,22 @@ def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
 
 
 class Judge:
-    """`own(asker, body)` is this peer's testimony. Checks come one after the other."""
+    """`own(asker, body)` is this peer's testimony. Checks come one after the other; `again` computes."""
 
-    def __init__(self, mesh: Mesh, own: Callable[[str, Body], Body]) -> None:
-        self._mesh = mesh
-        self._node = mesh.node
+    def __init__(
+        self,
+        links: PeerLinks,
+        stage: StageHost,
+        model: LocalModel,
+        again: Recomputing,
+        own: Callable[[str, Body], Body],
+    ) -> None:
+        self._links = links
+        self._stage = stage
+        self._model = model
         self._own = own
         self._turn = asyncio.Lock()
-        self.again = Recomputing(mesh)
+        self.again = again
         self.kept = 0  # checks of what this peer had computed already, as a shadow
         self.worst = 0.0  # the largest distance that counted as the same
 
@@ -236,7 +245,7 @@ class Judge:
         """Where this peer shadows the stage, as the peer in question computes, it has the rows already, from the same
         inputs: nothing is computed again.
         """
-        seat, stop = self._node.core.seat_at(place.session, place.stage), place.position + 1
+        seat, stop = self._stage.core.seat_at(place.session, place.stage), place.position + 1
         if seat is None or seat.serves or seat.computed < stop or not (place.after or place.pinned):
             return None
         own = testimony(seat, "place", 0, stop, "")["spans"]
@@ -329,7 +338,7 @@ class Judge:
         if not place.before and not place.pinned:
             tokens = await self._of(asker, asker, place, 0, "tokens", 0, stop)
             return None if tokens is None else np.asarray(tokens, dtype=np.int32)
-        manifest = self._mesh.manifest
+        manifest = self._model.manifest
         page = max(1, PAGE_BYTES // (4 * manifest.architecture.hidden)) if manifest is not None else 1
         parts = []
         for first in range(0, stop, page):
@@ -351,7 +360,7 @@ class Judge:
         return _checked(said, side, stop - first)
 
     async def _said(self, peer: str, asker: str, asks: Body) -> Body:
-        return self._own(peer, asks) if peer == self._node.me else await _witnessed(self._node, peer, asks)
+        return self._own(peer, asks) if peer == self._links.me else await _witnessed(self._links, peer, asks)
 
     async def close(self) -> None:
         """Gives back what was loaded."""
@@ -359,16 +368,15 @@ class Judge:
 
 
 async def testimony_of(
-    node: Node, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
+    links: PeerLinks, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
 ) -> Any:
     """What another peer says of positions [first, stop), as Judge wants it. Raises PeerError or TimeoutError."""
-    said = await _witnessed(node, peer, _asking(session, stage, side, first, stop))
+    said = await _witnessed(links, peer, _asking(session, stage, side, first, stop))
     return _checked(said, side, stop - first)
 
 
-async def _witnessed(node: Node, peer: str, asks: Body) -> Body:
-    await node.dialer.dial(peer)
-    return await node.calls.call(peer, "witness", asks, CALL_S)
+async def _witnessed(links: PeerLinks, peer: str, asks: Body) -> Body:
+    return await links.ask(peer, "witness", asks, CALL_S)
 
 
 def _asking(session: bytes, stage: int, side: str, first: int, stop: int) -> Body:

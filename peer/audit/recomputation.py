@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ import numpy as np
 import psutil
 
 from peer.errors import CannotServe
-from peer.member.mesh_member import Mesh
+from peer.model.local_model import LocalModel
+from peer.replication.mesh_view import MeshView
 from peer.runtime.arithmetic import proven
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from peer.session.evidence import (
@@ -35,6 +36,7 @@ from peer.session.evidence import (
     steps_of_spans,
 )
 from peer.session.seat import Run_
+from peer.stage.stage_host import StageHost
 from peer.state.mesh_state import Member
 from planner.model.arithmetic_class import other_bits
 from planner.model.shards import make_shard
@@ -46,6 +48,7 @@ LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next o
 SLOTS: Final = 2
 MOST_POSITIONS: Final = 1024  # up to the one that is checked: all of them are computed again
 
+Start = Callable[[Coroutine[Any, Any, None]], object]  # runs a task of the owner's
 Answers = dict[bytes, Callable[[Done | Refused], None]]
 
 
@@ -71,12 +74,16 @@ class Means:
 
 
 class Recomputing:
-    """`positions` were computed here for checks."""
+    """`positions` were computed here for checks. What was loaded for one is closed in a task that `start` runs."""
 
-    def __init__(self, mesh: Mesh, threads: int = 1) -> None:
-        self._mesh = mesh
+    def __init__(
+        self, view: MeshView, stage: StageHost, model: LocalModel, start: Start, threads: int = 1
+    ) -> None:
+        self._view = view
+        self._stage = stage
+        self._model = model
+        self._start = start
         self._threads = threads
-        self._node = mesh.node
         self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
         self.positions = 0
 
@@ -89,12 +96,12 @@ class Recomputing:
 
     def _kinds(self, peer: str) -> tuple[str, Computes, Computes]:
         """The model's weights, and how `peer` and what this peer serves compute."""
-        manifest, options = self._mesh.manifest, self._mesh.options
+        manifest, units = self._model.manifest, self._stage.units
         weights = manifest.weights if manifest is not None else "4bit"
-        members, me = self._node.state.members, self._node.me
+        members, me = self._view.state.members, self._view.me
         mine = computes(members.get(me))
-        if options is not None:
-            mine = replace(mine, provider=options.provider)
+        if units is not None:
+            mine = replace(mine, provider=units.room.provider)
         return weights, computes(members.get(peer)), mine
 
     async def means(self, run: Run_, peer: str) -> Means:
@@ -102,7 +109,7 @@ class Recomputing:
         weights, theirs, mine = self._kinds(peer)
         kind = rounding(weights, theirs)
         in_order = theirs.provider not in TABS
-        serving = self._node.serving
+        serving = self._stage.units
         runtime = serving.runtime(run) if serving is not None else None
 
         def served(*, in_order: bool) -> Means:
@@ -188,7 +195,7 @@ class Recomputing:
 
     async def _load(self, run: Run_, *, exact: bool) -> _Loaded:
         """Units as this peer does not serve them, from its own store, where there is memory for them."""
-        manifest, store, model = self._mesh.manifest, self._mesh.store, self._node.state.model
+        manifest, store, model = self._model.manifest, self._model.store, self._view.state.model
         if manifest is None or model is None or not all(store.has_blob(ref) for ref in manifest.blobs(*run)):
             raise CannotServe("these units are not here")
         units = manifest.units[run[0] : run[1]]
@@ -225,8 +232,8 @@ class Recomputing:
 
     def _unplanned_bytes(self) -> float:
         """What this peer lends and no plan needs; one that lends nothing keeps to what is free on its machine."""
-        options, state, me = self._mesh.options, self._node.state, self._node.me
-        if options is None or not options.memory_bytes:
+        lent, state, me = self._stage.units, self._view.state, self._view.me
+        if lent is None or not lent.room.memory_bytes:
             return float("inf")
         planned = [
             sum(
@@ -240,11 +247,11 @@ class Recomputing:
         member = state.members.get(me)
         profile = member.profile if member is not None else None
         overhead = profile.overhead_bytes if profile is not None else 0
-        return options.memory_bytes - overhead - max(planned, default=0)
+        return lent.room.memory_bytes - overhead - max(planned, default=0)
 
     def _unload(self, run: Run_, exact: bool) -> None:
         made = self._loaded.pop((run, exact))
-        self._mesh.start(asyncio.to_thread(made.runtime.close))
+        self._start(asyncio.to_thread(made.runtime.close))
 
     async def close(self) -> None:
         """Gives back what was loaded."""

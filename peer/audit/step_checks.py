@@ -7,7 +7,6 @@ convicts nobody (peer.state.fairness).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -16,15 +15,20 @@ from typing import Final
 
 from peer.audit.check_policy import NextCheck, in_order, judges_of
 from peer.audit.judge import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
-from peer.audit.recomputation import MOST_POSITIONS, computes
+from peer.audit.recomputation import MOST_POSITIONS, Recomputing, Start, computes
 from peer.errors import BadCommand, PeerError
-from peer.member.mesh_member import Mesh
+from peer.model.local_model import LocalModel
+from peer.origin.session_host import SessionHost
+from peer.replication.mesh_view import MeshView
 from peer.session.evidence import Verdict
 from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
+from peer.stage.stage_host import StageHost
 from peer.state.fairness import CheckFailed
 from peer.state.mesh_state import AWAY, PlanRecord
+from peer.transport.peer_links import PeerLinks
+from peer.transport.request_table import Who
 from peer.wire.frame_codec import Open
 from peer.wire.json_codec import Body, whole
 from planner.errors import PlannerError
@@ -74,9 +78,22 @@ class _Asked:
 class Checks:
     """This peer as one that asks for checks, bears witness, and checks."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self._node = mesh.node
+    def __init__(
+        self,
+        links: PeerLinks,
+        view: MeshView,
+        stage: StageHost,
+        sessions: SessionHost,
+        model: LocalModel,
+        start: Start,
+    ) -> None:
+        """`start` runs a task of the owner's."""
+        self._links = links
+        self._view = view
+        self._stage = stage
+        self._sessions = sessions
+        self._model = model
+        self._start = start
         self._rng = random.Random()
         self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
@@ -88,9 +105,13 @@ class Checks:
             bytes, tuple[int, int]
         ] = {}  # by session: stage and position whose token is to come
         self.returned = Returned()  # of answers whose ends stay here
-        self.judge = Judge(mesh, self._witness)
+        again = Recomputing(view, stage, model, start)
+        self.judge = Judge(links, stage, model, again, self._witness)
         self.made = Counts()  # here, for others and for this peer
         self.got = Counts()  # for answers of this peer
+        links.on("check", self._asked_to_check, Who.MEMBERS, place_of)
+        links.on("witness", self._asked_to_witness, Who.MEMBERS)
+        links.on("odd", self._told_of_odd, Who.MEMBERS, odd_of)
 
     # --- as the asker
 
@@ -101,7 +122,7 @@ class Checks:
     def emitted(self, session: bytes, position: int) -> None:
         """The token for `position` came: the position before it was computed by all stages."""
         answer = self._answers.get(session)
-        fairness = self._node.state.fairness
+        fairness = self._view.state.fairness
         if answer is None or not fairness.checks_ppm:
             return
         due = self._odd_due.get(session)
@@ -112,7 +133,7 @@ class Checks:
         if not self._next.token(fairness.checks_ppm, self._rng.random, suspected=suspected, busy=busy):
             return
         self._running += 1
-        self._mesh.start(self._check(answer, position - 1))
+        self._start(self._check(answer, position - 1))
 
     def answer_of(self, session: bytes) -> Answer | None:
         """The running answer of this peer in `session`."""
@@ -142,7 +163,7 @@ class Checks:
             return  # whoever says it again and again has no more checked
         self._odd_s[peer] = now_s + ODD_AGAIN_S
         self._odd_due[session] = (route.index(peer) - 1, position)
-        if len(self._node.askings.tokens(session)) >= position + 2:
+        if len(self._sessions.tokens(session)) >= position + 2:
             self._look_at_odd(answer)
 
     def _look_at_odd(self, answer: Answer) -> None:
@@ -150,11 +171,11 @@ class Checks:
         stage, position = self._odd_due.pop(answer.opening.session)
         if self._running < AT_ONCE:
             self._running += 1
-            self._mesh.start(self._check_odd(answer, stage, position))
+            self._start(self._check_odd(answer, stage, position))
 
     async def _check_odd(self, answer: Answer, stage: int, position: int) -> None:
         try:
-            tokens = tuple(self._node.askings.tokens(answer.opening.session))
+            tokens = tuple(self._sessions.tokens(answer.opening.session))
             await self.check_known(answer, tokens, stage, position)
         except Exception:  # a defect in a check must not end this membership
             log.exception("a check failed")
@@ -163,7 +184,7 @@ class Checks:
 
     @property
     def _checks_ppm(self) -> int:
-        return self._node.state.fairness.checks_ppm
+        return self._view.state.fairness.checks_ppm
 
     def ended(self, session: bytes) -> None:
         """An answer is over, and so are the sessions that it moved from or was to move to."""
@@ -174,11 +195,11 @@ class Checks:
     def _suspects(self) -> set[str]:
         """Peers that somebody found wrong a short while ago."""
         since_ms = time.time() * 1000 - FOUND_LATELY_MS
-        return {each.peer for each in self._node.state.fairness.findings if each.when_ms > since_ms}
+        return {each.peer for each in self._view.state.fairness.findings if each.when_ms > since_ms}
 
     async def _check(self, answer: Answer, position: int) -> None:
         session = answer.opening.session
-        self._asked[session] = self._asked_for(answer, tuple(self._node.askings.tokens(session)))
+        self._asked[session] = self._asked_for(answer, tuple(self._sessions.tokens(session)))
         try:
             verdicts = [await self._check_stage(answer, stage, position) for stage in self._order(answer)]
             self._next.checked(unable="unable" in verdicts)
@@ -192,7 +213,7 @@ class Checks:
         session, route = answer.opening.session, answer.opening.route
         if not is_pinned(answer.opening):
             return _Asked(tokens)
-        ends = self._mesh.own_ends
+        ends = self._sessions.own_ends
         if ends is None:
             return _Asked(())
         return _Asked(tokens, KeptEnds(ends, tokens, self.returned.of(session), len(route)))
@@ -209,7 +230,7 @@ class Checks:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
         asked = self._asked[opening.session]
-        if route[stage] == self._node.me or position >= MOST_POSITIONS or len(asked.tokens) < position + 2:
+        if route[stage] == self._view.me or position >= MOST_POSITIONS or len(asked.tokens) < position + 2:
             return "same"  # nobody need check what it computed itself
         pinned = is_pinned(opening)
         if tail and not pinned and len(opening.sampling) != SETTINGS:
@@ -234,11 +255,11 @@ class Checks:
         )
         judges = self._judges(place)
         if not judges and alone:
-            judges = [self._node.me]
+            judges = [self._view.me]
         if not judges:
             return "same"  # as far as anybody can say
         found, last = 0, _UNABLE
-        for peer in [*judges, *([self._node.me] if self._node.me not in judges else [])]:
+        for peer in [*judges, *([self._view.me] if self._view.me not in judges else [])]:
             if peer not in judges and not found:
                 break  # this peer would have to load the units: only to decide what another found
             verdict = await self._ask(peer, place)
@@ -247,20 +268,20 @@ class Checks:
                 continue
             last = verdict
             found += verdict == "differs"
-            if verdict != "differs" or found == 2 or place.peer in self._node.state.fairness.quarantined:
+            if verdict != "differs" or found == 2 or place.peer in self._view.state.fairness.quarantined:
                 break
         return last
 
     def _judges(self, place: Place) -> list[str]:
         """Who holds the units and may check it, the best first."""
-        state, me = self._node.state, self._node.me
+        state, me = self._view.state, self._view.me
         able = [
             (peer, computes(member))
             for peer, member in sorted(state.members.items())
             if peer != place.peer and member.status not in AWAY and place.units in member.held
         ]
         self._rng.shuffle(able)
-        manifest, asked = self._mesh.manifest, state.members.get(place.peer)
+        manifest, asked = self._model.manifest, state.members.get(place.peer)
         weights = manifest.weights if manifest is not None else "4bit"
         return judges_of(able, weights, computes(asked), me, (place.before, place.after))
 
@@ -270,10 +291,9 @@ class Checks:
         if asked.kept is not None:
             asked.kept.judges.setdefault(peer, set()).add(place.stage)
         try:
-            if peer == self._node.me:
+            if peer == self._view.me:
                 return await self._judge(peer, place)
-            await self._node.dialer.dial(peer)
-            said = await self._node.calls.call(peer, "check", place.to_body(), CHECK_S)
+            said = await self._links.ask(peer, "check", place.to_body(), CHECK_S)
         except (PeerError, PlannerError, TimeoutError) as error:
             log.debug("no check by %s: %s", peer[:8], error)
             return "unable"
@@ -282,22 +302,22 @@ class Checks:
 
     # --- for others
 
-    async def answer(self, peer: str, method: str, body: Body) -> Body:
-        """`check`, `witness` and `odd` of other members. Raises BadCommand."""
-        if method == "odd":
-            self._odd(peer, session_of(body), whole(body, "position"))
-            return {}
-        if method == "check":
-            place = place_of(body)
-            if not {place.peer, place.before, place.after} - {""} <= self._node.state.members.keys():
-                raise BadCommand("check: expected a step of members")
-            if peer in self._judging:
-                raise BadCommand("check: expected one at a time")
-            self._judging.add(peer)
-            try:
-                return {"verdict": await self._judge(peer, place)}
-            finally:
-                self._judging.discard(peer)
+    async def _told_of_odd(self, peer: str, odd: tuple[bytes, int]) -> Body:
+        self._odd(peer, *odd)
+        return {}
+
+    async def _asked_to_check(self, peer: str, place: Place) -> Body:
+        if not {place.peer, place.before, place.after} - {""} <= self._view.state.members.keys():
+            raise BadCommand("check: expected a step of members")
+        if peer in self._judging:
+            raise BadCommand("check: expected one at a time")
+        self._judging.add(peer)
+        try:
+            return {"verdict": await self._judge(peer, place)}
+        finally:
+            self._judging.discard(peer)
+
+    async def _asked_to_witness(self, peer: str, body: Body) -> Body:
         return self._witness(peer, body)
 
     def status(self) -> Body:
@@ -314,6 +334,10 @@ class Checks:
             "worst_ppm": round(self.judge.worst * 1e6),
         }
 
+    async def close(self) -> None:
+        """Gives back what was loaded for checks."""
+        await self.judge.close()
+
     def _witness(self, peer: str, body: Body) -> Body:
         session, side = session_of(body), str(body.get("side"))
         stage, first, stop = whole(body, "stage"), whole(body, "first"), whole(body, "stop")
@@ -326,18 +350,18 @@ class Checks:
             if asked.kept is not None:
                 return asked.kept.shown(peer, side, first, stop)
             return {"tokens": list(asked.tokens[first:stop]) if side == "tokens" else None}
-        seat = self._node.core.seat_at(session, stage)
+        seat = self._stage.core.seat_at(session, stage)
         if seat is None:
             raise BadCommand("witness: expected a session that is computed here")
         if (
             side in ("in", "marks")
             and tells_ids(seat.opening)
-            and peer not in (self._node.me, seat.opening.origin)
+            and peer not in (self._view.me, seat.opening.origin)
         ):
             raise BadCommand("witness: expected the asker, who alone has the tokens")
-        if peer != self._node.me:
+        if peer != self._view.me:
             self._admit(peer, seat, {"out": stage + 1, "in": stage - 1}.get(side, stage))
-        if side == "match" and peer != self._node.me:
+        if side == "match" and peer != self._view.me:
             seat.matches[peer] = seat.matches.get(peer, 0) + 1
             if seat.matches[peer] > MOST_MATCHES:
                 raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
@@ -345,7 +369,7 @@ class Checks:
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
         """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""
-        state = self._node.state
+        state = self._view.state
         plans = [p for p in (state.plan, state.proposed) if p is not None and p.version == seat.opening.plan]
         stages = plans[0].stages if plans else ()
         runs = {(s.first, s.stop) for place, s in enumerate(stages) if place in (stage, seat.opening.stage)}
@@ -362,7 +386,7 @@ class Checks:
                 log.warning("%s computed position %d wrong", place.peer[:8], place.position)
                 now_ms = int(time.time() * 1000)
                 step = (place.session.hex(), place.position, place.units)
-                await self._mesh.propose(CheckFailed(*step, place.peer, self._node.me, now_ms))
+                await self._view.propose(CheckFailed(*step, place.peer, self._view.me, now_ms))
         except (PeerError, PlannerError, TimeoutError, RuntimeError, ValueError, ArithmeticError) as error:
             log.debug("cannot check: %s", error)  # or what it was told makes no step
         self.made.add(verdict)
@@ -372,27 +396,6 @@ class Checks:
 _UNABLE: Final[Verdict] = "unable"
 
 
-def checks_work(mesh: Mesh) -> Checks:
-    """From here on `mesh` has steps checked, and answers those who check, until it ends."""
-    checks = Checks(mesh)
-    inner = mesh.node.answer_more
-
-    async def answer(peer: str, method: str, body: Body) -> Body:
-        if method in ("check", "witness", "odd"):
-            if peer not in mesh.node.state.members:
-                raise BadCommand(f"{method}: expected a member")
-            return await checks.answer(peer, method, body)
-        if inner is None:
-            raise BadCommand(f"unknown request {method[:40]!r}")
-        found = await inner(peer, method, body)
-        return {**found, "checks": checks.status()} if method == "status" else found
-
-    async def until_over() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await checks.judge.close()
-
-    mesh.node.answer_more = answer
-    mesh.start(until_over())
-    return checks
+def odd_of(body: Body) -> tuple[bytes, int]:
+    """Returns the session and position of an `odd` request. Raises BadCommand."""
+    return session_of(body), whole(body, "position")

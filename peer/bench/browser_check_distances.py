@@ -23,7 +23,7 @@ from peer.errors import PeerError
 from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import interrupts, say
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.origin.answer_stream import Conversation, Finished, Settings
 from peer.session.evidence import Floats, distance
@@ -88,10 +88,13 @@ class _Series:
 
     def __init__(self, made: Rig, manifest: Manifest) -> None:
         self._rig = made
-        self._mesh: Mesh = made.founder
+        self._mesh: MeshMember = made.founder
         self._manifest = manifest
         self._rng = np.random.default_rng(1)
-        self._again = {count: Recomputing(self._mesh, threads=count) for count in THREADS}
+        mesh = self._mesh
+        self._again = {
+            count: Recomputing(mesh.view, mesh.stage, mesh.model, mesh.start, count) for count in THREADS
+        }
         self._rounds = 0
         self._least: dict[Lie, float] = {}
         self._gaps: list[float] = []
@@ -133,8 +136,8 @@ class _Series:
         """Some answers at once, of which every position is checked."""
         threads = THREADS[self._rounds % len(THREADS)]
         self._rounds += 1
-        node = self._mesh.node
-        talks = [Conversation(node, self._mesh.text, os.urandom(SESSION_BYTES)) for _ in range(SESSIONS)]
+        sessions = self._mesh.sessions
+        talks = [Conversation(sessions, self._mesh.text, os.urandom(SESSION_BYTES)) for _ in range(SESSIONS)]
         try:
             told = await asyncio.gather(*(self._answer(talk) for talk in talks))
             for talk, (tokens, route) in zip(talks, told, strict=True):
@@ -153,7 +156,7 @@ class _Series:
         async for piece in talk.tokens(prompt, Settings(sampling, TOKENS, ignore_end=True)):
             if isinstance(piece, Finished):
                 route = piece.route
-        return [*self._mesh.node.askings.tokens(talk.session)], route
+        return [*self._mesh.sessions.tokens(talk.session)], route
 
     async def _check(
         self, session: bytes, stage: int, route: tuple[str, ...], tokens: list[int], again: Recomputing
@@ -180,7 +183,7 @@ class _Series:
     async def _rows(self, session: bytes, peer: str, stage: int, side: str, count: int) -> Floats | None:
         page = PAGE_BYTES // (4 * self._manifest.architecture.hidden)
         ask: Callable[[int], Any] = lambda first: testimony_of(  # noqa: E731
-            self._mesh.node, peer, session, stage, side, first, min(first + page, count)
+            self._mesh.links, peer, session, stage, side, first, min(first + page, count)
         )
         parts = [await ask(first) for first in range(0, count, page)]
         if any(part is None for part in parts):

@@ -25,7 +25,7 @@ from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.state.conversations import ConversationStarted, MessageAdded
 from peer.state.mesh_state import encode_state
@@ -143,10 +143,10 @@ async def _history(shape: Shape, store: Store, messages: int) -> dict[str, Any]:
         asks = PeerOptions("new", 0, 1, "cpu", shape.transport, ("127.0.0.1",))
         async with join(link, asks, store) as new:
             joined_s = time.perf_counter() - begun
-            there = len(new.node.state.conversations[CONVERSATION].messages)
+            there = len(new.view.state.conversations[CONVERSATION].messages)
         if there != messages:
             raise CannotServe(f"who joined has {there} of {messages} messages")
-        replica = mesh.node.replica
+        replica = mesh.view.replica
         assert replica is not None
         return {
             "messages": messages,
@@ -165,21 +165,21 @@ async def _end(children: list[JoinedProcess]) -> None:
     await asyncio.gather(*(child.end() for child in children))
 
 
-async def _until_all_vote(mesh: Mesh) -> None:
+async def _until_all_vote(mesh: MeshMember) -> None:
     def vote() -> bool:
-        replica = mesh.node.replica
+        replica = mesh.view.replica
         return replica is not None and len(replica.config.voters) == VOTERS
 
     deadline = time.monotonic() + WITHIN_S
-    while not (vote() and mesh.node.state.serving() is not None):
+    while not (vote() and mesh.view.state.serving() is not None):
         if time.monotonic() > deadline:
             raise CannotServe(f"not all of {VOTERS} peers vote within {WITHIN_S:.0f} s")
         await asyncio.sleep(0.1)
 
 
-async def _say(mesh: Mesh, messages: int, folder: Path) -> tuple[list[float], int]:
+async def _say(mesh: MeshMember, messages: int, folder: Path) -> tuple[list[float], int]:
     """Messages one below the other, some under way at once; how long each took, and the most that a log had on disk."""
-    me = mesh.node.me
+    me = mesh.me
     await mesh.propose(ConversationStarted(CONVERSATION, "bench", "", "", (), 0, me, "founder", "#3366cc"))
     waits_s: list[float] = []
     under_way: deque[tuple[float, asyncio.Future[Order]]] = deque()
@@ -191,7 +191,7 @@ async def _say(mesh: Mesh, messages: int, folder: Path) -> tuple[list[float], in
         waits_s.append(time.perf_counter() - said_s)
 
     for number in range(messages):
-        coordinating = mesh.node.coordinating
+        coordinating = mesh.leadership.current
         if coordinating is None:
             raise CannotServe("another peer coordinates since: this machine is too busy")
         if len(under_way) >= UNDER_WAY:

@@ -21,7 +21,7 @@ import numpy as np
 
 from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.runtime.arithmetic import proven
@@ -65,7 +65,7 @@ def unsplit_task(execution: Execution, prompt: list[int], tokens: int) -> dict[s
     return {"first_s": first_s, "tok_s": _rate(len(answer), seconds - first_s), "answer": answer}
 
 
-async def mesh_task(mesh: Mesh, prompt: list[int], tokens: int, sessions: int) -> dict[str, Any]:
+async def mesh_task(mesh: MeshMember, prompt: list[int], tokens: int, sessions: int) -> dict[str, Any]:
     """`sessions` answers at once; rates over the time in which all of them decode."""
     chosen = Settings(max_tokens=tokens, ignore_end=True)
     conversations = [mesh.conversation() for _ in range(sessions)]

@@ -37,7 +37,7 @@ from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
@@ -122,10 +122,10 @@ async def _bench(args: argparse.Namespace, store: Store, model_id: str) -> dict[
     begun = time.perf_counter()
     async with AsyncExitStack() as stack:
         mesh = await _mesh(stack, store, model_id)
-        names = {peer: member.name for peer, member in mesh.node.state.members.items() if member.compute}
+        names = {peer: member.name for peer, member in mesh.view.state.members.items() if member.compute}
         units = manifest.planner_units()
-        request = replace(plan_request(mesh.node.state, units), redundancy=1000, spare=False)
-        threads = {peer: _threads(mesh.node.state, peer) for peer in names}
+        request = replace(plan_request(mesh.view.state, units), redundancy=1000, spare=False)
+        threads = {peer: _threads(mesh.view.state, peer) for peer in names}
         tried = _plans(request, units, names, threads, 2 if args.quick else args.grain)
         chosen = tried[0]
         say(f"{len(tried)} plans; the planner chooses {'-'.join(chosen.names)}")
@@ -150,7 +150,7 @@ async def _bench(args: argparse.Namespace, store: Store, model_id: str) -> dict[
     return _figures(tried, chosen, [by_id[key] for key in finalists], time.perf_counter() - begun)
 
 
-async def _mesh(stack: AsyncExitStack, store: Store, model_id: str) -> Mesh:
+async def _mesh(stack: AsyncExitStack, store: Store, model_id: str) -> MeshMember:
     """The mesh, once every peer has measured itself and its links, one after the other."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-bench-")))
     way = await stack.enter_async_context(relay(folder, 1))
@@ -171,7 +171,7 @@ async def _mesh(stack: AsyncExitStack, store: Store, model_id: str) -> Mesh:
         def measured(state: MeshState, count: int = number) -> bool:
             return sum(member.profile is not None for member in state.members.values()) >= count
 
-        if not await mesh.node.until(measured, WITHIN_S):
+        if not await mesh.view.until(measured, WITHIN_S):
             raise CannotServe(f"peer {number} did not measure itself within {WITHIN_S:.0f} s")
     await mesh.until_serving(WITHIN_S)
     return mesh
@@ -212,9 +212,9 @@ def _threads(state: MeshState, peer: str) -> int:
     return profile.threads if profile is not None else 0
 
 
-async def _measured(mesh: Mesh, plan: Plan, prompt: list[int], tokens: int) -> list[float]:
+async def _measured(mesh: MeshMember, plan: Plan, prompt: list[int], tokens: int) -> list[float]:
     """Seconds from token to token of one answer over `plan`, once it serves."""
-    coordinating = mesh.node.coordinating
+    coordinating = mesh.leadership.current
     if coordinating is None:
         raise CannotServe("another peer coordinates this mesh; run the benchmark again")
     stages = tuple(
@@ -235,10 +235,10 @@ async def _measured(mesh: Mesh, plan: Plan, prompt: list[int], tokens: int) -> l
     ):  # a plan of the coordinator's own may come between, or in the middle of the answer
         version = coordinating.state.last_version + 1
         coordinating.submit(PlanProposed(plan_record(replace(plan, stages=stages), version)))
-        if not await mesh.node.until(settled, WITHIN_S / ATTEMPTS):
+        if not await mesh.view.until(settled, WITHIN_S / ATTEMPTS):
             continue
         at, way = await _answered(mesh, prompt, WARM_TOKENS + tokens)
-        if way == tuple(stage.peer for stage in stages) and settled(mesh.node.state):
+        if way == tuple(stage.peer for stage in stages) and settled(mesh.view.state):
             return [
                 later - earlier
                 for earlier, later in zip(at[WARM_TOKENS:], at[WARM_TOKENS + 1 :], strict=False)
@@ -246,7 +246,7 @@ async def _measured(mesh: Mesh, plan: Plan, prompt: list[int], tokens: int) -> l
     raise CannotServe(f"the plan {places} does not serve within {WITHIN_S:.0f} s")
 
 
-async def _answered(mesh: Mesh, prompt: list[int], tokens: int) -> tuple[list[float], tuple[str, ...]]:
+async def _answered(mesh: MeshMember, prompt: list[int], tokens: int) -> tuple[list[float], tuple[str, ...]]:
     """When each token came, and over which peers the last one did."""
     talk = mesh.conversation()
     at: list[float] = []

@@ -18,7 +18,7 @@ from peer.bench.pipeline_child import mesh_task
 from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
@@ -111,7 +111,9 @@ async def _measure(
     }
 
 
-async def _shared_front(mesh: Mesh, long: list[int], prompt: list[int], number: int) -> tuple[float, float]:
+async def _shared_front(
+    mesh: MeshMember, long: list[int], prompt: list[int], number: int
+) -> tuple[float, float]:
     """Seconds to the first token of two conversations that begin with the same tokens, which no other round has."""
     front = [*long[number + 1 : SHARED_TOKENS], *long[: number + 1]]
     found = []
@@ -128,7 +130,7 @@ async def _shared_front(mesh: Mesh, long: list[int], prompt: list[int], number: 
     return found[0], found[1]
 
 
-async def _two_questions(mesh: Mesh, long: list[int], prompt: list[int]) -> tuple[float, float]:
+async def _two_questions(mesh: MeshMember, long: list[int], prompt: list[int]) -> tuple[float, float]:
     """Seconds to the first token of a conversation's first question, and of its second."""
     conversation = mesh.conversation()
     chosen_ = Settings(max_tokens=ANSWER_TOKENS, ignore_end=True)

@@ -25,7 +25,7 @@ async def api(args: argparse.Namespace) -> int:
                 loaded = await stack.enter_async_context(making)
             mesh = await stack.enter_async_context(asker(args, ctrl, pin_ends=args.pin_ends))
             url = await stack.enter_async_context(opened(mesh, options, loaded))
-            model = mesh.node.state.model
+            model = mesh.view.state.model
             say(f"programs may ask {model.name if model else 'the mesh'} here; Ctrl-C ends it")
             out.print(url, markup=False)
             follow_coordinator(mesh, say)

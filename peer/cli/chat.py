@@ -28,7 +28,7 @@ from peer.errors import (
 )
 from peer.launch.terminal import Interrupts, either, interrupts, say, write
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, PeerOptions, bytes_text
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
@@ -55,7 +55,9 @@ def settings(args: argparse.Namespace) -> Settings:
 
 
 @asynccontextmanager
-async def asker(args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False) -> AsyncIterator[Mesh]:
+async def asker(
+    args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False
+) -> AsyncIterator[MeshMember]:
     """A member that only asks. Ctrl-C while it joins raises Interrupted."""
     invite = parse_link(args.link)
     options = PeerOptions(
@@ -73,8 +75,8 @@ async def asker(args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = 
         joining = join(args.link, options, Store(args.store), kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
-        if mesh.own_ends is not None:
-            whole, new = mesh.own_ends.bytes, mesh.own_ends.fetched_bytes
+        if mesh.sessions.own_ends is not None:
+            whole, new = mesh.sessions.own_ends.bytes, mesh.sessions.own_ends.fetched_bytes
             say(
                 f"embedding and head stay here: {bytes_text(whole)} of weights, {bytes_text(new)} fetched for it"
             )
@@ -88,7 +90,7 @@ async def generate(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             conversation = mesh.conversation()
-            conversation.on_wait = WaitingLines(say)
+            conversation.on_wait(WaitingLines(say))
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
             pieces = (
@@ -143,7 +145,7 @@ def chat(args: argparse.Namespace) -> int:
 async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
-            model = mesh.node.state.model
+            model = mesh.view.state.model
             say(
                 f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
             )
@@ -152,10 +154,10 @@ async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
     return 0
 
 
-async def converse(mesh: Mesh, chosen: Settings, system: str, ctrl: Interrupts) -> None:
+async def converse(mesh: MeshMember, chosen: Settings, system: str, ctrl: Interrupts) -> None:
     """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends."""
     conversation = mesh.conversation()
-    conversation.on_wait = WaitingLines(say)
+    conversation.on_wait(WaitingLines(say))
     messages = [Message("system", system)] if system else []
     reader = Reader()
     while not mesh.ended.is_set() and not ctrl.asked.is_set():

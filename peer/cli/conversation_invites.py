@@ -9,7 +9,7 @@ from peer.cli.conversation_lines import names_in
 from peer.conversation.conversation_client import Self, Talking
 from peer.conversation.entry_links import EntryLink, used
 from peer.errors import BadCommand
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, Given
 from peer.state.conversations import Conversation
 from signaling.keys import SEED_BYTES, to_text
@@ -27,14 +27,14 @@ def given(role: str) -> Given:
     raise BadCommand(f"expected member or viewer as what the link gives, got {role!r:.20}")
 
 
-async def invite(mesh: Mesh, conversation: str, role: str) -> str:
+async def invite(mesh: MeshMember, conversation: str, role: str) -> str:
     """A new link that lets into the conversation; it is in the log. Raises BadCommand or another MeshError."""
     if mesh.link is None:
         raise BadCommand("there is no link to this mesh")
     link = EntryLink(conversation, os.urandom(SEED_BYTES))
     key = to_text(link.identity().public.encoded)
     when_ms = int(time.time() * 1000)
-    await mesh.propose(EntryOffered(conversation, key, given(role), mesh.node.me, when_ms))
+    await mesh.propose(EntryOffered(conversation, key, given(role), mesh.me, when_ms))
     return link.after(mesh.link.url())
 
 
@@ -49,7 +49,7 @@ def listed(talk: Conversation) -> list[str]:
     return [*lines, who]
 
 
-async def withdraw(mesh: Mesh, conversation: str, talk: Conversation, short: str) -> None:
+async def withdraw(mesh: MeshMember, conversation: str, talk: Conversation, short: str) -> None:
     """Nobody comes in with that link any more. Raises BadCommand or another MeshError."""
     found = [key for key in talk.entry.offers if short and key[SHORT_KEY].startswith(short)]
     if len(found) != 1:
@@ -58,7 +58,7 @@ async def withdraw(mesh: Mesh, conversation: str, talk: Conversation, short: str
     await mesh.propose(EntryWithdrawn(conversation, found[0]))
 
 
-async def choose_entry(mesh: Mesh, conversation: str, talk: Conversation, word: str) -> None:
+async def choose_entry(mesh: MeshMember, conversation: str, talk: Conversation, word: str) -> None:
     """Who may come in from now on. Raises BadCommand or another MeshError."""
     if word not in ENTRIES:
         raise BadCommand(f"expected {' or '.join(ENTRIES)}, got {word!r:.20}")
@@ -66,9 +66,8 @@ async def choose_entry(mesh: Mesh, conversation: str, talk: Conversation, word: 
         await mesh.propose(EntryChosen(conversation, ENTRIES[word]))
 
 
-def come_in(talking: Talking, link: EntryLink, own: Self) -> None:
+def come_in(mesh: MeshMember, talking: Talking, link: EntryLink, own: Self) -> None:
     """Takes part with what the link gives, unless this peer does already."""
-    mesh = talking.mesh
     if mesh.link is not None and talking.me not in talking.conversations[link.conversation].participants:
         talking.bring([used(link, mesh.link.mesh, talking.me, own.name, own.colour)])
 

@@ -32,13 +32,13 @@ from peer.cli.conversation_lines import (
 )
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
-from peer.conversation.conversation_client import Manner, Self, Talking, new_id
+from peer.conversation.conversation_client import Manner, Self, new_id
 from peer.conversation.entry_links import EntryLink
 from peer.conversation.transcripts import as_json, as_markdown, brought, from_json, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.launch.terminal import interrupts, out, say
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.origin.arithmetic_changes import crossed_text
 from peer.state.conversations import Conversation, Conversations, Message
@@ -98,7 +98,7 @@ class Screen:
 class Room:
     """One person at one terminal: which conversation is open, which branches, what is typed."""
 
-    def __init__(self, mesh: Mesh, own: Self, manner: Manner) -> None:
+    def __init__(self, mesh: MeshMember, own: Self, manner: Manner) -> None:
         self.mesh = mesh
         self.own = own
         self.manner = manner
@@ -108,7 +108,7 @@ class Room:
         self.over = asyncio.Event()
         self._news = asyncio.Event()
         self._waiting = WaitingLines(say)
-        self.talking = Talking(mesh, self._changed, lambda why: say(f"not taken: {why}"))
+        self.talking = mesh.talking(self._changed, lambda why: say(f"not taken: {why}"))
 
     @property
     def known(self) -> Conversations:
@@ -192,7 +192,7 @@ class Room:
         """Comes into the conversation that a link leads to. Raises BadCommand when it is not there."""
         if not await self.until(lambda: link.conversation in self.known, KNOWN_WITHIN_S):
             raise BadCommand("the conversation of this link is not there any more")
-        conversation_invites.come_in(self.talking, link, self.own)
+        conversation_invites.come_in(self.mesh, self.talking, link, self.own)
         self._enter(link.conversation)
 
     def listed(self) -> list[str]:
@@ -212,7 +212,7 @@ class Room:
         if talk is None:
             return "no conversation is open: /list, /open N or /new TITLE"
         called = names_in(talk)
-        here = [name for peer, name in called.items() if peer in self.mesh.node.state.members]
+        here = [name for peer, name in called.items() if peer in self.mesh.view.state.members]
         parts = [plain(talk.title), f"here: {', '.join(here)}"]
         answer = running(talk)
         if answer is not None:
@@ -224,7 +224,7 @@ class Room:
         own = [each for each in waiting(talk) if each.author == self.talking.me]
         if own:
             parts.append(f"your question waits for {len(waits_for(talk, own[0]))}")
-        if self.mesh.node.coordinator is None:
+        if self.mesh.view.leader is None:
             parts.append("nobody coordinates now: what you say is said later")
         writing = [called[peer] for peer in self.talking.typing(self.open) if peer in called]
         if writing:
@@ -288,7 +288,7 @@ class Room:
                     leaf_of(turns),
                 )
             case "people":
-                members = self.mesh.node.state.members
+                members = self.mesh.view.state.members
                 for peer, name in names_in(talk).items():
                     here = "here" if peer in members else "away"
                     say(
@@ -310,7 +310,7 @@ class Room:
                 talking.put_out(conversation, who)
             case "role":
                 name, _, role = typed.text.rpartition(" ")
-                others = {peer: member.name for peer, member in self.mesh.node.state.members.items()}
+                others = {peer: member.name for peer, member in self.mesh.view.state.members.items()}
                 who = peer_named(talk, name.strip(), others)
                 if who is None or role not in ROLES:
                     raise BadCommand(f"expected the name of one participant and one of {', '.join(ROLES)}")
@@ -405,9 +405,9 @@ def manner(title: str, system: str, chosen: Settings) -> Manner:
 
 
 @asynccontextmanager
-async def room(args: argparse.Namespace, mesh: Mesh, chosen: Settings) -> AsyncIterator[Room]:
+async def room(args: argparse.Namespace, mesh: MeshMember, chosen: Settings) -> AsyncIterator[Room]:
     """The conversations of a mesh, once this peer knows them."""
-    own = Self(plain(args.name), colour_of(mesh.node.me))
+    own = Self(plain(args.name), colour_of(mesh.me))
     made = Room(mesh, own, manner("", args.system, chosen))
     try:
         yield made
@@ -439,7 +439,7 @@ async def _talk(args: argparse.Namespace, chosen: Settings) -> int:
     return 0
 
 
-async def _typed_lines(made: Room, mesh: Mesh, asked: asyncio.Event) -> None:
+async def _typed_lines(made: Room, mesh: MeshMember, asked: asyncio.Event) -> None:
     """Until the end of input, /quit or Ctrl-C; a pipe that ends waits for what was asked."""
     lines = PipedLines() if not made.screen.live else None
     prompt = _prompt(made) if lines is None else None
@@ -482,7 +482,7 @@ def _prompt(made: Room) -> PromptSession[str]:
     return prompt
 
 
-async def _about_entry(args: argparse.Namespace, mesh: Mesh, made: Room, conversation: str) -> bool:
+async def _about_entry(args: argparse.Namespace, mesh: MeshMember, made: Room, conversation: str) -> bool:
     """Does what was asked about who comes in; False when nothing was."""
     talk = made.known[conversation]
     if args.entry_by is not None:

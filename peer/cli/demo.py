@@ -20,7 +20,7 @@ from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, needed
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say, write
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
@@ -106,7 +106,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     return 0
 
 
-async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> None:
+async def _serving(mesh: MeshMember, processes: list[asyncio.subprocess.Process]) -> None:
     """Waits for the plan. Raises NoPlan, or CannotServe as soon as a joined peer gives up or this one does."""
     waits = [asyncio.ensure_future(process.wait()) for process in processes]
     ended = asyncio.ensure_future(mesh.ended.wait())
@@ -126,7 +126,7 @@ async def _serving(mesh: Mesh, processes: list[asyncio.subprocess.Process]) -> N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first_answer(mesh: Mesh, ctrl: Interrupts) -> bool:
+async def _first_answer(mesh: MeshMember, ctrl: Interrupts) -> bool:
     """Asks the question; whether a person stopped the answer."""
     conversation = mesh.conversation()
     pieces = conversation.chat([Message("user", QUESTION)], Settings(max_tokens=ANSWER_TOKENS))

@@ -12,7 +12,7 @@ from peer.errors import BadCommand, CannotServe
 from peer.gateway.embedder import Embedder
 from peer.gateway.prometheus import serving_metrics
 from peer.gateway.server import GatewayOptions, gateway
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from planner.model.store import Store
 
 
@@ -23,7 +23,9 @@ def check_beside(args: argparse.Namespace) -> None:
 
 
 @asynccontextmanager
-async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+async def beside(
+    args: argparse.Namespace, mesh: MeshMember, tell: Callable[[str], None]
+) -> AsyncIterator[None]:
     """The gateway of a member that was started with --api; nothing without that."""
     if args.api is None:
         yield
@@ -38,7 +40,9 @@ async def beside(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], Non
 
 
 @asynccontextmanager
-async def measured(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], None]) -> AsyncIterator[None]:
+async def measured(
+    args: argparse.Namespace, mesh: MeshMember, tell: Callable[[str], None]
+) -> AsyncIterator[None]:
     """The figures of a member that was started with --metrics; nothing without that. Raises CannotServe."""
     if args.metrics is None:
         yield
@@ -49,7 +53,7 @@ async def measured(args: argparse.Namespace, mesh: Mesh, tell: Callable[[str], N
 
 
 @asynccontextmanager
-async def opened(mesh: Mesh, options: GatewayOptions, loaded: Embedder | None) -> AsyncIterator[str]:
+async def opened(mesh: MeshMember, options: GatewayOptions, loaded: Embedder | None) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         try:
             url = await stack.enter_async_context(gateway(mesh, options, loaded))

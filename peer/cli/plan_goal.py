@@ -13,7 +13,7 @@ from peer.cli.serve_join import plan_line
 from peer.coordination.planner_goal import wish_line, wished
 from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out, say
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.state.display_names import named, plain
 from peer.state.mesh_state import MeshState, PlanRecord
 from peer.state.plan_goal import PlanWished, check_wish
@@ -38,13 +38,13 @@ async def wish(args: argparse.Namespace) -> int:
                 return await _wish(args, mesh)
 
 
-async def _wish(args: argparse.Namespace, mesh: Mesh) -> int:
-    state = mesh.node.state
+async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
+    state = mesh.view.state
     model, before = state.model, wished(state)
     if model is None:
         raise CannotServe("this mesh has no model yet: try again")
     wanted = changed(args, before)
-    if may_say(state, mesh.node.me, wanted):
+    if may_say(state, mesh.me, wanted):
         raise BadCommand(
             "only an owner changes by what plans are made: run this on the machine and with the --state of the "
             "founder, which serves with --keep"
@@ -57,18 +57,18 @@ async def _wish(args: argparse.Namespace, mesh: Mesh) -> int:
     version = state.last_version
     if wanted != state.wish:
         await mesh.propose(wanted)
-        if not await mesh.node.until(lambda now: now.wish == wanted, KNOWN_S):
+        if not await mesh.view.until(lambda now: now.wish == wanted, KNOWN_S):
             raise CannotServe(
                 "the mesh took the wish, but this peer did not hear of it: look with shoal status"
             )
-    followed = wanted != before and await mesh.node.until(lambda now: _moved(now, version), args.wait)
+    followed = wanted != before and await mesh.view.until(lambda now: _moved(now, version), args.wait)
     if followed:
-        await mesh.node.until(lambda now: now.proposed is None, LOADED_S)
-    said = outcome(mesh.node.state, version, asked=wanted != before)
+        await mesh.view.until(lambda now: now.proposed is None, LOADED_S)
+    said = outcome(mesh.view.state, version, asked=wanted != before)
     if args.json:
-        out.print_json(json.dumps(told(mesh.node.state, version, said)))
+        out.print_json(json.dumps(told(mesh.view.state, version, said)))
     else:
-        out.print(wish_line(mesh.node.state), markup=False)
+        out.print(wish_line(mesh.view.state), markup=False)
         out.print(said, markup=False)
     return 0
 

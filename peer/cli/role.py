@@ -9,7 +9,7 @@ from typing import Final
 from peer.cli.chat import asker
 from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.state.display_names import names
 from peer.state.mesh_state import MeshState
 from peer.state.proposal_rights import may_say
@@ -34,11 +34,11 @@ async def role(args: argparse.Namespace) -> int:
                 return 0
 
 
-async def give(mesh: Mesh, called: str, wanted: Role) -> str:
+async def give(mesh: MeshMember, called: str, wanted: Role) -> str:
     """For people: what that member is from now on. Raises BadCommand and CannotServe."""
-    state = mesh.node.state
-    given = RoleGiven(member(state, called, mesh.node.me), wanted)
-    if may_say(state, mesh.node.me, given):
+    state = mesh.view.state
+    given = RoleGiven(member(state, called, mesh.me), wanted)
+    if may_say(state, mesh.me, given):
         raise BadCommand(
             "only an owner gives roles: run this on the machine and with the --state of the founder, which serves "
             "with --keep"
@@ -46,7 +46,7 @@ async def give(mesh: Mesh, called: str, wanted: Role) -> str:
     name = names(state.members)[given.peer]
     if state.people.roles.get(given.peer) != wanted:
         await mesh.propose(given)
-        if not await mesh.node.until(lambda now: now.people.roles.get(given.peer) == wanted, KNOWN_S):
+        if not await mesh.view.until(lambda now: now.people.roles.get(given.peer) == wanted, KNOWN_S):
             raise CannotServe("the mesh took it, but this peer did not hear of it: run this again to see")
     return f"{name} is {wanted} of this mesh: {MAY[wanted]}"
 

@@ -19,14 +19,15 @@ import segno
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.fairness_view import fairness_of
 from peer.cli.gateway_beside import beside, check_beside, measured
-from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
+from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.state.display_names import named, names
 from peer.state.mesh_state import MeshState, PlanRecord
@@ -207,7 +208,7 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         if file is not None:
             file.listens(mesh.link.server, mesh.client.server)
         if writer is not None:
-            stack.enter_context(follow_mesh(mesh, writer, foresight))
+            stack.enter_context(keep_history(mesh, writer, foresight))
         show_link(mesh, qr=not args.no_qr)
         if promise.meet is None and promise.server.web_app is None:
             say(no_app())
@@ -289,7 +290,7 @@ def _disturbance(file: Path | None) -> Disturbance | None:
     return read_injection(file)
 
 
-def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int:
+def ending(mesh: MeshMember, asked: asyncio.Event, tell: Callable[[str], None]) -> int:
     """Exit status 0 when asked to leave. Raises CannotServe when the mesh ended by itself."""
     if not asked.is_set():
         raise CannotServe(mesh.why_ended)
@@ -297,7 +298,7 @@ def ending(mesh: Mesh, asked: asyncio.Event, tell: Callable[[str], None]) -> int
     return 0
 
 
-def show_link(mesh: Mesh, *, qr: bool) -> None:
+def show_link(mesh: MeshMember, *, qr: bool) -> None:
     """Prints the invite link on standard output, and as a QR code for phones where there is a terminal."""
     assert mesh.link is not None
     url = mesh.link.url()
@@ -307,7 +308,7 @@ def show_link(mesh: Mesh, *, qr: bool) -> None:
     out.print(url, markup=False)
 
 
-def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -> None:
+def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = False) -> None:
     """Says in a line what changes: who lends a machine, who holds what, and why there is no plan.
 
     With `from_now` what is so already is taken as known.
@@ -318,7 +319,7 @@ def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -
 
     def no_plan(refused: str) -> None:
         nonlocal said
-        state = mesh.node.state
+        state = mesh.view.state
         line = f"no plan: {named(refused, state.members)}"
         if state.serving() is None and state.refused == refused and line != said and not mesh.ended.is_set():
             said = line
@@ -326,17 +327,17 @@ def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -
 
     def look() -> None:
         nonlocal said
-        state = mesh.node.state
+        state = mesh.view.state
         here = {
             peer: name
             for peer, name in names(state.members).items()
             if state.members[peer].status == "measured"
         }
         for peer in sorted(here.keys() - present.keys(), key=here.__getitem__):
-            if peer != mesh.node.me and told:
+            if peer != mesh.me and told:
                 tell(f"{here[peer]} is here")
         for peer in sorted(present.keys() - here.keys(), key=present.__getitem__):
-            if peer != mesh.node.me:
+            if peer != mesh.me:
                 tell(f"{present[peer]} left")
         present.clear()
         present.update(here)
@@ -350,26 +351,24 @@ def follow(mesh: Mesh, tell: Callable[[str], None], *, from_now: bool = False) -
         elif state.refused:
             loop.call_later(SETTLED_S, no_plan, state.refused)
 
-    mesh.node.on_state.append(look)
+    mesh.view.subscribe(look)
     follow_coordinator(mesh, tell)
     told = not from_now
     look()
     told = True
 
 
-def follow_coordinator(mesh: Mesh, tell: Callable[[str], None]) -> None:
+def follow_coordinator(mesh: MeshMember, tell: Callable[[str], None]) -> None:
     """Says at once when the coordinator is lost, before each try to find it, and when it is back."""
 
     def look() -> None:
-        leader = mesh.node.coordinator
+        leader = mesh.view.leader
         called = (
-            "this peer"
-            if leader == mesh.node.me
-            else names(mesh.node.state.members).get(leader or "", "somebody")
+            "this peer" if leader == mesh.me else names(mesh.view.state.members).get(leader or "", "somebody")
         )
         tell(str(mesh.away) if mesh.away is not None else f"{called} coordinates now")
 
-    mesh.on_away.append(look)
+    mesh.leader_watch.on_away(look)
 
 
 def plan_line(state: MeshState, plan: PlanRecord) -> str:

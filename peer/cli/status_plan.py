@@ -22,7 +22,7 @@ from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
 from peer.launch.terminal import either, interrupts, out
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
 from peer.state.display_names import named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
@@ -63,10 +63,10 @@ async def status(args: argparse.Namespace) -> int:
     return 0
 
 
-async def snapshot(mesh: Mesh) -> dict[str, Any]:
+async def snapshot(mesh: MeshMember) -> dict[str, Any]:
     """Mesh state and every member's own report, as plain data."""
     reports = await mesh.status()
-    state = mesh.node.state
+    state = mesh.view.state
     model = state.model
     shown = state.plan or state.proposed
     called = names(state.members)
@@ -97,7 +97,7 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
             {
                 "peer": peer,
                 "name": called[peer],
-                "self": peer == mesh.node.me,
+                "self": peer == mesh.me,
                 "compute": member.compute,
                 "status": member.status,
                 "reason": plain(member.reason),
@@ -126,9 +126,9 @@ async def snapshot(mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def _consensus(mesh: Mesh, reports: dict[str, Any]) -> dict[str, Any]:
+def _consensus(mesh: MeshMember, reports: dict[str, Any]) -> dict[str, Any]:
     """Who leads, who votes, who learns, and how far each is behind what is committed."""
-    replica = mesh.node.replica
+    replica = mesh.view.replica
     if replica is None:
         return {
             "leader": None,
@@ -372,9 +372,9 @@ def _mib(count: int) -> str:
     return bytes_text(count) if count >= 10 << 30 else f"{count / (1 << 20):.0f} MiB"
 
 
-def holders(mesh: Mesh) -> Table:
+def holders(mesh: MeshMember) -> Table:
     """Who holds what: the stages of the plan in force, in the words of the planner."""
-    state = mesh.node.state
+    state = mesh.view.state
     assert mesh.manifest is not None
     request = request_of(state, mesh.manifest)
     called = names(state.members)
@@ -447,8 +447,8 @@ async def _of_mesh(args: argparse.Namespace) -> tuple[PlanRequest, Wish | None]:
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh:
             assert mesh.manifest is not None
-            args.called = names(mesh.node.state.members)
-            return request_of(mesh.node.state, mesh.manifest), planner_wish(mesh.node.state)
+            args.called = names(mesh.view.state.members)
+            return request_of(mesh.view.state, mesh.manifest), planner_wish(mesh.view.state)
 
 
 def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:

@@ -53,7 +53,7 @@ class Making:
             self.waits = waits
             grown()
 
-        self.asking.on_wait = stands
+        end = self.asking.on_wait(stands)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -71,6 +71,8 @@ class Making:
                     grown()
         except PeerError as error:
             return "" if self.stopped else str(error)
+        finally:
+            end()
         return ""
 
     def stop(self) -> None:

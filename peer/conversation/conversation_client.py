@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from peer.conversation.answer_in_progress import Making, day_of
-from peer.conversation.live_answer import Listening
+from peer.conversation.live_answer import Listening, Piece
 from peer.conversation.live_hints import TYPING_S, Hints, live_of, typing_of
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
 from peer.errors import ContextOverflow, PeerError
-from peer.member.mesh_member import Mesh
+from peer.model.local_model import LocalModel
 from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, asking_else
+from peer.origin.session_host import SessionHost
+from peer.replication.mesh_view import MeshView
 from peer.replication.proposal_queue import Proposals
 from peer.session.origin import Heard, room_for
 from peer.session.prefix_cache import shared_front
@@ -43,6 +45,8 @@ from peer.state.conversations import (
 from peer.state.conversations import Conversation as Talk
 from peer.state.conversations import Message as Said
 from peer.state.roles import Role
+from peer.transport.peer_links import PeerLinks
+from peer.transport.request_table import Who
 from peer.wire.frame_codec import SESSION_BYTES
 from peer.wire.json_codec import Body
 
@@ -91,19 +95,25 @@ class Talking:
 
     def __init__(
         self,
-        mesh: Mesh,
+        links: PeerLinks,
+        view: MeshView,
+        sessions: SessionHost,
+        model: LocalModel,
         changed: Callable[[], None] = lambda: None,
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.mesh = mesh
+        self._links = links
+        self._view = view
+        self._host = sessions
+        self._model = model
         self.changed = changed
         self.refused = refused
         self.conversations: Conversations = {}  # as said here, committed or not
         self.listening = Listening()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._hints = Hints(mesh.node, self._start)
+        self._hints = Hints(links, self._start)
         self._proposals = Proposals(
-            mesh.propose, lambda: self.mesh.node.state.conversations, self._spoken, self._not_taken
+            view.propose, lambda: view.state.conversations, self._spoken, self._not_taken
         )
         self.ends: dict[str, Finished] = {}  # of answers that this peer made, by message
         self._makings: dict[str, Making] = {}  # by message
@@ -114,20 +124,20 @@ class Talking:
         self._typists: dict[str, dict[str, float]] = {}  # by conversation: until when, by peer
         self._looked: dict[str, tuple[Talk, object]] = {}
         self._looking = False
-        self._more = mesh.node.answer_more
-        mesh.node.answer_more = self._answer
-        mesh.node.on_state.append(self._look)
-        mesh.node.on_role.append(self._look)
+        self._ends = (
+            links.on("live", self._told_live, Who.ANYONE, live_of),
+            links.on("typing", self._told_typing, Who.ANYONE, typing_of),
+            view.subscribe(self._look),
+            view.on_role(self._look),
+        )
         self._start(self._proposals.run())
-        self.conversations = mesh.node.state.conversations
+        self.conversations = view.state.conversations
         self._look()
 
     async def close(self) -> None:
         """Takes part no more. What was not said yet is not."""
-        node = self.mesh.node
-        node.answer_more = self._more
-        node.on_state.remove(self._look)
-        node.on_role.remove(self._look)
+        for end in self._ends:
+            end()
         self._hints.close()
         for task in list(self._tasks):
             task.cancel()
@@ -137,7 +147,7 @@ class Talking:
 
     @property
     def me(self) -> str:
-        return self.mesh.node.me
+        return self._view.me
 
     def typing(self, conversation: str) -> list[str]:
         """Who writes now in a conversation."""
@@ -178,7 +188,7 @@ class Talking:
         known = talk.participants.get(self.me)
         if known is not None and (known.name, known.colour) == (own.name, own.colour):
             return
-        reads = self.mesh.node.state.people.roles.get(self.me) == "viewer"
+        reads = self._view.state.people.roles.get(self.me) == "viewer"
         role: Role = known.role if known is not None else "viewer" if reads else "member"
         self._proposals.say(ParticipantSet(conversation, self.me, own.name, own.colour, role))
 
@@ -186,7 +196,7 @@ class Talking:
         """What a participant, or another member of the mesh, may do from now on. Owners only."""
         known = self.conversations[conversation].participants.get(peer)
         if known is None:  # was put out, say
-            member = self.mesh.node.state.members[peer]
+            member = self._view.state.members[peer]
             known = Participant(member.name, COLOURLESS, role)
         self._proposals.say(ParticipantSet(conversation, peer, known.name, known.colour, role))
 
@@ -272,12 +282,12 @@ class Talking:
             asyncio.get_running_loop().call_soon(self._look_now)
 
     def _spoken(self) -> None:
-        self.conversations = self._proposals.over(self.mesh.node.state.conversations)
+        self.conversations = self._proposals.over(self._view.state.conversations)
         self._look()
 
     def _look_now(self) -> None:
         self._looking = False
-        state = self.mesh.node.state
+        state = self._view.state
         self.conversations = self._proposals.over(state.conversations)
         under: set[str] = set()
         for identifier, talk in self.conversations.items():
@@ -338,7 +348,7 @@ class Talking:
         now = self._message(identifier, answer.id)
         if now is None or now.state != "running" or now.author != answer.author:
             return
-        if answer.author not in self.mesh.node.state.members:
+        if answer.author not in self._view.state.members:
             heard = self.listening.of(answer.id)
             self._adopt(identifier, now, heard.standing if heard is not None and heard.sure else None)
 
@@ -349,7 +359,7 @@ class Talking:
         return True
 
     def _in_log(self, conversation: str, message: str) -> Said | None:
-        talk = self.mesh.node.state.conversations.get(conversation)
+        talk = self._view.state.conversations.get(conversation)
         return talk.messages.get(message) if talk is not None else None
 
     def _message(self, conversation: str, message: str) -> Said | None:
@@ -375,7 +385,7 @@ class Talking:
             ended = MessageEnded(identifier, answer.id, "failed", 0, None, why[:MAX_REASON])
             self._proposals.say(ended)
             return
-        making = Making(identifier, asking, self.mesh.text, ())
+        making = Making(identifier, asking, self._model.text, ())
         pieces = asking.tokens(prompt, _settings(sampling, room, front))
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=False))
@@ -384,7 +394,7 @@ class Talking:
         """Makes an answer go on: in its session where the stages may still hold it, else in a new one."""
         stream = self.listening.of(answer.id)
         ids = self._kept.get(answer.id) or (stream.ids if stream is not None and stream.sure else ())
-        ends = self.mesh.text.end_tokens
+        ends = self._model.text.end_tokens
         while ids and ids[-1] in ends:  # whoever was last may have gone just before it said the end
             ids = ids[:-1]
         session = answer.session if standing is not None else os.urandom(SESSION_BYTES).hex()
@@ -402,8 +412,8 @@ class Talking:
             self._end(identifier, answer, "failed", str(error))
             return
         ids = adoption.ids[: room - 1]
-        asking = Conversation(self.mesh.node, self.mesh.text, bytes.fromhex(answer.session))
-        making = Making(identifier, asking, self.mesh.text, ids)
+        asking = Conversation(self._host, self._model.text, bytes.fromhex(answer.session))
+        making = Making(identifier, asking, self._model.text, ids)
         standing = adoption.standing
         fits = standing is not None and sum(standing.spans) == len(prompt)
         begun = Begun(
@@ -419,10 +429,10 @@ class Talking:
         have; `most` 0: as many as fit. Raises PeerError.
         """
         messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
-        encode = self.mesh.text.encode_chat
+        encode = self._model.text.encode_chat
         prompt = encode(messages, day)
         front = shared_front(prompt, lambda words: encode(asking_else(messages, words), day))
-        model = self.mesh.node.state.model
+        model = self._view.state.model
         room = room_for(len(prompt), None, model.context if model is not None else 0)
         return prompt, front, min(most, room) if most else room
 
@@ -478,12 +488,16 @@ class Talking:
                 if others:
                     kept.close()
                 kept = None
-        asking = kept if kept is not None else self.mesh.conversation()
+        asking = kept if kept is not None else self._new_session()
         self._sessions[identifier] = asking
         for other in list(self._sessions)[:-MAX_SESSIONS]:
             if not any(making.asking is self._sessions[other] for making in self._makings.values()):
                 self._sessions.pop(other).close()
         return asking
+
+    def _new_session(self) -> Conversation:
+        ends = self._host.own_ends
+        return Conversation(self._host, self._model.text, os.urandom(SESSION_BYTES), ends)
 
     def _end(self, conversation: str, message: Said, state: Ended, why: str) -> None:
         ended = MessageEnded(conversation, message.id, state, message.tokens, None, why[:MAX_REASON])
@@ -514,31 +528,29 @@ class Talking:
     def _others(self, conversation: str) -> list[str]:
         """Everybody else who takes part and is here."""
         talk = self.conversations.get(conversation)
-        members = self.mesh.node.state.members
+        members = self._view.state.members
         return [peer for peer in talk.participants if peer != self.me and peer in members] if talk else []
 
-    async def _answer(self, peer: str, method: str, body: Body) -> Body:
-        if method == "live":
-            conversation, message, piece = live_of(body)
-            self.listening.came(peer, message, piece)
-            known = self._message(conversation, message)
-            if known is not None:
-                self.listening.follow(known)
+    async def _told_live(self, peer: str, told: tuple[str, str, Piece]) -> Body:
+        conversation, message, piece = told
+        self.listening.came(peer, message, piece)
+        known = self._message(conversation, message)
+        if known is not None:
+            self.listening.follow(known)
+        self.changed()
+        return {}
+
+    async def _told_typing(self, peer: str, told: tuple[str, bool]) -> Body:
+        conversation, typing = told
+        talk = self.conversations.get(conversation)
+        if talk is not None and peer in talk.participants:
+            typists = self._typists.setdefault(conversation, {})
+            if typing:
+                typists[peer] = time.monotonic() + TYPING_S
+            else:
+                typists.pop(peer, None)
             self.changed()
-            return {}
-        if method == "typing":
-            conversation, typing = typing_of(body)
-            talk = self.conversations.get(conversation)
-            if talk is not None and peer in talk.participants:
-                typists = self._typists.setdefault(conversation, {})
-                if typing:
-                    typists[peer] = time.monotonic() + TYPING_S
-                else:
-                    typists.pop(peer, None)
-                self.changed()
-            return {}
-        assert self._more is not None
-        return await self._more(peer, method, body)
+        return {}
 
     def _start(self, step: Any) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(step)

@@ -15,8 +15,8 @@ from typing import Any, Final
 from peer.conversation.answer_in_progress import Making
 from peer.conversation.live_answer import Piece
 from peer.errors import BadCommand, PeerError
-from peer.member.frame_router import Node
 from peer.session.origin import Heard
+from peer.transport.peer_links import PeerLinks
 from peer.wire.json_codec import MAX_INT, Body
 
 TYPING_S: Final = 6.0  # a mark lasts so long
@@ -41,8 +41,8 @@ class _Telling:
 class Hints:
     """`start(step)` runs a task of the owner's."""
 
-    def __init__(self, node: Node, start: Callable[[Any], object]) -> None:
-        self._node = node
+    def __init__(self, links: PeerLinks, start: Callable[[Any], object]) -> None:
+        self._links = links
         self._start = start
         self._tellings: dict[str, _Telling] = {}  # by message
         self._wrote: dict[str, float] = {}  # by conversation: when this was said last
@@ -114,11 +114,11 @@ class Hints:
             telling.under_way[peer] -= 1
 
     async def _call(self, peer: str, method: str, body: Body) -> None:
-        if not self._node.is_connected(peer):
-            self._node.dialer.prepare(peer)
+        if not self._links.is_connected(peer):
+            self._links.dialer.prepare(peer)
             return
         try:
-            await self._node.calls.call(peer, method, body)
+            await self._links.call(peer, method, body)
         except (PeerError, TimeoutError):
             return  # lost: it is a hint
 

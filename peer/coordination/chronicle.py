@@ -77,11 +77,18 @@ class _Loss:
 class Chronicle:
     """`agent(peer)` is what a peer calls its software; "" where nobody knows."""
 
-    def __init__(self, mesh: str, units: tuple[Unit, ...], agent: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        mesh: str,
+        units: tuple[Unit, ...],
+        agent: Callable[[str], str],
+        again: Callable[[str, Profile], bool] = lambda *_: False,
+    ) -> None:
+        """`again(peer, profile)`: whether it was asked to measure that."""
         self._mesh = mesh
         self._units = units
         self._agent = agent
-        self.again: Callable[[str, Profile], bool] = lambda *_: False  # whether it was asked to measure that
+        self._again = again
         self._before = MeshState()
         self._here: dict[str, _Here] = {}
         self._losses: list[_Loss] = []
@@ -169,7 +176,7 @@ class Chronicle:
                 profile.memory_bytes,
                 profile.overhead_bytes,
                 profile.step_ns / NANO,
-                self.again(member.peer, profile),
+                self._again(member.peer, profile),
             )
         )
         tables = (("decode", profile.decode_ns), ("prefill", profile.prefill_ns), ("batch", profile.batch_ns))

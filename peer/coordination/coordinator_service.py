@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from peer.audit.receipts import Till, claims_of, priced
 from peer.consensus.events import Change, Status
@@ -38,6 +38,7 @@ from peer.state.mesh_state import (
     MemberMeasured,
     MemberPaused,
     MeshState,
+    Profile,
     ProtectionChosen,
     UnitsHeld,
     apply,
@@ -50,6 +51,7 @@ from peer.state.protection import Protection
 from peer.state.upkeep import CutsFixed
 from peer.state.version_negotiation import needed_to_lead, too_new
 from peer.state.work_ledger import WorkRecorded, tally
+from peer.transport.request_table import Who
 from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION
 from peer.wire.json_codec import Body
 from planner.errors import PlannerError
@@ -115,7 +117,10 @@ class Coordinating:
         connected: Callable[[str], bool] = lambda _: True,
         patience: Patience = PATIENCE,
         gate: Gate = OPEN_GATE,
+        foresight: Foresight | None = None,
+        freshening: Freshening | None = None,
     ) -> None:
+        """`foresight`: what a history says of the times to plan with; `freshening` asks for fresh measurements."""
         self._core = coordinator
         self._gate = gate
         self._log = log_
@@ -135,8 +140,8 @@ class Coordinating:
         self._changing: asyncio.Future[Order] | None = None  # the group
         self._refused: dict[Change, int] = {}  # by the core: not again before
         self._planning: asyncio.Task[None] | None = None
-        self.foresight: Foresight | None = None  # what a history says of the times to plan with
-        self.freshening: Freshening | None = None  # asks for fresh measurements; None: nobody is asked
+        self._foresight = foresight
+        self._freshening = freshening
         self._away: dict[
             str, tuple[Member, tuple[LinkFacts, ...]]
         ] = {}  # silent and gone, as they were known
@@ -192,9 +197,9 @@ class Coordinating:
             self._billed = now
             self._bill()
         self._publish(self._core.relieve(now))
-        if self.freshening is not None and not self._closed:
+        if self._freshening is not None and not self._closed:
             calm = self._core.settled and (self._planning is None or self._planning.done())
-            if self.freshening.look(now, self.state, calm=calm):
+            if self._freshening.look(now, self.state, calm=calm):
                 self.reconsider()
         self.tend()
 
@@ -261,30 +266,22 @@ class Coordinating:
         self._plan_if_wanted()
 
     def answer(self, peer: str, method: str, body: Body) -> Body:
-        """A member's request to the coordinator. Raises BadCommand or NotAdmitted."""
-        match method:
-            case "join":
-                return self._join(peer, body)
-            case "measured" | "held" | "drain" | "paused" | "leaving":
-                self._from_member(peer, method, body)
-                return {}
-            case "left":
-                self.put_out(peer)
-                return {}
-            case "propose":
-                self._proposed(peer, body)
-                return {}
-            case "work":
-                return self._work(peer, body)
-            case "suspect":
-                suspect = body.get("peer")
-                if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
-                    raise BadCommand("suspect: expected a member's word on another one, its id as `peer`")
-                _spend(self._spent, peer, MAX_COMMANDS)
-                self.hinted(suspect)
-                return {}
-            case _:
-                raise BadCommand(f"unknown request {method[:40]!r}")
+        """A member's request to the coordinator, one of LEADER_REQUESTS. Raises BadCommand or NotAdmitted."""
+        registered = LEADER_REQUESTS.get(method)
+        if registered is None:
+            raise BadCommand(f"unknown request {method[:40]!r}")
+        who, handler = registered
+        if who is Who.MEMBERS and peer not in self.state.members:
+            raise NotAdmitted("join first")
+        return handler(self, peer, body)
+
+    def is_fresh(self, peer: str, profile: Profile) -> bool:
+        """Returns whether `profile` is what a member measured once more because it was asked."""
+        return self._freshening is not None and self._freshening.due.is_fresh(peer, profile)
+
+    def fresh(self) -> list[str]:
+        """Returns who measured itself once more because it was asked, and is planned with by that, sorted."""
+        return sorted(self._freshening.due.fresh(self.state)) if self._freshening is not None else []
 
     def put_out(self, peer: str) -> None:
         """It said goodbye, or its invite was withdrawn: nothing is kept for it."""
@@ -320,8 +317,8 @@ class Coordinating:
             wait.cancel()
         if self._suspicions is not None:
             await self._suspicions.close()
-        if self.freshening is not None:
-            await self.freshening.close()
+        if self._freshening is not None:
+            await self._freshening.close()
         if self._planning is not None:
             self._planning.cancel()
             await asyncio.gather(self._planning, return_exceptions=True)
@@ -422,10 +419,20 @@ class Coordinating:
         self.tend()
         return {}
 
-    def _proposed(self, peer: str, body: Body) -> None:
+    def _left(self, peer: str, _: Body) -> Body:
+        self.put_out(peer)
+        return {}
+
+    def _suspected(self, peer: str, body: Body) -> Body:
+        suspect = body.get("peer")
+        if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
+            raise BadCommand("suspect: expected a member's word on another one, its id as `peer`")
+        _spend(self._spent, peer, MAX_COMMANDS)
+        self.hinted(suspect)
+        return {}
+
+    def _proposed(self, peer: str, body: Body) -> Body:
         """What a member says in its own name. Raises BadCommand."""
-        if peer not in self.state.members:
-            raise NotAdmitted("join first")
         _spend(self._proposals, peer, MAX_PROPOSALS)
         command = decode_command(_bytes(body.get("command")))
         why = may_say(self.state, peer, command)
@@ -441,35 +448,52 @@ class Coordinating:
             self.set_cuts(command.cuts)
         else:
             self.submit(command)
+        return {}
 
-    def _from_member(self, peer: str, method: str, body: Body) -> None:
-        member = self.state.members.get(peer)
-        if member is None:
-            raise NotAdmitted("join first")
+    def _measured(self, peer: str, body: Body) -> Body:
+        command = self._own_word(peer, body, "measured", MemberMeasured)
+        if self._freshening is not None and isinstance(command, MemberMeasured):
+            self._freshening.heard(command, body)
+        return self._submitted(command)
+
+    def _held(self, peer: str, body: Body) -> Body:
+        return self._submitted(self._own_word(peer, body, "held", UnitsHeld))
+
+    def _own_word(
+        self, peer: str, body: Body, method: str, kind: type[MemberMeasured] | type[UnitsHeld]
+    ) -> Command | None:
+        """What a member itself measured or holds; None: nothing new."""
         _spend(self._spent, peer, MAX_COMMANDS)
-        command: Command | None
-        match method:
-            case "measured" | "held":
-                said = decode_command(_bytes(body.get("command")))
-                if not isinstance(said, MemberMeasured if method == "measured" else UnitsHeld):
-                    raise BadCommand(f"{method}: expected what this peer itself measured or holds")
-                command = self._core.told(peer, said)
-                if self.freshening is not None and isinstance(command, MemberMeasured):
-                    self.freshening.heard(command, body)
-            case "drain" | "paused":
-                lends_less = MemberDraining if method == "drain" else MemberPaused
-                command = lends_less(peer, plain(str(body.get("why", "")))[:MAX_REASON])
-                if apply(self.state, command).members == self.state.members:
-                    command = None  # it lends nothing anyway, or said so before
-            case _:
-                command = None if member.status == "leaving" else MemberLeaving(peer)
+        said = decode_command(_bytes(body.get("command")))
+        if not isinstance(said, kind):
+            raise BadCommand(f"{method}: expected what this peer itself measured or holds")
+        return self._core.told(peer, said)
+
+    def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, body: Body) -> Body:
+        _spend(self._spent, peer, MAX_COMMANDS)
+        command = kind(peer, plain(str(body.get("why", "")))[:MAX_REASON])
+        if apply(self.state, command).members == self.state.members:
+            return {}  # it lends nothing anyway, or said so before
+        return self._submitted(command)
+
+    def _drains(self, peer: str, body: Body) -> Body:
+        return self._lends_less(MemberDraining, peer, body)
+
+    def _paused(self, peer: str, body: Body) -> Body:
+        return self._lends_less(MemberPaused, peer, body)
+
+    def _leaves(self, peer: str, _: Body) -> Body:
+        _spend(self._spent, peer, MAX_COMMANDS)
+        leaving = self.state.members[peer].status == "leaving"
+        return self._submitted(None if leaving else MemberLeaving(peer))
+
+    def _submitted(self, command: Command | None) -> Body:
         if command is not None:
             self.submit(command)
+        return {}
 
     def _work(self, peer: str, body: Body) -> Body:
         """What `peer` says was computed for it: it pays."""
-        if peer not in self.state.members:
-            raise NotAdmitted("join first")
         _spend(self._spent, peer, MAX_COMMANDS)
         claims = claims_of(body.get("entries"))
         state = self.state
@@ -506,14 +530,14 @@ class Coordinating:
         try:
             found = (
                 None
-                if self.foresight is None or wanted.before  # after a loss nobody waits for the history
-                else await self.foresight.look(wanted.request, self.state, self.reconsider)
+                if self._foresight is None or wanted.before  # after a loss nobody waits for the history
+                else await self._foresight.look(wanted.request, self.state, self.reconsider)
             )
             wanted = wanted if found is None else replace(wanted, request=found.request)
             again: frozenset[str] = frozenset()
-            if self.freshening is not None and self.foresight is not None and self.foresight.is_open:
-                self.freshening.looked(found)
-                again = self.freshening.due.fresh(self.state)
+            if self._freshening is not None and self._foresight is not None and self._foresight.is_open:
+                self._freshening.looked(found)
+                again = self._freshening.due.fresh(self.state)
             result = self._core.by_hand(wanted.request)
             if result is None:
                 result = await asyncio.to_thread(solve, wanted)
@@ -528,6 +552,20 @@ class Coordinating:
         self._publish(self._core.planned(wanted, result))
         self._planning = None
         self._plan_if_wanted()
+
+
+LEADER_REQUESTS: Final[Mapping[str, tuple[Who, Callable[[Coordinating, str, Body], Body]]]] = {
+    "join": (Who.ANYONE, Coordinating._join),
+    "left": (Who.ANYONE, Coordinating._left),
+    "suspect": (Who.ANYONE, Coordinating._suspected),
+    "measured": (Who.MEMBERS, Coordinating._measured),
+    "held": (Who.MEMBERS, Coordinating._held),
+    "drain": (Who.MEMBERS, Coordinating._drains),
+    "paused": (Who.MEMBERS, Coordinating._paused),
+    "leaving": (Who.MEMBERS, Coordinating._leaves),
+    "propose": (Who.MEMBERS, Coordinating._proposed),
+    "work": (Who.MEMBERS, Coordinating._work),
+}  # what is asked of whoever leads: who may, and what answers; members are those of the state that runs ahead
 
 
 def _spend(spent: dict[str, tuple[float, int]], peer: str, most: int) -> None:
@@ -549,8 +587,3 @@ def _bytes(text: object) -> bytes:
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
-
-
-def body_of(command: Command) -> dict[str, Any]:
-    """A command as the body of a request."""
-    return {"command": encode_command(command).decode()}

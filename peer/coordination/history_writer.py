@@ -9,14 +9,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 
 from peer.coordination.chronicle import Chronicle
-from peer.coordination.plan_forecast import Foresight, agent_of
-from peer.member.mesh_member import Mesh
+from peer.coordination.leadership import Leadership
+from peer.coordination.plan_forecast import Foresight
+from peer.replication.mesh_view import MeshView
 from peer.session.effects import Ran
-from peer.state.mesh_state import Profile
+from peer.stage.stage_host import StageHost
 from planner.errors import HistoryError
 from planner.history.facts import Fact, SessionTimes
 from planner.history.writing import HistoryWriter
@@ -46,21 +46,19 @@ async def open_history(
 
 
 @contextmanager
-def follow_mesh(mesh: Mesh, writer: HistoryWriter, foresight: Foresight) -> Iterator[None]:
+def follow_mesh(
+    chronicle: Chronicle,
+    view: MeshView,
+    stage: StageHost,
+    leadership: Leadership,
+    writer: HistoryWriter,
+    foresight: Foresight,
+) -> Iterator[None]:
     """Writes the history of this mesh while it lasts. Plans are looked at again when `foresight` wants them to be."""
-    node = mesh.node
-    units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
-    chronicle = Chronicle(mesh.link.mesh if mesh.link is not None else "", units, partial(agent_of, node))
-
-    def was_asked(peer: str, profile: Profile) -> bool:
-        freshening = node.coordinating.freshening if node.coordinating is not None else None
-        return freshening is not None and freshening.due.is_fresh(peer, profile)
-
-    chronicle.again = was_asked
 
     def look() -> None:
         now = time.monotonic()
-        note([*chronicle.state(now, node.state), *chronicle.idle(now)])
+        note([*chronicle.state(now, view.state), *chronicle.idle(now)])
 
     def ran(result: Ran) -> None:
         note(chronicle.ran(time.monotonic(), result))
@@ -68,15 +66,14 @@ def follow_mesh(mesh: Mesh, writer: HistoryWriter, foresight: Foresight) -> Iter
     def note(facts: list[Fact]) -> None:
         writer.record(facts)
         answers = sum(isinstance(fact, SessionTimes) for fact in facts)
-        if answers and foresight.answered(answers) and node.coordinating is not None:
-            node.coordinating.reconsider()
+        if answers and foresight.answered(answers) and leadership.current is not None:
+            leadership.current.reconsider()
 
-    node.on_state.append(look)
-    node.on_ran.append(ran)
+    ends = (view.subscribe(look), stage.on_ran(ran))
     look()
     try:
         yield
     finally:
-        node.on_state.remove(look)
-        node.on_ran.remove(ran)
+        for end in ends:
+            end()
         writer.record(chronicle.close(time.monotonic()))

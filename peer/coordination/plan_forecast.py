@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from peer.state.mesh_state import MeshState
+from peer.transport.peer_links import PeerLinks
 from planner.errors import HistoryUnusable
 from planner.history.facts import MAX_FIELD, PeerClass, class_of
 from planner.history.reading import Cell, cells, measured_often
@@ -24,9 +25,6 @@ from planner.predict.forecast import Foreseen, explained, foreseen
 from planner.predict.unit_times import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
 from planner.service.planning_service import answer, decode_asked
 from planner.types import PlanRequest
-
-if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
-    from peer.member.frame_router import Node
 
 WITHIN_S: Final = 2.0  # planning waits no longer; what is found later counts the next time
 RESTLESS_TIMES: Final = 6  # that a peer measured itself within RESTLESS_WITHIN: it starts anew, or wavers
@@ -181,11 +179,11 @@ class Foresight:
             return None
 
 
-def agent_of(node: Node, peer: str) -> str:
+def agent_of(links: PeerLinks, peer: str) -> str:
     """What a peer calls its software; "" where nobody knows."""
-    connection = node.dialer.connection(peer)
+    connection = links.dialer.connection(peer)
     remote = connection.remote if connection is not None else None
-    return remote.agent if remote is not None else node.agent if peer == node.me else ""
+    return remote.agent if remote is not None else links.agent if peer == links.me else ""
 
 
 def _kept(known: list[Cell], here: frozenset[str]) -> list[Cell]:

@@ -9,16 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from peer.coordination.remeasure_policy import FreshTimes, Outcome
 from peer.errors import ConnectFailed, ConnectionLost, MeshError
 from peer.state.mesh_state import MemberMeasured, MeshState
+from peer.transport.peer_links import PeerLinks
 from peer.wire.json_codec import Body
 from planner.predict.forecast import Foreseen
-
-if TYPE_CHECKING:  # the node knows who coordinates, and that asks here
-    from peer.member.frame_router import Node
 
 TRIES: Final = 3  # to hear of the history what it says for a plan that was made without it
 AGAIN_S: Final = 30.0  # between them
@@ -90,15 +88,15 @@ class Freshening:
             self.due.ended(time.monotonic(), model, outcome)
 
 
-def freshening(node: Node) -> Freshening:
+def freshening(links: PeerLinks) -> Freshening:
     """Asks the members of this mesh, this peer among them."""
 
     async def ask(peer: str, model: str) -> Body:
         body = {"model": model}
-        if peer == node.me:
-            return await node.ask(peer, "measure", body)
-        if not node.is_connected(peer):
+        if peer == links.me:
+            return await links.ask(peer, "measure", body)
+        if not links.is_connected(peer):
             return {"measured": False, "busy": True}
-        return await node.calls.call(peer, "measure", body, WITHIN_S)
+        return await links.call(peer, "measure", body, WITHIN_S)
 
     return Freshening(ask)

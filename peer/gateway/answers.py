@@ -14,7 +14,7 @@ from peer.errors import MeshFull
 from peer.gateway.request_queue import RETRY_AFTER_S, Line, full
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 
@@ -81,7 +81,7 @@ class Task:
 class Answers:
     """Makes choices over sessions of `mesh`, as `line` lets them in."""
 
-    def __init__(self, mesh: Mesh, line: Line, full_wait_s: float) -> None:
+    def __init__(self, mesh: MeshMember, line: Line, full_wait_s: float) -> None:
         self._mesh = mesh
         self._full_wait_s = full_wait_s
         self._line = line

@@ -15,13 +15,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from peer.errors import CannotServe
-from peer.member.status_report import report_of
 from peer.version import VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from peer.member.mesh_member import Mesh
+    from peer.member.mesh_member import MeshMember
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 GAUGES: Final = {
@@ -49,12 +48,13 @@ COUNTERS: Final = {
 class Figures(Collector):
     """Read anew from the mesh at each scrape."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: MeshMember) -> None:
         self._mesh = mesh
 
     def collect(self) -> Iterator[Metric]:
-        report: dict[str, Any] = report_of(self._mesh)
-        node, replica = self._mesh.node, self._mesh.node.replica
+        report: dict[str, Any] = self._mesh.report_of_self()
+        view = self._mesh.view
+        replica, state = view.replica, view.state
         yield _labelled("shoal_peer_info", "Version of this peer", ("version",), {(VERSION,): 1})
         for key, text in GAUGES.items():
             if key in report:
@@ -64,14 +64,11 @@ class Figures(Collector):
         yield GaugeMetricFamily("shoal_peer_units", "Units held", sum(b - a for a, b in report["runs"]))
         yield GaugeMetricFamily("shoal_peer_connections", "Connections to other peers", len(report["rtt_us"]))
         leads = replica is not None and replica.leads
-        votes = replica is not None and node.me in replica.config.voters
+        votes = replica is not None and view.me in replica.config.voters
         yield GaugeMetricFamily("shoal_peer_leads", "1: this peer coordinates the mesh", int(leads))
         yield GaugeMetricFamily("shoal_peer_votes", "1: this peer votes on who coordinates", int(votes))
-        state = node.state
         yield GaugeMetricFamily("shoal_mesh_members", "Members of the mesh", len(state.members))
-        yield GaugeMetricFamily(
-            "shoal_mesh_leader_known", "1: somebody coordinates", int(bool(node.coordinator))
-        )
+        yield GaugeMetricFamily("shoal_mesh_leader_known", "1: somebody coordinates", int(bool(view.leader)))
         yield GaugeMetricFamily(
             "shoal_mesh_plan_serving", "1: a plan serves", int(state.serving() is not None)
         )
@@ -89,7 +86,7 @@ def _labelled(
 
 
 @asynccontextmanager
-async def serving_metrics(mesh: Mesh, host: str, port: int) -> AsyncIterator[str]:
+async def serving_metrics(mesh: MeshMember, host: str, port: int) -> AsyncIterator[str]:
     """`GET /metrics` and `GET /healthz` until the block ends; gives the address. Raises CannotServe."""
     registry = CollectorRegistry()
     registry.register(Figures(mesh))

@@ -46,7 +46,7 @@ from peer.gateway.grammars import Grammars, Guided
 from peer.gateway.request_queue import RETRY_AFTER_S, Line
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.tool_calls import style_of
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.session.origin import room_for
 from peer.session.prefix_cache import shared_front
@@ -80,7 +80,7 @@ class GatewayOptions:
 
 @asynccontextmanager
 async def gateway(
-    mesh: Mesh, options: GatewayOptions, embedder: Embedder | None = None
+    mesh: MeshMember, options: GatewayOptions, embedder: Embedder | None = None
 ) -> AsyncIterator[str]:
     """Serves `mesh`, and `embedder` beside it, over HTTP; gives the base URL.
 
@@ -118,7 +118,7 @@ def _is_loopback(host: str) -> bool:
 class Gateway:
     """The routes, over one membership of a mesh."""
 
-    def __init__(self, mesh: Mesh, options: GatewayOptions, embedder: Embedder | None) -> None:
+    def __init__(self, mesh: MeshMember, options: GatewayOptions, embedder: Embedder | None) -> None:
         self._mesh = mesh
         self._options = options
         self._embedder = embedder
@@ -128,7 +128,7 @@ class Gateway:
         self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: Grammars | None = None
         self._encoding = asyncio.Lock()  # a chat template renders for one at a time
-        mesh.node.on_state.append(self._line.look)
+        self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
@@ -141,7 +141,7 @@ class Gateway:
         return app
 
     def close(self) -> None:
-        self._mesh.node.on_state.remove(self._line.look)
+        self._unsubscribe()
 
     # --- who may ask, and how refusals look
 
@@ -192,7 +192,7 @@ class Gateway:
     # --- models
 
     def _model(self) -> ModelChosen:
-        model = self._mesh.node.state.model
+        model = self._mesh.view.state.model
         assert model is not None  # a member knows it
         return model
 
@@ -227,7 +227,7 @@ class Gateway:
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
-        serves = self._mesh.node.state.serving() is not None
+        serves = self._mesh.view.state.serving() is not None
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
@@ -359,7 +359,7 @@ class Gateway:
         if self._known_grammars is None:
             manifest, text = self._mesh.manifest, self._mesh.text
             assert manifest is not None
-            path = self._mesh.store.blob_path(manifest.tokenizer.sha256)
+            path = self._mesh.model.store.blob_path(manifest.tokenizer.sha256)
             ends = text.end_tokens
             self._known_grammars = await asyncio.to_thread(
                 lambda: Grammars(path.read_bytes(), text.vocab_size, ends)

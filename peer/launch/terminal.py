@@ -28,7 +28,7 @@ from peer.member.peer_options import INTERRUPTED, bytes_text
 from peer.state.display_names import plain_lines
 
 if TYPE_CHECKING:  # not at run time: it brings the whole runtime along, which not every command needs
-    from peer.member.mesh_member import Phase, Report
+    from peer.member.progress import Phase, Report
 
 # Ctrl-C, an order to end, and a terminal that was closed (which Windows tells in other ways).
 ENDING_SIGNALS: Final = tuple(

@@ -13,18 +13,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
 from peer.errors import PeerError
 from peer.member.peer_options import PeerOptions
+from peer.replication.mesh_view import MeshView
 from peer.state.failure_domains import UNKNOWN, Surroundings, Telling, hashed, hazard_milli, public_address
 from peer.state.mesh_state import MemberMeasured, Profile
-
-if TYPE_CHECKING:
-    from peer.member.frame_router import Node
-    from peer.member.mesh_member import Mesh
+from peer.transport.peer_links import PeerLinks
+from peer.transport.ticker import After
 
 LOOK_S: Final = 1.0
 POWER_EVERY_S: Final = 5.0
@@ -94,11 +93,19 @@ class Power:
 class Around:
     """The surroundings of a peer with these options in `mesh`."""
 
-    def __init__(self, mesh: str, options: PeerOptions, node: Node, power: Power | None = None) -> None:
+    def __init__(
+        self,
+        mesh: str,
+        options: PeerOptions,
+        links: PeerLinks,
+        view: MeshView,
+        power: Power | None = None,
+    ) -> None:
         name = machine_name() if options.machine is None else options.machine
         self._mesh = mesh
         self._options = options
-        self._node = node
+        self._links = links
+        self._view = view
         self._machine = hashed("machine", mesh, name)
         self._owner = hashed("owner", mesh, options.owner)
         self._address = ""  # the last one that was known
@@ -120,44 +127,35 @@ class Around:
         """Its public address, as a STUN server sees it or this machine has it; none of one that keeps to a relay."""
         if self._options.relay_only:
             return ""
-        dialer = self._node.dialer
+        dialer = self._links.dialer
         all_of_them = "\n".join(dialer.own_description(peer) for peer in dialer.connected_peers())
         self._address = public_address(all_of_them) or self._address
         return self._address
 
     def due(self, now: float) -> MemberMeasured | None:
         """What is to be told again, now that something has changed for a while."""
-        node = self._node
-        member = node.state.members.get(node.me)
+        member = self._view.state.members.get(self._view.me)
         if member is None or member.profile is None or member.status != "measured":
             return None  # it says so when it measures
         seen = self.seen(now)
         if not self._telling.due(int(now * 1000), member.profile.surroundings, seen):
             return None
-        return MemberMeasured(node.me, replace(member.profile, surroundings=seen), ())
+        return MemberMeasured(self._view.me, replace(member.profile, surroundings=seen), ())
 
-    async def follow(self) -> None:
+    async def follow(self, after: After) -> None:
         """Looks now and then, for as long as this peer lends."""
         while True:
-            await self._node.ticks.after(LOOK_S)
+            await after(LOOK_S)
             command = self.due(time.monotonic())
             if command is None:
                 continue
             log.info("says anew what may take it away: hazard %s", command.profile.surroundings.hazard_milli)
             try:
-                await self._node.tell_coordinator("measured", command)
+                await self._view.tell("measured", command)
             except (PeerError, TimeoutError) as error:
                 log.info("the coordinator did not hear of it: %s", error)
 
 
-def begin_telling(mesh: Mesh, options: PeerOptions) -> Around:
-    """The surroundings of this peer, which are told from now on while it lends."""
-    assert mesh.log is not None
-    around = Around(mesh.log.mesh, options, mesh.node)
-    mesh.start(around.follow())
-    return around
-
-
-def with_surroundings(profile: Profile, around: Around | None) -> Profile:
+def with_surroundings(profile: Profile, around: Around) -> Profile:
     """What was measured, with what is known of this peer's surroundings now."""
-    return profile if around is None else replace(profile, surroundings=around.seen(time.monotonic()))
+    return replace(profile, surroundings=around.seen(time.monotonic()))

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from peer.audit.accounting import keeps_accounts
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted, PeerError
-from peer.member.frame_router import Node
 from peer.member.mesh_entry import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
-from peer.member.mesh_member import WITHDRAWN, Mesh, Phase, Report, silent
+from peer.member.mesh_member import WITHDRAWN, MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
-from peer.member.remeasure import MeasuringAgain, measures_again
+from peer.member.peer_parts import PeerParts
+from peer.member.progress import Phase, Report, silent
+from peer.member.remeasure import METHOD, MeasuringAgain
 from peer.model.fetcher import Fetcher
 from peer.origin.pinned_ends import own_ends
 from peer.replication.log_keeping import LogKeeping
@@ -45,6 +45,7 @@ from peer.storage.peer_keys import KeptIdentity, thrown_away, viewer
 from peer.transport.connection import Engine
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings, IceServer
+from peer.transport.request_table import Who
 from peer.transport.signaling_client import (
     ClientSettings,
     ClientState,
@@ -89,39 +90,54 @@ class Founding:
 
 
 class _Door:
-    """The signaling client and the node know each other through this: the client comes first."""
+    """The signaling client and the parts know each other through this: the client comes first."""
 
     def __init__(self, keep: Callable[[Grant], None] | None = None) -> None:
-        self.node: Node | None = None
-        self.client: SignalingClient | None = None
-        self.mesh: Mesh | None = None
+        self._client: SignalingClient | None = None
+        self._parts: PeerParts | None = None
+        self._mesh: MeshMember | None = None
         self._keep = keep or (lambda _: None)
         self._hanging_up: set[asyncio.Task[None]] = set()
 
+    def connect(self, client: SignalingClient) -> None:
+        """Signals through `client` from here on."""
+        self._client = client
+
+    def lead_to(self, parts: PeerParts) -> None:
+        """Takes who it is for whom others ring."""
+        self._parts = parts
+
+    def enter(self, mesh: MeshMember) -> None:
+        """Ends `mesh` when its invite is withdrawn, or its key is used elsewhere."""
+        self._mesh = mesh
+
     def events(self) -> SignalingEvents:
         def described(peer: str, connection: bytes, kind: SignalKind, sdp: str) -> None:
-            if self.node is not None:
-                self.node.dialer.described(peer, connection, kind, sdp)
+            if self._parts is not None:
+                self._parts.links.dialer.described(peer, connection, kind, sdp)
 
         def candidate(peer: str, connection: bytes, text: str) -> None:
-            if self.node is not None:
-                self.node.dialer.candidate(peer, connection, text)
+            if self._parts is not None:
+                self._parts.links.dialer.candidate(peer, connection, text)
 
         def left(peer: str, reason: str) -> None:
-            if self.node is not None:
-                self.node.hinted(peer)
-                if self.node.coordinating is not None and reason == InviteRevoked.__name__:
-                    self.node.coordinating.put_out(peer)
-                elif self.node.coordinating is not None:
-                    self.node.coordinating.hinted(peer)
-            if self.node is not None and reason == InviteRevoked.__name__:
-                task = asyncio.ensure_future(self.node.dialer.hang_up(peer, WITHDRAWN))
+            parts = self._parts
+            if parts is None:
+                return
+            leading = parts.leadership.current
+            parts.sessions.hint(peer)  # that is no proof, and a reason to ask it
+            if leading is not None and reason == InviteRevoked.__name__:
+                leading.put_out(peer)
+            elif leading is not None:
+                leading.hinted(peer)
+            if reason == InviteRevoked.__name__:
+                task = asyncio.ensure_future(parts.links.dialer.hang_up(peer, WITHDRAWN))
                 self._hanging_up.add(task)
                 task.add_done_callback(self._hanging_up.discard)
 
         def state(state: ClientState, why: SignalingError | None) -> None:
-            if self.mesh is not None and isinstance(why, InviteRevoked | Replaced):
-                self.mesh.end(str(why))
+            if self._mesh is not None and isinstance(why, InviteRevoked | Replaced):
+                self._mesh.end(str(why))
 
         return SignalingEvents(
             on_description=described,
@@ -132,7 +148,7 @@ class _Door:
         )
 
     async def signal(self, kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
-        client = self.client
+        client = self._client
         assert client is not None
         match kind:
             case SignalKind.OFFER:
@@ -143,8 +159,10 @@ class _Door:
                 await client.send_candidate(peer, connection, text)
 
 
-def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
-    door.client = client
+def _parts(
+    door: _Door, client: SignalingClient, options: PeerOptions, store: Store, *, patient: bool
+) -> PeerParts:
+    door.connect(client)
     make = choose_engine(options.transport, options.relay_only)
     disturbance = options.disturbance
     if options.relay_only and not any(url.startswith("turn") for s in client.ice_servers for url in s.urls):
@@ -162,9 +180,18 @@ def _node(door: _Door, client: SignalingClient, options: PeerOptions) -> Node:
 
     versions = OLDER if options.older else SPOKEN
     hello = announced(versions, client.peer, options.name, f"shoal/{VERSION} ({engine().name})")
-    door.node = Node(hello, engine, door.signal, lambda: os.urandom(CONNECTION_ID_BYTES))
-    door.node.start()
-    return door.node
+    parts = PeerParts(
+        hello,
+        engine,
+        door.signal,
+        lambda: os.urandom(CONNECTION_ID_BYTES),
+        store,
+        third=_third(options),
+        patient=patient,
+    )
+    door.lead_to(parts)
+    parts.start()
+    return parts
 
 
 def _third(options: PeerOptions) -> ThirdPeer | None:
@@ -181,7 +208,7 @@ async def found(
     report: Report = silent,
     kept: KeptIdentity | None = None,
     foresight: Foresight | None = None,
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[MeshMember]:
     """Signaling server and founding peer in this process. `mesh.link` invites others.
 
     With `options.memory_bytes` 0 the founder lends nothing: it introduces and asks. `kept`: who it is, when it comes
@@ -211,20 +238,20 @@ async def found(
         tls = founding.server.tls
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
         async with SignalingClient(url, credentials, door.events(), settings) as client:
-            node = _node(door, client, options)
-            mesh = door.mesh = Mesh(node, client, store, report, _third(options))
+            parts = _parts(door, client, options, store, patient=False)
+            mesh = MeshMember(parts, client, LogKeeping(mesh_key.id, parts.me, own.beside), report)
+            door.enter(mesh)
             try:
-                mesh.know(manifest)
-                keeps_accounts(mesh)
+                mesh.model.know(manifest)
+                mesh.keep_accounts()
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinates(mesh, foresight)
                 meets(mesh)
-                mesh.log = LogKeeping(mesh_key.id, node.me, own.beside)
                 await _register_kept(client, founding.kept, mesh_key)
                 lends = options.memory_bytes > 0
                 if await _begins(mesh):
                     await _promise(mesh, founding, founding.public_url or url)
-                    await node.line.ask("join", asking_in(mesh, options, lends))
+                    await mesh.view.ask_leader("join", asking_in(mesh, options, lends))
                 else:
                     await _come_back(mesh, options, lends)
                 await _owned_by(mesh, founding.owners)
@@ -233,23 +260,15 @@ async def found(
                     report(Phase("measure this machine", 0, 0))
                     measure = partial(measure_here, store, context=founding.mesh.context)
                     times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
-                    mesh.compute(options, Fetcher(store, url))
+                    mesh.lend(options, Fetcher(store, url), Journal())
                 address = founding.public_url or url
                 if founding.shown is not None:
-                    mesh.link = founding.shown.link(address)
+                    mesh.show(founding.shown.link(address))
                 else:
-                    mesh.link = await mesh.invite(
-                        mesh_key,
-                        address,
-                        founding.invite_role,
-                        founding.invite_expires_s,
-                        founding.invite_uses,
-                    )
-                again: MeasuringAgain | None = None
-                if times is not None:
-                    await node.tell_coordinator("measured", await mesh.measured(options, times))
-                    again = measures_again(mesh, options, times)
-                mesh.watch_coordinator(rejoining(mesh, options, again))
+                    uses = (founding.invite_role, founding.invite_expires_s, founding.invite_uses)
+                    mesh.show(await mesh.invite(mesh_key, address, *uses))
+                again = await _measured(mesh, options, times) if times is not None else None
+                mesh.watch_leader(rejoining(mesh, options, again))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():
@@ -267,7 +286,7 @@ async def join(
     compute: bool = False,
     report: Report = silent,
     kept: KeptIdentity | None = None,
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[MeshMember]:
     """A member of the mesh that `link` leads to; with `compute` it lends this machine, else it only asks.
 
     `kept`: who this peer is, when it comes back or means to (peer.storage.peer_keys); None: nobody that was here
@@ -285,52 +304,49 @@ async def join(
     voucher = own.voucher.identity if own.voucher is not None and not compute else None
     credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
-        node = _node(door, client, options)
-        mesh = door.mesh = Mesh(node, client, store, report, _third(options))
-        mesh.link = invite
+        parts = _parts(door, client, options, store, patient=not compute)
+        view, kept_log = parts.view, LogKeeping(invite.mesh, parts.me, own.beside if compute else None)
+        mesh = MeshMember(parts, client, kept_log, report, link=invite)
+        door.enter(mesh)
         try:
             fetcher = Fetcher(
                 store,
                 invite.server,
                 mesh.piece_sources,
-                lambda text: report(Phase(named(text, node.state.members), 0, 0)),
+                lambda text: report(Phase(named(text, view.state.members), 0, 0)),
             )
-            mesh.log = LogKeeping(invite.mesh, node.me, own.beside if compute else None)
-            node.patient = not compute
             meets(mesh)
-            keeps_accounts(mesh, fetcher)
+            mesh.keep_accounts(fetcher)
 
             async def learn() -> None:
-                await node.until(lambda state: state.model is not None, STATE_WAIT_S)
-                model = node.state.model
+                await view.until(lambda state: state.model is not None, STATE_WAIT_S)
+                model = view.state.model
                 if model is None:
                     raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
-                mesh.know(await fetcher.manifest(model.model))
+                mesh.model.know(await fetcher.manifest(model.model))
                 if compute:
                     coordinates(mesh)
 
             await enter(mesh, options, compute, SOMEBODY_WAIT_S, learn)
             if mesh.manifest is None:
                 await learn()
-            model, manifest = node.state.model, mesh.manifest
+            model, manifest = view.state.model, mesh.manifest
             assert model is not None
             assert manifest is not None
             await fetcher.blobs([manifest.tokenizer])
             if options.pin_ends:
-                mesh.own_ends = await own_ends(manifest, store, fetcher, options.threads)
+                mesh.sessions.keep_ends(await own_ends(manifest, store, fetcher, options.threads))
             again: MeasuringAgain | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))
                 measure = partial(measure_here, store, context=model.context)
                 times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
-                mesh.journal = await Journal.open(
+                journal = await Journal.open(
                     own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
                 )
-                mesh.compute(options, fetcher)
-                await mesh.held_again()
-                await node.tell_coordinator("measured", await mesh.measured(options, times))
-                again = measures_again(mesh, options, times)
-            mesh.watch_coordinator(rejoining(mesh, options, again))
+                await mesh.lend(options, fetcher, journal).held_again()
+                again = await _measured(mesh, options, times)
+            mesh.watch_leader(rejoining(mesh, options, again))
             yield mesh
         finally:
             if not mesh.ended.is_set():
@@ -339,24 +355,32 @@ async def join(
                 await mesh.close("left")
 
 
-async def _begins(mesh: Mesh) -> bool:
+async def _measured(mesh: MeshMember, options: PeerOptions, times: UnitTimes) -> MeasuringAgain:
+    """Tells the mesh what this peer measured, and answers from here on when the leader asks it to measure again."""
+    assert mesh.lending is not None
+    await mesh.view.tell("measured", await mesh.lending.measured(times))
+    again = MeasuringAgain(mesh.view, mesh.stage, mesh.model, options, times, mesh.is_over)
+    mesh.links.on(METHOD, again.answer, Who.LEADER)
+    return again
+
+
+async def _begins(mesh: MeshMember) -> bool:
     """Whether this peer leads: it begins the mesh, or was the only one to vote in it when it was here last."""
-    kept, node = mesh.log, mesh.node
-    assert kept is not None
+    kept, view = mesh.log, mesh.view
     epochs = await asyncio.to_thread(kept.epochs)
     begin = await asyncio.to_thread(kept.open, epochs[-1]) if epochs else kept.found(MeshState())
     mesh.take_part(begin)
-    assert node.replica is not None
-    if node.replica.config.voters != (node.me,):
+    assert view.replica is not None
+    if view.replica.config.voters != (view.me,):
         return False
-    if not await node.until_leads(FOUNDED_WAIT_S):
+    if not await mesh.leadership.until_leads(FOUNDED_WAIT_S):
         raise CannotServe("this peer could not begin the log of its mesh; look at its state folder")
     return True
 
 
-async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
+async def _promise(mesh: MeshMember, founding: Founding, address: str) -> None:
     """What the founder decides goes into the log, as far as it is not there."""
-    manifest, coordinating = mesh.manifest, mesh.node.coordinating
+    manifest, coordinating = mesh.manifest, mesh.leadership.current
     assert manifest is not None
     assert coordinating is not None
     wishes = founding.mesh
@@ -370,8 +394,8 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
     )
     if model != coordinating.state.model:
         coordinating.submit(model)
-    if coordinating.state.people.roles.get(mesh.node.me) != "owner":
-        coordinating.submit(RoleGiven(mesh.node.me, "owner"))
+    if coordinating.state.people.roles.get(mesh.me) != "owner":
+        coordinating.submit(RoleGiven(mesh.me, "owner"))
     coordinating.set_cuts(wishes.cuts)
     if wishes.wish is not None and wishes.wish != coordinating.state.wish:
         coordinating.submit(wishes.wish)
@@ -383,18 +407,18 @@ async def _promise(mesh: Mesh, founding: Founding, address: str) -> None:
         coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))
 
 
-async def _owned_by(mesh: Mesh, owners: tuple[str, ...]) -> None:
+async def _owned_by(mesh: MeshMember, owners: tuple[str, ...]) -> None:
     """Has the log say so. Where nobody takes it now, the next start tries again."""
-    roles = mesh.node.state.people.roles
+    roles = mesh.view.state.people.roles
     for peer in owners:
-        if roles.get(peer) != "owner" and roles.get(mesh.node.me) == "owner":
+        if roles.get(peer) != "owner" and roles.get(mesh.me) == "owner":
             try:
                 await mesh.propose(RoleGiven(peer, "owner"))
             except (PeerError, TimeoutError) as error:
                 log.info("nobody owns the mesh beside its founder: %s", error)
 
 
-async def _come_back(mesh: Mesh, options: PeerOptions, lends: bool) -> None:
+async def _come_back(mesh: MeshMember, options: PeerOptions, lends: bool) -> None:
     """Others voted as well when this peer was here last, or kept the mesh without it. Raises CannotServe."""
     mesh.report(Phase("this mesh is kept by others as well: looking for them", 0, 0))
     try:

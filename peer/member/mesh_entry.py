@@ -18,12 +18,13 @@ from peer.coordination.plan_forecast import Foresight, agent_of
 from peer.coordination.remeasure_requests import freshening
 from peer.coordination.suspicion import Reach
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
-from peer.member.frame_router import Node
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.replication.leader_client import PATIENCE_S
+from peer.replication.replica import Replica
 from peer.state.mesh_state import MeshState
+from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.frame_codec import LOWEST_VERSION
 from peer.wire.json_codec import whole
@@ -39,43 +40,39 @@ MOST_PATIENCE_S: Final = 1.0
 _LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
 
 
-def coordinates(mesh: Mesh, foresight: Foresight | None = None) -> None:
+def coordinates(mesh: MeshMember, foresight: Foresight | None = None) -> None:
     """From here on this peer coordinates whenever it leads: it knows the model."""
-    node, client, manifest = mesh.node, mesh.client, mesh.manifest
+    links, view, leadership, client = mesh.links, mesh.view, mesh.leadership, mesh.client
+    manifest = mesh.manifest
     assert manifest is not None
     units = manifest.planner_units()
 
-    def coordinate(state: MeshState) -> Coordinating:
-        assert node.replica is not None
-        made = Coordinating(
-            Coordinator(node.me, units, None, state),
-            node.replica,
-            lambda peer: peer == node.me or _may_compute(client, peer),
-            Reach(lambda peer, times: _answers(node, peer, times), lambda peer: peer in client.members()),
-            node.coordinate_again,
-            node.is_connected,
-            gate=Gate(node.dialer.speaks, partial(is_proven, node.replica.begin.mesh)),
+    def coordinate(state: MeshState, replica: Replica) -> Coordinating:
+        return Coordinating(
+            Coordinator(view.me, units, None, state),
+            replica,
+            lambda peer: peer == view.me or _may_compute(client, peer),
+            Reach(lambda peer, times: _answers(links, peer, times), lambda peer: peer in client.members()),
+            leadership.again,
+            links.is_connected,
+            gate=Gate(links.dialer.speaks, partial(is_proven, replica.begin.mesh)),
+            foresight=foresight,
+            freshening=freshening(links) if foresight is not None else None,
         )
-        made.foresight = foresight
-        made.freshening = freshening(node) if foresight is not None else None
-        return made
 
     if foresight is not None:
-        foresight.knows(lambda: node.state, partial(agent_of, node))
-
-    node.coordinate = coordinate
-    node.take_lead()
+        foresight.knows(lambda: view.state, partial(agent_of, links))
+    leadership.enable(coordinate)
 
 
-def meets(mesh: Mesh) -> None:
+def meets(mesh: MeshMember) -> None:
     """Follows the addresses in the log where the mesh meets."""
-    mesh.node.on_state.append(lambda: mesh.client.also(mesh.node.state.signaling))
+    mesh.view.subscribe(lambda: mesh.client.also(mesh.view.state.signaling))
 
 
-def asking_in(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, object]:
-    replica, kept = mesh.node.replica, mesh.log
+def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> dict[str, object]:
+    replica = mesh.view.replica
     assert replica is not None
-    assert kept is not None
     return {
         "name": options.name,
         "compute": compute,
@@ -83,102 +80,99 @@ def asking_in(mesh: Mesh, options: PeerOptions, compute: bool) -> dict[str, obje
         "incarnation": replica.begin.incarnation,
         "fresh": replica.fresh,
         "epoch": replica.begin.epoch,
-        "headless": not mesh.node.patient,
-        "durable": kept.durable,
+        "headless": not mesh.view.patient,
+        "durable": mesh.log.durable,
     }
 
 
 def rejoining(
-    mesh: Mesh, options: PeerOptions, again: MeasuringAgain | None
+    mesh: MeshMember, options: PeerOptions, again: MeasuringAgain | None
 ) -> Callable[[], Awaitable[None]]:
     """One try to be a whole member again. `again`: what was measured here; None: this peer lends nothing."""
 
     async def rejoin() -> None:
         await enter(mesh, options, again is not None, TRY_S)
-        if again is not None:
-            await mesh.node.tell_coordinator("measured", await mesh.measured(options, again.times))
-            if mesh.holding is not None:
-                mesh.holding.forget_report()
+        if again is not None and mesh.lending is not None:
+            await mesh.view.tell("measured", await mesh.lending.measured(again.times))
+            mesh.lending.report_again()
 
     return rejoin
 
 
 async def enter(
-    mesh: Mesh, options: PeerOptions, compute: bool, wait_s: float, learn: Learn | None = None
+    mesh: MeshMember, options: PeerOptions, compute: bool, wait_s: float, learn: Learn | None = None
 ) -> None:
     """Finds who leads, asks to be let in, and waits for the log. Raises ConnectFailed, NotAdmitted, NotLeader.
 
     Who kept a log takes part with it at once: without its vote there may be nobody to ask. `learn`: what this peer
     does to be able to coordinate, if it finds that it leads.
     """
-    node, kept = mesh.node, mesh.log
-    assert kept is not None
-    if node.replica is None and (epochs := await asyncio.to_thread(kept.epochs)):
+    view, kept = mesh.view, mesh.log
+    if view.replica is None and (epochs := await asyncio.to_thread(kept.epochs)):
         await _with_epoch(mesh, epochs[-1])
     until = asyncio.get_running_loop().time() + (PATIENCE_S if learn is not None else wait_s)
     anew = 0
     while True:
         leader, epoch = await _who_leads(mesh, wait_s)
-        if leader == node.me and learn is not None and node.coordinate is None:
+        if leader == view.me and learn is not None and not mesh.leadership.is_enabled:
             await learn()
         await _with_epoch(mesh, epoch)
-        assert node.replica is not None
-        node.replica.trusted = leader
+        assert view.replica is not None
+        view.replica.trust(leader)
         try:
-            said = await node.line.ask("join", asking_in(mesh, options, compute), LED_S, leader)
+            said = await view.ask_leader("join", asking_in(mesh, options, compute), LED_S, leader)
             index = whole(said, "index")
             break
         except BeginAnew:
             anew += 1
             if anew > 1:
                 raise NotAdmitted("this peer was told twice to begin anew; try again") from None
-            await node.leave_log()
+            await mesh.leave_log()
             mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
         except NotLeader:  # whoever led may just be gone: the others know soon who does
             if asyncio.get_running_loop().time() > until:
                 raise
 
     def whole_member(state: MeshState) -> bool:
-        known = node.replica is not None and node.replica.order[1] >= index
-        return known and state.model is not None and node.me in state.members
+        known = view.replica is not None and view.replica.order[1] >= index
+        return known and state.model is not None and view.me in state.members
 
-    if not await node.until(whole_member, STATE_WAIT_S):
+    if not await view.until(whole_member, STATE_WAIT_S):
         raise NotAdmitted("this peer was let in but got no state of the mesh; try again")
 
 
-async def _with_epoch(mesh: Mesh, epoch: int) -> None:
+async def _with_epoch(mesh: MeshMember, epoch: int) -> None:
     """Has this peer's log of `epoch`; that of another one is void."""
-    node, kept = mesh.node, mesh.log
-    assert kept is not None
-    if node.replica is not None and node.replica.begin.epoch == epoch:
+    kept, replica = mesh.log, mesh.view.replica
+    if replica is not None and replica.begin.epoch == epoch:
         return
-    await node.leave_log()
+    await mesh.leave_log()
     known = kept.epochs()
     begin = await asyncio.to_thread(kept.open if known in ([], [epoch]) else kept.anew, epoch)
     try:
         mesh.take_part(begin)
     except BadBoot:
-        await node.leave_log()
+        await mesh.leave_log()
         mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
 
 
-async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
+async def _who_leads(mesh: MeshMember, wait_s: float) -> tuple[str, int]:
     """The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time."""
-    node, client = mesh.node, mesh.client
+    links, view, client = mesh.links, mesh.view, mesh.client
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     asking: dict[str, asyncio.Task[tuple[str, int]]] = {}
-    mine = node.replica.begin.epoch if node.replica is not None else 0
+    mine = view.replica.begin.epoch if view.replica is not None else 0
     asked: set[str] = set()  # and their answer came, or they cannot be reached
     try:
         while True:
             present = client.members()
             late = loop.time() > deadline
-            if node.replica is not None and node.replica.leads and (late or present.keys() <= asked):
-                return node.me, mine  # and nobody knows of a later epoch
+            if view.replica is not None and view.replica.leads and (late or present.keys() <= asked):
+                return view.me, mine  # and nobody knows of a later epoch
             for peer in sorted(present, key=lambda peer: (_LIKELY.index(present[peer].role), peer)):
                 if peer not in asking:
-                    asking[peer] = asyncio.ensure_future(_ask_who_leads(node, peer))
+                    asking[peer] = asyncio.ensure_future(_ask_who_leads(links, peer))
                     break
             if asking:
                 await asyncio.wait(asking.values(), timeout=STAGGER_S, return_when=asyncio.FIRST_COMPLETED)
@@ -189,12 +183,12 @@ async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
                     continue
                 error = task.exception()
                 asked.add(peer)
-                if error is None and task.result()[0] not in ("", node.me) and task.result()[1] >= mine:
+                if error is None and task.result()[0] not in ("", view.me) and task.result()[1] >= mine:
                     return task.result()
                 if error is not None and not isinstance(error, PeerError | TimeoutError):
                     raise error
                 del asking[peer]
-                asking[peer] = asyncio.ensure_future(_ask_again(node, peer))
+                asking[peer] = asyncio.ensure_future(_ask_again(links, peer))
             if late:
                 if not present:
                     raise ConnectFailed(
@@ -209,28 +203,27 @@ async def _who_leads(mesh: Mesh, wait_s: float) -> tuple[str, int]:
         await asyncio.gather(*asking.values(), return_exceptions=True)
 
 
-async def _ask_again(node: Node, peer: str) -> tuple[str, int]:
+async def _ask_again(links: PeerLinks, peer: str) -> tuple[str, int]:
     await asyncio.sleep(STAGGER_S)
-    return await _ask_who_leads(node, peer)
+    return await _ask_who_leads(links, peer)
 
 
-async def _ask_who_leads(node: Node, peer: str) -> tuple[str, int]:
-    await node.dialer.dial(peer)
-    said = await node.calls.call(peer, "leader", {})
+async def _ask_who_leads(links: PeerLinks, peer: str) -> tuple[str, int]:
+    said = await links.ask(peer, "leader", {})
     leader, epoch = said.get("leader"), said.get("epoch")
     if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
         raise BadCommand("leader: expected a peer and an epoch")
     return (leader if epoch else "", epoch)
 
 
-async def _answers(node: Node, peer: str, times: float) -> bool:
+async def _answers(links: PeerLinks, peer: str, times: float) -> bool:
     """Whether `peer` answers within so many times what its link usually takes, with room for a busy machine."""
-    connection = node.dialer.connection(peer)
+    connection = links.dialer.connection(peer)
     if connection is None:
         return False
     rtt_s = connection.rtt_s
     patience_s = MOST_PATIENCE_S if rtt_s is None else min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rtt_s)
-    return await node.prober.answers(peer, times * patience_s)
+    return await links.prober.answers(peer, times * patience_s)
 
 
 def _may_compute(client: SignalingClient, peer: str) -> bool:

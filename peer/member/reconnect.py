@@ -1,7 +1,7 @@
 """Decides what people read while nobody coordinates, and looks for the mesh when this peer is alone or was left out.
 
-Edge. `Mesh` starts a search the moment the coordinator is lost, so that nobody wonders why nothing happens. Mostly the
-others have chosen another one before the first try.
+Edge. `LeaderWatch` starts a search the moment the coordinator is lost, so that nobody wonders why nothing happens.
+Mostly the others have chosen another one before the first try.
 """
 
 from __future__ import annotations

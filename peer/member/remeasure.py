@@ -1,6 +1,6 @@
 """Decides whether this peer measures itself once more when who coordinates asks for it, and ends that for an answer.
 
-Edge over the clock, a thread and the node. It happens only while this peer has nothing else to do, and seldom, whoever
+Edge over the clock and a thread. It happens only while this peer has nothing else to do, and seldom, whoever
 asks: no coordinator can keep it busy.
 """
 
@@ -18,11 +18,14 @@ from typing import Final
 
 import psutil
 
-from peer.coordination.coordinator_service import body_of
 from peer.errors import BadCommand, MeasuringEnded, PeerError
-from peer.member.mesh_member import Mesh, profile_of
+from peer.member.lending import profile_of
 from peer.member.peer_options import PeerOptions
+from peer.model.local_model import LocalModel
+from peer.replication.leader_client import body_of
+from peer.replication.mesh_view import MeshView
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
+from peer.stage.stage_host import StageHost
 from peer.state.mesh_state import Member, MemberMeasured
 from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
@@ -36,25 +39,32 @@ Measure = Callable[[Manifest, str, int, Callable[[], bool]], UnitTimes]
 
 
 class MeasuringAgain:
-    """`times`: what this peer measured last; `measure` takes a second or two, in a thread."""
+    """`times`: what this peer measured last; `is_over()`: it leaves; `measure` takes a second or two, in a thread."""
 
     def __init__(
-        self, mesh: Mesh, options: PeerOptions, times: UnitTimes, measure: Measure | None = None
+        self,
+        view: MeshView,
+        stage: StageHost,
+        model: LocalModel,
+        options: PeerOptions,
+        times: UnitTimes,
+        is_over: Callable[[], bool],
+        measure: Measure | None = None,
     ) -> None:
         self.times = times
-        self._mesh = mesh
+        self._view = view
+        self._stage = stage
+        self._model = model
         self._options = options
-        self._measure = measure or partial(measure_here, mesh.store)
+        self._is_over = is_over
+        self._measure = measure or partial(measure_here, model.store)
         self._not_before = float("-inf")
 
     async def answer(self, peer: str, body: Body) -> Body:
-        """Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand
-        when somebody asks who does not coordinate, or about another model.
+        """Answers REQUEST `measure` of the leader: `measured`, and where it was not `busy`, whether it may be soon.
+        Raises BadCommand for another model.
         """
-        node = self._mesh.node
-        if peer != node.coordinator:
-            raise BadCommand("measure: expected it of who coordinates")
-        chosen, manifest = node.state.model, self._mesh.manifest
+        chosen, manifest = self._view.state.model, self._model.manifest
         if chosen is None or manifest is None or body.get("model") != chosen.model:
             raise BadCommand("measure: expected the id of the model that this mesh serves, as `model`")
         now = time.monotonic()
@@ -95,27 +105,26 @@ class MeasuringAgain:
                 await watching
 
     async def _until_work(self, disturbed: threading.Event) -> None:
-        node = self._mesh.node
-        steps = node.core.steps_run  # those that run behind a stage, as of a standby, are work as well
-        while self._idle() is not None and node.core.steps_run == steps:
-            node.touched.clear()
-            await node.touched.wait()
+        stage = self._stage
+        steps = stage.core.steps_run  # those that run behind a stage, as of a standby, are work as well
+        while self._idle() is not None and stage.core.steps_run == steps:
+            stage.touched.clear()
+            await stage.touched.wait()
         disturbed.set()
 
     def _idle(self) -> Member | None:
         """This peer as a member; None while it has something else to do, or is slower than it measured."""
-        mesh, node = self._mesh, self._mesh.node
-        member, serving = node.state.members.get(node.me), mesh.serving
+        member, serving = self._view.state.members.get(self._view.me), self._stage.units
         if member is None or member.profile is None or member.status != "measured" or serving is None:
             return None
-        if mesh.leaving or mesh.ended.is_set() or node.core.active() or serving.private:
+        if self._is_over() or self._stage.core.active() or serving.private:
             return None
         if serving.pacing is not None and not serving.pacing.steady:
             return None  # what real steps take says more than a moment of rest
         return member if self._loaded(serving.runs) else None
 
     def _loaded(self, runs: tuple[tuple[int, int], ...]) -> bool:
-        state, me = self._mesh.node.state, self._mesh.node.me
+        state, me = self._view.state, self._view.me
         stages = state.plan.stages if state.plan is not None else ()
         mine = {(s.first, s.stop) for s in stages if me in (s.primary, *s.standbys)}
         return state.proposed is None and mine <= set(runs)
@@ -147,24 +156,8 @@ class MeasuringAgain:
         )
         log.info("measured once more, since the coordinator asked")
         command = MemberMeasured(member.peer, profile, ())
-        await self._mesh.node.line.ask("measured", {**body_of(command), "again": True})
+        await self._view.ask_leader("measured", {**body_of(command), "again": True})
 
 
 def _answer(*, measured: bool, busy: bool) -> Body:
     return {"measured": measured, "busy": busy}
-
-
-def measures_again(mesh: Mesh, options: PeerOptions, times: UnitTimes) -> MeasuringAgain:
-    """From here on this peer, which lends, answers `measure`."""
-    again = MeasuringAgain(mesh, options, times)
-    inner = mesh.node.answer_more
-
-    async def answer(peer: str, method: str, body: Body) -> Body:
-        if method == METHOD:
-            return await again.answer(peer, body)
-        if inner is None:
-            raise BadCommand(f"unknown request {method[:40]!r}")
-        return await inner(peer, method, body)
-
-    mesh.node.answer_more = answer
-    return again

@@ -1,4 +1,4 @@
-"""Decides what a peer says of itself when it is asked: figures for people, and digests of what it caches for the asker.
+"""What a peer says of itself when it is asked: figures for people.
 
 Edge: it reads the clock and this process. Nothing of what people ask or get is in a report.
 """
@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
-from peer.errors import BadCommand
+from peer.member.lending import Lending
+from peer.member.peer_parts import PeerParts
 from peer.member.report_checks import MAX_REPORTED
 from peer.version import VERSION
-from peer.wire.json_codec import Body, whole
-
-if TYPE_CHECKING:
-    from peer.member.mesh_member import Mesh
 
 
-def report_of(mesh: Mesh) -> dict[str, Any]:
-    """The body of `status`."""
-    core, options, serving = mesh.node.core, mesh.options, mesh.serving
+def report_of(parts: PeerParts, lending: Lending | None) -> dict[str, Any]:
+    """The body of `status`, but for the sections of other parts. `lending` None: this peer only asks."""
+    core, serving = parts.stage.core, parts.stage.units
+    options = lending.options if lending is not None else None
     memory = serving.memory_bytes() if serving is not None else {"weights": 0, "kv": 0, "fronts": 0}
     return {
         "name": options.name if options is not None else "",
@@ -37,59 +35,42 @@ def report_of(mesh: Mesh) -> dict[str, Any]:
         "active": core.active(),
         "steps": core.steps_run,
         "tokens": core.tokens_sampled,
-        "tokens_per_s_milli": round(mesh.meter.per_second(time.monotonic()) * 1000),
+        "tokens_per_s_milli": round(lending.meter.per_second(time.monotonic()) * 1000)
+        if lending is not None
+        else 0,
         "tasks": len(asyncio.all_tasks()),
         "replayed_bytes": core.replayed_bytes,
-        **_log_counts(mesh),
+        **_log_counts(parts),
         "log_bytes": core.log_bytes + core.prefixes.log_bytes,
         "taken_over": core.taken_over,
         "copied": core.copied,
-        "breakers": _breakers(mesh),
-        "fresh": _fresh(mesh),
+        "breakers": _breakers(parts),
+        "fresh": _fresh(parts),
         "rtt_us": {
             other: round((connection.rtt_s or 0) * 1e6)
-            for other in mesh.node.dialer.connected_peers()
-            if (connection := mesh.node.dialer.connection(other)) is not None
+            for other in parts.links.dialer.connected_peers()
+            if (connection := parts.links.dialer.connection(other)) is not None
         },
     }
 
 
-def _log_counts(mesh: Mesh) -> dict[str, int]:
-    replica = mesh.node.replica
+def _log_counts(parts: PeerParts) -> dict[str, int]:
+    replica = parts.view.replica
     if replica is None:
         return {}
     status = replica.status()
     return {"term": status.term, "commit": status.commit, "applied": status.applied}
 
 
-def _breakers(mesh: Mesh) -> list[list[str]]:
+def _breakers(parts: PeerParts) -> list[list[str]]:
     """Whom this peer leaves alone: peers, and links as "src>dst", with the state of each breaker."""
-    now, node = int(time.monotonic() * 1000), mesh.node
-    found = dict(node.coordinating.breakers() if node.coordinating is not None else [])
-    found |= dict(node.breakers.shown(now))
+    now, leading = int(time.monotonic() * 1000), parts.leadership.current
+    found = dict(leading.breakers() if leading is not None else [])
+    found |= dict(parts.sessions.breakers.shown(now))
     return [[key, state] for key, state in sorted(found.items())][:MAX_REPORTED]
 
 
-def _fresh(mesh: Mesh) -> list[str]:
+def _fresh(parts: PeerParts) -> list[str]:
     """Where this peer coordinates: who measured itself once more because it was asked, and is planned with by that."""
-    coordinating = mesh.node.coordinating
-    if coordinating is None or coordinating.freshening is None:
-        return []
-    return sorted(coordinating.freshening.due.fresh(coordinating.state))[:MAX_REPORTED]
-
-
-async def kv_digest(mesh: Mesh, peer: str, body: Body) -> Body:
-    """What this peer caches of a session at positions [first, stop), for its asker only. Raises BadCommand."""
-    first, stop = whole(body, "first"), whole(body, "stop")
-    try:
-        session = bytes.fromhex(str(body.get("session")))
-    except ValueError:
-        raise BadCommand("session: expected hex digits") from None
-    if mesh.serving is None or mesh.node.core.asker(session) != peer:
-        raise BadCommand("kv_digest: expected a session of the asker's own")
-    runs = []
-    for run in mesh.serving.runs:
-        found = await mesh.serving.digest(run, session, first, stop)
-        if found is not None and found.have:
-            runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
-    return {"runs": runs}
+    leading = parts.leadership.current
+    return leading.fresh()[:MAX_REPORTED] if leading is not None else []

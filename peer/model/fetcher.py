@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import aiohttp
 
 from peer.errors import CannotServe, PeerError
+from peer.transport.listeners import Listeners
 from planner.errors import CorruptStore, NotInStore, PlannerError
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import MANIFEST_LIMIT_BYTES, PIECE_BYTES, BlobRef, BlobWriter, Store
@@ -80,7 +81,11 @@ class Fetcher:
         self._freed = asyncio.Event()
         self.network_bytes = 0  # from the store over HTTP so far; 0 when everything was here or with peers
         self.peer_bytes = 0  # of pieces from other peers
-        self.given: Callable[[str, BlobRef, int], None] = lambda *_: None  # a peer gave that piece
+        self._on_given = Listeners[Callable[[str, BlobRef, int], None]]()
+
+    def on_given(self, listener: Callable[[str, BlobRef, int], None]) -> Callable[[], None]:
+        """Calls `listener(peer, ref, piece)` for each piece that a peer gave, until what is returned is called."""
+        return self._on_given.add(listener)
 
     async def manifest(self, model_id: str) -> Manifest:
         """The manifest of `model_id`, from disk or network; its hash is the id."""
@@ -240,7 +245,8 @@ class Fetcher:
         if not await self._keep(source.peer, writer, index, piece):
             return False
         self.peer_bytes += len(piece)
-        self.given(source.peer, writer.ref, index)
+        for listener in self._on_given:
+            listener(source.peer, writer.ref, index)
         return True
 
     async def _keep(self, giver: str, writer: BlobWriter, index: int, piece: bytes) -> bool:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
-from peer.member.frame_router import Node
 from peer.model.chat_template import Message
 from peer.model.tokenizer import StopStrings, StreamingDetokenizer, Text
 from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
-from peer.origin.session_host import Outcome
+from peer.origin.session_host import Outcome, SessionHost
 from peer.session.effects import Broken, Emit, Ended, Reason
 from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
 from peer.session.pinned_ends import Ends
@@ -27,6 +26,8 @@ from peer.session.sampling import Sampling
 from peer.session.steering import STRAIGHT, Steering, likely_pairs
 from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
 from peer.state.display_names import named
+from peer.state.fairness import may_ask
+from peer.transport.listeners import Listeners
 from peer.wire.frame_codec import Cancel
 
 SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
@@ -155,25 +156,31 @@ class _Asked:
 
 
 class Conversation:
-    """Questions and answers over one session of `node`. Use one at a time; several conversations run side by side."""
+    """Questions and answers over one of `sessions`. Use one at a time; several conversations run side by side."""
 
-    def __init__(self, node: Node, text: Text, session: bytes, ends: Ends | None = None) -> None:
+    def __init__(self, sessions: SessionHost, text: Text, session: bytes, ends: Ends | None = None) -> None:
         """`ends`: embedding and head, where no other peer is to handle token ids."""
-        self._node = node
+        self._sessions = sessions
+        self._links = sessions.links
+        self._view = sessions.view
         self._text = text
-        self._core = OriginSession(session, node.me, ends)
+        self._core = OriginSession(session, self._links.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self._line: asyncio.Task[str] | None = None  # while it waits for a session
         self._calls: set[_Call] = set()
         self._current: _Call | None = None  # whose answer runs, or ran last
-        self.on_wait: Callable[[Waits | None], None] = lambda _: (
-            None
-        )  # where it stands; None: its turn has come
+        self._on_wait = Listeners[Callable[[Waits | None], None]]()
         self._crossings = Crossings()
-        node.attach(self._core, self._hear)
+        sessions.attach(self._core, self._hear)
+
+    def on_wait(self, listener: Callable[[Waits | None], None]) -> Callable[[], None]:
+        """Calls `listener(waits)` with where a question stands in line (None: its turn has come), until what is
+        returned is called.
+        """
+        return self._on_wait.add(listener)
 
     async def chat(self, messages: Sequence[Message], settings: Settings) -> AsyncGenerator[Delta | Finished]:
-        """Answers the conversation `messages`, once there is a session for it (`on_wait`).
+        """Answers the conversation `messages`, once there is a session for it (`on_wait` tells).
 
         Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
         """
@@ -222,7 +229,7 @@ class Conversation:
             async for piece in self._stream(begun, asked, self._core.start, words, stops):
                 if isinstance(piece, Finished) and settings.front:
                     front = tuple(prompt[: settings.front])
-                    self._node.askings.fronts.add((self._core.route, front))
+                    self._sessions.fronts.add((self._core.route, front))
                 yield piece
         finally:
             self._calls.discard(call)
@@ -234,7 +241,7 @@ class Conversation:
     ) -> _Asked:
         """Asks for the answer, once there is a plan and every stage is reached."""
         route = await self._route(settings.plan_wait_s)
-        model = self._node.state.model
+        model = self._view.state.model
         if model is None or not prompt:
             raise ContextOverflow("the prompt is empty; ask something")
         ask = Ask(
@@ -244,18 +251,18 @@ class Conversation:
             () if settings.ignore_end else self._text.end_tokens,
             settings.steering,
             front=settings.front,
-            front_kept=(route.peers, tuple(prompt[: settings.front])) in self._node.askings.fronts,
+            front_kept=(route.peers, tuple(prompt[: settings.front])) in self._sessions.fronts,
         )
-        if why := self._node.core.may_ask(self._node.me):
+        if why := self._may_ask():
             raise MustContribute(why)
         asked = _Asked(call, ask, settings, begun_before.ids if begun_before is not None else ())
         await self._connect(route)
-        if self._core.ends is not None and (older := self._node.askings.older(route.peers)):
-            who = named(", ".join(older), self._node.state.members)
+        if self._core.ends is not None and (older := self._sessions.older(route.peers)):
+            who = named(", ".join(older), self._view.state.members)
             raise AnswerFailed(
                 f"{who} cannot answer without token ids yet: update it, or ask without --pin-ends"
             )
-        if not self._node.askings.attached(self._core.session):
+        if not self._sessions.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
         if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):
             raise AnswerFailed("this conversation is being answered; stop that answer, or wait for its end")
@@ -269,19 +276,27 @@ class Conversation:
             effects = core.begin(now, route, asked.next())
         else:
             effects = core.adopt(now, route, ask, begun_before.ids, begun_before.heard)
-        self._node.askings.perform(session, effects)
+        self._sessions.perform(session, effects)
         if call.stopped:  # while a plan or connections were awaited
-            self._node.askings.perform(session, core.cancel())
+            self._sessions.perform(session, core.cancel())
         return asked
+
+    def _stands(self, waits: Waits | None) -> None:
+        for listener in self._on_wait:
+            listener(waits)
+
+    def _may_ask(self) -> str:
+        """Why this peer may not ask now; "": it may."""
+        return may_ask(self._view.state.fairness, self._view.state.ledger, self._links.me)
 
     def _hear(self, outcome: Outcome) -> None:
         """Looks at once how a token was computed: its route may change before anybody takes it."""
         if isinstance(outcome, Emit):
-            route, askings = self._core.came_over, self._node.askings
-            plan = askings.plan(route.plan) if route is not None else None
+            route, sessions = self._core.came_over, self._sessions
+            plan = sessions.plan(route.plan) if route is not None else None
             parts = None
             if route is not None and plan is not None:
-                parts = parts_of(plan, route.peers, self._node.state.members)
+                parts = parts_of(plan, route.peers, self._view.state.members)
             self._crossings.token(parts)
         self._outcomes.put_nowait(outcome)
 
@@ -304,13 +319,13 @@ class Conversation:
     def close(self) -> None:
         """Frees the session's slots on every stage."""
         self.stop()
-        self._node.detach(self._core.session)
+        self._sessions.detach(self._core.session)
 
     def _end(self) -> None:
         """The answer that runs, or waits in line, ends."""
         if self._line is not None:
             self._line.cancel()
-        self._node.askings.perform(self._core.session, self._core.cancel())
+        self._sessions.perform(self._core.session, self._core.cancel())
 
     async def _stream(
         self,
@@ -347,7 +362,7 @@ class Conversation:
                     yield finished("stop" if stopped else why)
                     return
                 case Broken(text, reason):
-                    owes = reason is Reason.BAD_STEP and self._node.core.may_ask(self._node.me)
+                    owes = reason is Reason.BAD_STEP and self._may_ask()
                     raise MustContribute(text) if owes else AnswerFailed(text)
 
     async def _outcome(self, asked: _Asked) -> Outcome:
@@ -362,7 +377,7 @@ class Conversation:
                 case Ended("length") if asked.goes_on:
                     if asked.guide is not None and asked.guide.over():
                         return Ended("end")
-                    route = self._node.askings.route() or self._core.current
+                    route = self._sessions.route() or self._core.current
                     assert route is not None
                     if not await self._go_on(asked, route):
                         return Ended("cancelled")
@@ -377,22 +392,22 @@ class Conversation:
         """Asks for what is to come, in another answer of the session. False: somebody stopped it."""
         if route.peers != self._core.route:
             await self._connect(route)
-        if asked.call.stopped or not self._node.askings.attached(self._core.session):
+        if asked.call.stopped or not self._sessions.attached(self._core.session):
             return False
         effects = self._core.begin(time.monotonic(), route, asked.next())
-        self._node.askings.perform(self._core.session, effects)
+        self._sessions.perform(self._core.session, effects)
         return True
 
     async def _seat(self, asked: _Asked) -> bool:
         """Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it."""
-        core, node = self._core, self._node
+        core, links = self._core, self._links
         if asked.was_in_line:
             await asyncio.sleep(AGAIN_S)  # called in vain: no loop at the speed of the link
         if asked.call.stopped:
             return False
         full, ask = dict(core.full), asked.next()
         wanted = Wanted(core.session, len(ask.prompt), ask.max_tokens - ask.sampled)
-        line = called(node.ask, full, wanted, self.on_wait, asked.seat_wait_left_s())
+        line = called(links.ask, full, wanted, self._stands, asked.seat_wait_left_s())
         who, self._line = "", asyncio.ensure_future(line)
         try:
             await asyncio.wait((self._line,))
@@ -402,20 +417,20 @@ class Conversation:
         finally:
             self._line.cancel()
             self._line = None
-            self.on_wait(None)
+            self._stands(None)
             for peer in full.keys() - {who}:
-                if not node.is_connected(peer):
+                if not links.is_connected(peer):
                     continue  # nobody dials a peer to tell it that
-                node.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
-        route = node.askings.route(avoid=frozenset(full) - {who}) if who else None
+                links.send_or_lose(peer, Cancel(core.session, core.turn, 0, "waits no more"))
+        route = self._sessions.route(avoid=frozenset(full) - {who}) if who else None
         return await self._go_on(asked, route or await self._route(PLAN_WAIT_S))
 
     async def _route(self, wait_s: float) -> Route:
-        node = self._node
-        if not await node.until(lambda _: node.askings.route() is not None, wait_s):
-            reason = named(node.state.refused, node.state.members) or "its peers are still loading"
+        view, sessions = self._view, self._sessions
+        if not await view.until(lambda _: sessions.route() is not None, wait_s):
+            reason = named(view.state.refused, view.state.members) or "its peers are still loading"
             raise NoPlan(f"the mesh cannot answer yet: {reason}")
-        route = node.askings.route()
+        route = sessions.route()
         assert route is not None
         return route
 
@@ -423,11 +438,11 @@ class Conversation:
         """Connects to every stage at once, so that a token or a refusal finds its way from any of them, and begins to
         connect to those that stand by.
         """
-        others = [peer for peer in dict.fromkeys(route.peers) if peer != self._node.me]
+        others = [peer for peer in dict.fromkeys(route.peers) if peer != self._links.me]
         for _, peer in route.shadows:
-            if peer != self._node.me:
-                self._node.dialer.prepare(peer)
+            if peer != self._links.me:
+                self._links.dialer.prepare(peer)
         try:
-            await asyncio.gather(*(self._node.dialer.dial(peer) for peer in others))
+            await asyncio.gather(*(self._links.dialer.dial(peer) for peer in others))
         except (ConnectFailed, ConnectionLost) as error:
             raise ConnectFailed(f"cannot reach every stage of the mesh: {error}") from error

@@ -32,12 +32,16 @@ log = logging.getLogger(__name__)
 
 
 class OwnEnds:
-    """The first and the last unit of the model, loaded here."""
+    """The first and the last unit of the model, loaded here. `size`: bytes of their weights, of which `fetched_bytes`
+    were fetched for this run; `width`: of a state.
+    """
 
-    def __init__(self, embedding: Execution, head: Execution, width: int) -> None:
-        self.width = width  # of a state
-        self.bytes = 0  # of their weights
-        self.fetched_bytes = 0  # of those, for this run
+    def __init__(
+        self, embedding: Execution, head: Execution, width: int, size: int = 0, fetched_bytes: int = 0
+    ) -> None:
+        self.width = width
+        self.bytes = size
+        self.fetched_bytes = fetched_bytes
         self.drawn = 0  # tokens
         self._embedding = embedding
         self._head = head
@@ -85,16 +89,15 @@ async def own_ends(manifest: Manifest, store: Store, fetcher: Fetcher, threads: 
         )
     before: list[int] = []
     await fetcher.blobs(ends_of(manifest), lambda here, _: before.append(here))
-    made = await asyncio.to_thread(_loaded, manifest, store, threads)
-    made.bytes = sum(ref.bytes for ref in ends_of(manifest))
-    made.fetched_bytes = made.bytes - before[0]
-    return made
+    whole = sum(ref.bytes for ref in ends_of(manifest))
+    embedding, head = await asyncio.to_thread(_loaded, manifest, store, threads)
+    return OwnEnds(embedding, head, manifest.architecture.hidden, whole, whole - before[0])
 
 
-def _loaded(manifest: Manifest, store: Store, threads: int) -> OwnEnds:
+def _loaded(manifest: Manifest, store: Store, threads: int) -> tuple[Execution, Execution]:
     last, form = len(manifest.units), proven(store, manifest, "cpu", threads).form
     made: list[Execution] = []
     for first in (0, last - 1):
         shard = make_shard(manifest, store, first, first + 1, exact=form.plain)
         made.append(Execution(shard, threads=threads, context=CONTEXT, form=form))
-    return OwnEnds(made[0], made[1], manifest.architecture.hidden)
+    return made[0], made[1]

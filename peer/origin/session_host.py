@@ -6,20 +6,26 @@ Edge around `peer.session.origin`, which decides.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from peer.errors import PeerError
+from peer.origin.pinned_ends import OwnEnds
+from peer.replication.mesh_view import MeshView
 from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
-from peer.session.origin import OriginSession, Phase
+from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
 from peer.session.routes import Route, choose, placed
-from peer.state.mesh_state import AWAY, MeshState, PlanRecord
+from peer.state.mesh_state import AWAY, PlanRecord
 from peer.state.version_negotiation import OPENS
 from peer.transport.circuit_breakers import Breakers
-from peer.wire.frame_codec import HIGHEST_VERSION, Feed, Frame, Here, Open, Refuse, Step, Token
+from peer.transport.listeners import Listeners
+from peer.transport.peer_links import PeerLinks
+from peer.wire.frame_codec import Feed, Frame, Here, Open, Refuse, Step, Token
 from peer.wire.tensors import Tensor
 
 APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
@@ -28,22 +34,32 @@ REMEMBERED_PLANS: Final = (
     4  # as stages do: while a new plan comes about, an older one may still have all holders
 )
 MILLI: Final = 1000
+ONE_INCIDENT_S: Final = 1.0  # what several sessions find out about one peer within this is one failure
+PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
+PATIENCE_FLOOR_S: Final = 0.08  # a process that competes for its processor answers no sooner
+PATIENCE_CEILING_S: Final = 1.0
+
+log = logging.getLogger(__name__)
 
 RUNNING: Final = (Phase.PREFILL, Phase.DECODE, Phase.REROUTING)
 
 Outcome = Emit | Ended | Broken
 
 
-class Surroundings(Protocol):
-    """What askings need of the peer they live on."""
+class SessionListener(Protocol):
+    """Who follows the sessions of this peer."""
 
-    state: MeshState
+    def opened(self, frame: Open) -> None:
+        """A turn of an answer begins."""
 
-    def send_or_lose(self, peer: str, frame: Frame) -> None: ...
-    def spare(self, peer: str, frame: Frame) -> None: ...
-    def patience_s(self, peer: str) -> float: ...
-    def hopeful(self) -> bool: ...
-    def suspected(self, peer: str, why: str) -> None: ...
+    def emitted(self, session: bytes, position: int) -> None:
+        """A token came, for that position."""
+
+    def ended(self, session: bytes) -> None:
+        """An answer is over, however it ended."""
+
+    def returned(self, session: bytes, position: int, state: Tensor) -> None:
+        """A state came back from which an answer goes on here."""
 
 
 @dataclass(slots=True)
@@ -57,28 +73,33 @@ class Asking:
     drawn: tuple[int, int] = (-1, -1)  # turn and position from whose state a token was drawn here last
 
 
-class Askings:
-    """All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings."""
+class SessionHost:
+    """All sessions that this peer asks. Routes keep to the mesh's protection settings."""
 
-    def __init__(self, surroundings: Surroundings, breakers: Breakers) -> None:
-        self.speaks: Callable[[str], int] = lambda _: HIGHEST_VERSION
-        self._around = surroundings
-        self._breakers = breakers
+    def __init__(self, links: PeerLinks, view: MeshView) -> None:
+        self.links = links
+        self.view = view
+        self.breakers = Breakers()
+        self.fronts = KnownFronts()
+        self.own_ends: OwnEnds | None = None  # None: the stages have embedding and head
         self._all: dict[bytes, Asking] = {}
         self._plans: dict[int, PlanRecord] = {}
         self._known: frozenset[str] = frozenset()  # members when the state was looked at last
-        self.fronts = KnownFronts()
-        self.standbys = True
-        self.shadows = True
-        self.opened: Callable[[Open], None] = lambda _: None  # a turn of an answer begins
-        self.emitted: Callable[[bytes, int], None] = lambda _, __: None  # a token came, for that position
-        self.over: Callable[[bytes], None] = lambda _: None  # an answer ended
-        self.returned: Callable[[bytes, int, Tensor], None] = lambda *_: (
-            None
-        )  # a state from which it goes on here
+        self._listeners = Listeners[SessionListener]()
+        self._suspected: dict[str, float] = {}  # when, by peer
+        self._reports: set[asyncio.Task[None]] = set()
+        view.subscribe(self._state_changed)
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def subscribe(self, listener: SessionListener) -> Callable[[], None]:
+        """Tells `listener` of all sessions from now on, until what is returned is called."""
+        return self._listeners.add(listener)
+
+    def keep_ends(self, ends: OwnEnds) -> None:
+        """Keeps embedding and head here from now on: no other peer handles token ids of conversations that begin."""
+        self.own_ends = ends
 
     def attach(self, core: OriginSession, listener: Callable[[Outcome], None]) -> None:
         """Takes a session in."""
@@ -103,7 +124,7 @@ class Askings:
 
     def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
         """The best route now, if there is one: over the newest plan, else over one that it replaced."""
-        state = self._around.state
+        state = self.view.state
         if state.plan is None or state.model is None:
             return None
         now = _now_ms()
@@ -113,9 +134,9 @@ class Askings:
                 plan,
                 gone,
                 avoid=avoid,
-                order=lambda candidates: self._breakers.order(candidates, now),
-                standbys=self.standbys,
-                shadows=self.shadows,
+                order=lambda candidates: self.breakers.order(candidates, now),
+                standbys=self._standbys,
+                shadows=self._shadows,
             )
             if route is not None:
                 return route
@@ -123,7 +144,7 @@ class Askings:
 
     def plan(self, version: int) -> PlanRecord | None:
         """The plan of that number, if answers of this peer may go over it."""
-        plan = self._around.state.plan
+        plan = self.view.state.plan
         return plan if plan is not None and plan.version == version else self._plans.get(version)
 
     def perform(self, session: bytes, effects: list[OriginEffect]) -> None:
@@ -133,10 +154,10 @@ class Askings:
             match effect:
                 case Send(peer, frame):
                     if isinstance(frame, Open):
-                        self.opened(split(frame)[0])
-                    self._around.send_or_lose(peer, self._understood(frame))
+                        self._opened(split(frame)[0])
+                    self.links.send_or_lose(peer, self._understood(frame))
                 case Spare(peer, frame):
-                    self._around.spare(peer, self._understood(frame))
+                    self.links.spare(peer, self._understood(frame))
                 case Emit() | Ended() | Broken():
                     if asking is not None:
                         self._told(asking, effect)
@@ -144,7 +165,7 @@ class Askings:
                     if asking is not None and not soon:
                         self._find(asking)
                 case Suspect(peer, why):
-                    self._around.suspected(peer, why)
+                    self.suspect(peer, why)
         if asking is not None:
             self._arm(asking)
 
@@ -168,9 +189,14 @@ class Askings:
                 effects = core.feed(now, peer, frame)
         self.perform(frame.session, effects)
 
+    def fed(self, now: float, peer: str, frame: Feed) -> None:
+        """Takes a FEED, which is for the asker where it names no stage."""
+        if not frame.stage:
+            self.frame(now, peer, frame)
+
     def older(self, peers: Iterable[str]) -> list[str]:
         """Those of `peers` that do not know OPENs which name a front or have no settings."""
-        return [peer for peer in peers if self.speaks(peer) < OPENS]
+        return [peer for peer in peers if self.links.dialer.speaks(peer) < OPENS]
 
     def _understood(self, frame: Frame) -> Frame:
         """An OPEN as everybody on its way understands it: where somebody is older it names no front."""
@@ -196,16 +222,27 @@ class Askings:
         if state is None:
             self.frame(now, peer, unusable)
             return
-        self.returned(frame.session, frame.position, frame.tensor)
+        for listener in self._listeners:
+            listener.returned(frame.session, frame.position, frame.tensor)
         ends.draw(drawing, state, lambda token: self.frame(time.monotonic(), peer, token or unusable))
 
-    def gone(self, peer: str, why: str) -> bool:
-        """The connection to `peer` is gone. Whether an answer needs it."""
+    def gone(self, peer: str, reason: str, *, polite: bool) -> None:
+        """Takes that the connection to `peer` ended. Where an answer needs it, it may be the connection alone that is
+        lost: this peer dials again.
+        """
+        members = self.view.state.members
+        name = f"{members[peer].name} ({peer[:8]})" if peer in members else peer[:8]
+        needed = self._gone(peer, f"peer {name} {'left' if polite else 'was lost'} ({reason})")
+        if needed and not polite and peer in members:
+            self.links.dialer.prepare(peer)
+
+    def _gone(self, peer: str, why: str) -> bool:
+        """Whether an answer needs `peer`, which is gone."""
         now = time.monotonic()
         running = [asking.core for asking in self._all.values() if asking.core.phase in RUNNING]
         needed = any(peer in core.route for core in running)
         if needed:
-            self._breakers.failed(peer, _now_ms())
+            self.breakers.failed(peer, _now_ms())
         for asking in list(self._all.values()):
             self.perform(asking.core.session, asking.core.peer_gone(now, peer, why))
         return needed
@@ -214,9 +251,7 @@ class Askings:
         """`peer` may be lost: answers that need it ask at once."""
         now = time.monotonic()
         for asking in list(self._all.values()):
-            asking.core.patience_s.update(
-                {other: self._around.patience_s(other) for other in asking.core.route}
-            )
+            asking.core.patience_s.update({other: self._patience_s(other) for other in asking.core.route})
             self.perform(asking.core.session, asking.core.hint(now, peer))
 
     def back(self, peer: str) -> None:
@@ -227,10 +262,30 @@ class Askings:
                 self._find(asking)
                 self._arm(asking)
 
-    def state_changed(self) -> None:
+    def suspect(self, peer: str, why: str) -> None:
+        """A session of this peer found `peer` unresponsive or stuck: other sessions ask, and the leader hears of it."""
+        now = time.monotonic()
+        if now - self._suspected.get(peer, -ONE_INCIDENT_S) < ONE_INCIDENT_S:
+            return
+        self._suspected[peer] = now
+        log.info("peer %s %s", peer[:8], why)
+        self.breakers.failed(peer, int(now * MILLI))
+        asyncio.get_running_loop().call_soon(self.hint, peer)
+        report = asyncio.ensure_future(self._report_suspect(peer))
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def _report_suspect(self, peer: str) -> None:
+        """Kept while nobody leads. A leader that is suspected itself cannot be told."""
+        try:
+            await self.view.ask_leader("suspect", {"peer": peer})
+        except (PeerError, TimeoutError) as error:
+            log.debug("the leader did not hear of it: %s", error)
+
+    def _state_changed(self) -> None:
         """The mesh changed: peers may have left, and there may be another route."""
         now = time.monotonic()
-        state = self._around.state
+        state = self.view.state
         members = state.members
         if state.plan is None:
             self._plans.clear()
@@ -262,28 +317,60 @@ class Askings:
         for asking in list(self._all.values()):
             for effect in asking.core.release():
                 if isinstance(effect, Send):
-                    self._around.send_or_lose(effect.peer, effect.frame)
+                    self.links.send_or_lose(effect.peer, effect.frame)
                 elif isinstance(effect, Ended):
                     asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
             self._disarm(asking)
 
+    async def stop_reporting(self) -> None:
+        """Ends the reports under way."""
+        for report in list(self._reports):
+            report.cancel()
+        await asyncio.gather(*self._reports, return_exceptions=True)
+
     # --- inner moves
+
+    @property
+    def _standbys(self) -> bool:
+        """Whether routes may go over standbys."""
+        return self.view.state.protection.strategy not in ("simple", "coordinated")
+
+    @property
+    def _shadows(self) -> bool:
+        """Whether routes have shadows."""
+        return self.view.state.protection.shadow != "off"
+
+    def _opened(self, frame: Open) -> None:
+        for listener in self._listeners:
+            listener.opened(frame)
+
+    def _patience_s(self, peer: str) -> float:
+        """How long `peer` may take to say where it is."""
+        connection = self.links.dialer.connection(peer)
+        if peer == self.links.me or connection is None or connection.timeout_s is None:
+            return PATIENCE_S
+        patience = max(connection.timeout_s * PATIENCE_TIMES, PATIENCE_FLOOR_S)
+        return min(patience, PATIENCE_CEILING_S)
+
+    def _plan_expected(self) -> bool:
+        """Whether another plan may come that covers what was lost."""
+        return self.view.replica is not None and not self.view.state.refused
 
     def _follow(self, asking: Asking, now: float) -> bool:
         """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers; whether
         it does.
         """
-        core, plan = asking.core, self._around.state.serving()
+        core, plan = asking.core, self.view.state.serving()
         if plan is None or core.current is None or plan.version <= max(asking.followed, core.current.plan):
             return False
         route = choose(
-            self._around.state,
+            self.view.state,
             plan,
             core.without[0],
             avoid=core.without[1],
-            order=lambda candidates: self._breakers.order(candidates, _now_ms()),
-            standbys=self.standbys,
-            shadows=self.shadows,
+            order=lambda candidates: self.breakers.order(candidates, _now_ms()),
+            standbys=self._standbys,
+            shadows=self._shadows,
         )
         if route is None:
             return False  # looked at again with the next change
@@ -311,12 +398,14 @@ class Askings:
 
     def _told(self, asking: Asking, outcome: Outcome) -> None:
         if isinstance(outcome, Emit):
-            self.emitted(asking.core.session, outcome.position)
+            for listener in self._listeners:
+                listener.emitted(asking.core.session, outcome.position)
         else:
-            self.over(asking.core.session)
+            for listener in self._listeners:
+                listener.ended(asking.core.session)
         if isinstance(outcome, Ended):
             for peer in asking.core.route:
-                self._breakers.succeeded(peer, _now_ms())
+                self.breakers.succeeded(peer, _now_ms())
         asking.listener(outcome)
 
     def _find(self, asking: Asking) -> None:
@@ -325,10 +414,10 @@ class Askings:
             return
         route = self.route(*core.without)
         if route is None:
-            core.hope(self._around.hopeful())
+            core.hope(self._plan_expected())
             return
         for peer in route.peers:
-            self._breakers.chosen(peer, _now_ms())
+            self.breakers.chosen(peer, _now_ms())
         self._perform_as(core.session, asking, core.reroute(time.monotonic(), route))
 
     def _arm(self, asking: Asking) -> None:
@@ -348,7 +437,7 @@ class Askings:
         core = asking.core
         now = time.monotonic()
         if now >= core.deadline:
-            core.patience_s.update({peer: self._around.patience_s(peer) for peer in core.route})
+            core.patience_s.update({peer: self._patience_s(peer) for peer in core.route})
             self.perform(core.session, core.tick(now))
         if self._all.get(core.session) is asking:
             self._arm(asking)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader
+from peer.state.mesh_state import Command, encode_command
 from peer.transport.rpc import CALL_TIMEOUT_S
 from peer.wire.json_codec import Body
 
@@ -82,3 +83,8 @@ class LeaderLine:
                 await self._changed.wait()
         except TimeoutError:
             return
+
+
+def body_of(command: Command) -> Body:
+    """A command as the body of a request."""
+    return {"command": encode_command(command).decode()}

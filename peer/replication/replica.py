@@ -228,6 +228,10 @@ class Replica:
         waiting = [each.done for each in self._waiting.values()]
         await asyncio.gather(*waiting, *self._asked.values(), return_exceptions=True)
 
+    def trust(self, peer: str) -> None:
+        """Takes the word of a peer that said who leads, though it is no known voter."""
+        self.trusted = peer
+
     def unreachable(self, peer: str) -> None:
         """A connection ended, which may mean that the peer is gone."""
         self._feed(Unreachable(peer))

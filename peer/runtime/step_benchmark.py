@@ -15,10 +15,10 @@ import numpy as np
 from peer.errors import CannotServe
 from peer.runtime.forms import Form
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime
+from peer.runtime.step_requests import runtime_step
 from peer.session.effects import Ran, RunStep, Send, StageEffect
 from peer.session.sampling import Sampling
 from peer.session.stage import StageCore
-from peer.stage.unit_host import runtime_step
 from peer.wire.frame_codec import decode, encode
 from peer.wire.frame_types import Finish, Open, Role, Step, Token
 from peer.wire.tensors import tensor_of

@@ -114,9 +114,13 @@ class Prefixes:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
-        self.position_bytes: Callable[[Run_], int] = lambda _: 0  # of cache, for units
+        self._position_bytes: Callable[[Run_], int] = lambda _: 0  # of cache, for units
         self.reused = 0  # positions that were not computed again
         self._all: dict[tuple[Run_, bytes], Front] = {}
+
+    def resize(self, position_bytes: Callable[[Run_], int], most_bytes: int) -> None:
+        """Keeps up to `most_bytes` from now on; units cache `position_bytes(run)` for one position."""
+        self._position_bytes, self.most_bytes = position_bytes, most_bytes
 
     @property
     def log_bytes(self) -> int:
@@ -171,7 +175,7 @@ class Prefixes:
             seat.prefix = Prefix(count, self._all[key].onward)
             return []
         kept = sum(len(tensor.data) for _, tensor in outputs)
-        size = kept + count * (self.position_bytes(seat.run) + MARK_BYTES) + ENTRY_BYTES
+        size = kept + count * (self._position_bytes(seat.run) + MARK_BYTES) + ENTRY_BYTES
         if size > self.most_bytes:
             return []
         onward = (

@@ -18,13 +18,16 @@ MOST = 1 << 20  # positions: no context is longer
 
 
 class Admitting:
-    """`seats` and `slots()` are those of the stage core."""
+    """`seats` and `slots()` are those of the stage core; `owed_milli(asker)` is what it spent beyond what it earned."""
 
     def __init__(
-        self, seats: Mapping[tuple[bytes, int], Seat], slots: Callable[[], Mapping[Run_, int]]
+        self,
+        seats: Mapping[tuple[bytes, int], Seat],
+        slots: Callable[[], Mapping[Run_, int]],
+        owed_milli: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self.line = Line()
-        self.owed_milli: Callable[[str], int] = lambda _: 0  # what an asker spent beyond what it earned
+        self._owed_milli = owed_milli
         self._seats = seats
         self._slots = slots
 
@@ -38,7 +41,7 @@ class Admitting:
             for run in self.line.runs
             if run in slots
         }
-        self.line.look(int(now * MILLI), rooms, self.owed_milli)
+        self.line.look(int(now * MILLI), rooms, self._owed_milli)
 
     def must_wait(self, now: float, frame: Open, run: Run_) -> bool:
         """Whether `frame` begins an answer, and every seat of `run` is taken, or kept for somebody who came before."""

@@ -9,6 +9,7 @@ Whatever a stage lacks it asks for (FEED): the stage before it sends from its lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,28 +72,45 @@ LOG_SESSION_BYTES = 64 * 1024 * 1024  # of activations kept for one session
 LOG_TOTAL_BYTES = 256 * 1024 * 1024  # for all of them
 
 
+@dataclass(frozen=True, slots=True)
+class StageRules:
+    """What a stage asks its surroundings.
+
+    `author_of(session)`: who asks a session now, by the answers that run in the log; None where no answer that runs
+    has it. `may_ask(asker)`: why an asker may not, for people; "": it may. `owed_milli(asker)`: what it spent beyond
+    what it earned. `bring(seat)` begins to copy the cache of a seat that warms; False: there is nothing to copy.
+    """
+
+    author_of: Callable[[bytes], str | None] = lambda _: None
+    may_ask: Callable[[str], str] = lambda _: ""
+    owed_milli: Callable[[str], int] = lambda _: 0
+    bring: Callable[[Seat], bool] = lambda _: False
+
+
 class StageCore:
     """All sessions on this peer's stages. A peer may have several places in one route, each with units of its own."""
 
     def __init__(
-        self, me: str, log_session_bytes: int = LOG_SESSION_BYTES, log_total_bytes: int = LOG_TOTAL_BYTES
+        self,
+        me: str,
+        log_session_bytes: int = LOG_SESSION_BYTES,
+        log_total_bytes: int = LOG_TOTAL_BYTES,
+        rules: StageRules | None = None,
     ) -> None:
         self.me = me
-        self.log_session_bytes = log_session_bytes
-        self.log_total_bytes = log_total_bytes
+        self._rules = rules or StageRules()
+        self._log_session_bytes = log_session_bytes
+        self._log_total_bytes = log_total_bytes
         self._seats: dict[tuple[bytes, int], Seat] = {}
         self._of_run: dict[tuple[bytes, Run_], Seat] = {}
         self._places: dict[bytes, tuple[int, ...]] = {}  # where a session has seats
         # version -> for each stage who may hold it, and its units
         self._plans: dict[int, PlanStages] = {}
         self._slots: dict[Run_, int] = {}
-        self.admitting = Admitting(self._seats, lambda: self._slots)  # who waits for a seat
-        # who asks a session now, by the answers that run in the log; None where no answer that runs has it
-        self.author_of: Callable[[bytes], str | None] = lambda _: None
-        # begins to copy the cache of a seat that warms; False: there is nothing to copy
-        self.bring: Callable[[Seat], bool] = lambda _: False
-        self.keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
-        self.may_ask: Callable[[str], str] = lambda _: ""  # why an asker may not, for people; "": it may
+        self.admitting = Admitting(
+            self._seats, lambda: self._slots, self._rules.owed_milli
+        )  # who waits for a seat
+        self._keep_only = False  # shadows keep their inputs, and compute when they are asked to serve
         self.prefixes = Prefixes()
         self._leaving = False
         self._full: set[str] = set()  # peers whose connection has no room
@@ -106,6 +124,16 @@ class StageCore:
         self._notes: list[Note] = []
 
     # --- what this peer serves
+
+    def keep_logs(self, session_bytes: int, total_bytes: int, *, only: bool) -> None:
+        """Keeps activations up to `session_bytes` of a session that begins from now on, and `total_bytes` of all.
+        `only`: shadows keep their inputs, and compute when they are asked to serve.
+        """
+        self._log_session_bytes, self._log_total_bytes, self._keep_only = session_bytes, total_bytes, only
+
+    def may_ask(self, asker: str) -> str:
+        """Returns why `asker` may not ask, for people; "": it may."""
+        return self._rules.may_ask(asker)
 
     def run_of(self, plan: int, stage: int) -> Run_ | None:
         """The units of a place in a plan's routes, where they are loaded here and sessions are taken."""
@@ -215,7 +243,7 @@ class StageCore:
         effects: list[StageEffect] = []
         seat = self._seats.get((frame.session, frame.stage))
         if seat is not None and seat.opening.origin != frame.origin:
-            foreign = not_adopted(self.author_of(frame.session), frame)
+            foreign = not_adopted(self._rules.author_of(frame.session), frame)
             if foreign is not None:
                 return [refused_open(frame, *foreign)]
         if seat is not None and frame.turn <= seat.opening.turn:
@@ -232,10 +260,10 @@ class StageCore:
             return [*effects, refused_full(frame, self._slots[run])] if serves else effects
         effects += evicted
         if seat is None:
-            seat = Seat(frame, run, sampling, ActivationLog(self.log_session_bytes), now)
+            seat = Seat(frame, run, sampling, ActivationLog(self._log_session_bytes), now)
             self._take_seat(seat)
             effects += self.prefixes.begin(seat, prefix)
-            seat.held_back = seat.warms and self.bring(seat)
+            seat.held_back = seat.warms and self._rules.bring(seat)
         else:
             self._turn(seat, frame, prefix)
         seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
@@ -338,7 +366,7 @@ class StageCore:
         if result.hidden is not None and (not seat.is_tail or is_pinned(seat.opening)):
             tensor = tensor_of(result.hidden)
             seat.log.append(result.position, tensor)
-            bound_logs(self._seats.values(), self.log_bytes - self.log_total_bytes)
+            bound_logs(self._seats.values(), self.log_bytes - self._log_total_bytes)
             if seat.active and seat.serves and seat.downstream is not None:
                 step = step_of(seat, result.position, result.count, tensor)
                 effects.append(Send(seat.downstream, step))
@@ -412,7 +440,11 @@ class StageCore:
             return fault
         if self._leaving:
             return Reason.LEAVING, "this peer is leaving"
-        if frame.role == Role.SERVE and frame.turn == frame.answer and (why := self.may_ask(frame.origin)):
+        if (
+            frame.role == Role.SERVE
+            and frame.turn == frame.answer
+            and (why := self._rules.may_ask(frame.origin))
+        ):
             return Reason.BAD_STEP, why
         return unserved(self._plans.get(frame.plan), self._slots.keys(), frame)
 
@@ -504,7 +536,7 @@ class StageCore:
             seat.active
             and not seat.held_back
             and seat.in_flight < AHEAD_STEPS
-            and (seat.serves or not self.keep_only)
+            and (seat.serves or not self._keep_only)
         ):
             if seat.serves and seat.downstream is not None and seat.downstream in self._full:
                 break

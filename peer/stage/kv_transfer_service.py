@@ -9,24 +9,25 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import numpy as np
 
 from peer.errors import BadCommand, CannotServe, PeerError
-from peer.model.piece_exchange import OPEN_LENT, Pieces
+from peer.model.local_model import LocalModel
+from peer.model.piece_exchange import OPEN_LENT
+from peer.replication.mesh_view import MeshView
 from peer.runtime.stage_runtime import Floats
 from peer.session.effects import StageEffect
 from peer.session.kv_transfer_rules import Source, Wish, remembered, sources_of, told_of, wish_body, wish_of
 from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore
 from peer.stage.unit_host import Serving
-from peer.state.mesh_state import MeshState, PlanRecord
-from peer.transport.rpc import Calls
+from peer.state.mesh_state import PlanRecord
+from peer.transport.peer_links import PeerLinks
 from peer.wire.frame_types import Open
 from peer.wire.json_codec import Body
-from planner.model.manifest import Manifest
 
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (
@@ -37,35 +38,36 @@ KINDS: Final = ("key", "value")
 log = logging.getLogger(__name__)
 
 
-class Surroundings(Protocol):
-    """What caches need of the peer they live on."""
-
-    me: str
-    state: MeshState
-    core: StageCore
-    calls: Calls
-    pieces: Pieces | None
-
-    def perform(self, effects: list[StageEffect]) -> None: ...
-
-
 class Caches:
-    """The caches of one peer that computes."""
+    """The caches of one peer that computes. `core` knows its sessions, `perform` takes what the core decides."""
 
-    def __init__(self, around: Surroundings, serving: Serving, manifest: Manifest) -> None:
-        self._around = around
-        self._serving = serving
-        self._manifest = manifest
+    def __init__(
+        self,
+        links: PeerLinks,
+        view: MeshView,
+        model: LocalModel,
+        core: StageCore,
+        units: Serving,
+        perform: Callable[[list[StageEffect]], None],
+    ) -> None:
+        assert model.manifest is not None
+        self._manifest = model.manifest
+        self._links = links
+        self._view = view
+        self._model = model
+        self._core = core
+        self._units = units
+        self._perform = perform
         self._plans: list[PlanRecord] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._giving = asyncio.Lock()
         self.copied_bytes = 0  # from others
-        around.core.bring = self.bring
+        view.subscribe(self._remember)
 
-    def state_changed(self) -> None:
+    def _remember(self) -> None:
         """Remembers the plans that answers go over."""
-        self._plans = remembered(self._plans, self._around.state)
+        self._plans = remembered(self._plans, self._view.state)
 
     async def close(self) -> None:
         """Ends every copy under way."""
@@ -75,7 +77,7 @@ class Caches:
 
     async def lend(self, peer: str, body: Body) -> Body:
         """The answer to `kv_copy`. Raises BadCommand."""
-        wish, pieces = wish_of(body, peer, self._around.state), self._around.pieces
+        wish, pieces = wish_of(body, peer, self._view.state), self._model.pieces
         async with self._giving:  # whoever asks for many at once has them made one after the other
             found = await self._here(wish.session, "", wish.run, wish.units)
             if found is None or pieces is None:
@@ -85,7 +87,7 @@ class Caches:
                 return {"have": have, "sha256": ""}
             names = self._names(wish.units)
             data, sha256 = await asyncio.to_thread(lambda: packed(arrays[name] for name in names))
-            pieces.lend(sha256, data, self._serving.memory_bytes()["kv"])  # never more than is cached here
+            pieces.lend(sha256, data, self._units.memory_bytes()["kv"])  # never more than is cached here
         asyncio.get_running_loop().call_later(
             COPY_WITHIN_S, pieces.forget, sha256
         )  # whoever asked has it, or gave up
@@ -113,7 +115,7 @@ class Caches:
             log.info("an answer that moves here is computed again: %s", error or "copying took too long")
         except Exception:
             log.exception("copying a cache failed")
-        self._around.perform(self._around.core.brought(time.monotonic(), key, count))
+        self._perform(self._core.brought(time.monotonic(), key, count))
 
     async def _take(self, warming: Seat, sources: list[Source]) -> int:
         """How many positions of the session are cached by its units now. Raises PeerError."""
@@ -122,29 +124,29 @@ class Caches:
         parts = await asyncio.gather(*(self._part(opening, source) for source in sources))
         count = min(have for have, _ in parts)
         arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
-        seat = self._around.core.seat_at(*key)
+        seat = self._core.seat_at(*key)
         if not count or seat is None or not seat.held_back:
             return 0  # nothing, or the answer ended meanwhile: nobody would free what is put
-        return count if await self._serving.put(run, session, count, arrays) else 0
+        return count if await self._units.put(run, session, count, arrays) else 0
 
     async def _part(self, opening: Open, source: Source) -> tuple[int, Mapping[str, Floats]]:
         """(positions, arrays) that it caches."""
-        around, peer, units = self._around, source.peer, source.units
-        if peer == around.me:
+        peer, units = source.peer, source.units
+        if peer == self._links.me:
             found = await self._here(opening.session, opening.origin, source.run, units)
             if found is None:
                 raise CannotServe("this peer no longer computes it")
             return found
         wish = Wish(opening.session, source.run, units)
-        told = told_of(await around.calls.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
+        told = told_of(await self._links.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
         have, names = told.have, self._names(units)
         shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
         size = 4 * len(names) * shape[0] * shape[1] * shape[2]
         if not have or not names:
             return have, {}
-        if around.pieces is None:
+        if self._model.pieces is None:
             raise CannotServe("this peer cannot fetch yet")
-        data = await around.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
+        data = await self._model.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
         values = await asyncio.to_thread(unpacked, data, told.sha256)
         self.copied_bytes += len(data)
         return have, dict(zip(names, values.reshape(len(names), *shape), strict=True))
@@ -153,14 +155,14 @@ class Caches:
         self, session: bytes, origin: str, run: Run_, units: Run_
     ) -> tuple[int, dict[str, Floats]] | None:
         """What units `run` cache of `units` for the session that the answer of `session` uses now."""
-        found = self._around.core.same_answer(session, run, origin)
+        found = self._core.same_answer(session, run, origin)
         if found is None:
             return None
         now, count = found
         names = self._names(units)
         if not count or not names:
             return count, {}
-        arrays = await self._serving.copied(run, now, count, names)
+        arrays = await self._units.copied(run, now, count, names)
         return None if arrays is None else (count, arrays)
 
     def _names(self, units: Run_) -> list[str]:

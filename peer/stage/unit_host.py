@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 from peer.errors import CannotServe
 from peer.model.fetcher import Fetcher, Progress
 from peer.runtime.arithmetic import proven
-from peer.runtime.stage_runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime, Step
+from peer.runtime.stage_runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime
+from peer.runtime.step_requests import runtime_step
 from peer.runtime.step_times import StepTimes
 from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
+from peer.transport.listeners import Listeners
 from planner.model.manifest import Manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store
@@ -45,11 +47,14 @@ class Room:
     threads: int
     slots: int
     context: int
+    memory_bytes: int = 0  # what this peer lends
     before_call: Callable[[], None] | None = None  # validation's, see peer.runtime.stage_runtime
 
 
 class Serving:
-    """Loaded runs of one model. `on_results` is called on the loop with finished and refused steps."""
+    """Loaded runs of one model. `on_results` is called on the loop with finished and refused steps. `asker_of(session)`
+    is who asks it, where it has a seat here; `pacing` looks at how long steps take (None: nobody does).
+    """
 
     def __init__(
         self,
@@ -58,20 +63,22 @@ class Serving:
         manifest: Manifest,
         room: Room,
         on_results: Callable[[list[Ran | NotRan]], None],
+        asker_of: Callable[[bytes], str | None] = lambda _: None,
+        pacing: Pacing | None = None,
     ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._manifest = manifest
-        self._room = room
+        self.room = room
         self._on_results = on_results
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
         self._asked: dict[Run_, dict[asyncio.Future[Any], object]] = {}  # and what is said when it ends first
-        self.pacing: Pacing | None = None  # None: nobody looks at how long steps take
+        self.pacing = pacing
         self.step_times = StepTimes()
-        self.asker_of: Callable[[bytes], str | None] = lambda _: None
-        self.look: Callable[[RunStep], None] = lambda _: None  # at what is about to be computed
+        self.asker_of = asker_of
+        self._on_step = Listeners[Callable[[RunStep], None]]()
         self.private: dict[
             bytes, Callable[[Done | Refused], None]
         ] = {}  # sessions of checks: who gets their results
@@ -108,6 +115,10 @@ class Serving:
             if not found.done():
                 found.set_result(nothing)
 
+    def on_step(self, listener: Callable[[RunStep], None]) -> Callable[[], None]:
+        """Calls `listener(step)` for each step that is about to be computed, until what is returned is called."""
+        return self._on_step.add(listener)
+
     def do(self, effect: RunStep | FreeSlot | PrefixWork) -> None:
         """Hands it to the worker of its units."""
         match effect:
@@ -130,7 +141,8 @@ class Serving:
             return
         if not self.private:
             self._begun(step)
-        self.look(step)
+        for listener in self._on_step:
+            listener(step)
         runtime.submit(runtime_step(step, self.asker_of(step.session) or ""))
 
     def position_bytes(self, run: Run_) -> int:
@@ -223,7 +235,7 @@ class Serving:
             self.pacing.ended(result)
 
     def _make(self, run: Run_) -> StageRuntime:
-        room = self._room
+        room = self.room
         try:
             form = proven(self._store, self._manifest, room.provider, room.threads).form
             shard = make_shard(self._manifest, self._store, *run, room.provider, exact=form.plain)
@@ -276,20 +288,3 @@ class Serving:
             self._ended(results[-1])
         if results:
             self._on_results(results)
-
-
-def runtime_step(step: RunStep, asker: str) -> Step:
-    """What a stage wants run, for its runtime."""
-    return Step(
-        session=step.session,
-        turn=step.epoch,
-        position=step.position,
-        tokens=step.tokens,
-        hidden=step.hidden,
-        last=step.last,
-        finish=step.finish,
-        prompt=step.prompt,
-        most_rows=step.most_rows,
-        behind=step.behind,
-        asker=asker,
-    )

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, Protocol
 
 from peer.errors import CannotServe, ConnectFailed, ConnectionLost, PeerError
 from peer.model.fetcher import Progress
-from peer.session.effects import StageEffect
+from peer.replication.mesh_view import MeshView
 from peer.session.seat import Run_
-from peer.session.stage import StageCore
+from peer.stage.stage_host import StageHost
 from peer.stage.unit_host import Serving
-from peer.state.mesh_state import MeshState, PlanRecord
+from peer.state.mesh_state import PlanRecord, UnitsHeld
 from peer.storage.journal import Journal
 from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
+from peer.transport.peer_links import PeerLinks
 from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
@@ -35,37 +36,46 @@ KEPT_S: Final = 30.0  # how long units that were held before a restart wait for 
 log = logging.getLogger(__name__)
 
 
-class Holding:
-    """`report(runs)` tells the coordinator; `dial(peer)` connects to a neighbour; `perform` takes a stage's effects.
+class HoldingOwner(Protocol):
+    """Whom a holding asks in which order to load, and tells how far it is."""
 
-    Loads and unloads are begun and ended in the `journal`.
+    def order(self, runs: Collection[Run_]) -> Iterable[Run_]:
+        """In which order runs are loaded."""
+
+    def progress(self, run: Run_) -> Progress:
+        """What is told how far the fetching of `run` is."""
+
+    def reported(self) -> None:
+        """The leader knows what is held here."""
+
+    def failed(self, why: str) -> None:
+        """What the plan wants cannot be held."""
+
+
+class Holding:
+    """Of the units that `units` hosts, each with `slots` sessions. Loads and unloads are begun and ended in the
+    `journal`.
     """
 
     def __init__(
         self,
-        me: str,
-        core: StageCore,
-        serving: Serving,
-        slots: int,
-        state: Callable[[], MeshState],
-        report: Callable[[tuple[Run_, ...]], Awaitable[None]],
-        dial: Callable[[str], Awaitable[object]],
-        perform: Callable[[list[StageEffect]], None],
-        progress: Callable[[Run_], Progress],
-        failed: Callable[[str], None],
+        links: PeerLinks,
+        view: MeshView,
+        stage: StageHost,
+        units: Serving,
         journal: Journal,
+        slots: int,
+        owner: HoldingOwner,
     ) -> None:
-        self._me = me
-        self._core = core
-        self._serving = serving
-        self._slots = slots
-        self._state = state
-        self._report = report
-        self._dial = dial
-        self._perform = perform
-        self._progress = progress
-        self._failed = failed
+        self._me = view.me
+        self._links = links
+        self._view = view
+        self._stage = stage
+        self._core = stage.core
+        self._serving = units
         self._journal = journal
+        self._slots = slots
+        self._owner = owner
         self._kept: list[Run_] = []  # held before a restart, and not yet given up
         self._kept_since: int | None = None  # the last plan's version when this peer was measured
         self.given_back = asyncio.Event()  # what was kept is loaded again, or given up, and reported
@@ -74,10 +84,7 @@ class Holding:
         self._unwanted: dict[Run_, float] = {}  # since when no plan wants them
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.leaving = False
-        self.order: Callable[[Collection[Run_]], Iterable[Run_]] = lambda runs: (
-            runs
-        )  # in which runs are loaded
+        self._leaving = False
 
     def keep(self, runs: Sequence[Run_]) -> None:
         """Loads these too, until a plan is made that could have wanted them. Before `start`."""
@@ -89,10 +96,16 @@ class Holding:
     def start(self) -> None:
         """Begins to follow the state."""
         self._task = asyncio.ensure_future(self._follow())
+        self._view.subscribe(self._state_changed)
+        self._state_changed()
 
-    def state_changed(self) -> None:
+    def leave(self) -> None:
+        """Loads and unloads nothing any more: what is held now is what the log tells after a restart."""
+        self._leaving = True
+
+    def _state_changed(self) -> None:
         """Looks again at what the plans want, soon."""
-        state = self._state()
+        state = self._view.state
         for plan in (state.plan, state.proposed):
             if plan is not None:
                 self._plans[plan.version] = plan
@@ -121,18 +134,18 @@ class Holding:
                 await self._step()
             except (PeerError, PlannerError) as error:
                 log.error("cannot hold what the plan wants: %s", error)
-                self._failed(str(error))
+                self._owner.failed(str(error))
             except Exception as error:
                 log.exception("holding failed")
-                self._failed(f"a defect while loading units: {type(error).__name__}: {error}")
+                self._owner.failed(f"a defect while loading units: {type(error).__name__}: {error}")
 
     async def _step(self) -> None:
         """One load or unload; asks to be called again while there is more to do."""
         self._look_at_kept()
         wanted = self._wanted()
         loaded = set(self._serving.runs)
-        if self.leaving:
-            return  # what is held now is what the log tells after a restart
+        if self._leaving:
+            return
         self._unwanted = {run: since for run, since in self._unwanted.items() if run in loaded - set(wanted)}
         for run in sorted(loaded - set(wanted)):
             if not self._in_use(run) and await self._given_up(run):
@@ -156,11 +169,15 @@ class Holding:
         if set(self._kept) <= set(self._serving.runs):
             self.given_back.set()
 
+    async def _report(self, held: tuple[Run_, ...]) -> None:
+        await self._view.tell("held", UnitsHeld(self._me, held))
+        self._owner.reported()
+
     async def _load(self, run: Run_) -> None:
         operation = Load(Run(*run))
         await self._journal.begin(operation)
         try:
-            await self._serving.load(run, self._progress(run))
+            await self._serving.load(run, self._owner.progress(run))
         except BaseException as error:
             self._journal.roll_back(operation)
             if run not in self._kept or not isinstance(error, CannotServe | PlannerError):
@@ -187,7 +204,7 @@ class Holding:
             await self._report(held)
             self._reported = held
             async with asyncio.timeout(TOLD_WITHIN_S):
-                while (member := self._state().members.get(self._me)) is None or member.held != held:
+                while (member := self._view.state.members.get(self._me)) is None or member.held != held:
                     self._changed.clear()
                     await self._changed.wait()
         except (PeerError, TimeoutError) as error:
@@ -201,7 +218,7 @@ class Holding:
         operation = self._way_out(run)
         await self._journal.begin(operation)
         try:
-            self._perform(self._core.drop(run))
+            self._stage.perform(self._core.drop(run))
             await self._serving.unload(run)
         except BaseException:
             self._journal.roll_back(operation)
@@ -212,7 +229,7 @@ class Holding:
 
     def _way_out(self, run: Run_) -> Operation:
         """Whether these units go to another peer, or are just wanted no longer."""
-        plan = self._state().serving()
+        plan = self._view.state.serving()
         for stage in plan.stages if plan is not None else ():
             if stage.first <= run[0] < stage.stop and stage.primary != self._me:
                 return Migrate(Run(*run), stage.primary)
@@ -220,7 +237,7 @@ class Holding:
 
     def _look_at_kept(self) -> None:
         """Gives up what was kept once a plan is made that knew of it, or nobody made one for long."""
-        state = self._state()
+        state = self._view.state
         member = state.members.get(self._me)
         if not self._kept or member is None or member.status == "joining":
             return
@@ -235,7 +252,7 @@ class Holding:
         self._changed.set()
 
     def _wanted(self) -> list[Run_]:
-        state = self._state()
+        state = self._view.state
         first: dict[Run_, None] = {}
         later: dict[Run_, None] = {}
         for plan in (state.proposed, state.plan):
@@ -247,7 +264,7 @@ class Holding:
                     later[run] = None
         ready = state.proposed is None and state.serving() is not None
         standby = [run for run in later if run not in first and (ready or run in self._serving.runs)]
-        first, standby = dict.fromkeys(self.order(first)), [*self.order(standby)]
+        first, standby = dict.fromkeys(self._owner.order(first)), [*self._owner.order(standby)]
         kept = [run for run in self._kept if run not in first and run not in standby]
         return [*first, *standby, *kept]
 
@@ -255,7 +272,7 @@ class Holding:
         """Connects to everyone who may hold the next stage of each plan (of the last: the first), so that neither the
         first token nor one after a loss need wait.
         """
-        state = self._state()
+        state = self._view.state
         wanted: dict[str, None] = {}
         for plan in (state.proposed, state.plan):
             stages = plan.stages if plan is not None else ()
@@ -266,7 +283,7 @@ class Holding:
         for peer in wanted:
             if peer != self._me and peer in state.members:
                 try:
-                    await self._dial(peer)
+                    await self._links.dialer.dial(peer)
                 except (ConnectFailed, ConnectionLost) as error:
                     log.info("no connection to the next stage: %s", error)
 

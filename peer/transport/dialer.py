@@ -62,7 +62,9 @@ class Dialer:
         events: DialerEvents,
         new_id: Callable[[], bytes],
         times: Times | None = None,
+        way: Callable[[str], Awaitable[Way | None]] | None = None,
     ) -> None:
+        """`way(peer)` finds a way to a peer through a third one; None: there is none."""
         self.me = hello.peer
         self._hello = hello
         self._own, _ = told(hello)
@@ -72,7 +74,7 @@ class Dialer:
         self._events = events
         self._new_id = new_id
         self._times = times or Times()
-        self.way: Callable[[str], Awaitable[Way | None]] | None = None  # to a peer through a third one
+        self._way = way
         self._far: set[str] = set()  # peers that could not be reached directly
         self._ways: dict[bytes, Way] = {}  # by connection id, while an answer is awaited
         self._lines: dict[str, _Line] = {}
@@ -194,8 +196,8 @@ class Dialer:
         self, peer: str, connection_id: bytes, connection: Connection, way: Way | None = None
     ) -> None:
         offer = await connection.offer()
-        if way is None and peer in self._far and self.way is not None:
-            way = await self.way(peer)
+        if way is None and peer in self._far and self._way is not None:
+            way = await self._way(peer)
         if way is not None:
             log.info("tries to reach %s through a third peer", peer[:8])
             self._ways[connection_id] = way
@@ -290,7 +292,7 @@ class Dialer:
 
     async def _by_third(self, peer: str, line: _Line, reason: str) -> None:
         """Once more, through a third peer where there is one; who waits learns of the failure otherwise."""
-        way = await self.way(peer) if self.way is not None else None
+        way = await self._way(peer) if self._way is not None else None
         if line.attempt is not None or line.open is not None:
             return
         if way is None or self._closing:

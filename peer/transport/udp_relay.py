@@ -11,18 +11,15 @@ import ipaddress
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from aioice.ice import get_host_addresses
 
 from peer.errors import BadCommand, PeerError
 from peer.wire.json_codec import Body, whole
-
-if TYPE_CHECKING:
-    from peer.member.frame_router import Node
 
 MAX_PAIRS: Final = 32  # that one peer hands on for
 MAX_PAIRS_EACH: Final = 4  # of them that one other peer asked for
@@ -33,6 +30,7 @@ BUFFER_BYTES: Final = 1 << 20
 PRIORITY: Final = 65535  # below every other kind of candidate
 _STUN_COOKIE: Final = b"\x21\x12\xa4\x42"
 Address = tuple[Any, ...]
+Ask = Callable[[str, str, Body, float], Awaitable[Body]]  # peer, method, body, seconds to wait
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +57,14 @@ def candidate(number: int, host: str, port: int) -> str:
 
 
 # --- for others
+
+
+def other_of(body: Body) -> str:
+    """Returns whom REQUEST `relay` names. Raises BadCommand."""
+    other = body.get("peer")
+    if not isinstance(other, str):
+        raise BadCommand("relay: expected the id of another peer as `peer`")
+    return other
 
 
 class _Side(asyncio.DatagramProtocol):
@@ -111,15 +117,6 @@ class ThirdPeer:
         self._opening: Counter[str] = Counter()  # by asker: pairs that are being made
         self._closed = False
         self._sweeping: asyncio.TimerHandle | None = None
-
-    async def opened(self, asker: str, body: Body, node: Node) -> Body:
-        """Answers REQUEST `relay`. Raises BadCommand, also when this peer does not reach the other one itself."""
-        other = body.get("peer")
-        if not isinstance(other, str) or other == asker:
-            raise BadCommand("relay: expected the id of another peer as `peer`")
-        if node.dialer.connection(other) is None:
-            raise BadCommand("relay: this peer has no connection to that one either")
-        return await self.open(asker)
 
     async def open(self, asker: str) -> Body:
         """Ports for `asker` and another peer. Raises BadCommand when there are too many."""
@@ -183,19 +180,12 @@ class ThirdPeer:
 # --- for oneself
 
 
-def way_asked(node: Node) -> Callable[[str], Any]:
-    """Finds a way to a peer that is not reached: asks those who are connected, who is there to stay first."""
-
-    async def way(peer: str) -> Way | None:
-        members = node.state.members
-        near = [other for other in node.dialer.connected_peers() if other != peer]
-        stay = {other for other in near if other in members and members[other].headless}
-        for other in sorted(near, key=lambda other: (other not in stay, other)):
-            with suppress(PeerError, TimeoutError, ValueError):
-                return way_of(await node.calls.call(other, "relay", {"peer": peer}, ASK_WITHIN_S))
-        return None
-
-    return way
+async def asked_way(peer: str, near: Iterable[str], ask: Ask) -> Way | None:
+    """Returns the way to `peer` that the first of `near` gives which reaches it; None: none does. `ask` calls one."""
+    for other in near:
+        with suppress(PeerError, TimeoutError, ValueError):
+            return way_of(await ask(other, "relay", {"peer": peer}, ASK_WITHIN_S))
+    return None
 
 
 def way_of(body: Body) -> Way:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from peer.conversation.answer_in_progress import day_of
 from peer.conversation.turn_order import prompt_of
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.sampling import Sampling
 from peer.session.seat import ID_BYTES
@@ -32,7 +32,7 @@ class Again:
         return (self.text, self.tokens) == (self.answer.text, self.answer.tokens)
 
 
-async def as_asked(mesh: Mesh, talk: Talk) -> list[Again]:
+async def as_asked(mesh: MeshMember, talk: Talk) -> list[Again]:
     """Every answer of `talk`, those of one session one after the other in one session here."""
     turns: dict[str, list[Message]] = {}
     for message in talk.messages:
@@ -41,12 +41,12 @@ async def as_asked(mesh: Mesh, talk: Talk) -> list[Again]:
     return [made for answers in turns.values() for made in await _in_one_session(mesh, talk, answers)]
 
 
-async def from_text(mesh: Mesh, talk: Talk, answer: Message) -> Again:
+async def from_text(mesh: MeshMember, talk: Talk, answer: Message) -> Again:
     """One answer in a session of its own, which is given everything that was said before."""
     return (await _in_one_session(mesh, talk, [answer]))[0]
 
 
-async def _in_one_session(mesh: Mesh, talk: Talk, answers: Sequence[Message]) -> list[Again]:
+async def _in_one_session(mesh: MeshMember, talk: Talk, answers: Sequence[Message]) -> list[Again]:
     session = mesh.conversation()
     try:
         return [await _made(mesh, talk, answer, session) for answer in answers]
@@ -54,7 +54,7 @@ async def _in_one_session(mesh: Mesh, talk: Talk, answers: Sequence[Message]) ->
         session.close()
 
 
-async def _made(mesh: Mesh, talk: Talk, answer: Message, session: Conversation) -> Again:
+async def _made(mesh: MeshMember, talk: Talk, answer: Message, session: Conversation) -> Again:
     asked = talk.messages.get(answer.parent)
     assert asked is not None
     prompt = mesh.text.encode_chat(prompt_of(talk, asked.id), day_of(asked.when_ms))

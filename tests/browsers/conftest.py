@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
@@ -310,7 +310,7 @@ async def founded(
     context: int = CONTEXT,
     uses: int = 0,
     role: Role = Role.PEER,
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[MeshMember]:
     """A founder in this process, whose server serves the harness as its app."""
     promise = Founding(
         models.ids[weights],

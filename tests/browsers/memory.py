@@ -18,7 +18,7 @@ from typing import Final
 
 from peer.launch.browsers import TabOptions, open_tab
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.mesh_state import PlanStage
@@ -117,13 +117,13 @@ async def occupied(
         return Occupied(stage.weight_bytes + stage.kv_bytes + stage.overhead_bytes, loading, watch.most)
 
 
-def _stage_of_tab(mesh: Mesh) -> PlanStage:
-    plan = mesh.node.state.plan
+def _stage_of_tab(mesh: MeshMember) -> PlanStage:
+    plan = mesh.view.state.plan
     assert plan is not None
-    return next(stage for stage in plan.stages if stage.primary != mesh.node.me)
+    return next(stage for stage in plan.stages if stage.primary != mesh.me)
 
 
-async def _answer(mesh: Mesh, times: int) -> None:
+async def _answer(mesh: MeshMember, times: int) -> None:
     conversation = mesh.conversation()
     pieces = conversation.complete(PROMPT * times, Settings(max_tokens=TOKENS, ignore_end=True))
     assert [piece async for piece in pieces if isinstance(piece, Delta)]

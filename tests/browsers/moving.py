@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from planner.importers.gguf import open_gguf
@@ -34,7 +34,7 @@ BETWEEN = 60  # tokens between two moves
 USUAL = 40  # gaps of which the median is the usual one
 
 
-async def moves_of(mesh: Mesh, talk: Conversation, count: int) -> None:
+async def moves_of(mesh: MeshMember, talk: Conversation, count: int) -> None:
     """Prints a line for each move."""
     at: list[float] = []
     changed = served = (
@@ -45,7 +45,7 @@ async def moves_of(mesh: Mesh, talk: Conversation, count: int) -> None:
         if not isinstance(piece, Delta) or piece.token < 0:
             continue
         at.append(time.perf_counter())
-        plan = mesh.node.state.serving()
+        plan = mesh.view.state.serving()
         if plan is None or (plan.stages[0].stop,) != BORDERS[moves % 2]:
             continue
         served = served or len(at)
@@ -93,7 +93,8 @@ async def main() -> None:
                 await tab.join(mesh.link.url(), lends=True, memory=2 << 30)
                 async with join(mesh.link.url(), options, store, compute=True) as process:
                     if args.anew:
-                        process.node.core.bring = lambda _: False
+                        assert process.stage.transfers is not None
+                        process.stage.transfers.bring = lambda _: False  # type: ignore[method-assign]
                         await tab.run("shoal.copiesNothing()")
                     await mesh.until_serving(WITHIN_S)
                     talk = mesh.conversation()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.stage import unit_host
@@ -53,7 +53,7 @@ def doubled(state: MeshState, liar: str, tab: str) -> bool:
     )
 
 
-async def ask(mesh: Mesh) -> None:
+async def ask(mesh: MeshMember) -> None:
     talk = mesh.conversation()
     try:
         said = talk.complete("The sea is", Settings(max_tokens=TOKENS, ignore_end=True))
@@ -82,8 +82,8 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
         page = await opened.tab(founder.link.server)
         status = await page.join(founder.link.url(), lends=True)
         assert status["state"] == "in", status
-        liar, tab, node = other.node.me, status["me"], founder.node
-        assert await node.until(lambda s: doubled(s, liar, tab), WITHIN_S)
+        liar, tab, view = other.me, status["me"], founder.view
+        assert await view.until(lambda s: doubled(s, liar, tab), WITHIN_S)
         assert founder.accounts is not None
         got = founder.accounts.checks.got
 
@@ -95,7 +95,7 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
 
         async def made(verdict: str) -> int:
             """Checks of the tab, for itself and for others, as it says."""
-            said = await node.calls.call(tab, "status", {})
+            said = await founder.links.call(tab, "status", {})
             return int(said["checks"]["made"][verdict])
 
         for asks in (
@@ -108,7 +108,7 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
                 if await made("same") >= before + CHECKED:
                     break
             assert await made("same") >= before + CHECKED
-        assert (await made("differs"), got.differs, node.state.fairness.findings) == (0, 0, ())
+        assert (await made("differs"), got.differs, view.state.fairness.findings) == (0, 0, ())
 
         LiesLater.begun = True
         for asks, convicted in ((by_tab, False), (by_founder, True)):
@@ -119,9 +119,9 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
 
             for _ in range(ASKED):
                 await asks()
-                if told(node.state):
+                if told(view.state):
                     break
-            assert await node.until(told, WITHIN_S)
-        assert node.state.fairness.quarantined.keys() == {liar}
-        assert set(node.state.fairness.quarantined[liar].by) == {tab, node.me}
+            assert await view.until(told, WITHIN_S)
+        assert view.state.fairness.quarantined.keys() == {liar}
+        assert set(view.state.fairness.quarantined[liar].by) == {tab, view.me}
         await opened.close()

@@ -50,7 +50,7 @@ async def test_a_killed_founder_is_said_at_once_and_looked_for(
         page = Page(await made.tab(link))
         await page.until("document.querySelector('.pill.is-ready')")
         lost = asyncio.Event()
-        mesh.on_away.append(lost.set)
+        mesh.leader_watch.on_away(lost.set)
         within_s = soon(SHOWN_WITHIN_S)
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.mesh_state import Member
@@ -25,7 +25,7 @@ ON_GPU = (
 )
 
 
-async def answer(mesh: Mesh, count: int, crash: Browser | None = None) -> list[int]:
+async def answer(mesh: MeshMember, count: int, crash: Browser | None = None) -> list[int]:
     """Tokens that the Python founder gets; the GPU process of `crash` dies while they come."""
     conversation = mesh.conversation()
     found: list[int] = []
@@ -38,7 +38,7 @@ async def answer(mesh: Mesh, count: int, crash: Browser | None = None) -> list[i
     return found
 
 
-async def on_gpu(driver: Driver, mesh: Mesh, profile: Path) -> tuple[Browser, TabInBrowser, str]:
+async def on_gpu(driver: Driver, mesh: MeshMember, profile: Path) -> tuple[Browser, TabInBrowser, str]:
     """A tab that lends, and serves on WebGPU."""
     assert mesh.link is not None
     browser = await launch(driver, "chromium", profile, SOFTWARE_GPU)
@@ -50,18 +50,18 @@ async def on_gpu(driver: Driver, mesh: Mesh, profile: Path) -> tuple[Browser, Ta
     return browser, tab, status["me"]
 
 
-def member(mesh: Mesh, peer: str) -> Member:
-    return mesh.node.state.members[peer]
+def member(mesh: MeshMember, peer: str) -> Member:
+    return mesh.view.state.members[peer]
 
 
-async def falls_back(mesh: Mesh, tab: TabInBrowser, me: str, before: Member) -> None:
+async def falls_back(mesh: MeshMember, tab: TabInBrowser, me: str, before: Member) -> None:
     """Waits until the coordinator has the new profile, and a plan that serves."""
 
     def changed() -> bool:
         now = member(mesh, me)
         return now.status == "measured" and now.profile is not None and now.profile.provider == "wasm"
 
-    assert await mesh.node.until(lambda _: changed(), WITHIN_S), member(mesh, me)
+    assert await mesh.view.until(lambda _: changed(), WITHIN_S), member(mesh, me)
     old, new = before.profile, member(mesh, me).profile
     assert old is not None
     assert new is not None
@@ -83,21 +83,21 @@ async def test_the_next_answer_of_a_tab_that_lost_its_gpu_comes_out_right(
         right = await answer(alone, TOKENS)
     async with founded(two_blocks, harness, weights="f32", memory=0) as mesh:
         browser, tab, me = await on_gpu(driver, mesh, tmp_path / "profile")
-        before, version = member(mesh, me), mesh.node.state.last_version
+        before, version = member(mesh, me), mesh.view.state.last_version
         assert await answer(mesh, SOON) == right[:SOON]
         await driver.call("crashGpu", browser=browser.number)
-        assert await mesh.node.until(lambda state: state.members[me].status == "paused", WITHIN_S)
+        assert await mesh.view.until(lambda state: state.members[me].status == "paused", WITHIN_S)
         assert "GPU" in member(mesh, me).reason
-        assert mesh.node.state.serving() is None
+        assert mesh.view.state.serving() is None
         await falls_back(mesh, tab, me, before)
-        assert mesh.node.state.last_version > version
+        assert mesh.view.state.last_version > version
         assert await answer(mesh, TOKENS) == right
         await browser.close()
 
 
-def stands_by(mesh: Mesh, primary: str, standby: str) -> bool:
+def stands_by(mesh: MeshMember, primary: str, standby: str) -> bool:
     """Whether the plan that serves is all of `primary`, and `standby` holds the same."""
-    plan = mesh.node.state.serving()
+    plan = mesh.view.state.serving()
     if plan is None or [(stage.primary, stage.standbys) for stage in plan.stages] != [(primary, (standby,))]:
         return False
     return (plan.stages[0].first, plan.stages[0].stop) in member(mesh, standby).held
@@ -117,8 +117,8 @@ async def test_a_running_answer_survives_the_gpu_where_others_hold_the_model(
         python = await stack.enter_async_context(
             join(mesh.link.url(), options, two_blocks.store, compute=True)
         )
-        other = python.node.me
-        assert await mesh.node.until(lambda _: stands_by(mesh, me, other), WITHIN_S), mesh.node.state.plan
+        other = python.me
+        assert await mesh.view.until(lambda _: stands_by(mesh, me, other), WITHIN_S), mesh.view.state.plan
         assert await answer(mesh, TOKENS, browser) == right
         await falls_back(mesh, tab, me, before)
         assert await answer(mesh, TOKENS) == right

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 
@@ -43,13 +43,13 @@ async def test_a_tabs_running_answer_moves_and_moves_back(
             for move, cuts in enumerate(CUTS):
                 if move:
                     mesh.set_cuts(cuts)
-                    await mesh.node.until(
+                    await mesh.view.until(
                         lambda state, cuts=cuts: (
                             (plan := state.serving()) is not None and plan.stages[0].stop == cuts[0]
                         ),
                         WITHIN_S,
                     )
-                serving = mesh.node.state.serving()
+                serving = mesh.view.state.serving()
                 assert serving is not None
                 await tab.until(
                     f"s.asked.tokens === {MOST} || (s.asked.ways.at(-1)?.plan >= {serving.version} && {enough})"
@@ -69,13 +69,13 @@ async def test_a_tabs_running_answer_moves_and_moves_back(
             await made.close()
 
 
-async def copied(tab: TabInBrowser, process: Mesh) -> dict[str, int]:
+async def copied(tab: TabInBrowser, process: MeshMember) -> dict[str, int]:
     """By peer, the positions that it took from caches of others or its own instead of computing them."""
     status = await tab.status()
-    return {status["me"]: status["copied"], process.node.me: process.node.core.copied}
+    return {status["me"]: status["copied"], process.me: process.stage.core.copied}
 
 
-async def tokens_of(mesh: Mesh, count: int) -> list[int]:
+async def tokens_of(mesh: MeshMember, count: int) -> list[int]:
     talk = mesh.conversation()
     pieces = talk.complete(COUNTED, Settings(max_tokens=count, ignore_end=True))
     found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
@@ -105,7 +105,7 @@ async def test_what_a_tab_caches_goes_with_an_answer_that_moves_and_comes_back(
                 if not isinstance(piece, Delta) or piece.token < 0:
                     continue
                 got.append(piece.token)
-                plan = mesh.node.state.serving()
+                plan = mesh.view.state.serving()
                 if plan is None or talk.plan != plan.version or (plan.stages[0].stop,) != BORDERS[moves % 2]:
                     continue  # it is still on its way
                 left -= 1

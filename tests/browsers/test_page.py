@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peer.cli.role import give
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.state.plan_goal import PlanWished
 
@@ -118,13 +118,13 @@ async def expect_never_blocked(page: Page) -> None:
     assert min(blocked_ms, longest_ms) < MOST_BLOCKED_MS, (blocked_ms, longest_ms)
 
 
-async def own(mesh: Mesh) -> None:
+async def own(mesh: MeshMember) -> None:
     """The only tab that lends is an owner of the mesh from now on."""
-    (tab,) = [peer for peer, one in mesh.node.state.members.items() if one.compute and peer != mesh.node.me]
+    (tab,) = [peer for peer, one in mesh.view.state.members.items() if one.compute and peer != mesh.me]
     await give(mesh, tab, "owner")
 
 
-async def wish_by_keys(mesh: Mesh, page: Page) -> None:
+async def wish_by_keys(mesh: MeshMember, page: Page) -> None:
     """An owner chooses another strategy on the page; its goal stays."""
     await own(mesh)
     await page.key("Alt+KeyP")
@@ -138,12 +138,12 @@ async def wish_by_keys(mesh: Mesh, page: Page) -> None:
     await page.until(
         "document.querySelectorAll('.wishes .tag')[0].parentElement.innerText.startsWith('layer')"
     )
-    assert mesh.node.state.wish == PlanWished("layer", "latency")
+    assert mesh.view.state.wish == PlanWished("layer", "latency")
     await page.key("Escape")
     await page.until("document.querySelector('dialog') === null")
 
 
-async def asked_until(mesh: Mesh, page: Page, seen: str) -> None:
+async def asked_until(mesh: MeshMember, page: Page, seen: str) -> None:
     """The founder asks, and `page` has seen it before the answer ends."""
     conversation = mesh.conversation()
     settings = Settings(max_tokens=MOST_TOKENS, ignore_end=True)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions, Tls
@@ -60,7 +60,7 @@ def certificate(tmp_path: Path) -> Tls:
 
 
 @asynccontextmanager
-async def served(models: Models, web_app: Path, tls: Tls | None) -> AsyncIterator[tuple[Mesh, str]]:
+async def served(models: Models, web_app: Path, tls: Tls | None) -> AsyncIterator[tuple[MeshMember, str]]:
     """A founder whose server answers to the name, and the link by that name."""
     server = ServerOptions(web_app=web_app, allow_hosts=frozenset({NAME}), tls=tls)
     promise = Founding(models.ids["8bit"], MeshOptions(CONTEXT, 4, "latency", CUTS), server)
@@ -86,8 +86,8 @@ async def test_a_tab_of_another_machine_is_a_full_peer_over_https(
         status = await tab.until("s.runs.length > 0")
         answer = await tab.run("shoal.complete('The capital of France is', 4)")
         assert len(answer["tokens"]) == 4
-        assert mesh.node.state.plan is not None
-        assert status["me"] in mesh.node.state.plan.route
+        assert mesh.view.state.plan is not None
+        assert status["me"] in mesh.view.state.plan.route
         await made.close()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from peer.cli.status_plan import snapshot
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.failure_domains import hazard_milli
@@ -94,7 +94,7 @@ SURROUNDINGS = {
 }
 
 
-async def tokens_of(mesh: Mesh) -> list[int]:
+async def tokens_of(mesh: MeshMember) -> list[int]:
     conversation = mesh.conversation()
     pieces = conversation.complete(PROMPT, Settings(max_tokens=TOKENS, ignore_end=True))
     found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
@@ -103,7 +103,7 @@ async def tokens_of(mesh: Mesh) -> list[int]:
 
 
 @asynccontextmanager
-async def python_peer(mesh: Mesh, store: Store) -> AsyncIterator[Mesh]:
+async def python_peer(mesh: MeshMember, store: Store) -> AsyncIterator[MeshMember]:
     """One that can hold the whole model; it leaves politely."""
     assert mesh.link is not None
     options = PeerOptions("python", PLEDGE, 1, "cpu", "aiortc", ("127.0.0.1",))
@@ -112,7 +112,7 @@ async def python_peer(mesh: Mesh, store: Store) -> AsyncIterator[Mesh]:
         await peer.leave()
 
 
-async def stands(mesh: Mesh, peer: str, status: str, reason: str = "") -> None:
+async def stands(mesh: MeshMember, peer: str, status: str, reason: str = "") -> None:
     """Waits until `shoal status` shows that the coordinator knows `peer` so."""
     found: tuple[str, str] | None = None
     try:
@@ -125,19 +125,19 @@ async def stands(mesh: Mesh, peer: str, status: str, reason: str = "") -> None:
         pytest.fail(f"expected the tab as {status!r}, {reason!r}, it is {found}")
 
 
-async def measures_again(mesh: Mesh, peer: str) -> None:
+async def measures_again(mesh: MeshMember, peer: str) -> None:
     """Asks `peer` as a coordinator does whose history says too little of it; what it finds is in the log then."""
-    model, before = mesh.node.state.model, mesh.node.state.members[peer].profile
+    model, before = mesh.view.state.model, mesh.view.state.members[peer].profile
     assert model is not None
     assert before is not None
     async with asyncio.timeout(WITHIN_S):
         while True:
-            said = await mesh.node.calls.call(peer, "measure", {"model": model.model}, WITHIN_S)
+            said = await mesh.links.call(peer, "measure", {"model": model.model}, WITHIN_S)
             if said == {"measured": True, "busy": False}:
                 break
             assert said == {"measured": False, "busy": True}
             await asyncio.sleep(0.1)
-    now = mesh.node.state.members[peer].profile
+    now = mesh.view.state.members[peer].profile
     assert now is not None
     assert now.decode_ns.keys() == before.decode_ns.keys()
     assert now.decode_ns != before.decode_ns
@@ -146,18 +146,18 @@ async def measures_again(mesh: Mesh, peer: str) -> None:
     assert (now.memory_bytes, now.overhead_bytes) == (before.memory_bytes, before.overhead_bytes)
 
 
-async def held_by(mesh: Mesh, *peers: str) -> None:
+async def held_by(mesh: MeshMember, *peers: str) -> None:
     """Waits until a plan over exactly these serves."""
 
     def so() -> bool:
-        plan = mesh.node.state.serving()
-        return mesh.node.state.proposed is None and plan is not None and set(plan.route) == set(peers)
+        plan = mesh.view.state.serving()
+        return mesh.view.state.proposed is None and plan is not None and set(plan.route) == set(peers)
 
-    assert await mesh.node.until(lambda _: so(), WITHIN_S), mesh.node.state
+    assert await mesh.view.until(lambda _: so(), WITHIN_S), mesh.view.state
 
 
-def hazard_of(mesh: Mesh, peer: str) -> int | None:
-    profile = mesh.node.state.members[peer].profile
+def hazard_of(mesh: MeshMember, peer: str) -> int | None:
+    profile = mesh.view.state.members[peer].profile
     return profile.surroundings.hazard_milli if profile is not None else None
 
 
@@ -186,7 +186,7 @@ async def test_a_tab_lends_less_while_it_must(
         if name == "battery":
             await machine.tab.run("setBattery(0.9, false)")
             likelier = hazard_milli("tab", {"battery"})
-            assert await mesh.node.until(lambda _: hazard_of(mesh, tab) == likelier, WITHIN_S)
+            assert await mesh.view.until(lambda _: hazard_of(mesh, tab) == likelier, WITHIN_S)
             await held_by(mesh, tab)
         await surrounding.begins(machine)
         await stands(mesh, tab, surrounding.status, surrounding.reason)
@@ -194,17 +194,17 @@ async def test_a_tab_lends_less_while_it_must(
             await held_by(mesh, tab)
             assert await tokens_of(mesh) == right
         else:
-            assert mesh.node.state.serving() is None
+            assert mesh.view.state.serving() is None
 
         async with python_peer(mesh, two_blocks.store) as python:
-            await held_by(mesh, python.node.me)
+            await held_by(mesh, python.me)
             if surrounding.status == "draining":
                 await machine.tab.until("s.runs.length === 0 && s.lending === 'paused'")
             assert await tokens_of(mesh) == right
             await surrounding.ends(machine)
             await stands(mesh, tab, "measured")
             relayed = {
-                link.relayed for link in mesh.node.state.links
+                link.relayed for link in mesh.view.state.links
             }  # those of a paused tab are measured again
             assert relayed == {False} if surrounding.status == "draining" else relayed <= {False}
         await held_by(mesh, tab)

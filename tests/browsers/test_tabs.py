@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Delta, Settings
 from tests.patience import soon
 
@@ -21,7 +21,7 @@ ANSWERS = 4  # to look at: what the page itself does comes back with each, what 
 LEAVES_WITHIN_S = 5.0  # a closed tab says goodbye
 
 
-async def tokens_of(mesh: Mesh, prompt: str, count: int) -> list[int]:
+async def tokens_of(mesh: MeshMember, prompt: str, count: int) -> list[int]:
     """What Python's asker gets."""
     conversation = mesh.conversation()
     pieces = conversation.complete(prompt, Settings(max_tokens=count, ignore_end=True))
@@ -47,7 +47,7 @@ async def test_a_tab_asks_a_python_mesh(driver: Driver, harness: Path, models: M
 
 async def voting(mesh: Mesh, count: int) -> None:
     """Waits until so many members vote."""
-    replica = mesh.node.replica
+    replica = mesh.view.replica
     assert replica is not None
     async with asyncio.timeout(WITHIN_S):
         while len(replica.config.voters) != count:  # noqa: ASYNC110 - nothing tells of a change of the group
@@ -85,18 +85,17 @@ async def test_tabs_compute_what_python_computes(
             assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
             blocked.append((await tab.status())["longestBlockMs"])
         assert blocked[-1] < most_ms, blocked
-        await voting(
-            mesh, 1 if len(opened) == 1 else 3
-        )  # where they vote, two that go are most of the voters
+        # where both vote, two that go are most of the voters
+        await voting(mesh, 1 if len(opened) == 1 else 3)
         for left, made in enumerate(opened, 1):
             await made.close()
             rest = 1 + len(opened) - left
-            gone = await mesh.node.until(
+            gone = await mesh.view.until(
                 lambda state, rest=rest: len(state.members) == rest, soon(LEAVES_WITHIN_S)
             )
-            assert gone, [(member.name, member.status) for member in mesh.node.state.members.values()]
+            assert gone, [(member.name, member.status) for member in mesh.view.state.members.values()]
         await voting(mesh, 1)
-        assert mesh.node.coordinator == mesh.node.me
+        assert mesh.view.leader == mesh.links.me
 
 
 async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Models) -> None:
@@ -111,7 +110,7 @@ async def test_tabs_alone_are_a_mesh(driver: Driver, harness: Path, models: Mode
             status = await tab.join(mesh.link.url(), lends=True)
             assert status["state"] == "in", status
         await mesh.until_serving(WITHIN_S)
-        assert len({stage.primary for stage in mesh.node.state.plan.stages} - {mesh.node.me}) == 2
+        assert len({stage.primary for stage in mesh.view.state.plan.stages} - {mesh.me}) == 2
         answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
         assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
         for made in opened:

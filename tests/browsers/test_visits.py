@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Finished, Settings
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
@@ -69,7 +69,7 @@ async def relayed(server: str) -> AsyncIterator[Relay]:
     await relay.stop()
 
 
-async def lend(made: Browser, mesh: Mesh, link: str | None = None) -> TabInBrowser:
+async def lend(made: Browser, mesh: MeshMember, link: str | None = None) -> TabInBrowser:
     assert mesh.link is not None
     link = link or mesh.link.url()
     tab = await made.tab(parse_link(link).server)
@@ -87,7 +87,7 @@ async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
         relayed(mesh.link.server if mesh.link else "") as relay,
     ):
         assert mesh.link is not None
-        assert mesh.node.pieces is not None
+        assert mesh.model.pieces is not None
         link = mesh.link.url().replace(mesh.link.server, relay.url)
         first = await launch(driver, "chromium", tmp_path / "profile")
         tab = await lend(first, mesh, link)
@@ -95,25 +95,25 @@ async def test_the_second_visit_fetches_no_weights_and_spoilt_pieces_heal(
         assert begun["fetchedBytes"] > 10 << 20
         me = begun["me"]
         await first.close()
-        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
+        assert await mesh.view.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
 
-        given = mesh.node.pieces.given_bytes
+        given = mesh.model.pieces.given_bytes
         second = await launch(driver, "chromium", tmp_path / "profile")
         tab = await lend(second, mesh, link)
         again = await tab.until("s.runs.length > 0")
         assert again["me"] == me
         assert again["fetchedBytes"] == 0
-        assert mesh.node.pieces.given_bytes == given
+        assert mesh.model.pieces.given_bytes == given
         assert await tab.run("shoal.spoil()")
         await second.close()
-        assert await mesh.node.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
+        assert await mesh.view.until(lambda state: len(state.members) == 1, soon(CLEAR_WITHIN_S))
 
-        given = mesh.node.pieces.given_bytes
+        given = mesh.model.pieces.given_bytes
         third = await launch(driver, "chromium", tmp_path / "profile")
         tab = await lend(third, mesh, link)
         healed = await tab.until("s.runs.length > 0")
         # From the store, or from the founder, who holds all units while it is alone.
-        fetched = healed["fetchedBytes"] + mesh.node.pieces.given_bytes - given
+        fetched = healed["fetchedBytes"] + mesh.model.pieces.given_bytes - given
         assert 0 < fetched <= (4 << 20) + 65536
         await third.close()
 
@@ -139,7 +139,7 @@ async def test_a_download_that_was_cut_off_goes_on_where_it_was(
             status = await tab.join(link, lends=True)
             assert status["state"] == "in", status
             ready = await tab.until("s.runs.length > 0")
-            plan = mesh.node.state.plan or mesh.node.state.proposed
+            plan = mesh.view.state.plan or mesh.view.state.proposed
             assert plan is not None
             assert mesh.manifest is not None
             whole = sum(blob.bytes for blob in mesh.manifest.blobs(31, 62))
@@ -153,7 +153,7 @@ async def test_pieces_come_from_peers_and_wrong_ones_are_found_out(
 ) -> None:
     async with founded(models, harness, cuts=(31,)) as mesh:
         assert mesh.link is not None
-        giver = mesh.node.pieces
+        giver = mesh.model.pieces
         assert giver is not None
         made = await launch(driver, "chromium", tmp_path / "profile")
         async with relayed(mesh.link.server) as relay:
@@ -208,7 +208,7 @@ async def test_a_paused_tab_stays_and_comes_back(driver: Driver, harness: Path, 
         await tab.run("shoal.pause()")
         status = await tab.until("s.lending === 'paused' && s.members.some(m => m.status === 'paused')")
         assert status["state"] == "in"
-        assert mesh.node.state.serving() is None
+        assert mesh.view.state.serving() is None
         await tab.run("shoal.resume()")
         await mesh.until_serving(WITHIN_S)
         answer = await tab.run(f"shoal.complete({PROMPT!r}, 4)")

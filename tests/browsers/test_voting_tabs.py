@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.conversations import ConversationStarted
@@ -70,16 +70,16 @@ async def processes(store: Path, home: Path) -> AsyncIterator[Processes]:
 class Watch:
     """A member that only asks, and sees what the log says."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: MeshMember) -> None:
         self.mesh = mesh
 
     @property
     def state(self) -> MeshState:
-        return self.mesh.node.state
+        return self.mesh.view.state
 
     @property
     def voters(self) -> set[str]:
-        replica = self.mesh.node.replica
+        replica = self.mesh.view.replica
         return set(replica.config.voters) if replica is not None else set()
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -89,7 +89,7 @@ class Watch:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             members = {member.name: (peer[:8], member.status) for peer, member in self.state.members.items()}
-            leader = self.mesh.node.coordinator
+            leader = self.mesh.view.leader
             pytest.fail(f"{what} did not come about: {leader=} {self.voters=} {members=} {self.state.plan=}")
 
     def whole(self, count: int) -> bool:
@@ -98,7 +98,7 @@ class Watch:
         return (
             len(self.voters) == count
             and self.voters <= members.keys()
-            and self.mesh.node.coordinator in members
+            and self.mesh.view.leader in members
             and plan is not None
             and all(
                 any(
@@ -120,10 +120,10 @@ class Watch:
         return {peer for stage in plan.stages for peer in (stage.primary, *stage.standbys)} if plan else set()
 
     def led_without(self, lost: str) -> bool:
-        return self.mesh.node.coordinator in self.state.members and lost not in self.state.members
+        return self.mesh.view.leader in self.state.members and lost not in self.state.members
 
     async def tokens(self) -> list[int]:
-        conversation = Conversation(self.mesh.node, self.mesh.text, os.urandom(16))
+        conversation = Conversation(self.mesh.sessions, self.mesh.text, os.urandom(16))
         settings = Settings(max_tokens=TOKENS, ignore_end=True)
         pieces = conversation.tokens([1, 2, 3, 4], settings)
         got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
@@ -132,9 +132,9 @@ class Watch:
 
     async def say(self, name: str) -> None:
         """Something that the log is to keep."""
-        me = self.mesh.node.me
+        me = self.mesh.me
         command = ConversationStarted(name, name, "", "", (), 1, me, "asker", "#3366cc")
-        await self.mesh.node.line.ask("propose", {"command": encode_command(command).decode()})
+        await self.mesh.view.ask_leader("propose", {"command": encode_command(command).decode()})
 
 
 async def lend(made: Browser, server: str, link: str) -> TabInBrowser:
@@ -226,12 +226,12 @@ async def test_tabs_alone_keep_a_mesh_and_let_people_in(
             await watch.until(lambda: watch.whole(3) and len(watch.voters & opened.keys()) == 2, "voters")
             expected = await watch.tokens()
             await watch.say("before-the-founder")
-            lost = mesh.node.coordinator
+            lost = mesh.view.leader
             assert lost is not None
             assert lost not in opened
             await others.kill("founder")
             await watch.until(lambda: watch.led_without(lost), "a leader without the founder")
-            leader = mesh.node.coordinator
+            leader = mesh.view.leader
             assert leader in opened
             assert await watch.tokens() == expected
             await watch.until(
@@ -242,7 +242,7 @@ async def test_tabs_alone_keep_a_mesh_and_let_people_in(
             slower = plan.route[0]
             await opened[slower][1].run("shoal.slower(50)")
             await watch.until(lambda: watch.relieved(slower), "relief of a slower tab")
-            assert mesh.node.coordinator == leader
+            assert mesh.view.leader == leader
             assert await watch.tokens() == expected
             found = await tried(opened[leader][1], watch.standing() - {leader})
             assert set(found.values()) == {"same"}
@@ -251,7 +251,7 @@ async def test_tabs_alone_keep_a_mesh_and_let_people_in(
             made, tab = opened.pop(leader)
             await driver.call("closePage", page=tab.page)
             await watch.until(lambda: watch.led_without(leader), "a leader without the tab")
-            assert mesh.node.coordinator in opened
+            assert mesh.view.leader in opened
             assert await watch.tokens() == expected
             late = await launch(driver, "chromium", tmp_path / "late")
             tab = await lend(late, meeting.url, link)

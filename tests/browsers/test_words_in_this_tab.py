@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
 from peer.session.prefix_cache import LEAST_TOKENS, split
@@ -35,21 +35,21 @@ OWN_LINE = (
 DONE = "document.querySelectorAll('.turn .foot .facts').length"
 
 
-def heard(mesh: Mesh) -> list[Frame]:
+def heard(mesh: MeshMember) -> list[Frame]:
     """All frames of sessions that come to `mesh` from others from now on."""
     found: list[Frame] = []
-    take = mesh.node.frame
+    take = mesh.parts.router.frame
 
     def seen(peer: str, frame: Frame) -> None:
-        if peer != mesh.node.me:
+        if peer != mesh.me:
             found.extend(frames_of(frame) if isinstance(frame, Bundle) else [frame])
         take(peer, frame)
 
-    mesh.node.frame = seen  # type: ignore[method-assign]
+    mesh.links.start(seen)
     return found
 
 
-async def answer(mesh: Mesh, said: list[Message], *, shares: bool = True) -> str:
+async def answer(mesh: MeshMember, said: list[Message], *, shares: bool = True) -> str:
     """What an asker gets that keeps nothing to itself. `shares`: the front of its prompt, with other sessions."""
     conversation = mesh.conversation()
     settings = Settings(Sampling(), COUNT)
@@ -60,20 +60,20 @@ async def answer(mesh: Mesh, said: list[Message], *, shares: bool = True) -> str
     return text
 
 
-async def the_tab_keeps_fronts(mesh: Mesh, frames: list[Frame]) -> None:
+async def the_tab_keeps_fronts(mesh: MeshMember, frames: list[Frame]) -> None:
     """Of a second session with the same instructions the tab computes what follows them."""
     rules = Message("system", RULES)
     expected = [await answer(mesh, [rules, Message("user", said)], shares=False) for said in (FIRST, SECOND)]
     assert await answer(mesh, [rules, Message("user", FIRST)]) == expected[0]
     frames.clear()
     sent: list[Frame] = []
-    send = mesh.node.dialer.send
+    send = mesh.links.dialer.send
 
     def seen(peer: str, frame: Frame) -> None:
         sent.extend(frames_of(frame) if isinstance(frame, Bundle) else [frame])
         send(peer, frame)
 
-    mesh.node.dialer.send = seen  # type: ignore[method-assign]
+    mesh.links.dialer.send = seen  # type: ignore[method-assign]
     assert await answer(mesh, [rules, Message("user", SECOND)]) == expected[1]
     (front,) = [
         prefix for frame in sent if isinstance(frame, Open) and (prefix := split(frame)[1]) is not None
@@ -107,7 +107,7 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         kept = json.loads(await page.run("kept[0].text()"))
         assert [each["text"] for each in kept["messages"]] == [each.content for each in said]
         await page.key("Escape")
-        pinned = [frame for frame in frames if isinstance(frame, Open) and frame.origin != mesh.node.me]
+        pinned = [frame for frame in frames if isinstance(frame, Open) and frame.origin != mesh.me]
         assert len(pinned) >= 2
         assert all((each.sampling, each.end_tokens, each.history) == ((), (), ()) for each in pinned)
         sessions = {frame.session for frame in pinned}
@@ -115,7 +115,7 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         assert len(steps) >= 2 * COUNT
         assert all(step.tensor.dtype is Dtype.FLOAT32 for step in steps)
         assert not any(isinstance(frame, Token) and frame.session in sessions for frame in frames)
-        assert not mesh.node.state.conversations
+        assert not mesh.view.state.conversations
         await the_tab_keeps_fronts(mesh, frames)
         await expect_no_barriers(page, "a conversation in this tab")
         await page.sized(*PHONE)
@@ -127,7 +127,7 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         await page.click(LIST)
         await page.click("document.querySelector('dialog .new-talk')")
         await page.ask("Is this for everybody?")
-        assert await mesh.node.until(lambda state: len(state.conversations) == 1, WITHIN_S)
+        assert await mesh.view.until(lambda state: len(state.conversations) == 1, WITHIN_S)
         await page.click(LIST)
         await page.click(OWN_LINE)
         await page.until(f"{DONE} === 2")
@@ -135,5 +135,5 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         await page.press("Remove it")
         await page.click("document.querySelector('.sure .danger')")
         await page.until("document.querySelectorAll('nav.talks .talk-lines li').length === 1")
-        assert len(mesh.node.state.conversations) == 1
+        assert len(mesh.view.state.conversations) == 1
     await made.close()

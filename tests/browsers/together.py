@@ -26,7 +26,7 @@ from peer.errors import MeshError
 from peer.launch.defaults import cache_folder
 from peer.launch.model_import import find_or_import
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.state.conversations import Conversation, Message, MessageAdded
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
@@ -183,7 +183,7 @@ class AtPage:
 class Town:
     """The mesh of one run, as somebody sees it who only watches."""
 
-    def __init__(self, watch: Mesh, peers: dict[str, JoinedProcess], link: str, home: Path) -> None:
+    def __init__(self, watch: MeshMember, peers: dict[str, JoinedProcess], link: str, home: Path) -> None:
         self.watch = watch
         self.peers = peers
         self.link = link
@@ -192,9 +192,8 @@ class Town:
     async def until(self, holds: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
         """Waits for something that the log may bring about."""
         news = asyncio.Event()
-        told = (self.watch.node.on_state, self.watch.node.on_role)
-        for each in told:
-            each.append(news.set)
+        view = self.watch.view
+        ends = (view.subscribe(news.set), view.on_role(news.set))
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -207,8 +206,8 @@ class Town:
                 f"{what} did not come about within {within_s:.0f} s: {self.said()}"
             ) from None
         finally:
-            for each in told:
-                each.remove(news.set)
+            for end in ends:
+                end()
 
     def _check(self) -> None:
         for name, child in self.peers.items():
@@ -216,7 +215,7 @@ class Town:
 
     def said(self) -> str:
         """What the log says, for people."""
-        state = self.watch.node.state
+        state = self.watch.view.state
         talks = [
             f"{talk.title}: "
             + ", ".join(f"{m.form} {m.state} {m.tokens}" for m in list(talk.messages)[-6:])
@@ -228,7 +227,7 @@ class Town:
 
     def find(self, title: str) -> tuple[str, Conversation]:
         """The conversation of that title, with its id."""
-        every = self.watch.node.state.conversations
+        every = self.watch.view.state.conversations
         return next((key, talk) for key, talk in every.items() if talk.title == title)
 
     def talk(self, title: str) -> Conversation:
@@ -260,7 +259,7 @@ class Town:
 
     def whole(self) -> bool:
         """Three of those who compute vote, and each stage has a standby that holds it."""
-        state, replica = self.watch.node.state, self.watch.node.replica
+        state, replica = self.watch.view.state, self.watch.view.replica
         plan = state.serving()
         here = {peer for peer, member in state.members.items() if member.compute}
         return (
@@ -351,7 +350,7 @@ async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTermina
     await other.typist.until_shows("you read here", WITHIN_S)
     conversation, _ = made.find("tea")
     stranger = MessageAdded(
-        *(conversation, new_id(), "", made.watch.node.me, "to-model", "Let me in.", 1, "", "", (), 0)
+        *(conversation, new_id(), "", made.watch.me, "to-model", "Let me in.", 1, "", "", (), 0)
     )
     try:
         await made.watch.propose(stranger)
@@ -465,7 +464,7 @@ async def together(
         await asyncio.gather(
             *(each.until_shows("here: ", WITHIN_S) for each in terminals)
         )  # beneath the prompt
-        await made.until(lambda: len(made.watch.node.state.conversations) == 2, "two conversations")
+        await made.until(lambda: len(made.watch.view.state.conversations) == 2, "two conversations")
         await asyncio.gather(*(each.enter("tea") for each in (ann, tess, tom)))
         await made.until(lambda: len(made.talk("tea").participants) == 3, "three in one conversation")
         # Nobody else comes in from here on, but who has a link into this conversation.
@@ -476,7 +475,7 @@ async def together(
         bob = AtPage("Bob", Page(await opened[1].tab(f"{invite}&name=Bob", **how)))
         people: list[Person] = [tess, ann, tom, bob]
         await made.until(lambda: len(made.talk("tea").participants) == 4, "four in one conversation")
-        await made.until(lambda: made.watch.node.state.serving() is not None, "a plan")
+        await made.until(lambda: made.watch.view.state.serving() is not None, "a plan")
 
         begun = time.monotonic()
         await talk_in_turns(made, people, messages)
@@ -487,7 +486,7 @@ async def together(
         # Begun by a tab, with its own settings: an answer that is long enough to be hit twice.
         await ann.page.press("New conversation")
         await ann.ask("story", to_people=True)
-        await made.until(lambda: len(made.watch.node.state.conversations) == 3, "a third conversation")
+        await made.until(lambda: len(made.watch.view.state.conversations) == 3, "a third conversation")
         await asyncio.gather(*(each.enter("story") for each in people))
         await made.until(lambda: len(made.talk("story").participants) == 4, "four in the third")
         await made.until(made.whole, "voters and standbys")
@@ -498,7 +497,7 @@ async def together(
 
         answer = await disturbed(made, asker, bob, kill, figures)
         left = [each for each in people if each is not asker]
-        await made.until(lambda: made.watch.node.state.serving() is not None, "a plan without the founder")
+        await made.until(lambda: made.watch.view.state.serving() is not None, "a plan without the founder")
         again = await as_asked(made.watch, made.talk("story"))
         figures.same_tokens = next(each.same for each in again if each.answer.id == answer.id)
 

@@ -46,7 +46,7 @@ async def joiner(store: Store, state: Path, link: str, name: str) -> None:
     options = PeerOptions(name, MEMORY, 1, "cpu", "aiortc", ("127.0.0.1",))
     with kept_identity(state, parse_link(link).mesh) as kept:
         async with join(link, options, store, compute=True, kept=kept) as mesh:
-            print(mesh.node.me, flush=True)
+            print(mesh.me, flush=True)
             await mesh.ended.wait()
 
 

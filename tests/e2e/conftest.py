@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from planner.model.store import Store
@@ -54,7 +54,7 @@ def options(
     return PeerOptions(name, memory, 1, "cpu", transport, ("127.0.0.1",), disturbance=disturbance)
 
 
-Start = Callable[..., AbstractAsyncContextManager[list[Mesh]]]
+Start = Callable[..., AbstractAsyncContextManager[list[MeshMember]]]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def start(models: Models) -> Start:
         memory: int = PLEDGE,
         transport: str = "aiortc",
         disturbed: Callable[[str], Disturbance | None] = lambda _: None,
-    ) -> AsyncIterator[list[Mesh]]:
+    ) -> AsyncIterator[list[MeshMember]]:
         promise = Founding(
             models.ids[weights], MeshOptions(CONTEXT, sessions, "latency", cuts), ServerOptions()
         )
@@ -107,7 +107,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def tokens_of(mesh: Mesh, prompt: list[int], settings: Settings) -> list[int]:
+async def tokens_of(mesh: MeshMember, prompt: list[int], settings: Settings) -> list[int]:
     """An answer in a session of its own."""
     conversation = mesh.conversation()
     try:

@@ -12,12 +12,12 @@ from aiohttp import ClientSession
 
 from peer.errors import MeshFull, MustContribute
 from peer.gateway.server import GatewayOptions, gateway
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Conversation, Finished, Settings
-from peer.session.effects import StageEffect
 from peer.stage.seat_waiting import Waits
 from peer.state.fairness import FairnessChosen
-from peer.wire.frame_codec import Token
+from peer.wire.bundles import frames_of
+from peer.wire.frame_codec import Bundle, Frame, Token
 from tests.patience import WITHIN_S
 
 from .conftest import Start, until
@@ -34,7 +34,7 @@ WORKED = (0, 2000)  # positions that one peer is said to have computed for anoth
 class Asked:
     """One question of a member, and what it saw of the line."""
 
-    mesh: Mesh
+    mesh: MeshMember
     settings: Settings
     seen: list[Waits | None] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.conversation: Conversation = self.mesh.conversation()
-        self.conversation.on_wait = self._stands
+        self.conversation.on_wait(self._stands)
 
     def _stands(self, waits: Waits | None) -> None:
         self.seen.append(waits)
@@ -68,13 +68,13 @@ class Asked:
 
 
 @pytest.fixture
-async def meshes(start: Start) -> AsyncIterator[list[Mesh]]:
+async def meshes(start: Start) -> AsyncIterator[list[MeshMember]]:
     async with start((31,), 3, sessions=1) as started:
         await started[0].until_serving(WITHIN_S)
         yield started
 
 
-async def test_a_full_mesh_has_a_line(meshes: list[Mesh]) -> None:
+async def test_a_full_mesh_has_a_line(meshes: list[MeshMember]) -> None:
     first, second, third = meshes
     alone = Asked(first, SHORT)
     await alone.run()
@@ -109,34 +109,37 @@ async def test_a_full_mesh_has_a_line(meshes: list[Mesh]) -> None:
         await answering
     assert came_first.ids == came_last.ids == alone.ids
     assert came_last.called_at < came_first.called_at
-    await until(lambda: not any(len(mesh.node.core.admitting.line) for mesh in meshes))
+    await until(lambda: not any(len(mesh.stage.core.admitting.line) for mesh in meshes))
     await shares_fairly(first, second)
 
 
-def slowed(meshes: list[Mesh]) -> Callable[[], None]:
+def slowed(meshes: list[MeshMember]) -> Callable[[], None]:
     """The first stage hears of each token late, until the result is called."""
-    plan = meshes[0].node.state.plan
+    plan = meshes[0].view.state.plan
     assert plan is not None
-    node = next(mesh.node for mesh in meshes if mesh.node.me == plan.stages[0].primary)
-    heard = node.core.token
+    first = next(mesh for mesh in meshes if mesh.me == plan.stages[0].primary)
+    take = first.parts.router.frame
     loop = asyncio.get_running_loop()
 
-    def late(_: float, sender: str, frame: Token) -> list[StageEffect]:
-        loop.call_later(TOKEN_S, lambda: node.perform(heard(loop.time(), sender, frame)))
-        return []
+    def late(sender: str, frame: Frame) -> None:
+        for each in frames_of(frame) if isinstance(frame, Bundle) else [frame]:
+            if isinstance(each, Token):
+                loop.call_later(TOKEN_S, take, sender, each)
+            else:
+                take(sender, each)
 
-    node.core.token = late  # type: ignore[method-assign]
+    first.links.start(late)
 
     def hurry() -> None:
-        node.core.token = heard  # type: ignore[method-assign]
+        first.links.start(take)
 
     return hurry
 
 
-async def shares_fairly(owner: Mesh, debtor: Mesh) -> None:
+async def shares_fairly(owner: MeshMember, debtor: MeshMember) -> None:
     """From here on who owes more than half of what `debtor` does is refused, and reads why, a program as well."""
     await owner.propose(FairnessChosen("fair", WORKED[1] * 500, 0))
-    assert await debtor.node.until(lambda state: state.fairness.policy == "fair", WITHIN_S)
+    assert await debtor.view.until(lambda state: state.fairness.policy == "fair", WITHIN_S)
     with pytest.raises(MustContribute, match="shoal join"):
         await Asked(debtor, SHORT).run()
     async with (
@@ -149,23 +152,22 @@ async def shares_fairly(owner: Mesh, debtor: Mesh) -> None:
         assert "shoal join" in error["message"]
 
 
-async def gives_more(giver: Mesh, asker: Mesh) -> None:
+async def gives_more(giver: MeshMember, asker: MeshMember) -> None:
     """The ledger says that `giver` computed for `asker`, who says so itself."""
     entry = {
         "session": "ab" * 16,
         "started_ms": 1,
-        "peer": giver.node.me,
+        "peer": giver.me,
         "positions": list(WORKED),
         "units": [0, 62],
         "of": "tokens",
     }
-    await asker.node.line.ask("work", {"entries": [entry]})
-    known = [mesh.node for mesh in (giver, asker)]
-    for node in known:
-        assert await node.until(lambda state: giver.node.me in state.ledger.balances, WITHIN_S)
+    await asker.view.ask_leader("work", {"entries": [entry]})
+    for mesh in (giver, asker):
+        assert await mesh.view.until(lambda state: giver.me in state.ledger.balances, WITHIN_S)
 
 
-async def refused_by_the_gateway(mesh: Mesh) -> None:
+async def refused_by_the_gateway(mesh: MeshMember) -> None:
     options = GatewayOptions(port=0, full_wait_s=0.2)
     async with (
         gateway(mesh, options) as url,

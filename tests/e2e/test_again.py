@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.sampling import Sampling
@@ -16,7 +16,7 @@ CUTS = ((31,), (21,))
 SETTINGS = Settings(Sampling(temperature=0.8, seed=7), 8, steering=Steering(alternatives=3), ignore_end=True)
 
 
-async def said(mesh: Mesh, session: Conversation, prompt: list[int]) -> list[Delta]:
+async def said(mesh: MeshMember, session: Conversation, prompt: list[int]) -> list[Delta]:
     """An answer, with the probabilities of its tokens: they show a bit that the tokens do not."""
     pieces = session.tokens(prompt, SETTINGS)
     return [piece async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
@@ -36,7 +36,7 @@ async def test_turns_that_are_said_again_give_the_same_bits_over_whatever_plans(
             messages.append(Message("assistant", "".join(piece.text for piece in answers[-1])))
             if len(answers) == 1:  # what was sampled so far is computed anew by other stages
                 founder.set_cuts(CUTS[1])
-                assert await founder.node.until(
+                assert await founder.view.until(
                     lambda state: (plan := state.serving()) is not None and plan.stages[0].stop == CUTS[1][0],
                     WITHIN_S,
                 )

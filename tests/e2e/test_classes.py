@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from peer.member import mesh_member as mesh_module
+from peer.member import lending
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
@@ -46,7 +46,7 @@ class Classes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plain = set[int]()  # servings that do not round
         self._making = threading.local()
-        profile_of, make, make_shard = mesh_module.profile_of, unit_host.Serving._make, unit_host.make_shard
+        profile_of, make, make_shard = lending.profile_of, unit_host.Serving._make, unit_host.make_shard
 
         def saying(of: Any, times: Any) -> Profile:
             arithmetic = OTHER if OF_OTHER in of.name else ONE
@@ -62,17 +62,17 @@ class Classes:
         def sharding(*given: Any, exact: bool = False, **named: Any) -> Any:
             return make_shard(*given, exact=exact or getattr(self._making, "plain", False), **named)
 
-        compute = Mesh.compute
+        begin = lending.Lending.begin
 
-        def computing(itself: Mesh, of: Any, fetcher: Any) -> None:
-            compute(itself, of, fetcher)
-            if OF_OTHER in of.name:
-                self.plain.add(id(itself.serving))
+        def beginning(itself: lending.Lending, fetcher: Any) -> None:
+            begin(itself, fetcher)
+            if OF_OTHER in itself.options.name:
+                self.plain.add(id(itself._parts.stage.units))
 
-        monkeypatch.setattr(mesh_module, "profile_of", saying)
+        monkeypatch.setattr(lending, "profile_of", saying)
         monkeypatch.setattr(unit_host.Serving, "_make", making)
         monkeypatch.setattr(unit_host, "make_shard", sharding)
-        monkeypatch.setattr(Mesh, "compute", computing)
+        monkeypatch.setattr(lending.Lending, "begin", beginning)
 
 
 def promise(models: Models, checks_ppm: int) -> Founding:
@@ -82,7 +82,7 @@ def promise(models: Models, checks_ppm: int) -> Founding:
     return Founding(models.ids["8bit"], wishes, ServerOptions())
 
 
-async def joined(stack: AsyncExitStack, founder: Mesh, models: Models, *names: str) -> list[Mesh]:
+async def joined(stack: AsyncExitStack, founder: MeshMember, models: Models, *names: str) -> list[MeshMember]:
     assert founder.link is not None
     meshes = []
     for name in names:
@@ -111,11 +111,11 @@ async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(
         founding = found(promise(models, 1_000_000), options("founder", 0), models.store, key)
         founder = await stack.enter_async_context(founding)
         first, second = await joined(stack, founder, models, "first", f"second {OF_OTHER}")
-        node = founder.node
-        assert await node.until(doubled, WITHIN_S)
-        plan = node.state.plan
+        view = founder.view
+        assert await view.until(doubled, WITHIN_S)
+        plan = view.state.plan
         assert plan is not None
-        assert plan.route == (first.node.me, second.node.me)
+        assert plan.route == (first.me, second.me)
         said = [line for line in plan.why if "other arithmetic" in line]
         assert len(said) == 1
         assert "after a takeover wording may differ" in said[0]
@@ -142,10 +142,10 @@ async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(
             assert (await answered(lose=False)).crossed == ()
         assert all(not (judge.made.differs or judge.made.disputed) for judge in judges)
         assert max(judge.judge.worst for judge in judges) > SAME, "the classes differ for real"
-        assert not node.state.fairness.findings
+        assert not view.state.fairness.findings
         lost = await answered(lose=True)
         assert len(lost.crossed) == 1
         (crossing,) = lost.crossed
         assert crossing == Crossing(crossing.tokens, 0, BORDER, ONE, OTHER)
         assert TOKENS // 3 <= crossing.tokens < TOKENS
-        assert not node.state.fairness.findings
+        assert not view.state.fairness.findings

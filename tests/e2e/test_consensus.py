@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.conversations import ConversationStarted
@@ -38,7 +38,7 @@ class Town:
     meeting: str  # where the signaling server is
     stack: AsyncExitStack
     link: str = ""
-    asker: Mesh = field(init=False)
+    asker: MeshMember = field(init=False)
     processes: dict[str, Running] = field(default_factory=dict)
     orders: list[tuple[int, int]] = field(default_factory=list)
 
@@ -57,12 +57,12 @@ class Town:
         self.processes[name] = self.stack.enter_context(running(self.home, *words))
 
     def peer(self, name: str) -> str:
-        return next(peer for peer, member in self.asker.node.state.members.items() if member.name == name)
+        return next(peer for peer, member in self.asker.view.state.members.items() if member.name == name)
 
     @property
     def coordinator(self) -> str:
         """By name; "" where nobody coordinates, as far as the asker knows."""
-        member = self.asker.node.state.members.get(self.asker.node.coordinator or "")
+        member = self.asker.view.state.members.get(self.asker.view.leader or "")
         return member.name if member is not None else ""
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -79,13 +79,13 @@ class Town:
 
     def all_vote(self) -> bool:
         """Three vote, and all of them are here."""
-        replica = self.asker.node.replica
+        replica = self.asker.view.replica
         voters = replica.config.voters if replica is not None else ()
-        return len(voters) == 3 and set(voters) <= self.asker.node.state.members.keys()
+        return len(voters) == 3 and set(voters) <= self.asker.view.state.members.keys()
 
     def doubled(self) -> bool:
         """Every stage is served, and held by a standby as well."""
-        state = self.asker.node.state
+        state = self.asker.view.state
         plan = state.serving()
         return plan is not None and all(
             any((stage.first, stage.stop) in state.members[peer].held for peer in stage.standbys)
@@ -95,7 +95,7 @@ class Town:
     async def answer(self, at: int = -1, action: Callable[[], None] = lambda: None) -> list[int]:
         """The tokens of one answer; `action` is done when `at` of them are here."""
         got: list[int] = []
-        conversation = Conversation(self.asker.node, self.asker.text, os.urandom(16))
+        conversation = Conversation(self.asker.sessions, self.asker.text, os.urandom(16))
         settings = Settings(max_tokens=TOKENS, ignore_end=True)
         async for piece in conversation.tokens([1, 2, 3, 4], settings):
             if isinstance(piece, Delta) and piece.token >= 0:
@@ -120,10 +120,10 @@ async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
         asker = town.asker = await stack.enter_async_context(join(town.link, options, store))
 
         def obeyed() -> None:
-            assert asker.node.replica is not None
-            town.orders.append(asker.node.replica.order)
+            assert asker.view.replica is not None
+            town.orders.append(asker.view.replica.order)
 
-        asker.node.on_state.append(obeyed)
+        asker.view.subscribe(obeyed)
         for name in ("a", "b"):
             await town.add(name)
         await town.until(lambda: town.all_vote() and town.doubled())
@@ -132,14 +132,14 @@ async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
 
 async def started_conversation(town: Town, name: str) -> None:
     """Something that the mesh is to remember."""
-    command = ConversationStarted(name, name, "", "", (), 1, town.asker.node.me, "asker", "#3366cc")
-    await town.asker.node.line.ask("propose", {"command": encode_command(command).decode()})
+    command = ConversationStarted(name, name, "", "", (), 1, town.asker.me, "asker", "#3366cc")
+    await town.asker.view.ask_leader("propose", {"command": encode_command(command).decode()})
 
 
 async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_path: Path) -> None:
     gguf = TinyModel().write_gguf(tmp_path / "tiny.gguf")
     async with started(tmp_path, gguf) as town:
-        node = town.asker.node
+        view = town.asker.view
         assert town.coordinator == "founder"
         undisturbed = await town.answer()
         await started_conversation(town, "before")
@@ -156,11 +156,11 @@ async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_
         assert await town.answer(10, kill) == undisturbed
         await town.until(lambda: town.coordinator in ("a", "b"))
         print(f"another coordinator after {time.monotonic() - killed_s:.1f} s")
-        await town.until(lambda: lost not in node.state.members)
-        assert "before" in node.state.conversations
+        await town.until(lambda: lost not in view.state.members)
+        assert "before" in view.state.conversations
         await town.add("c")
         town.found()  # and the founder is back: as a voter among others
-        await town.until(lambda: town.all_vote() and len(node.state.members) == 5 and town.doubled())
+        await town.until(lambda: town.all_vote() and len(view.state.members) == 5 and town.doubled())
         await started_conversation(town, "between")
         assert await town.answer() == undisturbed
 
@@ -170,20 +170,19 @@ async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_
         process.send_signal(signal.SIGSTOP)
         try:
             await town.until(lambda: town.coordinator not in ("", frozen))
-            leader = node.coordinator
+            leader = view.leader
             assert leader is not None
             await started_conversation(town, "after")
         finally:
             process.send_signal(signal.SIGCONT)
-        await town.until(lambda: any(member.name == frozen for member in node.state.members.values()))
+        await town.until(lambda: any(member.name == frozen for member in view.state.members.values()))
         async with asyncio.timeout(WITHIN_S):
             while True:  # it follows, and knows what was said while it was frozen
-                await node.dialer.dial(peer)
-                said = await node.calls.call(peer, "leader", {})
-                assert node.replica is not None
-                if said["leader"] == node.coordinator and said["term"] == node.replica.term:
+                said = await town.asker.links.ask(peer, "leader", {})
+                assert view.replica is not None
+                if said["leader"] == view.leader and said["term"] == view.replica.term:
                     break
-        assert {"before", "between", "after"} <= node.state.conversations.keys()
+        assert {"before", "between", "after"} <= view.state.conversations.keys()
         assert town.orders == sorted(town.orders), "an old order was obeyed"
         await town.until(town.doubled)
         assert await town.answer() == undisturbed

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from peer.conversation.answer_in_progress import day_of
-from peer.conversation.conversation_client import Manner, Self, Talking
+from peer.conversation.conversation_client import Manner, Self
 from peer.conversation.turn_order import prompt_of
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.conversations import Form, Message
 from tests.patience import WITHIN_S
@@ -34,9 +34,9 @@ async def until(news: asyncio.Event, holds: Callable[[], bool]) -> None:
             await news.wait()
 
 
-def slowed(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+def slowed(mesh: MeshMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of this peer begins a moment later, so that an answer lasts long enough to be hit in its middle."""
-    serving = mesh.serving
+    serving = mesh.stage.units
     assert serving is not None
     loop = asyncio.get_running_loop()
     submit, free = serving.submit, serving.free
@@ -50,7 +50,7 @@ async def test_an_answer_goes_on_with_the_same_tokens_when_its_asker_is_killed(
     async with start((31,), 2) as (founder, bob):
         news = asyncio.Event()
         refused: list[str] = []
-        talking = Talking(bob, news.set, refused.append)
+        talking = bob.talking(news.set, refused.append)
         tea = talking.start(
             Manner("tea", "", (0, 0, 10**6, 0, 10**6, 0, 0, 0, TOKENS, 1)), Self("bob", "#00aa00")
         )
@@ -80,15 +80,15 @@ async def test_an_answer_goes_on_with_the_same_tokens_when_its_asker_is_killed(
                 await until(news, lambda: heard() >= KILL_AFTER or ended())
                 ann.process.send_signal(signal.SIGKILL)
                 await until(news, ended)
-            if said("answer")[-1].author == bob.node.me:
+            if said("answer")[-1].author == bob.me:
                 break
         await talking.said()
         last = said("answer")[-1]
-        assert last.author == bob.node.me, "another peer makes it go on"
+        assert last.author == bob.me, "another peer makes it go on"
         assert [message.text for message in said("to-people")] == ["hello everybody"] * attempt
         question = said("to-model")[-1]
         assert question.text == QUESTION
-        assert question.author != bob.node.me
+        assert question.author != bob.me
         prompt = bob.text.encode_chat(
             prompt_of(talking.conversations[tea], question.id), day_of(question.when_ms)
         )
@@ -96,7 +96,7 @@ async def test_an_answer_goes_on_with_the_same_tokens_when_its_asker_is_killed(
         pieces = [piece async for piece in undisturbed if isinstance(piece, Delta)]
         assert last.text == "".join(piece.text for piece in pieces)
         assert last.tokens == sum(piece.token >= 0 for piece in pieces)
-        log = bob.node.state.conversations
-        assert await founder.node.until(lambda state: state.conversations == log, WITHIN_S), "one transcript"
+        log = bob.view.state.conversations
+        assert await founder.view.until(lambda state: state.conversations == log, WITHIN_S), "one transcript"
         assert not refused
         await talking.close()

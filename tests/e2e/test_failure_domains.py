@@ -9,7 +9,7 @@ from pathlib import Path
 
 from peer.cli.status_plan import snapshot
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.state.failure_domains import UNKNOWN, Surroundings, hashed, hazard_milli
 from peer.state.mesh_state import MeshState
@@ -39,7 +39,7 @@ async def test_the_standby_of_each_stage_is_elsewhere(tmp_path: Path) -> None:
     promise = Founding(model, MeshOptions(256, 4, "latency", CUTS), ServerOptions())
     key = identity_from_seed(os.urandom(32))
     async with AsyncExitStack() as stack:
-        meshes: list[Mesh] = []
+        meshes: list[MeshMember] = []
         for number, (machine, owner) in enumerate(PLACES):
             its = replace(options(f"peer{number}", MEMORY), machine=machine, owner=owner)
             entering = (
@@ -48,7 +48,7 @@ async def test_the_standby_of_each_stage_is_elsewhere(tmp_path: Path) -> None:
                 else found(promise, its, store, key)
             )
             meshes.append(await stack.enter_async_context(entering))
-        me = [mesh.node.me for mesh in meshes]
+        me = [mesh.me for mesh in meshes]
 
         def elsewhere(state: MeshState) -> bool:
             """Whether each stage has a standby, ready, that nothing takes together with its primary."""
@@ -67,7 +67,7 @@ async def test_the_standby_of_each_stage_is_elsewhere(tmp_path: Path) -> None:
                 for run in ((stage.first, stage.stop),)
             )
 
-        assert await meshes[-1].node.until(elsewhere, WITHIN_S), meshes[0].node.state.plan
+        assert await meshes[-1].view.until(elsewhere, WITHIN_S), meshes[0].view.state.plan
         data = await snapshot(meshes[-1])
         said = {member["peer"]: member["surroundings"] for member in data["members"]}
         for peer, (machine, owner) in zip(me, PLACES, strict=True):

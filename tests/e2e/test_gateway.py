@@ -25,7 +25,7 @@ from openai import (
 from peer import Mesh as Door
 from peer.gateway.embedder import Embedder
 from peer.gateway.server import GatewayOptions, gateway
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from planner.importers.bert import open_encoder
 from planner.model.encoder_graph import put_encoder
 from tests.patience import WITHIN_S
@@ -47,7 +47,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @dataclass
 class World:
-    meshes: list[Mesh]
+    meshes: list[MeshMember]
     url: str
     client: AsyncOpenAI
 
@@ -57,7 +57,7 @@ class World:
 
     async def until_free(self) -> None:
         """Waits until no stage holds a session."""
-        await until(lambda: not any(mesh.node.core.sessions() for mesh in self.meshes))
+        await until(lambda: not any(mesh.stage.core.sessions() for mesh in self.meshes))
 
 
 @pytest.fixture
@@ -208,12 +208,12 @@ async def frees_what_is_cancelled(world: World) -> None:
     )
     async for _ in stream:
         break
-    await until(lambda: all(mesh.node.core.sessions() == 2 for mesh in world.meshes))
+    await until(lambda: all(mesh.stage.core.sessions() == 2 for mesh in world.meshes))
     await stream.close()
     await world.until_free()
-    sampled = [mesh.node.core.tokens_sampled for mesh in world.meshes]
+    sampled = [mesh.stage.core.tokens_sampled for mesh in world.meshes]
     waiting = asyncio.create_task(world.ask(max_tokens=300, temperature=0, logit_bias={"2": -100, "0": -100}))
-    await until(lambda: [mesh.node.core.tokens_sampled for mesh in world.meshes] != sampled)
+    await until(lambda: [mesh.stage.core.tokens_sampled for mesh in world.meshes] != sampled)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await world.until_free()

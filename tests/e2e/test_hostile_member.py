@@ -17,7 +17,7 @@ from peer.consensus.messages import Append, Body, Message, TimeoutNow, Vote, Vot
 from peer.consensus.records import Entry
 from peer.errors import AnswerFailed, ContextOverflow, PeerError
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message as Said
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.session.sampling import Sampling
@@ -58,10 +58,10 @@ async def collected(stream: AsyncIterator[Delta | Finished]) -> list[Delta | Fin
     return [piece async for piece in stream]
 
 
-def opening(evil: Mesh, number: int, **change: Any) -> Open:
-    plan = evil.node.state.serving()
+def opening(evil: MeshMember, number: int, **change: Any) -> Open:
+    plan = evil.view.state.serving()
     assert plan is not None
-    fields: dict[str, Any] = {"stage": 0, "origin": evil.node.me, "prompt_tokens": 4, "history": ()}
+    fields: dict[str, Any] = {"stage": 0, "origin": evil.me, "prompt_tokens": 4, "history": ()}
     fields |= {"plan": plan.version, "route": plan.route} | change
     return Open(
         number.to_bytes(16, "big"), 1, fields["plan"], fields["route"], fields["stage"], fields["origin"], 0,
@@ -70,7 +70,7 @@ def opening(evil: Mesh, number: int, **change: Any) -> Open:
     )  # fmt: skip
 
 
-def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
+def deeds(evil: MeshMember, session: bytes, victim: str) -> Iterator[Frame]:
     """What can be sent; `session` is the one that is to be disturbed, as if its id had leaked."""
     ids = tensor_of(np.array([1, 2, 3, 2**31 - 1], dtype=np.int32))
     nan = tensor_of(np.full((1, 576), np.nan, dtype=np.float32))
@@ -88,7 +88,7 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
     for number in range(100, 130):
         yield opening(evil, number, origin=f"stranger{number}", stage=number % 2)
         yield opening(evil, number, origin=victim)
-        yield opening(evil, number, route=("nobody", evil.node.me), stage=number % 2)
+        yield opening(evil, number, route=("nobody", evil.me), stage=number % 2)
         yield opening(evil, number, plan=2**53 - 1)
         yield replace(opening(evil, number), role=1, shadow_stages=(0,), shadows=(victim,))
     for number in (1, 2, 3):  # slots, and work that is wrong
@@ -96,8 +96,8 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
         yield Step(number.to_bytes(16, "big"), 1, 0, 0, 4, 1, ids)
         yield Step(number.to_bytes(16, "big"), 1, 0, 2**53 - 2, 1, 1, tensor_of(np.zeros(1, dtype=np.int32)))
     yield Probe(1, bytes(1024 * 1024))
-    me = evil.node.me
-    profile = evil.node.state.members[victim].profile
+    me = evil.me
+    profile = evil.view.state.members[victim].profile
     assert profile is not None
     lies = (
         ("join", {"name": "\ud800", "compute": True, "protocol": 1}),
@@ -127,8 +127,8 @@ def deeds(evil: Mesh, session: bytes, victim: str) -> Iterator[Frame]:
             yield Consensus(encode(Message(evil.log.mesh, 1, me, life, life, 2**53 - 1, word)))
 
 
-def incarnation_of(mesh: Mesh, peer: str) -> int:
-    return mesh.node.state.members[peer].incarnation
+def incarnation_of(mesh: MeshMember, peer: str) -> int:
+    return mesh.view.state.members[peer].incarnation
 
 
 def ends(mesh: str, victim: str) -> tuple[Frame, ...]:
@@ -147,32 +147,32 @@ async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Mo
         undisturbed = await answer(second.conversation())
         async with join(founder.link.url(), options("evil"), models.store) as evil:
             session = os.urandom(16)
-            conversation = Conversation(second.node, second.text, session)
+            conversation = Conversation(second.sessions, second.text, session)
             settings = Settings(max_tokens=TOKENS, ignore_end=True)
             got, seen = list[int](), 0
-            misdeeds = deeds(evil, session, second.node.me)
+            misdeeds = deeds(evil, session, second.me)
             async for piece in conversation.chat(QUESTION, settings):
                 if isinstance(piece, Delta) and piece.token >= 0:
                     got.append(piece.token)
                     for frame in (f for f, _ in zip(misdeeds, range(6), strict=False)):
                         for mesh in meshes:
-                            evil.node.dialer.send(mesh.node.me, frame)
+                            evil.links.dialer.send(mesh.me, frame)
             assert got == undisturbed
             assert next(misdeeds, None) is None, "all was sent while the answer came"
-            for frame in ends(founder.client.own.mesh, second.node.me):
+            for frame in ends(founder.client.own.mesh, second.me):
                 again = asyncio.ensure_future(answer(second.conversation(), 20))
                 for mesh in meshes:
-                    await evil.node.dialer.dial(mesh.node.me)
+                    await evil.links.dialer.dial(mesh.me)
                     gone = asyncio.Event()
-                    evil.node.on_gone.append(lambda *_, gone=gone: gone.set())
-                    evil.node.dialer.send(mesh.node.me, frame)
+                    evil.links.on_gone(lambda *_, gone=gone: gone.set())
+                    evil.links.dialer.send(mesh.me, frame)
                     await asyncio.wait_for(gone.wait(), WITHIN_S)
                     seen += 1
                 assert await again == undisturbed[:20]
             assert seen == 4
-        assert [member.name for member in founder.node.state.members.values()] == ["founder", "peer1"]
+        assert [member.name for member in founder.view.state.members.values()] == ["founder", "peer1"]
         assert await answer(founder.conversation(), 20) == undisturbed[:20]
-        await until(lambda: second.node.state == founder.node.state)
+        await until(lambda: second.view.state == founder.view.state)
 
 
 async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None:
@@ -197,12 +197,12 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
             await anext(conversation.tokens(prompt[:40], Settings()))
         assert isinstance(await anext(first), Delta), "the first answer goes on"
         await first.aclose()
-        await founder.node.idle()
+        await founder.stage.idle()
 
         waiting = asyncio.ensure_future(anext(conversation.tokens(prompt[1:300], Settings(max_tokens=5))))
-        while founder.node.core.active() == 0:
-            founder.node.touched.clear()
-            await founder.node.touched.wait()
+        while founder.stage.core.active() == 0:
+            founder.stage.touched.clear()
+            await founder.stage.touched.wait()
         conversation.stop()  # in the middle of its prompt
         assert isinstance(await waiting, Finished)
         left = conversation.tokens(prompt[:40], Settings(max_tokens=1))
@@ -218,7 +218,7 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
         with pytest.raises(AnswerFailed, match="closed"):
             await anext(conversation.tokens(prompt[:30], Settings()))
 
-        threads, tasks = len(second.node.dialer.connected_peers()), len(asyncio.all_tasks())
+        threads, tasks = len(second.links.dialer.connected_peers()), len(asyncio.all_tasks())
         for number in range(60):
             passing = meshes[number % 2].conversation()
             stream = passing.tokens(prompt[number : number + 8], Settings(max_tokens=2 + number % 3))
@@ -229,11 +229,11 @@ async def test_conversations_end_clearly_and_leave_nothing(start: Start) -> None
             passing.close()
         for mesh in meshes:
             async with asyncio.timeout(WITHIN_S):
-                while mesh.node.core.sessions():
-                    mesh.node.touched.clear()
-                    await mesh.node.touched.wait()
-            assert not mesh.node.askings
-        assert (len(second.node.dialer.connected_peers()), len(asyncio.all_tasks())) == (threads, tasks)
+                while mesh.stage.core.sessions():
+                    mesh.stage.touched.clear()
+                    await mesh.stage.touched.wait()
+            assert not mesh.sessions
+        assert (len(second.links.dialer.connected_peers()), len(asyncio.all_tasks())) == (threads, tasks)
 
         last = second.conversation().tokens(prompt[:30], Settings(max_tokens=300))
         await anext(last)

@@ -16,7 +16,7 @@ import pytest
 from peer.errors import AnswerFailed, NoPlan
 from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
@@ -35,7 +35,7 @@ TOO_LITTLE = 1 << 20  # a pledge with which a peer holds nothing
 class World:
     """A founder in this process and peers in processes of their own."""
 
-    def __init__(self, founder: Mesh, models: Models, stack: AsyncExitStack) -> None:
+    def __init__(self, founder: MeshMember, models: Models, stack: AsyncExitStack) -> None:
         self.founder = founder
         self.processes: dict[str, asyncio.subprocess.Process] = {}
         self._models = models
@@ -55,7 +55,7 @@ class World:
         self.processes[name].send_signal(signal.SIGINT)
 
     def name(self, peer: str) -> str:
-        return self.founder.node.state.members[peer].name
+        return self.founder.view.state.members[peer].name
 
 
 @asynccontextmanager
@@ -83,20 +83,20 @@ async def test_the_answer_goes_on_at_a_peer_that_holds_the_units(models: Models)
     async with world(models, None, TOO_LITTLE) as mesh:
         await mesh.add()
         await mesh.add()
-        node = mesh.founder.node
+        view = mesh.founder.view
 
         def doubled() -> list[str]:
             """Primaries whose stage a standby holds as well: how many stages there are is the planner's choice."""
-            plan, members = node.state.serving(), node.state.members
+            plan, members = view.state.serving(), view.state.members
             return [
                 stage.primary
                 for stage in (plan.stages if plan is not None else ())
                 if any((stage.first, stage.stop) in members[peer].held for peer in stage.standbys)
             ]
 
-        assert await node.until(lambda state: bool(doubled()), WITHIN_S)
+        assert await view.until(lambda state: bool(doubled()), WITHIN_S)
         undisturbed = await whole(mesh.founder.conversation(), 60)
-        plan = node.state.serving()
+        plan = view.state.serving()
         assert plan is not None
         leaver = mesh.name(doubled()[0])
         conversation, text, seen, route = mesh.founder.conversation(), "", 0, ()
@@ -146,17 +146,17 @@ async def test_a_peer_that_joins_later_is_used(models: Models) -> None:
     async with world(models, None, TOO_LITTLE) as mesh:
         first = await mesh.add()
         await mesh.founder.until_serving(WITHIN_S)
-        node = mesh.founder.node
-        plan = node.state.serving()
+        view = mesh.founder.view
+        plan = view.state.serving()
         assert plan is not None
         assert [mesh.name(peer) for peer in plan.route] == [first]
         second = await mesh.add()
 
         def used(state: object) -> bool:
-            present = node.state.serving()
+            present = view.state.serving()
             if present is None:
                 return False
             return second in {mesh.name(p) for s in present.stages for p in (s.primary, *s.standbys)}
 
-        assert await node.until(used, WITHIN_S)
+        assert await view.until(used, WITHIN_S)
         assert await whole(mesh.founder.conversation(), 5)

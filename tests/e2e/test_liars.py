@@ -12,7 +12,7 @@ import pytest
 
 from peer.audit.canaries import Due, Times
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.runtime.stage_runtime import StageRuntime, Step
@@ -46,7 +46,7 @@ class OneLies(LyingRuntime):
         )
 
 
-async def answer(mesh: Mesh) -> int:
+async def answer(mesh: MeshMember) -> int:
     talk = mesh.conversation()
     try:
         said = talk.complete("The sea is", Settings(max_tokens=TOKENS, ignore_end=True))
@@ -76,26 +76,26 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
                 mine = replace(mine, disturbance=Disturbance(liars_mark, lambda engine: engine))
             joining = join(founder.link.url(), mine, models.store, compute=True)
             meshes.append(await stack.enter_async_context(joining))
-        liar = meshes[0].node.me
-        node = founder.node
-        assert await node.until(
+        liar = meshes[0].me
+        view = founder.view
+        assert await view.until(
             lambda s: (
                 s.plan is not None and s.plan.route[0] == liar and all(x.standbys for x in s.plan.stages)
             ),
             WITHIN_S,
         )
         asked = 0
-        while liar not in node.state.fairness.quarantined and asked < 1000:
+        while liar not in view.state.fairness.quarantined and asked < 1000:
             asked += await answer(founder)
-        assert await node.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
-        verdict = node.state.fairness.quarantined[liar]
+        assert await view.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
+        verdict = view.state.fairness.quarantined[liar]
         assert len(set(verdict.by)) == 2
         assert liar not in verdict.by
-        assert {*node.state.fairness.quarantined} == {liar}
+        assert {*view.state.fairness.quarantined} == {liar}
         await founder.until_serving(WITHIN_S)
         assert await answer(founder) >= TOKENS
-        assert liar not in (node.state.plan.route if node.state.plan is not None else ())
-        ledger = node.state.ledger
+        assert liar not in (view.state.plan.route if view.state.plan is not None else ())
+        ledger = view.state.ledger
         assert ledger.balances.get(liar) is None or ledger.balances[liar].earned == 0
         lost = verdict.lost_milli
         assert sum(b.earned for b in ledger.balances.values()) + lost == sum(
@@ -129,8 +129,8 @@ async def test_a_standby_that_lies_is_found_by_a_known_answer_before_anybody_nee
                 mine = replace(mine, disturbance=Disturbance(liars_mark, lambda engine: engine))
             joining = join(founder.link.url(), mine, models.store, compute=True)
             meshes.append(await stack.enter_async_context(joining))
-        liar, node = meshes[2].node.me, founder.node
-        assert await node.until(
+        liar, view = meshes[2].me, founder.view
+        assert await view.until(
             lambda s: (
                 s.plan is not None
                 and s.proposed is None
@@ -141,15 +141,16 @@ async def test_a_standby_that_lies_is_found_by_a_known_answer_before_anybody_nee
             WITHIN_S,
         )
         assert founder.accounts is not None
-        canaries = founder.accounts.canaries
-        honest = {mesh.node.me for mesh in meshes[:2]}
+        canaries = founder.canaries
+        assert canaries is not None
+        honest = {mesh.me for mesh in meshes[:2]}
         for seed in range(MOST_LOOKS):
             canaries.due = Due(AT_ONCE, random.Random(seed))
             canaries.due.look(0.0, True, ())  # it leads already, and everybody comes now
             await canaries.look()
-            if liar in node.state.fairness.quarantined and honest <= canaries.tried.keys():
+            if liar in view.state.fairness.quarantined and honest <= canaries.tried.keys():
                 break
-        assert await node.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
-        assert {*node.state.fairness.quarantined} == {liar}
-        assert len(set(node.state.fairness.quarantined[liar].by)) == 2
+        assert await view.until(lambda s: liar in s.fairness.quarantined, WITHIN_S)
+        assert {*view.state.fairness.quarantined} == {liar}
+        assert len(set(view.state.fairness.quarantined[liar].by)) == 2
         assert not {canaries.tried.get(peer) for peer in honest} & {"differs", "disputed"}

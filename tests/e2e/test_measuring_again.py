@@ -14,13 +14,14 @@ import pytest
 
 from peer.cli.status_plan import snapshot
 from peer.coordination import plan_forecast, remeasure_policy
-from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, MeasuringEnded
 from peer.member import remeasure
+from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
-from peer.member.peer_options import MeshOptions
+from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.origin.answer_stream import Settings
 from peer.runtime.self_benchmark import UnitTimes, measure_here
@@ -75,7 +76,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def mesh_of_two(folder: Path) -> AsyncIterator[tuple[Mesh, Mesh]]:
+async def mesh_of_two(folder: Path) -> AsyncIterator[tuple[MeshMember, MeshMember]]:
     """A founder with such a history, and one who joined: each holds a stage."""
     store = Store(folder / "store")
     model = build_model(open_gguf(TinyModel().write_gguf(folder / "tiny.gguf"), "tiny"), "f32", store)
@@ -88,7 +89,7 @@ async def mesh_of_two(folder: Path) -> AsyncIterator[tuple[Mesh, Mesh]]:
         key = identity_from_seed(os.urandom(32))
         entering = found(promise, options("founder"), store, key, foresight=foresight)
         founder = await stack.enter_async_context(entering)
-        stack.enter_context(follow_mesh(founder, writer, foresight))
+        stack.enter_context(keep_history(founder, writer, foresight))
         assert founder.link is not None
         entering = join(founder.link.url(), options("joined"), store, compute=True)
         joined = await stack.enter_async_context(entering)
@@ -100,7 +101,7 @@ async def test_peers_whose_predictions_abstain_measure_themselves_again_and_answ
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with mesh_of_two(tmp_path) as (founder, joined):
-        before = founder.node.state
+        before = founder.view.state
         first = {peer: member.profile for peer, member in before.members.items()}
         tokens = await tokens_of(founder, PROMPT, GREEDY)
         for module, name in (
@@ -118,15 +119,15 @@ async def test_peers_whose_predictions_abstain_measure_themselves_again_and_answ
                 if profile is not None and (member := state.members.get(peer)) is not None
             )
 
-        assert await joined.node.until(fresh, WITHIN_S), (
+        assert await joined.view.until(fresh, WITHIN_S), (
             "nobody measured again"
         )  # as its copy of the log says
         for peer, profile in first.items():
-            now = joined.node.state.members[peer].profile
+            now = joined.view.state.members[peer].profile
             assert now is not None
             assert profile is not None
             assert (now.memory_bytes, now.overhead_bytes) == (profile.memory_bytes, profile.overhead_bytes)
-        assert joined.node.state.links == before.links
+        assert joined.view.state.links == before.links
         assert await tokens_of(founder, PROMPT, GREEDY) == tokens
         shown = await snapshot(joined)
         told = {peer for member in shown["members"] for peer in member["report"]["fresh"]}
@@ -154,7 +155,7 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
         ) -> UnitTimes:
             nonlocal calls
             if go_on.is_set():
-                return measure_here(joined.store, manifest, provider, threads, stop)
+                return measure_here(joined.model.store, manifest, provider, threads, stop)
             calls += 1
             loop.call_soon_threadsafe(begun.set)
             while not stop():
@@ -162,34 +163,39 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
             raise MeasuringEnded("an answer began")
 
         assert joined.manifest is not None
-        times = await asyncio.to_thread(measure_here, joined.store, joined.manifest, "cpu", 1)
-        again = MeasuringAgain(joined, options("joined"), times, without_end)
-        model = founder.node.state.model
+        times = await asyncio.to_thread(measure_here, joined.model.store, joined.manifest, "cpu", 1)
+
+        def measuring(lends: PeerOptions) -> MeasuringAgain:
+            parts = (joined.view, joined.stage, joined.model)
+            return MeasuringAgain(*parts, lends, times, joined.is_over, without_end)
+
+        again = measuring(options("joined"))
+        model = founder.view.state.model
         assert model is not None
-        boss, body = founder.node.me, {"model": model.model}
+        boss, body = founder.me, {"model": model.model}
         asked = asyncio.ensure_future(when_idle(lambda: until_begun(again.answer(boss, body), begun)))
         async with asyncio.timeout(WITHIN_S):
             await begun.wait()
         assert await again.answer(boss, body) == BUSY  # one at a time
         assert await tokens_of(founder, PROMPT, GREEDY) == tokens
         assert await asked == {"made room": True}
-        await joined.node.idle()
+        await joined.stage.idle()
         assert await again.answer(boss, body) == BUSY  # too soon
         assert calls == 1
         with pytest.raises(BadCommand, match="who coordinates"):
-            await again.answer(joined.node.me, body)
+            await joined.links.ask(joined.me, "measure", body)
         with pytest.raises(BadCommand, match="the model"):
             await again.answer(boss, {"model": "another"})
         go_on.set()
-        little = MeasuringAgain(joined, options("joined", memory=1 << 20), times, without_end)
+        little = measuring(options("joined", memory=1 << 20))
         assert await little.answer(boss, body) == {"measured": False, "busy": False}  # no room
-        last = MeasuringAgain(joined, options("joined"), times, without_end)
+        last = measuring(options("joined"))
         assert await when_idle(lambda: last.answer(boss, body)) == {"measured": True, "busy": False}
         assert last.times != times
         told = last.times
         assert await last.answer(boss, body) == BUSY
         assert last.times == told
-        assert joined.node.state.members[joined.node.me].status == "measured"
+        assert joined.view.state.members[joined.me].status == "measured"
 
 
 async def until_begun(answer: Awaitable[Body], begun: asyncio.Event) -> Body:

@@ -30,9 +30,9 @@ async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
             if not isinstance(piece, Delta) or piece.token < 0:
                 continue
             got.append(piece.token)
-            plan = founder.node.state.plan
+            plan = founder.view.state.plan
             assert plan is not None
-            if moves and (founder.node.state.cuts, talk.plan) != (CUTS[moves], plan.version):
+            if moves and (founder.view.state.cuts, talk.plan) != (CUTS[moves], plan.version):
                 continue  # it is still on its way
             if plan.stages[0].stop != CUTS[moves][0]:
                 continue
@@ -47,6 +47,6 @@ async def test_a_running_answer_moves_and_moves_back(start: Start) -> None:
         assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
         talk.close()
         for mesh in meshes:
-            while mesh.node.core.sessions():
-                mesh.node.touched.clear()
-                await asyncio.wait_for(mesh.node.touched.wait(), WITHIN_S)
+            while mesh.stage.core.sessions():
+                mesh.stage.touched.clear()
+                await asyncio.wait_for(mesh.stage.touched.wait(), WITHIN_S)

@@ -46,19 +46,19 @@ async def test_units_come_from_the_peer_that_holds_them(
             before = await served_bytes(server)
             async with join(link, options("second"), Store(tmp_path), compute=True) as second:
                 founder.set_cuts((LAST_UNITS,))
-                assert await founder.node.until(
-                    lambda state: (plan := state.serving()) is not None and second.node.me in plan.route,
+                assert await founder.view.until(
+                    lambda state: (plan := state.serving()) is not None and second.me in plan.route,
                     WITHIN_S,
                 )
                 conversation = founder.conversation()
                 pieces = conversation.complete("The capital of France is", Settings(max_tokens=4))
                 assert len([piece async for piece in pieces if isinstance(piece, Delta)]) >= 4
                 conversation.close()
-                plan = founder.node.state.plan
+                plan = founder.view.state.plan
                 assert plan is not None
-                own = next(stage for stage in plan.stages if stage.primary == second.node.me)
+                own = next(stage for stage in plan.stages if stage.primary == second.me)
                 weights = sum(blob.bytes for blob in founder.manifest.blobs(own.first, own.stop))
-                assert first.node.pieces is not None
-                assert first.node.pieces.given_bytes >= weights
+                assert first.model.pieces is not None
+                assert first.model.pieces.given_bytes >= weights
                 other = founder.manifest.tokenizer.bytes + (1 << 20)  # of a manifest
                 assert await served_bytes(server) - before < other

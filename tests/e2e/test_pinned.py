@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peer.audit.receipts import ledger_session
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
@@ -25,20 +25,20 @@ CHOOSY = Sampling(temperature=0.8, seed=3, repetition_penalty=1.1, frequency_pen
 PINNED = PeerOptions("pinned", 0, 1, "cpu", "aiortc", ("127.0.0.1",), pin_ends=True)
 
 
-def watched(mesh: Mesh) -> list[Frame]:
+def watched(mesh: MeshMember) -> list[Frame]:
     """All frames that `mesh` hands to others from now on."""
     sent: list[Frame] = []
-    send = mesh.node.dialer.send
+    send = mesh.links.dialer.send
 
     def seen(peer: str, frame: Frame) -> None:
         sent.append(frame)
         send(peer, frame)
 
-    mesh.node.dialer.send = seen  # type: ignore[method-assign]
+    mesh.links.dialer.send = seen  # type: ignore[method-assign]
     return sent
 
 
-async def asked(mesh: Mesh, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
+async def asked(mesh: MeshMember, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
     conversation = mesh.conversation()
     ids, text = [], ""
     async for piece in conversation.tokens(prompt, Settings(sampling, COUNT, ignore_end=True)):
@@ -49,30 +49,30 @@ async def asked(mesh: Mesh, prompt: list[int], sampling: Sampling) -> tuple[list
     return ids, text
 
 
-async def checked(link: str, prompt: list[int], models: Models, others: list[Mesh]) -> None:
+async def checked(link: str, prompt: list[int], models: Models, others: list[MeshMember]) -> None:
     """Both stages of an answer are computed again, and who asked pays for no unit that it computed itself."""
     async with join(link, PINNED, models.store) as asker:
         await _checked(asker, prompt, [*others, asker])
 
 
-async def _checked(asker: Mesh, prompt: list[int], meshes: list[Mesh]) -> None:
+async def _checked(asker: MeshMember, prompt: list[int], meshes: list[MeshMember]) -> None:
     assert asker.accounts is not None
-    checks, node, sent = asker.accounts.checks, asker.node, watched(asker)
+    checks, view, sent = asker.accounts.checks, asker.view, watched(asker)
     judges = [mesh.accounts.checks.judge for mesh in meshes if mesh.accounts is not None]
     conversation, answer = asker.conversation(), None
     async for _ in conversation.tokens(prompt, Settings(Sampling(), COUNT, ignore_end=True)):
         session = next(frame.session for frame in sent if isinstance(frame, Open))
         answer = checks.answer_of(session) or answer
     assert answer is not None
-    tokens = tuple(node.askings.tokens(session))
+    tokens = tuple(asker.sessions.tokens(session))
     last = len(tokens) - 2
     assert [await checks.check_known(answer, tokens, stage, last) for stage in range(2)] == ["same", "same"]
     conversation.close()
     assert sum(judge.again.positions for judge in judges) + last * sum(judge.kept for judge in judges) > last
     assert {judge.worst for judge in judges} == {0}, "the same order of additions gives the same bits"
-    key = ledger_session(session, node.me, answer.opening.answer)
-    assert await node.until(lambda s: key in s.ledger.sessions, WITHIN_S)
-    assert {area.units for area in node.state.ledger.sessions[key].areas} == {(1, 31), (31, UNITS - 1)}
+    key = ledger_session(session, view.me, answer.opening.answer)
+    assert await view.until(lambda s: key in s.ledger.sessions, WITHIN_S)
+    assert {area.units for area in view.state.ledger.sessions[key].areas} == {(1, 31), (31, UNITS - 1)}
 
 
 async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
@@ -85,15 +85,17 @@ async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
         assert founder.manifest is not None
         prompt = founder.text.encode_chat([Message("user", QUESTION)])
         async with join(founder.link.url(), PINNED, Store(tmp_path / "own")) as asker:
-            assert asker.own_ends is not None
-            assert asker.own_ends.fetched_bytes == sum(ref.bytes for ref in ends_of(founder.manifest))
+            assert asker.sessions.own_ends is not None
+            assert asker.sessions.own_ends.fetched_bytes == sum(
+                ref.bytes for ref in ends_of(founder.manifest)
+            )
             sent = watched(asker)
             for sampling in (Sampling(), CHOOSY):
                 ids, text = await asked(asker, prompt, sampling)
                 assert (ids, text) == await asked(founder, prompt, sampling)
                 assert len(ids) == COUNT
                 assert text.encode() not in b"".join(map(encode, sent))
-            assert asker.own_ends.drawn >= 2 * COUNT
+            assert asker.sessions.own_ends.drawn >= 2 * COUNT
         await checked(founder.link.url(), prompt, models, meshes)
         opens = [frame for frame in sent if isinstance(frame, Open)]
         steps = [frame for frame in sent if isinstance(frame, Step)]

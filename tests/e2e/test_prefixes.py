@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.session.sampling import Sampling
@@ -17,7 +17,7 @@ COUNT = 6
 DRAWN = Sampling(temperature=0.8, seed=5, repetition_penalty=1.1)
 
 
-async def asked(mesh: Mesh, question: str, *, alone: bool = False) -> tuple[list[int], Finished]:
+async def asked(mesh: MeshMember, question: str, *, alone: bool = False) -> tuple[list[int], Finished]:
     """The tokens of an answer in a conversation of its own; `alone`: it shares nothing with others."""
     conversation = mesh.conversation()
     messages = [Message("system", SYSTEM), Message("user", question)]
@@ -40,7 +40,7 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
     async with start((31,), 2) as meshes:
         founder, other = meshes
         await founder.until_serving(WITHIN_S)
-        cores = [mesh.node.core for mesh in meshes]
+        cores = [mesh.stage.core for mesh in meshes]
         alone, _ = await asked(founder, "Who drew the oldest one?", alone=True)
         assert all(len(core.prefixes) == 0 for core in cores)
         _, first = await asked(founder, "What is the oldest map here?")
@@ -53,9 +53,9 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
             gained = [core.prefixes.reused - had for core, had in zip(cores, before, strict=True)]
             assert sum(gained) > first.prompt_tokens - 30, "by each stage, and maybe by standbys"
         for mesh in meshes:
-            assert mesh.serving is not None
-            assert mesh.serving.memory_bytes()["fronts"] > 0
-            for run in mesh.serving.runs:
-                mesh.node.core.prefixes.forget(run)
+            assert mesh.stage.units is not None
+            assert mesh.stage.units.memory_bytes()["fronts"] > 0
+            for run in mesh.stage.units.runs:
+                mesh.stage.core.prefixes.forget(run)
             ids, _ = await asked(founder, "Who drew the oldest one?")
             assert ids == alone, "a stage that lacks it computes it again"

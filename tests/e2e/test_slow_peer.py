@@ -42,10 +42,10 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
     async with start(None, PEERS, sessions=2, disturbed=disturbed) as meshes:
         founder = meshes[0]
         await founder.until_serving(WITHIN_S)
-        assert await founder.node.until(
+        assert await founder.view.until(
             lambda state: len([m for m in state.members.values() if m.profile]) == PEERS, WITHIN_S
         )
-        by_peer = {mesh.node.me: mesh for mesh in meshes}
+        by_peer = {mesh.me: mesh for mesh in meshes}
         prompt = founder.text.encode_chat([Message("user", "Tell me about the history of bridges.")])
         talk, got, left = founder.conversation(), [], MORE
         victim = ""
@@ -54,18 +54,18 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
                 continue
             got.append(piece.token)
             first = by_peer[talk.route[0]]
-            if not victim and first.serving.pacing.learned:
-                victim = first.node.me
-                slow.add(founder.node.state.members[victim].name)
+            if not victim and first.stage.units.pacing.learned:
+                victim = first.me
+                slow.add(founder.view.state.members[victim].name)
             if victim and victim not in talk.route:
                 left -= 1
             if not left:
                 break
         talk.stop()
         assert not left, "the answer came to its end before it had left the slow peer"
-        plan = founder.node.state.plan
+        plan = founder.view.state.plan
         assert plan is not None
         assert victim not in plan.route
-        assert victim in founder.node.state.members, "it was relieved, not lost"
+        assert victim in founder.view.state.members, "it was relieved, not lost"
         assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
         talk.close()

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.runtime.arithmetic import proven
@@ -76,7 +76,7 @@ def unsplit(models: Models) -> Unsplit:
     return Unsplit(models)
 
 
-async def ask(mesh: Mesh, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
+async def ask(mesh: MeshMember, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
     conversation = mesh.conversation()
     got = []
     async for piece in conversation.tokens(prompt, Settings(sampling, count, ignore_end=True)):
@@ -151,7 +151,7 @@ async def test_a_longer_conversation_prefills_only_what_is_new(start: Start) -> 
         assert fresh == again
 
 
-async def _words(mesh: Mesh, messages: list[Message]) -> str:
+async def _words(mesh: MeshMember, messages: list[Message]) -> str:
     text = ""
     conversation = mesh.conversation()
     async for piece in conversation.chat(messages, Settings(max_tokens=20)):
@@ -187,8 +187,8 @@ async def test_stop_strings_and_cancelling_free_the_stages(start: Start) -> None
             await asyncio.wait_for(_empty(mesh), WITHIN_S)
 
 
-async def _empty(mesh: Mesh) -> None:
+async def _empty(mesh: MeshMember) -> None:
     """Returns when no session holds a slot of this peer; woken by every frame that is dealt with."""
-    while mesh.node.core.sessions():
-        mesh.node.touched.clear()
-        await mesh.node.touched.wait()
+    while mesh.stage.core.sessions():
+        mesh.stage.touched.clear()
+        await mesh.stage.touched.wait()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MemberMeasured, MeshState, PlanRecord
@@ -33,17 +33,17 @@ WISHES = (  # what needs the most stages comes last
 )
 
 
-async def narrowed(founder: Mesh, models: Models) -> None:
+async def narrowed(founder: MeshMember, models: Models) -> None:
     """Leaves every peer room for a part of the model only."""
     units = decode_manifest(models.store.manifest_bytes(models.ids["8bit"])).planner_units()
-    node = founder.node
-    assert await node.until(lambda state: all(m.profile for m in state.members.values()), WITHIN_S)
-    model, coordinating = node.state.model, node.coordinating
+    view = founder.view
+    assert await view.until(lambda state: all(m.profile for m in state.members.values()), WITHIN_S)
+    model, coordinating = view.state.model, founder.leadership.current
     assert model is not None
     assert coordinating is not None
     kv = sum(unit.kv_bytes_per_token for unit in units) * model.context * model.sessions
     whole = sum(unit.weight_bytes for unit in units) + kv
-    for peer, member in sorted(node.state.members.items()):
+    for peer, member in sorted(view.state.members.items()):
         assert member.profile is not None
         room = member.profile.overhead_bytes + round(ROOM * whole)
         coordinating.submit(MemberMeasured(peer, replace(member.profile, memory_bytes=room), ()))
@@ -71,11 +71,11 @@ async def test_every_strategy_gives_the_unsplit_tokens(start: Start, models: Mod
                 request = plan_request(state, founder.manifest.planner_units())
                 return strategies.keeps(request, planner_wish(state), stages_of(plan))
 
-            assert await founder.node.until(holds, WITHIN_S), (wish, founder.node.state.plan)
-            plan = founder.node.state.serving()
+            assert await founder.view.until(holds, WITHIN_S), (wish, founder.view.state.plan)
+            plan = founder.view.state.serving()
             assert plan is not None
             came_back |= len(set(plan.route)) < len(plan.route)
             asker = meshes[number % PEERS]
-            assert await asker.node.until(lambda state, plan=plan: state.serving() == plan, WITHIN_S)
+            assert await asker.view.until(lambda state, plan=plan: state.serving() == plan, WITHIN_S)
             assert await ask(asker, prompt, TOKENS, Sampling()) == expected, (wish, plan.route)
         assert came_back

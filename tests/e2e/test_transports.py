@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
@@ -44,7 +44,7 @@ async def test_three_stages_answer(models: Models, founder: str, joiner: str) ->
         assert mesh.link is not None
         for name in ("a", "b"):
             entering = join(mesh.link.url(), options(name, transport=joiner), models.store, compute=True)
-            other: Mesh = await stack.enter_async_context(entering)
+            other: MeshMember = await stack.enter_async_context(entering)
         await mesh.until_serving(WITHIN_S)
         text = ""
         question = [Message("user", QUESTION)]

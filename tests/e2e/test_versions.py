@@ -11,7 +11,7 @@ import pytest
 
 from peer.errors import PeerError
 from peer.member.joining import Founding, found, join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.effects import StageEffect
@@ -36,9 +36,9 @@ CUTS = (3,)  # of the tiny model's six units: two stages
 GREY = "#888888"
 
 
-async def answer(mesh: Mesh) -> list[int]:
+async def answer(mesh: MeshMember) -> list[int]:
     """Tokens of a greedy answer."""
-    session = Conversation(mesh.node, mesh.text, os.urandom(16))
+    session = Conversation(mesh.sessions, mesh.text, os.urandom(16))
     pieces = session.tokens([1, 2, 3, 4], Settings(max_tokens=12, ignore_end=True, front=3))
     got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
     session.close()
@@ -69,8 +69,8 @@ async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path, monkeypatch
         )
         newer = await enter(join(link, options("newer", MEMORY), Store(tmp_path / "newer"), compute=True))
         await newer.until_serving(WITHIN_S)
-        me = older.node.me
-        stages = newer.node.state.serving()
+        me = older.me
+        stages = newer.view.state.serving()
         assert stages is not None
         assert me in {stage.primary for stage in stages.stages}
 
@@ -79,24 +79,24 @@ async def test_an_older_peer_joins_computes_and_asks(tmp_path: Path, monkeypatch
         over = [split(frame)[1] for frame in opens if me in frame.route]
         assert over, "it computed"
         assert set(over) == {None}, "it knows of no fronts"
-        assert founder.node.dialer.speaks(me) == LOWEST_VERSION
-        assert older.node.dialer.speaks(founder.node.me) == LOWEST_VERSION
-        assert founder.node.dialer.speaks(newer.node.me) == HIGHEST_VERSION
+        assert founder.links.dialer.speaks(me) == LOWEST_VERSION
+        assert older.links.dialer.speaks(founder.me) == LOWEST_VERSION
+        assert founder.links.dialer.speaks(newer.me) == HIGHEST_VERSION
 
-        await founder.propose(ConversationStarted("tea", "Tea", "", "", (), 1, founder.node.me, "Ann", GREY))
+        await founder.propose(ConversationStarted("tea", "Tea", "", "", (), 1, founder.me, "Ann", GREY))
         await older.propose(ParticipantSet("tea", me, "Old", GREY, "member"))
         await older.propose(MessageAdded("tea", "m", "", me, "to-people", "hello", 2, "", "", (), 0))
-        assert founder.node.replica is not None
-        replica = founder.node.replica
-        assert await founder.node.until(lambda _: me in replica.config.voters, WITHIN_S), "it votes"
+        assert founder.view.replica is not None
+        replica = founder.view.replica
+        assert await founder.view.until(lambda _: me in replica.config.voters, WITHIN_S), "it votes"
         with pytest.raises(PeerError, match="speaks protocol 3, and this needs 4"):
             await founder.propose(EntryChosen("tea", True))
-        assert await newer.node.until(lambda state: len(state.conversations["tea"].messages) == 1, WITHIN_S)
+        assert await newer.view.until(lambda state: len(state.conversations["tea"].messages) == 1, WITHIN_S)
 
         await older.close("it is updated")
-        await founder.node.until(lambda state: me not in state.members, WITHIN_S)
-        assert await founder.node.until(lambda _: me not in replica.config.voters, WITHIN_S), (
+        await founder.view.until(lambda state: me not in state.members, WITHIN_S)
+        assert await founder.view.until(lambda _: me not in replica.config.voters, WITHIN_S), (
             "its place is free"
         )
         await founder.propose(EntryChosen("tea", True))
-        assert newer.node.dialer.speaks(founder.node.me) == HIGHEST_VERSION
+        assert newer.links.dialer.speaks(founder.me) == HIGHEST_VERSION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,12 +10,13 @@ from typing import Any, cast
 import pytest
 
 from peer.audit.accounting import Accounts
-from peer.member.mesh_member import Mesh
-from peer.origin.session_host import Askings, Surroundings
+from peer.audit.step_checks import Checks
+from peer.origin.session_host import SessionHost
+from peer.replication.mesh_view import MeshView
 from peer.state.fairness import Fairness
 from peer.state.mesh_state import PlanRecord, PlanStage
 from peer.state.work_ledger import Ledger
-from peer.transport.circuit_breakers import Breakers
+from peer.transport.peer_links import PeerLinks
 
 from .test_pipeline import opening
 
@@ -28,21 +30,29 @@ def plan(version: int) -> PlanRecord:
 def accounts() -> tuple[Accounts, Any]:
     """Of an asker, and what it knows of the mesh."""
     state = SimpleNamespace(plan=None, proposed=None, members={}, fairness=Fairness(), ledger=Ledger())
-    node = SimpleNamespace(state=state, me="asker", answer_more=None)
-    node.askings = Askings(cast(Surroundings, node), Breakers())
-    return Accounts(cast(Mesh, SimpleNamespace(node=node, start=lambda step: step.close()))), node
+    changed: list[Callable[[], None]] = []
+    view = SimpleNamespace(state=state, me="asker", subscribe=changed.append, changed=changed)
+    sessions = SessionHost(cast(PeerLinks, None), cast(MeshView, view))
+    checks = SimpleNamespace(opened=lambda *_: None, emitted=lambda *_: None)
+    return Accounts(cast(MeshView, view), sessions, cast(Checks, checks)), view
+
+
+def told(view: Any) -> None:
+    """The state is another one."""
+    for listener in view.changed:
+        listener()
 
 
 @pytest.mark.parametrize("versions", [(7,), (7, 9), (7, 8, 9)])
 def test_who_computes_over_a_replaced_plan_is_paid(versions: tuple[int, ...]) -> None:
-    kept, node = accounts()
+    kept, view = accounts()
     for version in versions:
-        node.state.plan = plan(version)
-        node.askings.state_changed()
+        view.state.plan = plan(version)
+        told(view)
     asked = replace(opening(bytes(16), ("p", "q"), 0, prompt=PROMPT), plan=7)
     kept.opened(asked)
     kept.emitted(asked.session, PROMPT)
-    due = kept.receipts.due(node.state.ledger, node.state.fairness)
+    due = kept.receipts.due(view.state.ledger, view.state.fairness)
     assert {(claim.peer, claim.positions, claim.units) for claim in due} == {
         ("p", (0, PROMPT), (0, 3)),
         ("q", (0, PROMPT), (3, 6)),
@@ -50,10 +60,10 @@ def test_who_computes_over_a_replaced_plan_is_paid(versions: tuple[int, ...]) ->
 
 
 def test_a_plan_that_nobody_knows_pays_nobody() -> None:
-    kept, node = accounts()
-    node.state.plan = plan(7)
-    node.askings.state_changed()
+    kept, view = accounts()
+    view.state.plan = plan(7)
+    told(view)
     asked = replace(opening(bytes(16), ("p", "q"), 0, prompt=PROMPT), plan=6)
     kept.opened(asked)
     kept.emitted(asked.session, PROMPT)
-    assert len(kept.receipts.due(node.state.ledger, node.state.fairness)) == 0
+    assert len(kept.receipts.due(view.state.ledger, view.state.fairness)) == 0

@@ -13,12 +13,12 @@ import pytest
 from peer.audit.judge import Place
 from peer.audit.step_checks import MOST_MATCHES, CheckFailed, Checks
 from peer.errors import BadCommand
-from peer.member.mesh_member import Mesh
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import Verdict
 from peer.session.pinned_ends import pinned
 from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
+from peer.transport.request_table import Requests
 from peer.wire.frame_codec import Open, Step
 from peer.wire.tensors import tensor_of
 
@@ -31,15 +31,24 @@ PPM = 20_000  # one token in 50
 def mesh(findings: tuple[CheckFailed, ...] = ()) -> Any:
     fairness = SimpleNamespace(checks_ppm=PPM, findings=findings, quarantined={})
     state = SimpleNamespace(fairness=fairness, members={"p": None, "q": None})
-    node = SimpleNamespace(state=state, me="q", askings=SimpleNamespace(tokens=lambda _: [1, 2, 3]))
-    made = SimpleNamespace(node=node, started=[])
-    made.start = made.started.append
+    made = SimpleNamespace(requests=Requests(), started=[])
+    made.requests.know(state.members, "")
+    made.links = SimpleNamespace(me="q", on=made.requests.on)
+    made.view = SimpleNamespace(state=state, me="q")
+    made.stage, made.model = SimpleNamespace(), SimpleNamespace()
+    made.sessions = SimpleNamespace(tokens=lambda _: [1, 2, 3], own_ends=None)
     return made
+
+
+def checks_of(around: Any) -> Checks:
+    return Checks(
+        around.links, around.view, around.stage, around.sessions, around.model, around.started.append
+    )
 
 
 async def gaps(around: Any, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
     """Tokens between one check and the next."""
-    checks = Checks(cast(Mesh, around))
+    checks = checks_of(around)
 
     async def check_stage(*_: object) -> Verdict:
         return verdict
@@ -71,7 +80,7 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
 ) -> None:
     for sampling, told in (((0,) * 8, [1, 2, 3]), ((), None)):
         around = mesh()
-        checks = Checks(cast(Mesh, around))
+        checks = checks_of(around)
         answers: list[object] = []
 
         async def check_stage(
@@ -87,7 +96,7 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
 
         monkeypatch.setattr(checks, "_check_stage", check_stage)
         opening = SimpleNamespace(session=SESSION, route=("p",), sampling=sampling)
-        around.own_ends = SimpleNamespace(
+        around.sessions.own_ends = SimpleNamespace(
             width=1, embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None])
         )
         await checks._check(cast(Any, SimpleNamespace(opening=opening)), 1)
@@ -98,10 +107,10 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     around = mesh()
-    around.own_ends = SimpleNamespace(
+    around.sessions.own_ends = SimpleNamespace(
         width=1, embed=lambda ids: tensor_of(np.asarray(ids, np.float32)[:, None])
     )
-    checks = Checks(cast(Mesh, around))
+    checks = checks_of(around)
     checks.returned.note(SESSION, 1, tensor_of(np.asarray([[7.0]], np.float32)))
     places: list[Place] = []
 
@@ -155,13 +164,13 @@ def test_no_more_is_shown_than_one_answer_carries() -> None:
 def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -> None:
     row = tensor_of(np.ones((1, 2), np.float32))
     around = mesh()
-    checks = Checks(cast(Mesh, around))
+    checks = checks_of(around)
     frame = pinned(opening(SESSION, ("q", "r"), 0))
     seat = Seat(frame, (0, 2), GREEDY, ActivationLog(99), 0.0)
     seat.take(Step(SESSION, 1, 0, 0, 1, 1, row))
     seat.next_step()
-    around.node.core = SimpleNamespace(seat_at=lambda *_: seat)
-    around.node.state.plan = around.node.state.proposed = None
+    around.stage.core = SimpleNamespace(seat_at=lambda *_: seat)
+    around.view.state.plan = around.view.state.proposed = None
     asks = {"session": SESSION.hex(), "side": "marks", "stage": 0, "first": 0, "stop": 1}
     assert checks._witness("asker", asks)["marks"]
     with pytest.raises(BadCommand, match="who alone"):
@@ -189,7 +198,8 @@ async def test_one_word_has_a_route_checked_sooner_for_a_while(monkeypatch: pyte
 
 
 async def test_who_asks_for_checks_names_members_and_waits_its_turn() -> None:
-    checks = Checks(cast(Mesh, mesh()))
+    around = mesh()
+    checks = checks_of(around)
     body = {
         "session": SESSION.hex(),
         "stage": 0,
@@ -204,7 +214,7 @@ async def test_who_asks_for_checks_names_members_and_waits_its_turn() -> None:
         "sampled": 0,
     }
     with pytest.raises(BadCommand, match="members"):
-        await checks.answer("q", "check", body)
+        await around.requests.answer("q", "check", body)
     checks._judging.add("q")
     with pytest.raises(BadCommand, match="one at a time"):
-        await checks.answer("q", "check", body | {"after": ""})
+        await around.requests.answer("q", "check", body | {"after": ""})

@@ -6,7 +6,7 @@ import pytest
 
 from peer.conversation.entry_links import EntryLink, used
 from peer.errors import PeerError
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, ParticipantPutOut
 from peer.state.conversations import ConversationCommand, ConversationStarted, MessageAdded, ParticipantSet
 from peer.wire.frame_codec import LOWEST_VERSION
@@ -30,17 +30,17 @@ def comes(name: str) -> ParticipantSet:
     return ParticipantSet("tea", name, name, GREY, "member")
 
 
-async def says(mesh: Mesh, *commands: ConversationCommand) -> None:
+async def says(mesh: MeshMember, *commands: ConversationCommand) -> None:
     for command in commands:
         await mesh.propose(command)
 
 
-async def refuses(mesh: Mesh, command: ConversationCommand, why: str) -> None:
+async def refuses(mesh: MeshMember, command: ConversationCommand, why: str) -> None:
     with pytest.raises(PeerError, match=why):
         await mesh.propose(command)
 
 
-async def meet(made: Town) -> tuple[Mesh, Mesh, Mesh]:
+async def meet(made: Town) -> tuple[MeshMember, MeshMember, MeshMember]:
     ann = await made.found("ann")
     return ann, await made.join("bob"), await made.join("cho")
 
@@ -69,7 +69,7 @@ async def test_who_is_not_invited_does_not_come_in_and_who_is_put_out_does_not_c
         await refuses(bob, comes("bob"), "expected somebody who was invited")
         await says(cho, comes("cho"))
         await says(ann, comes("bob"))  # an owner lets him in again
-        talk = ann.node.state.conversations["tea"]
+        talk = ann.view.state.conversations["tea"]
         assert {peer: each.role for peer, each in talk.participants.items()} == {
             "ann": "owner",
             "bob": "member",
@@ -92,7 +92,7 @@ async def test_the_log_has_nothing_that_a_voter_does_not_understand() -> None:
             ann, CLOSED, "a peer that keeps the mesh speaks protocol 3, and this needs 4: update it"
         )
         await says(bob, comes("bob"), hello("bob"))  # what both know goes on
-        assert "bob" in ann.node.state.conversations["tea"].participants
+        assert "bob" in ann.view.state.conversations["tea"].participants
 
 
 async def test_an_older_peer_does_not_vote_once_the_log_has_what_it_does_not_understand() -> None:
@@ -105,4 +105,4 @@ async def test_an_older_peer_does_not_vote_once_the_log_has_what_it_does_not_und
         await made.join("dan")
         await made.until(lambda: {"ann", "cho", "dan"} <= set(made.voters(ann)))
         assert set(made.voters(ann)) == {"ann", "cho", "dan"}
-        assert "bob" in ann.node.state.members
+        assert "bob" in ann.view.state.members

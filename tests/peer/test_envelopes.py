@@ -16,8 +16,8 @@ from peer.audit.norm_envelopes import FORMAT, Envelopes, decode_envelopes, encod
 from peer.audit.outlier_reports import Oddities
 from peer.audit.step_checks import Answer, Checks
 from peer.errors import BadCommand
-from peer.member.mesh_member import Mesh
 from peer.session.effects import RunStep
+from peer.transport.request_table import Requests
 from planner.model.store import Store
 
 SESSION = bytes(range(16))
@@ -91,15 +91,12 @@ async def test_an_asker_hears_of_an_odd_row_and_not_of_each() -> None:
     async def call(peer: str, method: str, body: dict[str, Any], _: float) -> None:
         heard.append({"peer": peer, "method": method, **body})
 
-    node = SimpleNamespace(
-        me="v",
-        serving=SimpleNamespace(asker_of=lambda _: "q"),
-        calls=SimpleNamespace(call=call),
-        answer_more=None,
-    )
+    links: Any = SimpleNamespace(call=call)
+    stage: Any = SimpleNamespace(units=SimpleNamespace(asker_of=lambda _: "q"))
+    nothing: Any = None
     tasks: list[asyncio.Task[None]] = []
-    mesh = SimpleNamespace(node=node, start=lambda step: tasks.append(asyncio.ensure_future(step)))
-    looks = Oddities(cast(Mesh, mesh), None)
+    start = lambda step: tasks.append(asyncio.ensure_future(step))  # noqa: E731
+    looks = Oddities(links, nothing, stage, nothing, None, start)
     step = RunStep((1, 3), SESSION, 1, 7, None, rows(2.0, 99.0), False, None, False, 0, False)
     looks.look(step)
     assert not looks.seen, "there are no envelopes"
@@ -119,11 +116,15 @@ class Asker:
         fairness = SimpleNamespace(checks_ppm=20_000, findings=(), quarantined={})
         state = SimpleNamespace(fairness=fairness, members={})
         self.tokens = list(range(20))
-        askings = SimpleNamespace(tokens=lambda _: self.tokens)
-        node = SimpleNamespace(state=state, me="me", askings=askings)
+        self.requests = Requests()
+        self.requests.know(("q", "r"), "")
+        links: Any = SimpleNamespace(me="me", on=self.requests.on)
+        view: Any = SimpleNamespace(state=state, me="me")
+        sessions: Any = SimpleNamespace(tokens=lambda _: self.tokens)
+        nothing: Any = None
         self.tasks: list[asyncio.Task[None]] = []
         start = lambda step: self.tasks.append(asyncio.ensure_future(step))  # noqa: E731
-        self.checks = Checks(cast(Mesh, SimpleNamespace(node=node, start=start)))
+        self.checks = Checks(links, view, nothing, sessions, nothing, start)
         self.checked: list[tuple[int, int]] = []
         opening = SimpleNamespace(session=SESSION, route=("p", "q", "r"), sampling=(0,) * 8)
         self.checks.opened(cast(Any, opening), cast(Any, None))
@@ -136,7 +137,7 @@ class Asker:
         setattr(self.checks, "_check_stage", check_stage)  # noqa: B010 - instead of judges
 
     async def hears(self, peer: str, position: int = 5, session: bytes = SESSION) -> None:
-        await self.checks.answer(
+        await self.requests.answer(
             peer, "odd", {"session": session.hex(), "units": [1, 3], "position": position}
         )
         await asyncio.gather(*self.tasks)

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from peer.errors import CannotServe, ConnectionLost
-from peer.member.frame_router import Node
+from peer.member.peer_parts import PeerParts
 from peer.model import fetcher as fetch
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.piece_exchange import Pieces
@@ -63,28 +63,31 @@ async def shop(body: bytes = BYTES) -> AsyncIterator[Shop]:
     await runner.cleanup()
 
 
-def shelf(node: Node, store: Store, ref: BlobRef) -> Pieces:
+def shelf(node: PeerParts, store: Store, ref: BlobRef) -> Pieces:
     manifest: Any = SimpleNamespace(blobs=lambda *_: (ref,), units=(), tokenizer=ref)
-    node.pieces = Pieces(store, cast(Manifest, manifest), node.dialer.connection, node.send)
-    return node.pieces
+    node.model.store = store
+    node.model.know(cast(Manifest, manifest))
+    assert node.model.pieces is not None
+    return node.model.pieces
 
 
 @asynccontextmanager
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node, Store, Store, BlobRef]]:
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[PeerParts, PeerParts, Store, Store, BlobRef]]:
     """A connected pair: `a` has the blob, `b` does not."""
     there, here = Store(tmp_path / "a"), Store(tmp_path / "b")
     ref = there.put_blob([BYTES])
     async with town() as nodes:
         a, b = nodes.add("a"), nodes.add("b")
-        a.state = b.state = state_of("a", "b")
+        for node in (a, b):
+            node.view.obey(state_of("a", "b"))
         shelf(a, there, ref)
         shelf(b, here, ref)
-        await b.dialer.dial("a")
+        await b.links.dialer.dial("a")
         yield a, b, there, here, ref
 
 
-def from_peer(node: Node, peer: str, *, last_resort: bool = False) -> PieceSource:
-    pieces = node.pieces
+def from_peer(node: PeerParts, peer: str, *, last_resort: bool = False) -> PieceSource:
+    pieces = node.model.pieces
     assert pieces is not None
 
     def get(ref: BlobRef, index: int) -> Awaitable[bytes]:
@@ -101,8 +104,8 @@ async def test_every_byte_comes_from_the_peer_that_has_it(tmp_path: Path) -> Non
         assert here.blob_path(ref.sha256).read_bytes() == BYTES
         assert store.given_bytes == fetcher.network_bytes == 0
         assert fetcher.peer_bytes == ref.bytes
-        assert a.pieces is not None
-        assert a.pieces.given_bytes == ref.bytes
+        assert a.model.pieces is not None
+        assert a.model.pieces.given_bytes == ref.bytes
         assert told[-1] == (ref.bytes, ref.bytes)
         await fetcher.blobs([ref])  # all of it is here
         assert fetcher.peer_bytes == ref.bytes
@@ -110,7 +113,7 @@ async def test_every_byte_comes_from_the_peer_that_has_it(tmp_path: Path) -> Non
 
 async def test_a_peer_that_gives_a_wrong_piece_is_found_out(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b, _, here, ref), shop() as store:
-        giver = a.pieces
+        giver = a.model.pieces
         assert giver is not None
         read = giver._read
         asked: list[bytes] = []
@@ -146,20 +149,20 @@ async def test_without_the_server_whoever_has_it_gives_it(tmp_path: Path) -> Non
         other = Store(tmp_path / "c")
         await Fetcher(other, store.url, lambda _: [source]).blobs([ref])
         assert store.given_bytes == ref.bytes
-        assert a.pieces is not None
-        assert a.pieces.given_bytes == ref.bytes  # of the first time
+        assert a.model.pieces is not None
+        assert a.model.pieces.given_bytes == ref.bytes  # of the first time
 
 
 async def test_a_peer_that_goes_in_the_middle_is_replaced_by_the_store(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b, _, here, ref), shop() as store:
-        giver = a.pieces
+        giver = a.model.pieces
         assert giver is not None
         read = giver._read
         loop = asyncio.get_running_loop()
 
         def vanish(frame: PieceRequest) -> bytes:
             if frame.offset:
-                loop.call_soon_threadsafe(b.disconnected, "a", "the cable was pulled", False)
+                loop.call_soon_threadsafe(b.links.disconnected, "a", "the cable was pulled", False)
             return read(frame)
 
         giver._read = vanish  # type: ignore[method-assign]
@@ -221,6 +224,6 @@ async def test_a_stopped_download_goes_on_where_it_was(tmp_path: Path) -> None:
         fetcher = Fetcher(here, store.url, lambda _: [from_peer(b, "a")])
         await fetcher.blobs([ref])
         assert fetcher.peer_bytes == ref.bytes - PIECE_BYTES
-        assert a.pieces is not None
-        assert not b.pieces or not b.pieces._asked
-        await until(lambda: not a.pieces or not a.pieces._waiting)
+        assert a.model.pieces is not None
+        assert not b.model.pieces or not b.model.pieces._asked
+        await until(lambda: not a.model.pieces or not a.model.pieces._waiting)

@@ -135,8 +135,7 @@ async def planned(
     core: Coordinator, foresight: Foresight | None, freshening: Freshening | None = None
 ) -> Any:
     """The plan that a coordinator at work proposes."""
-    made = Coordinating(core, NoLog(), lambda _: True)
-    made.foresight, made.freshening = foresight, freshening
+    made = Coordinating(core, NoLog(), lambda _: True, foresight=foresight, freshening=freshening)
     try:
         made.reconsider()
         async with asyncio.timeout(WITHIN_S):

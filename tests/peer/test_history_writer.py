@@ -16,9 +16,9 @@ import pytest
 
 from peer.coordination import history_writer
 from peer.coordination.chronicle import LEAST_TOKENS, MAX_ANSWERS, OVER_S, Chronicle
-from peer.coordination.history_writer import follow_mesh, open_history
+from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
-from peer.member.mesh_member import Mesh
+from peer.member import history
 from peer.session.effects import Ran
 from peer.state.mesh_state import (
     Command,
@@ -39,6 +39,7 @@ from peer.state.mesh_state import (
     UnitsHeld,
     apply,
 )
+from peer.transport.listeners import Listeners
 from planner.history.facts import (
     Fact,
     LinkMeasured,
@@ -254,41 +255,37 @@ async def keep_history(mesh: Mesh, file: Path, tell: Callable[[str], None]) -> A
     """As a founder does it."""
     foresight = Foresight()
     async with open_history(file, tell, foresight) as writer:
-        with nullcontext() if writer is None else follow_mesh(mesh, writer, foresight):
+        with nullcontext() if writer is None else history.keep_history(cast(Any, mesh), writer, foresight):
             yield
 
 
-class Node:
-    """As much of a node as a history needs."""
+class Mesh:
+    """As much of a member as a history needs."""
 
     def __init__(self, state: MeshState) -> None:
-        self.state, self.me, self.agent = state, "a", AGENTS["a"]
-        self.coordinating = None
-        self.on_state: list[Any] = []
-        self.on_ran: list[Any] = []
-        self.dialer = SimpleNamespace(
+        dialer = SimpleNamespace(
             connection=lambda peer: SimpleNamespace(remote=None) if peer == "b" else None
         )
-
-
-def mesh_of(told: Told) -> Mesh:
-    manifest = SimpleNamespace(planner_units=lambda: UNITS)
-    return cast(
-        Mesh, SimpleNamespace(node=Node(told.state), manifest=manifest, link=SimpleNamespace(mesh="mesh"))
-    )
+        self.links = SimpleNamespace(me="a", agent=AGENTS["a"], dialer=dialer)
+        self.looks, self.steps = Listeners[Callable[[], None]](), Listeners[Callable[[Ran], None]]()
+        self.view = SimpleNamespace(state=state, subscribe=self.looks.add)
+        self.stage = SimpleNamespace(on_ran=self.steps.add)
+        self.leadership = SimpleNamespace(current=None, is_fresh=lambda *_: False)
+        self.manifest = SimpleNamespace(planner_units=lambda: UNITS)
+        self.link = SimpleNamespace(mesh="mesh")
 
 
 async def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) -> None:
     served(told)
-    mesh, said = mesh_of(told), list[str]()
+    mesh, said = Mesh(told.state), list[str]()
     async with keep_history(mesh, tmp_path / "h.duckdb", said.append):
-        (look,) = mesh.node.on_state
-        (step,) = mesh.node.on_ran
-        mesh.node.state = replace(told.state, refused="")
+        (look,) = mesh.looks
+        (step,) = mesh.steps
+        mesh.view.state = replace(told.state, refused="")
         look()
         step(ran(b"s", 0, 3))
-    assert not mesh.node.on_state
-    assert not mesh.node.on_ran
+    assert not mesh.looks
+    assert not mesh.steps
     assert said == []
     assert ask(tmp_path / "h.duckdb", "select peer, device_class from peers order by 1").rows == (
         ("a", A),
@@ -299,7 +296,7 @@ async def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) ->
 
 @pytest.mark.parametrize("fault", ["busy", "damaged", "no folder"])
 async def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path: Path, fault: str) -> None:
-    mesh, said, file = mesh_of(told), list[str](), tmp_path / "h.duckdb"
+    mesh, said, file = Mesh(told.state), list[str](), tmp_path / "h.duckdb"
     other = HistoryWriter(file) if fault == "busy" else None
     if fault == "damaged":
         file.write_bytes(b"?" * 9000)
@@ -307,7 +304,7 @@ async def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path:
         (tmp_path / "file").write_text("")
         file = tmp_path / "file" / "h.duckdb"
     async with keep_history(mesh, file, said.append):
-        assert mesh.node.on_state == []
+        assert not mesh.looks
     assert len(said) == 1
     assert said[0].startswith("no history is kept")
     if other is not None:
@@ -337,6 +334,6 @@ async def test_the_loop_goes_on_while_the_file_is_opened_and_closed(
             super().close()
 
     monkeypatch.setattr(history_writer, "HistoryWriter", Slow)
-    async with keep_history(mesh_of(told), tmp_path / "h.duckdb", lambda _: None):
+    async with keep_history(Mesh(told.state), tmp_path / "h.duckdb", lambda _: None):
         assert passed == ["opened"]
     assert passed == ["opened", "closed"]

@@ -14,7 +14,6 @@ from peer.audit import judge as judging
 from peer.audit.judge import Judge, Place, place_of
 from peer.audit.recomputation import Recomputing
 from peer.errors import BadCommand
-from peer.member.mesh_member import Mesh
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
 from peer.session.pinned_ends_evidence import rows_body
@@ -76,10 +75,7 @@ async def verdict(
     mine: Seat | None = None,
     most: float = SAME,
 ) -> str:
-    async def dial(_: str) -> None:
-        return None
-
-    async def call(peer: str, method: str, body: Body, timeout_s: float) -> Body:
+    async def ask(peer: str, method: str, body: Body, timeout_s: float) -> Body:
         assert (method, timeout_s > 0) == ("witness", True)
         first, stop = body["first"], body["stop"]
         if body["side"] == "tokens":
@@ -94,17 +90,12 @@ async def verdict(
             peer, body, judging.testimony(seat, str(body["side"]), first, stop, str(body.get("seen")))
         )
 
-    node = SimpleNamespace(
-        me="v",
-        core=SimpleNamespace(seat_at=lambda *_: mine),
-        state=SimpleNamespace(members={}),
-        dialer=SimpleNamespace(dial=dial),
-        calls=SimpleNamespace(call=call),
-    )
+    links: Any = SimpleNamespace(me="v", ask=ask)
+    stage: Any = SimpleNamespace(core=SimpleNamespace(seat_at=lambda *_: mine))
     manifest = SimpleNamespace(weights="4bit", architecture=SimpleNamespace(hidden=100_000))
-    judge = Judge(cast(Mesh, SimpleNamespace(node=node, manifest=manifest, options=None)), lambda _, __: {})
-
-    judge.again = cast(Recomputing, Again(computes=mine is None, most=most))
+    model: Any = SimpleNamespace(manifest=manifest)
+    again = cast(Recomputing, Again(computes=mine is None, most=most))
+    judge = Judge(links, stage, model, again, lambda _, __: {})
     return await judge.compare("q", place)
 
 

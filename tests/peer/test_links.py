@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from peer.coordination.coordinator_service import body_of
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
+from peer.replication.leader_client import body_of
 from peer.state.conversations import ConversationStarted
 
 from .town import WITHIN_S, Town, town
 
 
-async def three(here: Town) -> tuple[Mesh, Mesh, Mesh]:
+async def three(here: Town) -> tuple[MeshMember, MeshMember, MeshMember]:
     """Three voters: who leads, and the two others."""
     meshes = [await here.found("a"), await here.join("b"), await here.join("c")]
     await here.until(lambda: all(here.voters(mesh) == ("a", "b", "c") for mesh in meshes))
@@ -23,15 +23,15 @@ async def three(here: Town) -> tuple[Mesh, Mesh, Mesh]:
     return leader, first, second
 
 
-async def say(mesh: Mesh, name: str) -> None:
+async def say(mesh: MeshMember, name: str) -> None:
     """Has the mesh remember something, whoever leads; it is committed then."""
-    command = ConversationStarted(name, name, "", "", (), 1, mesh.node.me, mesh.node.me, "#3366cc")
+    command = ConversationStarted(name, name, "", "", (), 1, mesh.me, mesh.me, "#3366cc")
     async with asyncio.timeout(WITHIN_S):
-        await mesh.node.line.ask("propose", body_of(command))
+        await mesh.view.ask_leader("propose", body_of(command))
 
 
-def asks_for_votes(mesh: Mesh) -> bool:
-    replica = mesh.node.replica
+def asks_for_votes(mesh: MeshMember) -> bool:
+    replica = mesh.view.replica
     return replica is not None and replica.role in ("precandidate", "candidate")
 
 
@@ -39,11 +39,11 @@ def asks_for_votes(mesh: Mesh) -> bool:
 async def test_a_link_that_works_one_way_only_stops_nothing(way: str) -> None:
     async with town() as here:
         leader, first, second = await three(here)
-        a, b, c = leader.node.me, first.node.me, second.node.me
+        a, b, c = leader.me, first.me, second.me
         here.deaf = {(a, b)} if way == "from the leader" else {(b, a)}
         if way == "to the leader from both":
             here.deaf.add((c, a))  # it reaches everybody, hears nobody, and must not go on leading
-            await here.until(lambda: leader.node.replica is not None and not leader.node.replica.leads)
+            await here.until(lambda: leader.view.replica is not None and not leader.view.replica.leads)
         elif way == "from the leader":
             await here.until(lambda: asks_for_votes(first))
         for number in range(3):
@@ -52,7 +52,7 @@ async def test_a_link_that_works_one_way_only_stops_nothing(way: str) -> None:
         await say(second, "after")
         wanted = {"during-0", "during-1", "during-2", "after"}
         await here.until(
-            lambda: all(wanted <= m.node.state.conversations.keys() for m in here.members.values())
+            lambda: all(wanted <= m.view.state.conversations.keys() for m in here.members.values())
         )
 
 
@@ -61,7 +61,7 @@ async def test_a_bridge_between_two_that_do_not_hear_each_other_is_enough(leads:
     async with town() as here:
         leader, first, second = await three(here)
         ends = (first, second) if leads else (leader, first)
-        here.cut = {frozenset(mesh.node.me for mesh in ends)}
+        here.cut = {frozenset(mesh.me for mesh in ends)}
         if not leads:
             await here.until(lambda: asks_for_votes(first))  # it hears no leader, but the bridge does
         bridge = leader if leads else second
@@ -70,5 +70,5 @@ async def test_a_bridge_between_two_that_do_not_hear_each_other_is_enough(leads:
         here.cut.clear()
         wanted = {"during-0", "during-1", "during-2"}
         await here.until(
-            lambda: all(wanted <= m.node.state.conversations.keys() for m in here.members.values())
+            lambda: all(wanted <= m.view.state.conversations.keys() for m in here.members.values())
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
-from peer.member.mesh_member import Mesh, profile_of
+from peer.member.lending import profile_of
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.runtime.self_benchmark import UnitTimes
@@ -39,8 +39,10 @@ async def test_a_class_is_kept_and_times_are_new(first: str, again: str, in_log:
     def measure(*_: object) -> UnitTimes:
         raise AssertionError("nobody asked for a measurement")
 
-    mesh = SimpleNamespace(node=SimpleNamespace(line=SimpleNamespace(ask=ask)))
-    measuring = MeasuringAgain(cast(Mesh, mesh), OPTIONS, replace(FIRST, arithmetic=first), measure)
+    view: Any = SimpleNamespace(ask_leader=ask)
+    nothing: Any = None
+    times = replace(FIRST, arithmetic=first)
+    measuring = MeasuringAgain(view, nothing, nothing, OPTIONS, times, lambda: False, measure)
     profile = replace(profile_of(OPTIONS, FIRST), arithmetic=in_log)
     fresh = replace(FIRST, decode_s={"attn": 2e-3}, arithmetic=again)
     await measuring._tell(Member("p", "p", True, "measured", profile), fresh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from peer.session.migration import MAX_TRIES, next_id
 from peer.session.origin import Ask, OriginSession, Phase
 from peer.session.routes import placed
 from peer.session.seat import ID_BYTES, Seat, furthest
+from peer.session.stage import StageCore, StageRules
 from peer.state.mesh_state import (
     MemberJoined,
     MeshState,
@@ -44,12 +46,16 @@ class Moving(World):
     now: float
 
     def __init__(self, seed: int, plans: list[PlanRecord], *, copies: bool = False) -> None:
+        self._copies = copies
         super().__init__(seed, plans)
         self.first: dict[bytes, bytes] = {}  # session that an answer began in, by the one that it has
-        for peer, core in self.cores.items() if copies else ():
-            core.bring = lambda seat, peer=peer: self._bring(peer, seat)
+
+    def stage_core(self, peer: str) -> StageCore:
+        return StageCore(peer, rules=StageRules(bring=partial(self._bring, peer)))
 
     def _bring(self, peer: str, seat: Seat) -> bool:
+        if not self._copies:
+            return False
         opening = seat.opening
         old = next(plan for plan in self.plans if plan.version == opening.before)
         parts = []

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from peer.consensus.messages import Append, Message
 from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import MAX_COMMANDS, Coordinating
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
-from peer.member.frame_router import Node
+from peer.member.peer_parts import PeerParts
 from peer.member.report_checks import checked_report
 from peer.origin.session_host import Outcome
 from peer.replication.log_keeping import LogKeeping
@@ -43,8 +44,10 @@ from peer.state.mesh_state import (
 )
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
+from peer.transport.request_table import Who
 from peer.transport.rpc import MAX_ANSWERING
 from peer.wire.frame_codec import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
+from planner.model.store import Store
 from planner.types import Unit
 from signaling.presence import SignalKind
 from tests.patience import WITHIN_S
@@ -65,11 +68,11 @@ class Town:
     """Nodes that find each other without a server, and how often somebody was signalled who does not exist."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, PeerParts] = {}
         self.strangers: list[str] = []
         self.ids = 0
 
-    def add(self, name: str, *, beside: bool = False) -> Node:
+    def add(self, name: str, *, beside: bool = False) -> PeerParts:
         """`beside`: another node of the same id, which only dials, as a program that was started twice."""
         make = choose_engine("aiortc")
 
@@ -79,7 +82,7 @@ class Town:
                 self.strangers.append(peer)
                 raise ConnectFailed(f"{peer} is not here")
             answerers[connection] = node
-            asyncio.get_running_loop().call_soon(other.dialer.described, name, connection, kind, text)
+            asyncio.get_running_loop().call_soon(other.links.dialer.described, name, connection, kind, text)
 
         def new_id() -> bytes:
             self.ids += 1
@@ -87,7 +90,8 @@ class Town:
 
         answerers = self.__dict__.setdefault("answerers", {})
         hello = Hello(LOWEST_VERSION, name, name, "test")
-        node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, new_id)
+        engine = lambda: make(EngineSettings(("127.0.0.1",)))  # noqa: E731
+        node = PeerParts(hello, engine, signal, new_id, Store(Path("/nonexistent")))
         if not beside:
             self.nodes[name] = node
         node.start()
@@ -110,20 +114,18 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def coordinate(node: Node) -> Coordinating:
+def coordinate(node: PeerParts) -> Coordinating:
     """Makes `node` the only voter of a mesh, which leads at once: its log is in memory."""
 
-    def made(state: MeshState) -> Coordinating:
-        assert node.replica is not None
-        return Coordinating(Coordinator(node.me, UNITS, None, state), node.replica, lambda peer: True)
+    def made(state: MeshState, replica: Replica) -> Coordinating:
+        return Coordinating(Coordinator(node.me, UNITS, None, state), replica, lambda peer: True)
 
-    node.coordinate = made
-    begin = LogKeeping("mesh", node.me, None).found(MeshState())
-    node.keep_log(Replica(begin, None, node.send_message, node))
-    assert node.coordinating is not None
-    node.coordinating.submit(MODEL)
-    node.coordinating.submit(MemberJoined(node.me, "founder", True))
-    return node.coordinating
+    node.leadership.enable(made)
+    node.view.take_part(LogKeeping("mesh", node.me, None).found(MeshState()), None)
+    assert node.leadership.current is not None
+    node.leadership.current.submit(MODEL)
+    node.leadership.current.submit(MemberJoined(node.me, "founder", True))
+    return node.leadership.current
 
 
 def state_of(*peers: str, plan: PlanRecord | None = None) -> MeshState:
@@ -149,28 +151,28 @@ def opening(origin: str, number: int, **change: Any) -> Open:
 async def test_an_open_that_names_strangers_makes_nobody_dial_them() -> None:
     async with town() as here:
         node = here.add("p")
-        node.state = state_of("p")
+        node.view.obey(state_of("p"))
         for number in range(200):
-            node.frame("evil", opening(f"stranger {number}", number))
+            node.links.frame("evil", opening(f"stranger {number}", number))
         await asyncio.sleep(0)
         assert here.strangers == []
-        assert node.dialer.connected_peers() == ()
+        assert node.links.dialer.connected_peers() == ()
 
 
 async def test_frames_to_a_peer_that_runs_nothing_are_refused_to_their_sender() -> None:
     async with town() as here:
         node, evil = here.add("p"), here.add("evil")
         got: list[Frame] = []
-        evil.frame = lambda peer, frame: got.append(frame)  # type: ignore[method-assign]
-        await evil.dialer.dial("p")
-        evil.dialer.send("p", opening("evil", 1))
-        evil.dialer.send("p", Token(bytes(16), 1, 0, 5, 0))
-        evil.dialer.send("p", Refuse(bytes(16), 1, 0, 0, 0, 200, "\x1b[2J"))
+        evil.links.start(lambda peer, frame: got.append(frame))
+        await evil.links.dialer.dial("p")
+        evil.links.dialer.send("p", opening("evil", 1))
+        evil.links.dialer.send("p", Token(bytes(16), 1, 0, 5, 0))
+        evil.links.dialer.send("p", Refuse(bytes(16), 1, 0, 0, 0, 200, "\x1b[2J"))
         await until(lambda: bool(got))
         assert isinstance(got[0], Refuse)
         assert "not served here" in got[0].message
-        assert node.core.sessions() == 0
-        assert evil.dialer.connected_peers() == ("p",)
+        assert node.stage.core.sessions() == 0
+        assert evil.links.dialer.connected_peers() == ("p",)
 
 
 APPEND = Append(1, 0, 0, 0, ())
@@ -192,20 +194,20 @@ async def test_a_peer_without_a_vote_moves_no_log(body: bytes, ends: bool) -> No
     async with town() as here:
         node, evil, good = here.add("p"), here.add("evil"), here.add("good")
         coordinate(node)
-        before, term = node.state, node.replica.term if node.replica is not None else 0
-        await asyncio.gather(evil.dialer.dial("p"), good.dialer.dial("p"))
+        before, term = node.view.state, node.view.replica.term if node.view.replica is not None else 0
+        await asyncio.gather(evil.links.dialer.dial("p"), good.links.dialer.dial("p"))
         ended: list[str] = []
-        evil.on_gone.append(lambda peer, reason, polite: ended.append(reason))
-        evil.dialer.send("p", Consensus(body))
+        evil.links.on_gone(lambda peer, reason, polite: ended.append(reason))
+        evil.links.dialer.send("p", Consensus(body))
         if ends:
             await until(lambda: bool(ended))
             assert "WrongField" in ended[0]
-            assert node.dialer.connected_peers() == ("good",)
+            assert node.links.dialer.connected_peers() == ("good",)
         else:
             with pytest.raises(MeshError, match="unknown"):
-                await evil.calls.call("p", "nothing", {})
-        assert node.replica is not None
-        assert (node.state, node.replica.term, node.replica.leads) == (before, term, True)
+                await evil.links.call("p", "nothing", {})
+        assert node.view.replica is not None
+        assert (node.view.state, node.view.replica.term, node.view.replica.leads) == (before, term, True)
 
 
 async def test_a_flood_of_requests_ends_that_connection_only() -> None:
@@ -213,25 +215,25 @@ async def test_a_flood_of_requests_ends_that_connection_only() -> None:
         node, evil, good = here.add("p"), here.add("evil"), here.add("good")
         never = asyncio.Event()
 
-        async def slow(peer: str, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        async def slow(peer: str, body: dict[str, Any]) -> dict[str, Any]:
             if peer == "evil":
                 await never.wait()
             return {"fine": True}
 
-        node.answer_more = slow
-        await asyncio.gather(evil.dialer.dial("p"), good.dialer.dial("p"))
+        node.links.on("status", slow, Who.ANYONE)
+        await asyncio.gather(evil.links.dialer.dial("p"), good.links.dialer.dial("p"))
         for number in range(MAX_ANSWERING + 1):
-            evil.dialer.send("p", Request(number, "status", b"{}"))
-        await until(lambda: node.dialer.connected_peers() == ("good",))
-        assert await good.calls.call("p", "status", {}) == {"fine": True}
+            evil.links.dialer.send("p", Request(number, "status", b"{}"))
+        await until(lambda: node.links.dialer.connected_peers() == ("good",))
+        assert await good.links.call("p", "status", {}) == {"fine": True}
 
 
 async def test_one_measurement_of_a_link_at_a_time() -> None:
     async with town() as here:
         here.add("p")
         evil = here.add("evil")
-        await evil.dialer.dial("p")
-        asked = [evil.calls.call("p", "measure_link", {}) for _ in range(5)]
+        await evil.links.dialer.dial("p")
+        asked = [evil.links.call("p", "measure_link", {}) for _ in range(5)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(answer, dict) for answer in answers) == 1
         assert sum(isinstance(answer, MeshError) for answer in answers) == 4
@@ -305,14 +307,16 @@ async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
         else:
             coordinating.answer("evil", method, asked)
         await coordinating.settled()
-        assert decode_state(encode_state(node.state)) == node.state  # whoever joins now gets a snapshot
+        assert (
+            decode_state(encode_state(node.view.state)) == node.view.state
+        )  # whoever joins now gets a snapshot
         both = (LinkFacts("good", "p", 500, 10**8, 0), LinkFacts("p", "good", 500, 10**8, 0))
         absurd = LinkFacts("good", "evil", 2**53 - 1, 0, 0)
         said = MemberMeasured("good", PROFILE, (*both, absurd, LinkFacts("good", "gone", 1, 1, 1)))
         coordinating.answer("good", "measured", {"command": encode_command(said).decode()})
-        assert set(both) <= set(node.state.links)
-        assert absurd not in node.state.links
-        await until(lambda: node.state.proposed is not None or node.state.plan is not None)
+        assert set(both) <= set(node.view.state.links)
+        assert absurd not in node.view.state.links
+        await until(lambda: node.view.state.proposed is not None or node.view.state.plan is not None)
         coordinating.gone("evil", "lost")
         await coordinating.close()
 
@@ -323,27 +327,27 @@ async def test_reports_in_floods_are_refused_and_repeated_ones_tell_nobody() -> 
         coordinating = coordinate(node)
         for peer in ("evil", "good"):
             coordinating.submit(MemberJoined(peer, peer, True))
-        before = node.state.index
+        before = node.view.state.index
         held = {"command": encode_command(UnitsHeld("evil", ())).decode()}
         for _ in range(MAX_COMMANDS):
             coordinating.answer("evil", "held", held)
-        assert node.state.index == before
+        assert node.view.state.index == before
         with pytest.raises(BadCommand, match="slow down"):
             coordinating.answer("evil", "held", held)
         coordinating.answer("good", "leaving", {})
         coordinating.answer("good", "leaving", {})
-        assert node.state.index == before + 1
+        assert node.view.state.index == before + 1
 
 
 # --- sessions and connections ----------------------------------------------------------------------------------------
 
 
-def asked(node: Node) -> tuple[OriginSession, list[Outcome]]:
+def asked(node: PeerParts) -> tuple[OriginSession, list[Outcome]]:
     """A session that waits for the answer of a peer that never answers."""
     core, heard = OriginSession(bytes(16), node.me), list[Outcome]()
-    node.askings.attach(core, heard.append)
+    node.sessions.attach(core, heard.append)
     route = Route(1, ("far",))
-    node.askings.perform(core.session, core.begin(time.monotonic(), route, Ask((1, 2), 5, Sampling(), ())))
+    node.sessions.perform(core.session, core.begin(time.monotonic(), route, Ask((1, 2), 5, Sampling(), ())))
     return core, heard
 
 
@@ -351,9 +355,9 @@ async def test_whoever_listens_hears_the_end_however_it_comes() -> None:
     async with town() as here:
         node = here.add("p")
         core, heard = asked(node)
-        node.askings.detach(core.session)
+        node.sessions.detach(core.session)
         assert heard == [Ended("cancelled")]
-        assert not node.askings.attached(core.session)
+        assert not node.sessions.attached(core.session)
         core, heard = asked(node)
         await node.close("left")
         assert [type(outcome) for outcome in heard] == [Broken]
@@ -362,15 +366,15 @@ async def test_whoever_listens_hears_the_end_however_it_comes() -> None:
 async def test_a_newer_connection_tells_that_the_older_one_is_gone() -> None:
     async with town() as here:
         node, first = here.add("p"), here.add("q")
-        await first.dialer.dial("p")
-        await until(lambda: node.dialer.connected_peers() == ("q",))
+        await first.links.dialer.dial("p")
+        await until(lambda: node.links.dialer.connected_peers() == ("q",))
         gone: list[str] = []
-        node.on_gone.append(lambda peer, reason, polite: gone.append(f"{peer}: {reason}"))
+        node.links.on_gone(lambda peer, reason, polite: gone.append(f"{peer}: {reason}"))
         second = here.add("q", beside=True)
-        await second.dialer.dial("p")
+        await second.links.dialer.dial("p")
         await until(lambda: bool(gone))
         assert gone == ["q: replaced by a newer connection"]
-        assert node.dialer.connected_peers() == ("q",)
+        assert node.links.dialer.connected_peers() == ("q",)
         await second.close("left")
 
 
@@ -379,10 +383,10 @@ async def test_two_that_dial_each_other_at_once_have_one_connection() -> None:
         a, b = here.add("a"), here.add("b")
         gone: list[str] = []
         for node in (a, b):
-            node.on_gone.append(lambda peer, reason, polite: gone.append(reason))
-        await asyncio.gather(a.dialer.dial("b"), b.dialer.dial("a"))
-        assert a.dialer.connected_peers() == ("b",)
-        assert b.dialer.connected_peers() == ("a",)
+            node.links.on_gone(lambda peer, reason, polite: gone.append(reason))
+        await asyncio.gather(a.links.dialer.dial("b"), b.links.dialer.dial("a"))
+        assert a.links.dialer.connected_peers() == ("b",)
+        assert b.links.dialer.connected_peers() == ("a",)
         assert gone == []
 
 
@@ -392,18 +396,18 @@ async def test_nothing_is_kept_of_peers_that_came_and_went() -> None:
         tasks = len(asyncio.all_tasks())
         for number in range(8):
             guest = here.add(f"guest {number}")
-            await guest.dialer.dial("p")
-            await until(lambda: bool(node.dialer.connected_peers()))
+            await guest.links.dialer.dial("p")
+            await until(lambda: bool(node.links.dialer.connected_peers()))
             await guest.close("left")
-            await until(lambda: not node.dialer.connected_peers())
+            await until(lambda: not node.links.dialer.connected_peers())
             del here.nodes[f"guest {number}"]
         with pytest.raises(ConnectFailed):
-            await node.dialer.dial("nobody")
+            await node.links.dialer.dial("nobody")
         with pytest.raises(ConnectionLost, match="no member"):
-            node.send("nobody", Token(bytes(16), 1, 0, 5, 0))
+            node.links.send("nobody", Token(bytes(16), 1, 0, 5, 0))
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
-        assert not node.dialer._lines
-        assert not node.dialer._by_id
+        assert not node.links.dialer._lines
+        assert not node.links.dialer._by_id
 
 
 # --- what people see -------------------------------------------------------------------------------------------------

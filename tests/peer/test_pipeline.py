@@ -156,7 +156,7 @@ class World:
         self.searching: set[bytes] = set()
         for plan in plans:
             for stage in plan.stages:
-                self.cores.setdefault(stage.primary, StageCore(stage.primary))
+                self.cores.setdefault(stage.primary, self.stage_core(stage.primary))
                 self.runtimes[stage.primary, (stage.first, stage.stop)] = ToyRuntime(
                     (stage.first, stage.stop)
                 )
@@ -166,6 +166,10 @@ class World:
         }
         for peer, core in self.cores.items():
             core.serve(served, {run: slots for owner, run in self.runtimes if owner == peer})
+
+    def stage_core(self, peer: str) -> StageCore:
+        """The stages of one peer."""
+        return StageCore(peer)
 
     def post(self, at: float, src: str, dst: str, item: object) -> None:
         self.order += 1

@@ -90,7 +90,7 @@ def test_what_was_used_least_goes_first_and_no_more_than_the_bound_is_kept() -> 
     core = world.cores["p0"]
     each = len(FRONT) * (1 + MARK_BYTES) + ENTRY_BYTES
     core.prefixes = Prefixes(most_bytes=2 * each)
-    core.prefixes.position_bytes = lambda _: 1
+    core.prefixes.resize(lambda _: 1, 2 * each)
     fronts = [tuple((token + by) % VOCAB for token in FRONT) for by in range(3)]
     for at, front in enumerate([fronts[0], fronts[1], fronts[0], fronts[2]]):
         run(world, bytes([at]) * 16, "asker", asking(1, front=front))

@@ -9,7 +9,6 @@ import pytest
 
 from peer.audit.recomputation import Recomputing, _Loaded
 from peer.errors import CannotServe
-from peer.member.mesh_member import Mesh
 from peer.session.evidence import ALIKE, SAME, SAME_CLASS
 from peer.state.mesh_state import Member, Profile
 
@@ -37,13 +36,15 @@ class Judge(Recomputing):
         serves: bool = True,
         loads: str | None = None,
     ) -> None:
-        serving = SimpleNamespace(runtime=lambda run: "served" if run == RUN and serves else None, private={})
-        members = {"me": member("me", mine), theirs.peer: theirs}
-        node = SimpleNamespace(me="me", serving=serving, state=SimpleNamespace(members=members))
-        mesh = SimpleNamespace(
-            node=node, manifest=SimpleNamespace(weights=weights), options=SimpleNamespace(provider="cpu")
+        units = SimpleNamespace(
+            runtime=lambda run: "served" if run == RUN and serves else None,
+            private={},
+            room=SimpleNamespace(provider="cpu"),
         )
-        super().__init__(cast(Mesh, mesh))
+        members = {"me": member("me", mine), theirs.peer: theirs}
+        view: Any = SimpleNamespace(me="me", state=SimpleNamespace(members=members))
+        model: Any = SimpleNamespace(manifest=SimpleNamespace(weights=weights))
+        super().__init__(view, cast(Any, SimpleNamespace(units=units)), model, lambda step: step.close())
         self._loads = loads
         self.loaded: list[bool] = []
 

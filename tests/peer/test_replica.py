@@ -11,7 +11,7 @@ from peer.consensus.events import Persist, StoreSnapshot
 from peer.consensus.records import Entry
 from peer.errors import BadCommand, MeshError, NotLeader, StateUnusable
 from peer.member.epoch_recovery import kept_peers, state_in
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Replica
 from peer.state.mesh_state import MemberJoined, MeshState, encode_command
@@ -21,18 +21,18 @@ from tests.patience import WITHIN_S
 from .town import MODEL, NAME, QUICK, Town, town
 
 
-def say(mesh: Mesh, text: str) -> asyncio.Future[tuple[int, int]]:
+def say(mesh: MeshMember, text: str) -> asyncio.Future[tuple[int, int]]:
     """Something that shows in the state."""
-    assert mesh.node.replica is not None
-    return mesh.node.replica.propose(encode_command(RoleGiven(text, "viewer")))
+    assert mesh.view.replica is not None
+    return mesh.view.replica.propose(encode_command(RoleGiven(text, "viewer")))
 
 
 def agree(here: Town) -> bool:
-    states = [mesh.node.state for mesh in here.members.values()]
+    states = [mesh.view.state for mesh in here.members.values()]
     return all(state == states[0] for state in states)
 
 
-async def three(here: Town, folder: Path | None = None) -> list[Mesh]:
+async def three(here: Town, folder: Path | None = None) -> list[MeshMember]:
     """Three members that all vote."""
     meshes = [await here.found("a", folder), await here.join("b", folder), await here.join("c", folder)]
     await here.until(lambda: all(here.voters(mesh) == ("a", "b", "c") for mesh in meshes))
@@ -43,17 +43,17 @@ async def test_members_build_the_same_state_and_say_who_leads() -> None:
     async with town() as here:
         a, b = await here.found("a"), await here.join("b")
         asker = await here.join("q", compute=False)
-        await here.until(lambda: agree(here) and set(a.node.state.members) == {"a", "b", "q"})
+        await here.until(lambda: agree(here) and set(a.view.state.members) == {"a", "b", "q"})
         assert here.voters(a) == ("a",), "two voters are worse than one"
-        assert b.node.coordinator == "a"
-        await asker.node.dialer.dial("b")
-        assert (await asker.node.calls.call("b", "leader", {}))["leader"] == "a"
-        assert not a.node.state.members["q"].headless
+        assert b.view.leader == "a"
+        await asker.links.dialer.dial("b")
+        assert (await asker.links.call("b", "leader", {}))["leader"] == "a"
+        assert not a.view.state.members["q"].headless
         with pytest.raises(NotLeader) as refused:
-            await asker.node.calls.call("b", "leaving", {})
+            await asker.links.call("b", "leaving", {})
         assert refused.value.leader == "a"
-        await asker.node.tell_coordinator("leaving", None)
-        assert a.node.state.members["q"].status == "leaving"
+        await asker.view.ask_leader("leaving", {})
+        assert a.view.state.members["q"].status == "leaving"
 
 
 async def test_a_lost_leader_is_followed_by_another_that_knows_all_that_was_committed() -> None:
@@ -62,14 +62,14 @@ async def test_a_lost_leader_is_followed_by_another_that_knows_all_that_was_comm
         assert here.leader() is here.members["a"]
         await say(here.members["a"], "committed")
         here.kill("a")
-        waiting = asyncio.ensure_future(b.node.line.ask("propose", {"command": ""}))
+        waiting = asyncio.ensure_future(b.view.ask_leader("propose", {"command": ""}))
         await here.until(lambda: here.leader() in (b, c))
         with pytest.raises(MeshError, match="JSON"):  # it was asked of the new leader
             await waiting
-        assert "committed" in b.node.state.people.roles
-        await here.until(lambda: b.node.state == c.node.state and "a" not in b.node.state.members)
+        assert "committed" in b.view.state.people.roles
+        await here.until(lambda: b.view.state == c.view.state and "a" not in b.view.state.members)
         d = await here.join("d")
-        await here.until(lambda: d.node.state == b.node.state)
+        await here.until(lambda: d.view.state == b.view.state)
 
 
 async def test_a_defect_of_who_listens_to_the_log_does_not_stop_the_log() -> None:
@@ -83,10 +83,10 @@ async def test_a_defect_of_who_listens_to_the_log_does_not_stop_the_log() -> Non
         def defective() -> None:
             raise KeyError("a listener's defect")
 
-        a.node.on_state.append(defective)
+        a.view.subscribe(defective)
         await say(a, "applied")
         await say(a, "applied after that")
-        assert {"applied", "applied after that"} <= a.node.state.people.roles.keys()
+        assert {"applied", "applied after that"} <= a.view.state.people.roles.keys()
         assert {type(error) for error in found} == {KeyError}
 
 
@@ -101,26 +101,26 @@ async def test_a_frozen_leader_that_wakes_up_gives_no_order_that_anybody_obeys()
         term, index = await say(leader, "a new order")
         assert not void.done() or void.exception() is not None
         here.thaw("a")
-        await here.until(lambda: a.node.coordinator == leader.node.me and agree(here))
+        await here.until(lambda: a.view.leader == leader.me and agree(here))
         with pytest.raises(NotLeader):
             await void
-        assert a.node.coordinating is None
-        assert "an old order" not in a.node.state.people.roles
-        assert "a new order" in a.node.state.people.roles
+        assert a.leadership.current is None
+        assert "an old order" not in a.view.state.people.roles
+        assert "a new order" in a.view.state.people.roles
         for mesh in (a, b, c):
-            assert mesh.node.replica is not None
-            assert mesh.node.replica.order >= (term, index)
+            assert mesh.view.replica is not None
+            assert mesh.view.replica.order >= (term, index)
 
 
 async def test_orders_below_the_highest_that_was_obeyed_are_refused() -> None:
     async with town() as here:
         a = await here.found("a")
-        replica = a.node.replica
+        replica = a.view.replica
         assert replica is not None
-        before, (term, index) = a.node.state, replica.order
+        before, (term, index) = a.view.state, replica.order
         for old in ((term, index), (term, index - 1), (term - 1, index + 1)):
             replica._apply((Entry(old[1], old[0], "command", encode_command(RoleGiven("old", "viewer"))),))
-        assert (a.node.state, replica.order) == (before, (term, index))
+        assert (a.view.state, replica.order) == (before, (term, index))
 
 
 async def test_a_minority_changes_nothing_and_says_so() -> None:
@@ -130,11 +130,11 @@ async def test_a_minority_changes_nothing_and_says_so() -> None:
         for name in ("b", "c"):
             here.kill(name)
         await here.until(lambda: a.away is not None and a.away.stuck)
-        assert a.node.coordinating is None
+        assert a.leadership.current is None
         assert "1 of 3 voters are here, 2 are needed" in str(a.away)
         with pytest.raises(NotLeader, match="nobody coordinates"):
-            await a.node.line.ask("leaving", {}, 0.05)
-        assert a.node.state.members["a"].status != "leaving"
+            await a.view.ask_leader("leaving", {}, 0.05)
+        assert a.view.state.members["a"].status != "leaving"
 
 
 async def test_a_polite_leader_hands_over_and_the_mesh_goes_on() -> None:
@@ -143,9 +143,9 @@ async def test_a_polite_leader_hands_over_and_the_mesh_goes_on() -> None:
         await here.until(lambda: agree(here))
         await a.leave()
         del here.members["a"]
-        await here.until(lambda: b.node.coordinating is not None and set(b.node.state.members) == {"b"})
+        await here.until(lambda: b.leadership.current is not None and set(b.view.state.members) == {"b"})
         await here.until(lambda: here.voters(b) == ("b",))
-        assert b.node.state.model == MODEL
+        assert b.view.state.model == MODEL
         assert not b.ended.is_set()
 
 
@@ -163,14 +163,14 @@ async def test_nobody_left_who_could_keep_it_ends_the_mesh() -> None:
 async def test_another_life_of_a_peer_learns_anew() -> None:
     async with town() as here:
         a, b = await here.found("a"), await here.join("b")
-        old = b.node.state.members["b"].incarnation
+        old = b.view.state.members["b"].incarnation
         here.kill("b")
         await b.close("gone")
         again = await here.join("b")
-        assert a.node.state.members["b"].incarnation > old
-        assert again.node.state.model == MODEL
+        assert a.view.state.members["b"].incarnation > old
+        assert again.view.state.model == MODEL
         with pytest.raises(BadCommand, match="epoch"):
-            a.node.coordinating.answer(
+            a.leadership.current.answer(
                 "b",
                 "join",
                 {
@@ -193,17 +193,17 @@ async def test_who_votes_alone_goes_on_after_a_restart(tmp_path: Path) -> None:
     async with town() as here:
         a = await here.found("a", tmp_path)
         await say(a, "kept")
-        life = a.node.state.members["a"].incarnation
+        life = a.view.state.members["a"].incarnation
         here.kill("a")
         await a.close("killed")
     async with town() as here:
         again = here.add("a", tmp_path)
         assert again.log is not None
         again.take_part(again.log.open(again.log.epochs()[-1]))
-        assert await again.node.until_leads(60)
-        assert "kept" in again.node.state.people.roles
-        assert again.node.replica is not None
-        assert again.node.replica.begin.incarnation == life
+        assert await again.leadership.until_leads(60)
+        assert "kept" in again.view.state.people.roles
+        assert again.view.replica is not None
+        assert again.view.replica.begin.incarnation == life
 
 
 async def test_a_voter_that_is_killed_comes_back_as_what_it_was(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ async def test_a_voter_that_is_killed_comes_back_as_what_it_was(tmp_path: Path) 
         await b.close("killed")
         await say(a, "meanwhile")
         again = await here.join("b", tmp_path)
-        assert again.node.replica is not None
-        assert b.node.replica is not None
-        assert again.node.replica.begin.incarnation == b.node.replica.begin.incarnation
-        assert "meanwhile" in again.node.state.people.roles
+        assert again.view.replica is not None
+        assert b.view.replica is not None
+        assert again.view.replica.begin.incarnation == b.view.replica.begin.incarnation
+        assert "meanwhile" in again.view.state.people.roles
         assert "b" in here.voters(a)
 
 
@@ -229,14 +229,14 @@ async def test_what_is_left_of_a_mesh_goes_on_in_another_epoch(tmp_path: Path) -
         for name in ("a", "b"):
             await here.kill(name).close("killed")
         here.thaw("c")
-        await here.until(lambda: c.node.coordinator is None)
+        await here.until(lambda: c.view.leader is None)
         epoch = await c.recover(lambda: here.enter(c))
         assert epoch == 2
-        assert "before" in c.node.state.people.roles
-        await here.until(lambda: c.node.coordinating is not None)
+        assert "before" in c.view.state.people.roles
+        await here.until(lambda: c.leadership.current is not None)
         back = await here.join("a", tmp_path)
-        assert back.node.replica is not None
-        assert back.node.replica.epoch == 2
+        assert back.view.replica is not None
+        assert back.view.replica.epoch == 2
         await here.until(lambda: agree(here))
         with pytest.raises(BadCommand, match="somebody coordinates"):
             await c.recover(lambda: here.enter(c))

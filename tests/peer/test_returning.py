@@ -12,9 +12,11 @@ from typing import cast
 import pytest
 
 from peer.errors import ConnectFailed
-from peer.member.frame_router import Node
-from peer.member.mesh_member import CLOSED, WITHDRAWN, Mesh, silent
+from peer.member.mesh_member import CLOSED, WITHDRAWN, MeshMember
+from peer.member.peer_parts import PeerParts
+from peer.member.progress import silent
 from peer.member.reconnect import Away, Returning, pauses
+from peer.replication.log_keeping import LogKeeping
 from peer.state.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
@@ -114,24 +116,25 @@ def test_people_read_what_still_works(away: Away, words: tuple[str, ...]) -> Non
 # --- a member whose connection to the coordinator breaks -------------------------------------------------------------
 
 
-def member(tmp_path: Path, coordinator_serves: bool) -> Mesh:
+def member(tmp_path: Path, coordinator_serves: bool) -> MeshMember:
     make = choose_engine("aiortc")
 
     async def signal(kind: SignalKind, peer: str, connection: bytes, text: str) -> None:
         raise ConnectFailed(f"{peer} is not here")
 
     hello = Hello(LOWEST_VERSION, "me", "me", "test")
-    node = Node(hello, lambda: make(EngineSettings(("127.0.0.1",))), signal, lambda: bytes(16))
+    engine = lambda: make(EngineSettings(("127.0.0.1",)))  # noqa: E731
+    parts = PeerParts(hello, engine, signal, lambda: bytes(16), Store(tmp_path))
     holder = "boss" if coordinator_serves else "other"
     state = apply(MeshState(), ModelChosen("a" * 64, "toy", 4, 128, 2, "latency"))
     for peer in ("boss", "other", "me"):
         state = apply(state, MemberJoined(peer, f"{peer}'s laptop", True))
     state = replace(state, plan=PlanRecord(1, (PlanStage(0, 4, holder),), 0, 0))
     members = {p: replace(m, held=((0, 4),)) if p == holder else m for p, m in state.members.items()}
-    node.state = replace(state, members=members)
-    mesh = Mesh(node, cast(SignalingClient, None), Store(tmp_path), silent)
-    mesh.breath_s = 0.0
-    mesh.led_by = "boss"
+    parts.view.obey(replace(state, members=members))
+    kept = LogKeeping("mesh", "me", None)
+    mesh = MeshMember(parts, cast(SignalingClient, None), kept, silent, handover_grace_s=0.0)
+    mesh.leader_watch.led_by = "boss"
     return mesh
 
 
@@ -144,9 +147,9 @@ async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, wor
         said.append(str(mesh.away))
         heard.set()
 
-    mesh.on_away.append(look)
-    mesh.watch_coordinator(Lost(99).enter)
-    mesh.node.disconnected("boss", "silent for 7 s", False)
+    mesh.leader_watch.on_away(look)
+    mesh.watch_leader(Lost(99).enter)
+    mesh.links.disconnected("boss", "silent for 7 s", False)
     async with asyncio.timeout(WITHIN_S):
         await heard.wait()
     assert mesh.away is not None
@@ -162,8 +165,8 @@ async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, wor
 )
 async def test_only_the_last_one_that_leaves_ends_the_mesh(tmp_path: Path, reason: str, why: str) -> None:
     mesh = member(tmp_path, True)
-    mesh.watch_coordinator(Lost(99).enter)
-    mesh.node.disconnected("boss", reason, True)
+    mesh.watch_leader(Lost(99).enter)
+    mesh.links.disconnected("boss", reason, True)
     assert mesh.ended.is_set() == bool(why)
     assert why in mesh.why_ended
     await mesh.close("the test is over")

@@ -262,7 +262,8 @@ class FakeDialer:
 def around(options: PeerOptions, battery: list[bool]) -> tuple[Around, Any]:
     coordinator = mesh({"p": UNKNOWN, "b": UNKNOWN})
     node = SimpleNamespace(me="p", state=coordinator.state, dialer=FakeDialer())
-    return Around(MESH, options, cast(Any, node), Power(lambda: battery[0], lambda: 0)), node
+    power = Power(lambda: battery[0], lambda: 0)
+    return Around(MESH, options, cast(Any, node), cast(Any, node), power), node
 
 
 def test_what_a_peer_says_and_what_it_keeps_to_itself() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 
 from peer.cli.status_plan import snapshot, view
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.state.mesh_state import (
     MemberJoined,
     MemberMeasured,
@@ -39,11 +40,10 @@ class Watched:
     """As much of a member as `snapshot` looks at."""
 
     manifest = None
-    replica = None
 
     def __init__(self, state: MeshState, reports: dict[str, Any]) -> None:
-        self.node = self
-        self.me, self.state, self._reports = "a", state, reports
+        self.view = SimpleNamespace(state=state, replica=None)
+        self.me, self._reports = "a", reports
 
     async def status(self) -> dict[str, Any]:
         return self._reports
@@ -74,7 +74,7 @@ async def shown(state: MeshState, reports: dict[str, Any]) -> tuple[dict[str, An
 
 
 async def test_protection_standbys_and_breakers_are_shown() -> None:
-    assert Mesh.status  # what Watched stands for
+    assert MeshMember.status  # what Watched stands for
     alone = {**REPORT, "breakers": [["c", "open"], ["a>b", "half-open"]]}
     data, text = await shown(mesh_state(), {"a": alone, "b": {**REPORT, "breakers": [["c", "open"]]}})
     assert data["protection"]["level"] == "standard"

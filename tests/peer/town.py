@@ -16,12 +16,13 @@ from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import Coordinating, Gate
 from peer.coordination.voter_policy import Patience
 from peer.errors import ConnectFailed, ConnectionLost, PeerError
-from peer.member.frame_router import Node
 from peer.member.mesh_entry import enter
-from peer.member.mesh_member import Mesh, silent
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
+from peer.member.peer_parts import PeerParts
+from peer.member.progress import silent
 from peer.replication.log_keeping import LogKeeping
-from peer.replication.replica import Beginning, Replica
+from peer.replication.replica import Replica
 from peer.state.mesh_state import MeshState, ModelChosen
 from peer.transport.connection import Engine
 from peer.transport.dialer import Dialer
@@ -40,7 +41,7 @@ NAME = "town"
 
 
 class Links:
-    """Stands for a node's dialer."""
+    """Stands for a peer's dialer."""
 
     def __init__(self, town: Town, me: str) -> None:
         self.me = me
@@ -83,13 +84,13 @@ class Town:
     """All members. A pair that is `cut` gets nothing of each other, and hears of no end: as a frozen machine."""
 
     def __init__(self) -> None:
-        self.members: dict[str, Mesh] = {}
+        self.members: dict[str, MeshMember] = {}
         self.cut: set[frozenset[str]] = set()
         self.spoken: dict[str, int] = {}  # of those that do not speak the newest version of the protocol
         self.deaf: set[tuple[str, str]] = set()  # from the first to the second nothing comes through
         self._links: set[frozenset[str]] = set()
 
-    def add(self, name: str, folder: Path | None = None) -> Mesh:
+    def add(self, name: str, folder: Path | None = None, *, patient: bool = False) -> MeshMember:
         """A peer that is in no mesh yet."""
         hello = Hello(LOWEST_VERSION, name, name, "test")
 
@@ -99,70 +100,62 @@ class Town:
         async def signal(*_: Any) -> None:
             raise AssertionError("nobody is signalled here")
 
-        node = Node(hello, engine, signal, lambda: bytes(16))
-        node.dialer = cast(Dialer, Links(self, name))
-        mesh = Mesh(node, cast(SignalingClient, _Room(self, name)), Store(Path("/nonexistent")), silent)
-        mesh.log = LogKeeping(NAME, name, folder / name if folder is not None else None)
-        mesh.breath_s = 0.0
+        parts = PeerParts(
+            hello, engine, signal, lambda: bytes(16), Store(Path("/nonexistent")), patient=patient
+        )
+        parts.links.dialer = cast(Dialer, Links(self, name))
+        client = cast(SignalingClient, _Room(self, name))
+        kept = LogKeeping(NAME, name, folder / name if folder is not None else None)
+        mesh = MeshMember(parts, client, kept, silent, pace=QUICK, handover_grace_s=0.0)
         self.members[name] = mesh
 
-        def take_part(begin: Beginning) -> None:
-            assert mesh.log is not None
-            store = mesh.log.store if mesh.log.durable else None
-            node.keep_log(Replica(begin, store, node.send_message, node, QUICK))
-
-        mesh.take_part = take_part  # type: ignore[method-assign]
-
-        def coordinate(state: MeshState) -> Coordinating:
-            assert node.replica is not None
+        def coordinate(state: MeshState, replica: Replica) -> Coordinating:
             decides = Coordinator(name, UNITS, None, state)
             return Coordinating(
-                *(decides, node.replica, lambda _: True, None),
-                *(node.coordinate_again, node.is_connected, HASTY),
+                *(decides, replica, lambda _: True, None),
+                *(parts.leadership.again, parts.links.is_connected, HASTY),
                 Gate(lambda peer: self.spoken.get(peer, HIGHEST_VERSION), partial(is_proven, NAME)),
             )
 
-        node.coordinate = coordinate
-        node.start()
+        parts.leadership.enable(coordinate)
+        parts.start()
         return mesh
 
-    async def found(self, name: str, folder: Path | None = None) -> Mesh:
+    async def found(self, name: str, folder: Path | None = None) -> MeshMember:
         """The first member."""
         mesh = self.add(name, folder)
-        assert mesh.log is not None
         mesh.take_part(mesh.log.found(MeshState()))
-        await mesh.node.until_leads(WITHIN_S)
-        assert mesh.node.coordinating is not None
-        mesh.node.coordinating.submit(MODEL)
+        await mesh.leadership.until_leads(WITHIN_S)
+        assert mesh.leadership.current is not None
+        mesh.leadership.current.submit(MODEL)
         await enter(mesh, options(name), True, WITHIN_S)
         return mesh
 
-    async def join(self, name: str, folder: Path | None = None, *, compute: bool = True) -> Mesh:
+    async def join(self, name: str, folder: Path | None = None, *, compute: bool = True) -> MeshMember:
         """One more member."""
-        mesh = self.add(name, folder)
-        mesh.node.patient = not compute
+        mesh = self.add(name, folder, patient=not compute)
         await self.enter(mesh)
         return mesh
 
-    async def enter(self, mesh: Mesh) -> None:
-        await enter(mesh, options(mesh.node.me), not mesh.node.patient, WITHIN_S)
+    async def enter(self, mesh: MeshMember) -> None:
+        await enter(mesh, options(mesh.me), not mesh.view.patient, WITHIN_S)
 
-    def watch(self, mesh: Mesh) -> None:
+    def watch(self, mesh: MeshMember) -> None:
         """Has a member look for the mesh whenever it is left out."""
-        mesh.watch_coordinator(lambda: enter(mesh, options(mesh.node.me), True, 1.0))
+        mesh.watch_leader(lambda: enter(mesh, options(mesh.me), True, 1.0))
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN_S):
             while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
                 await asyncio.sleep(0.005)
 
-    def leader(self) -> Mesh | None:
+    def leader(self) -> MeshMember | None:
         """The one that leads in the highest term, if it can say so to a majority."""
-        leading = [mesh for mesh in self.members.values() if mesh.node.coordinating is not None]
-        return max(leading, key=lambda mesh: mesh.node.replica.term if mesh.node.replica else 0, default=None)
+        leading = [mesh for mesh in self.members.values() if mesh.leadership.current is not None]
+        return max(leading, key=lambda mesh: mesh.view.replica.term if mesh.view.replica else 0, default=None)
 
-    def voters(self, mesh: Mesh) -> tuple[str, ...]:
-        return mesh.node.replica.config.voters if mesh.node.replica is not None else ()
+    def voters(self, mesh: MeshMember) -> tuple[str, ...]:
+        return mesh.view.replica.config.voters if mesh.view.replica is not None else ()
 
     def freeze(self, name: str) -> None:
         """Nothing from it and nothing to it, and nobody is told."""
@@ -171,7 +164,7 @@ class Town:
     def thaw(self, name: str) -> None:
         self.cut = {pair for pair in self.cut if name not in pair}
 
-    def kill(self, name: str) -> Mesh:
+    def kill(self, name: str) -> MeshMember:
         """Ends without a word; others find out by silence."""
         mesh = self.members.pop(name)
         self._links = {pair for pair in self._links if name not in pair}
@@ -190,14 +183,14 @@ class Town:
         if not self.linked(one, other):
             self._links.add(frozenset((one, other)))
             for peer, there in ((one, other), (other, one)):
-                self.members[peer].node.connected(there)
+                self.members[peer].links.connected(there)
 
     def unlink(self, one: str, other: str, reason: str, polite: bool) -> None:
         if self.linked(one, other):
             self._links.discard(frozenset((one, other)))
             for peer, there in ((one, other), (other, one)):
                 if peer in self.members:
-                    self.members[peer].node.disconnected(there, reason, polite)
+                    self.members[peer].links.disconnected(there, reason, polite)
 
     def carry(self, source: str, to: str, frame: Frame) -> None:
         asyncio.get_running_loop().call_soon(self._deliver, source, to, frame)
@@ -205,7 +198,7 @@ class Town:
     def _deliver(self, source: str, to: str, frame: Frame) -> None:
         if self.reaches(source, to) and (source, to) not in self.deaf:
             try:
-                self.members[to].node.frame(source, frame)
+                self.members[to].links.frame(source, frame)
             except PeerError as error:
                 self.unlink(to, source, f"{type(error).__name__}: {error}", False)
 

@@ -81,7 +81,7 @@ class Member:
         self._backlog.clear()
         self.most_log_bytes = 0
         self.core = StageCore(self.name, habits.log_session_bytes, habits.log_total_bytes)
-        self.core.keep_only = habits.keep_only
+        self.core.keep_logs(habits.log_session_bytes, habits.log_total_bytes, only=habits.keep_only)
         self.worker = Worker(self.later, self._result, habits.token_s)
         self.askings: dict[bytes, OriginSession] = {}
         self.state = MeshState()

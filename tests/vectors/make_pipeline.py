@@ -13,7 +13,14 @@ from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunS
 from peer.session.migration import next_id
 from peer.session.sampling import Sampling
 from peer.session.seat import FEED_AGAIN_S, LEFT_S
-from peer.session.stage import LEASE_S, MAX_STEP_POSITIONS, MAX_UNFIT, ORPHAN_S, StageCore
+from peer.session.stage import (
+    LEASE_S,
+    MAX_STEP_POSITIONS,
+    MAX_UNFIT,
+    ORPHAN_S,
+    StageCore,
+    StageRules,
+)
 from peer.wire.frame_codec import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
 from peer.wire.tensors import Tensor, tensor_of
 
@@ -95,7 +102,12 @@ class Trace:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.core = StageCore(ME, *LOG_BYTES)
+        self._authors: dict[str, str] = {}
+        self._can_bring = False
+        rules = StageRules(
+            author_of=lambda session: self._authors.get(session.hex()), bring=lambda _: self._can_bring
+        )
+        self.core = StageCore(ME, *LOG_BYTES, rules)
         self._serve()
         self.now = 0.0
         self.ops: list[dict[str, Any]] = []
@@ -185,17 +197,17 @@ class Trace:
         self.note("come_back", [])
 
     def keep_only(self, held: bool) -> None:
-        self.core.keep_only = held
+        self.core.keep_logs(*LOG_BYTES, only=held)
         self.note("keep_only", [], held=held)
 
     def authors(self, **sessions: str) -> None:
         """Who asks which session, by the answers that run in the log."""
-        self.core.author_of = lambda session: sessions.get(session.hex())
+        self._authors = sessions
         self.note("authors", [], sessions=sessions)
 
     def brings(self, can: bool) -> None:
         """Whether caches of seats that warm can be copied."""
-        self.core.bring = lambda _: can
+        self._can_bring = can
         self.note("brings", [], can=can)
 
     def brought(self, session: bytes, stage: int, count: int) -> None:

@@ -43,7 +43,7 @@ class Fronts(Trace):
         each = FRONTS[0] * (POSITION_BYTES + MARK_BYTES + 8) + ENTRY_BYTES
         self.most_bytes = fronts * each
         self.core.prefixes = Prefixes(self.most_bytes)
-        self.core.prefixes.position_bytes = lambda _: POSITION_BYTES
+        self.core.prefixes.resize(lambda _: POSITION_BYTES, self.most_bytes)
 
     def note(self, do: str, effects: list[StageEffect], **given: Any) -> list[StageEffect]:
         super().note(do, effects, **given)

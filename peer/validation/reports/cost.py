@@ -59,8 +59,8 @@ async def measure_cost(
 
 
 async def _measured(made: Rig, shadow: Shadow, number: int, tokens: int, seed: int) -> tuple[Stream, Row]:
-    chosen = replace(made.founder.node.state.protection, shadow=shadow)
-    if chosen != made.founder.node.state.protection:
+    chosen = replace(made.founder.view.state.protection, shadow=shadow)
+    if chosen != made.founder.view.state.protection:
         await made.founder.propose(ProtectionChosen(chosen))
     await made.until_whole()
     asked = questions(1, tokens, random.Random(f"{seed}/cost").random)

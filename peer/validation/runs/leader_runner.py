@@ -208,14 +208,14 @@ class LeaderRunner:
                 hit.leader_s = time.perf_counter() - hit.at_s
                 noticed.set()
 
-        voters.asker.node.on_state.append(look)
+        unsubscribe = voters.asker.view.subscribe(look)
         try:
             async with asyncio.timeout(LEADS_WITHIN_S):
                 await noticed.wait()
         except TimeoutError:
             raise CannotServe(f"nobody coordinates {LEADS_WITHIN_S:.0f} s later") from None
         finally:
-            voters.asker.node.on_state.remove(look)
+            unsubscribe()
 
     async def _drop_tasks(self) -> None:
         for task in self._tasks:

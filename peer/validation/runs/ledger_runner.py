@@ -24,6 +24,7 @@ from peer.validation.scenarios.workload import questions
 from peer.validation.world.answer_streams import answer_all
 from peer.validation.world.voter_mesh import Voters
 from peer.wire.frame_codec import Open
+from peer.wire.tensors import Tensor
 
 SCENARIO: Final = "ledger"
 MEANING: Final = "SIGKILL of members and leaders while answers run; what was earned is what was computed"
@@ -75,7 +76,7 @@ class LedgerRunner:
         model = voters.state.model
         assert model is not None  # the mesh is whole
         self._units = model.units
-        self._seen = Seen(voters.asker.node.me, model.units)
+        self._seen = Seen(voters.asker.me, model.units)
         self._logged = Logged(Book(model.units))
         self._plans: dict[int, PlanRecord] = {}
         self._first_term = voters.order[0]
@@ -84,30 +85,34 @@ class LedgerRunner:
 
     def _listen(self) -> None:
         """From here on both books are kept. Nothing was asked before."""
-        node = self._voters.asker.node
-        askings, told = node.askings, node.log_changed
-        opened, emitted = askings.opened, askings.emitted
+        asker = self._voters.asker
+        self._note(asker.view.state.plan, asker.view.state.proposed)
+        asker.view.on_log(self._log_changed)
+        asker.sessions.subscribe(self)
 
-        self._note(node.state.plan, node.state.proposed)
+    def _log_changed(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            if entry.kind == "command":
+                self._read(entry.data)
 
-        def open_too(frame: Open) -> None:
-            self._note(node.state.plan, node.state.proposed)
-            if (plan := self._plans.get(frame.plan)) is not None:
-                self._seen.opened(frame, [(stage.first, stage.stop) for stage in plan.stages])
-            opened(frame)
+    # --- SessionListener
 
-        def emit_too(session: bytes, position: int) -> None:
-            self._seen.token(session, position)
-            emitted(session, position)
+    def opened(self, frame: Open) -> None:
+        """A turn of an answer begins."""
+        state = self._voters.asker.view.state
+        self._note(state.plan, state.proposed)
+        if (plan := self._plans.get(frame.plan)) is not None:
+            self._seen.opened(frame, [(stage.first, stage.stop) for stage in plan.stages])
 
-        def log_too(entries: tuple[Entry, ...]) -> None:
-            for entry in entries:
-                if entry.kind == "command":
-                    self._read(entry.data)
-            told(entries)
+    def emitted(self, session: bytes, position: int) -> None:
+        """A token came."""
+        self._seen.token(session, position)
 
-        askings.opened, askings.emitted = open_too, emit_too
-        node.log_changed = log_too  # type: ignore[method-assign]
+    def ended(self, session: bytes) -> None:
+        """What an answer was worth stays in the book."""
+
+    def returned(self, session: bytes, position: int, state: Tensor) -> None:
+        """States that come back cost nothing."""
 
     def _note(self, *plans: PlanRecord | None) -> None:
         self._plans.update({plan.version: plan for plan in plans if plan is not None})

@@ -62,7 +62,7 @@ async def lie_round(
 
 
 async def _round(made: Rig, load: Load, lie: Lie, number: int, name: str) -> Lied:
-    founder, node = made.founder, made.founder.node
+    founder, view = made.founder, made.founder.view
     await made.need([name])
     liar = next(peer for peer, member in made.state.members.items() if member.name == name)
     route = [stage.primary for stage in made.plan().stages]
@@ -77,13 +77,13 @@ async def _round(made: Rig, load: Load, lie: Lie, number: int, name: str) -> Lie
     def earned(state: MeshState) -> bool:
         return state.ledger.balances.get(liar, Balance()).earned > 0
 
-    if not await node.until(earned, EARNED_WITHIN_S):
+    if not await view.until(earned, EARNED_WITHIN_S):
         raise CannotServe(f"{name} earned nothing within {EARNED_WITHIN_S:.0f} s")
     steps, convicted = 0, False
 
     def on_token(_: int, count: int) -> None:
         nonlocal steps, convicted
-        convicted = liar in node.state.fairness.quarantined
+        convicted = liar in view.state.fairness.quarantined
         if count and not convicted:
             steps += 1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from peer.launch.tether import end_with_parent
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.wire.frame_codec import SESSION_BYTES
@@ -36,9 +36,9 @@ async def ask_on(link: str, store: Path, sessions: int, transport: str) -> None:
             sys.stdout.flush()
 
 
-async def _ask(mesh: Mesh, left: list[int], asking: asyncio.Event) -> None:
+async def _ask(mesh: MeshMember, left: list[int], asking: asyncio.Event) -> None:
     while True:
-        talk = Conversation(mesh.node, mesh.text, os.urandom(SESSION_BYTES))
+        talk = Conversation(mesh.sessions, mesh.text, os.urandom(SESSION_BYTES))
         first = True
         async for piece in talk.complete(PROMPT, Settings(ignore_end=True)):
             if first and isinstance(piece, Delta):

@@ -129,9 +129,9 @@ class SlowRunner:
     def __init__(self, rig: Rig, load: Load) -> None:
         self._rig = rig
         self._load = load
-        node = rig.founder.node
-        self._watch = Watch(lambda: node.state)
-        node.on_state.append(self._watch.look)
+        view = rig.founder.view
+        self._watch = Watch(lambda: view.state)
+        view.subscribe(self._watch.look)
 
     async def run(self, number: int) -> Slowed:
         """Undisturbed answers, the same with a brief slowness, the same with one that stays. Raises PeerError."""

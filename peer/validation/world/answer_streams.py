@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peer.errors import PeerError
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.validation.scenarios.figures import Stream
@@ -40,7 +40,7 @@ def nothing(_: int, __: int) -> None:
 
 
 async def answer_all(
-    mesh: Mesh,
+    mesh: MeshMember,
     asked: Sequence[Question],
     on_token: OnToken = nothing,
     *,
@@ -51,7 +51,7 @@ async def answer_all(
     on; `show` gets the conversations first. Never raises for an answer that broke off, which its stream says.
     """
     conversations = [(os.urandom(SESSION_BYTES), question) for question in asked]
-    talks = [Conversation(mesh.node, mesh.text, session) for session, _ in conversations]
+    talks = [Conversation(mesh.sessions, mesh.text, session) for session, _ in conversations]
     show(talks)
     try:
         found = await asyncio.gather(
@@ -72,7 +72,7 @@ async def answer_all(
 
 
 async def _answer(
-    mesh: Mesh, talk: Conversation, question: Question, number: int, on_token: OnToken
+    mesh: MeshMember, talk: Conversation, question: Question, number: int, on_token: OnToken
 ) -> tuple[Stream, int]:
     prompt = mesh.text.encode_chat([Message("user", question.text)])
     settings = Settings(question.sampling, question.tokens, ignore_end=True)
@@ -99,7 +99,7 @@ async def _answer(
     return Stream(tuple(tokens), asked_s, tuple(at_s), error, route), len(prompt)
 
 
-async def _caches(mesh: Mesh, session: bytes, stream: Stream, stop: int) -> Caches | None:
+async def _caches(mesh: MeshMember, session: bytes, stream: Stream, stop: int) -> Caches | None:
     """What the stages of the route hold, range by range. None when one of them does not say."""
     if stream.error:
         return None
@@ -109,7 +109,7 @@ async def _caches(mesh: Mesh, session: bytes, stream: Stream, stop: int) -> Cach
         body = {"session": session.hex(), "first": span[0], "stop": span[1]}
         try:
             answers = await asyncio.gather(
-                *(mesh.node.calls.call(peer, "kv_digest", body, 10.0) for peer in dict.fromkeys(stream.route))
+                *(mesh.links.call(peer, "kv_digest", body, 10.0) for peer in dict.fromkeys(stream.route))
             )
         except (PeerError, TimeoutError):
             return None

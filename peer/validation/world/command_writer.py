@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 from peer.errors import CannotServe, PeerError
 from peer.member.epoch_recovery import kept_peers, state_in
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping
 from peer.state.conversations import ConversationStarted, MessageAdded
 from peer.state.mesh_state import MeshState
@@ -39,7 +38,7 @@ class Acknowledged:
 class Writing:
     """Says commands and reads until it is closed. All figures are of the whole time."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: MeshMember) -> None:
         self._mesh = mesh
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
@@ -51,12 +50,13 @@ class Writing:
         self.stale_reads = 0
         self.went_back = 0  # orders that were obeyed after newer ones
         self._order = (0, 0)
+        self._unsubscribe: Callable[[], None] | None = None  # None: it does not follow the mesh
         self._since: list[int] = []  # numbers acknowledged since the last good read began
 
     async def begin(self) -> None:
         """Raises PeerError when the mesh does not take the first command."""
         await self._start_conversation(0)
-        self._mesh.node.on_state.append(self._obeyed)
+        self._unsubscribe = self._mesh.view.subscribe(self._obeyed)
         self._loops = [asyncio.ensure_future(self._write()), asyncio.ensure_future(self._read())]
 
     async def close(self) -> None:
@@ -69,8 +69,9 @@ class Writing:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(ValueError):
-            self._mesh.node.on_state.remove(self._obeyed)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def first_after(self, at_s: float) -> float | None:
         """When the first command was acknowledged that was said after `at_s`."""
@@ -81,7 +82,7 @@ class Writing:
         return [each.number for each in self.acknowledged if not _has(state, each.number)]
 
     def _obeyed(self) -> None:
-        replica = self._mesh.node.replica
+        replica = self._mesh.view.replica
         if replica is None:
             return
         if replica.order < self._order:
@@ -98,7 +99,7 @@ class Writing:
                 task.add_done_callback(self._tasks.discard)
 
     async def _say(self, number: int) -> None:
-        me = self._mesh.node.me
+        me = self._mesh.me
         place = number // EACH
         said_s = time.perf_counter()
         try:
@@ -116,14 +117,14 @@ class Writing:
 
     async def _start_conversation(self, place: int) -> None:
         name = _conversation(place)
-        me = self._mesh.node.me
+        me = self._mesh.me
         await self._mesh.propose(ConversationStarted(name, name, "", "", (), 0, me, "asker", "#3366cc"))
 
     async def _read(self) -> None:
         """A read that begins now must see what was acknowledged before now."""
         while True:
             await asyncio.sleep(READ_EVERY_S)
-            replica = self._mesh.node.replica
+            replica = self._mesh.view.replica
             if replica is None:
                 continue
             since, self._since = self._since, []

@@ -19,7 +19,7 @@ from peer.consensus.records import Entry
 from peer.errors import CannotServe
 from peer.launch.browsers import check_app
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Conversation
 from peer.state.mesh_state import MeshState, PlanRecord, Profile
@@ -65,7 +65,7 @@ class Rig:
     """The mesh and its peers by name. Made by `rig`."""
 
     def __init__(
-        self, founder: Mesh, shape: Shape, children: dict[str, Child], relay: RelayProcess | None
+        self, founder: MeshMember, shape: Shape, children: dict[str, Child], relay: RelayProcess | None
     ) -> None:
         self.founder = founder
         self.shape = shape
@@ -79,7 +79,7 @@ class Rig:
     @property
     def state(self) -> MeshState:
         """What the mesh knows."""
-        return self.founder.node.state
+        return self.founder.view.state
 
     @property
     def names(self) -> list[str]:
@@ -140,17 +140,14 @@ class Rig:
 
     def watch_log(self) -> None:
         """Checks each entry that is committed once answers are to move."""
-        node = self.founder.node
-        told = node.log_changed
 
         def log_changed(entries: tuple[Entry, ...]) -> None:
             if self.coverage is not None:
                 for entry in entries:
                     if entry.kind == "command":
                         self.coverage.entry(entry.data)
-            told(entries)
 
-        node.log_changed = log_changed  # type: ignore[method-assign]
+        self.founder.view.on_log(log_changed)
 
     # --- being whole
 
@@ -183,13 +180,13 @@ class Rig:
                 >= count
             )
 
-        if not await self.founder.node.until(joined, WHOLE_WITHIN_S):
+        if not await self.founder.view.until(joined, WHOLE_WITHIN_S):
             raise CannotServe(f"a peer did not join within {WHOLE_WITHIN_S:.0f} s")
 
     async def until_whole(self) -> None:
         """Raises CannotServe, saying what is lacking, when the mesh is not whole in time, or a peer gave up."""
         changed = asyncio.Event()
-        self.founder.node.on_state.append(changed.set)
+        unsubscribe = self.founder.view.subscribe(changed.set)
         deadline = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
         try:
             while self.lacking():
@@ -201,7 +198,7 @@ class Rig:
                 if asyncio.get_running_loop().time() > deadline:
                     raise CannotServe(f"not whole again within {WHOLE_WITHIN_S:.0f} s: {self.lacking()}")
         finally:
-            self.founder.node.on_state.remove(changed.set)
+            unsubscribe()
         self._stale.clear()
         self._called.update({peer: member.name for peer, member in self.state.members.items()})
 

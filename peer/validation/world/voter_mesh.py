@@ -18,7 +18,7 @@ from peer.consensus.records import Config
 from peer.coordination.voter_policy import ENOUGH
 from peer.errors import CannotServe, PeerError
 from peer.member.joining import join
-from peer.member.mesh_member import Mesh
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.state.mesh_state import MeshState, Profile
 from peer.validation.scenarios.link_conditions import CLEAR
@@ -47,7 +47,7 @@ class Voters:
     """The mesh and its processes by name. Made by `voters`."""
 
     def __init__(
-        self, asker: Mesh, shape: Shape, children: dict[str, JoinedProcess], relay: RelayProcess | None
+        self, asker: MeshMember, shape: Shape, children: dict[str, JoinedProcess], relay: RelayProcess | None
     ) -> None:
         self.asker = asker
         self.shape = shape
@@ -60,12 +60,12 @@ class Voters:
 
     @property
     def state(self) -> MeshState:
-        return self.asker.node.state
+        return self.asker.view.state
 
     @property
     def config(self) -> Config:
         """Raises CannotServe where this process is in no mesh any more."""
-        replica = self.asker.node.replica
+        replica = self.asker.view.replica
         if replica is None:
             raise CannotServe(f"the asker is in no mesh any more: {self.asker.why_ended}")
         return replica.config
@@ -73,12 +73,12 @@ class Voters:
     @property
     def order(self) -> tuple[int, int]:
         """(term, index) of the last entry that this process obeyed."""
-        replica = self.asker.node.replica
+        replica = self.asker.view.replica
         return replica.order if replica is not None else (0, 0)
 
     @property
     def placed(self) -> Placed:
-        replica = self.asker.node.replica
+        replica = self.asker.view.replica
         if replica is None or not replica.leader:
             return Placed("", 0)
         return Placed(self.name(replica.leader), replica.term)
@@ -174,13 +174,12 @@ class Voters:
 
     async def follows(self, name: str) -> None:
         """Waits until a peer that was hurt knows who leads. Raises CannotServe when it never does."""
-        node, peer = self.asker.node, self.peer(name)
+        links, view, peer = self.asker.links, self.asker.view, self.peer(name)
         deadline = asyncio.get_running_loop().time() + FOLLOWS_WITHIN_S
         while asyncio.get_running_loop().time() < deadline:
             with suppress(PeerError, TimeoutError):
-                await node.dialer.dial(peer)
-                said = await node.calls.call(peer, "leader", {}, 2.0)
-                if said["leader"] == node.coordinator and said["term"] == self.placed.term:
+                said = await links.ask(peer, "leader", {}, 2.0)
+                if said["leader"] == view.leader and said["term"] == self.placed.term:
                     return
             await asyncio.sleep(LOOK_S)
         raise CannotServe(f"{name} does not follow")

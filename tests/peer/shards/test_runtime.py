@@ -372,7 +372,9 @@ async def test_who_asks_a_worker_that_ends_hears_so(made_up: Callable[..., Any])
         busy.set()
         assert go_on.wait(WAIT_S)
 
-    serving = Serving(store, Fetcher(store, ""), manifest, Room("cpu", 1, 1, 64, before_call), lambda _: None)
+    serving = Serving(
+        store, Fetcher(store, ""), manifest, Room("cpu", 1, 1, 64, before_call=before_call), lambda _: None
+    )
     await serving.load(run)
     step = RunStep(run, b"s", 1, 0, np.arange(3), None, True, None, prompt=True, most_rows=1, behind=False)
     serving.submit(step)

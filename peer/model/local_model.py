@@ -1,0 +1,60 @@
+"""The mesh's model as this peer has it: manifest, tokenizer, and pieces of weights for other peers. Edge."""
+
+from __future__ import annotations
+
+from peer.errors import NoPlan
+from peer.model.piece_exchange import ABSENT, Pieces
+from peer.model.tokenizer import Text, text_of
+from peer.transport.peer_links import PeerLinks
+from peer.wire.frame_codec import Piece, PieceRequest
+from planner.model.manifest import Manifest
+from planner.model.store import Store
+
+
+class LocalModel:
+    """Before `know`, `manifest` and `pieces` are None: this peer can neither ask nor give pieces."""
+
+    def __init__(self, store: Store, links: PeerLinks) -> None:
+        self.store = store
+        self.manifest: Manifest | None = None
+        self.pieces: Pieces | None = None
+        self._links = links
+        self._text: Text | None = None
+
+    @property
+    def text(self) -> Text:
+        """The model's tokenizer and chat template, read when first needed: tens of MiB that a peer that only computes
+        does without. Raises NoPlan before the model is known.
+        """
+        if self._text is None:
+            if self.manifest is None:
+                raise NoPlan("the model's tokenizer is not here yet")
+            self._text = text_of(self.store, self.manifest)
+        return self._text
+
+    def know(self, manifest: Manifest) -> None:
+        """Takes which model it is: this peer can ask, and give others pieces of weights that it has."""
+        self.manifest = manifest
+        self.pieces = Pieces(self.store, manifest, self._links.dialer.connection, self._links.send)
+
+    def requested(self, peer: str, frame: PieceRequest) -> None:
+        """Gives a piece, or says that it is not here. Raises BadCommand when the other side asks for too much."""
+        if self.pieces is not None:
+            self.pieces.requested(peer, frame)
+        else:
+            self._links.send(peer, Piece(frame.id, ABSENT, b""))
+
+    def came(self, peer: str, frame: Piece) -> None:
+        """Takes a part of a piece that this peer asked for."""
+        if self.pieces is not None:
+            self.pieces.came(peer, frame)
+
+    def gone(self, peer: str) -> None:
+        """Takes that the connection to a peer ended."""
+        if self.pieces is not None:
+            self.pieces.gone(peer)
+
+    async def close(self) -> None:
+        """Gives nothing any more."""
+        if self.pieces is not None:
+            await self.pieces.close()
