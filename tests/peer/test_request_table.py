@@ -1,0 +1,93 @@
+"""Requests: who may send one, what an unknown one gets, and what a body has become when a handler sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from peer.errors import BadCommand
+from peer.transport.request_table import Requests, Who
+from peer.wire.json_codec import Body, whole
+
+
+def read(body: Body) -> int:
+    return whole(body, "count")
+
+
+def table() -> tuple[Requests, list[tuple[str, object]]]:
+    requests, heard = Requests(), list[tuple[str, object]]()
+
+    async def handler(peer: str, body: object) -> Body:
+        heard.append((peer, body))
+        return {"fine": True}
+
+    requests.on("open", handler, Who.ANYONE)
+    requests.on("inner", handler, Who.MEMBERS, read)
+    requests.on("led", handler, Who.LEADER)
+    requests.know(("a", "b"), "b")
+    return requests, heard
+
+
+@pytest.mark.parametrize(
+    ("method", "may", "refusal"),
+    [
+        ("open", ("a", "b", "stranger"), ""),
+        ("inner", ("a", "b"), "inner: expected a member"),
+        ("led", ("b",), "led: expected it of who coordinates"),
+    ],
+)
+async def test_a_request_is_for_those_that_it_was_registered_for(
+    method: str, may: tuple[str, ...], refusal: str
+) -> None:
+    requests, heard = table()
+    for peer in ("a", "b", "stranger"):
+        if peer in may:
+            assert await requests.answer(peer, method, {"count": 1}) == {"fine": True}
+        else:
+            with pytest.raises(BadCommand, match=refusal):
+                await requests.answer(peer, method, {"count": 1})
+    assert [peer for peer, _ in heard] == list(may)
+
+
+async def test_nobody_is_a_member_and_nobody_leads_before_that_is_known() -> None:
+    requests, heard = table()
+    requests.know((), "")
+    for method in ("inner", "led"):
+        for peer in ("a", ""):
+            with pytest.raises(BadCommand, match=method):
+                await requests.answer(peer, method, {})
+    assert heard == []
+
+
+async def test_a_handler_gets_a_body_that_was_read_and_a_wrong_one_never() -> None:
+    requests, heard = table()
+    await requests.answer("a", "inner", {"count": 7})
+    with pytest.raises(BadCommand, match="count"):
+        await requests.answer("a", "inner", {"count": "7"})
+    with pytest.raises(BadCommand, match="expected a member"):  # whoever may not ask learns no more
+        await requests.answer("stranger", "inner", {"count": "7"})
+    assert heard == [("a", 7)]
+
+
+async def test_an_unknown_request_is_named_short() -> None:
+    requests, _ = table()
+    with pytest.raises(BadCommand, match=r"^unknown request 'x{40}'$"):
+        await requests.answer("a", "x" * 99, {})
+
+
+async def test_a_method_has_one_handler_at_a_time() -> None:
+    requests, heard = table()
+
+    async def other(peer: str, body: Body) -> Body:
+        return {"other": peer}
+
+    with pytest.raises(ValueError, match="'open' has a handler"):
+        requests.on("open", other, Who.ANYONE)
+    off = requests.on("more", other, Who.ANYONE)
+    assert await requests.answer("a", "more", {}) == {"other": "a"}
+    off()
+    with pytest.raises(BadCommand, match="unknown request"):
+        await requests.answer("a", "more", {})
+    requests.on("more", other, Who.ANYONE)
+    off()  # ends what it began, and nothing that came after it
+    assert await requests.answer("a", "more", {}) == {"other": "a"}
+    assert heard == []
