@@ -1,6 +1,7 @@
 """Decides when the chronicle of a mesh is asked, and hands its facts to the writer of the history; plans go by it.
 
-Edge over the clock, the node and the disk. Opening and closing the file may take seconds, so another thread does it.
+Edge over the clock, the parts of a peer and the disk. Opening and closing the file may take seconds, so another thread
+does it.
 """
 
 from __future__ import annotations
