@@ -30,7 +30,9 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "receipts",
         "relief",
         "session",
+        "session_rules",
         "speaking",
+        "state_rules",
         "step_times",
         "surroundings",
         "text",
@@ -38,6 +40,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "turns",
         "versions",
         "voting",
+        "wire_rules",
         "wish",
     ],
 )

@@ -17,7 +17,8 @@ export const LEFT_S = 90; // an asker gives up on an answer long before: its slo
 const PAUSE_S = 1; // between two tokens of an answer that is held to a grammar: each is asked for by itself
 const MASK = 10; // of the settings of an OPEN: how long the mask of a steered answer is
 export const FOR_GOOD = Infinity; // every turn
-const MAX_LATE = 2; // seats that are over and can still be checked
+const MAX_LATE = 8; // seats that are over and can still be checked
+const LATE_BYTES = 8 * 1024 * 1024; // of their activations
 const ID_DIGITS = 8; // of a session's id count how often its answers moved (migration.ts)
 const MAX_OVER = 4096; // sessions of which is remembered which turns are over
 
@@ -220,12 +221,21 @@ export function pauses(seat: Seat, now: number): boolean {
 export class Late {
   private readonly seats = new Map<string, Seat>(); // by seatKey
 
+  /** Keeps a seat that computed something, and lets the oldest go. */
   keep(key: string, seat: Seat): void {
+    if (seat.computed === 0) return;
+    seat.stopWaiting(); // what came and was not computed says nothing of what was
+    while (seat.log.bytes > LATE_BYTES) seat.log.dropOldest();
+    this.seats.delete(key); // so that it counts as the newest
     this.seats.set(key, seat);
     for (const oldest of this.seats.keys()) {
-      if (this.seats.size <= MAX_LATE) break;
+      if (this.seats.size <= MAX_LATE && this.bytes <= LATE_BYTES) break;
       this.seats.delete(oldest);
     }
+  }
+
+  private get bytes(): number {
+    return sumOf([...this.seats.values()].map((seat) => seat.log.bytes));
   }
 
   get(key: string): Seat | undefined {

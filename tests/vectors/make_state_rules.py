@@ -1,0 +1,218 @@
+"""Writes state_rules.json: who may propose what, who may ask, what a mesh with older voters may not say, and whose
+answer a session is, each in states that commands build.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracing import beside, written
+
+from peer.state.conversation_entry import EntryChosen, EntryOffered, ParticipantPutOut
+from peer.state.conversations import (
+    AnswerAdopted,
+    ConversationStarted,
+    MessageAdded,
+    MessageEnded,
+    ParticipantSet,
+    asker_of,
+    branches,
+    thread,
+)
+from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned, counted_milli, may_ask
+from peer.state.member_commands import encode_command
+from peer.state.mesh_state import (
+    Command,
+    MemberJoined,
+    MemberLeft,
+    MeshState,
+    ModelChosen,
+    PlanRefused,
+    ProtectionChosen,
+    apply,
+)
+from peer.state.plan_goal import PlanWished
+from peer.state.proposal_rights import may_say
+from peer.state.protection import PRESETS, Protection, level_of
+from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
+from peer.state.upkeep import (
+    CutsFixed,
+    SignalingListed,
+    StandbyReady,
+    TransactionBegun,
+    TransactionEnded,
+)
+from peer.state.version_negotiation import needed_by, needed_to_lead, too_new
+from peer.state.work_ledger import Work, WorkRecorded
+
+PATH = beside(__file__, "state_rules.json")
+GREY = "#888888"
+KEY = "AQ" + "x" * 42
+PEERS = ("boss", "ann", "bob", "tab", "gone")
+SESSIONS = tuple(f"{number:032x}" for number in range(1, 5))
+
+
+def said(number: str, parent: str, author: str, form: Any = "to-model", session: str = "") -> MessageAdded:
+    return MessageAdded("c", number, parent, author, form, number * 3, 5, session, "", (), 9)
+
+
+def begun(number: str, peer: str) -> TransactionBegun:
+    return TransactionBegun(number, peer, "load", (0, 2), "", "", 7)
+
+
+BASE: tuple[Command, ...] = (
+    ModelChosen("a" * 64, "toy", 6, 128, 2, "latency"),
+    MemberJoined("boss", "Boss", True, True, True),
+    MemberJoined("ann", "Ann", True, True, False),
+    MemberJoined("bob", "Bob", True),
+    MemberJoined("tab", "Tab", False),
+    RoleGiven("boss", "owner"),
+    begun("1" * 32, "ann"),
+    begun("2" * 32, "bob"),
+    TransactionEnded("2" * 32, "committed", ""),
+)
+TALK: tuple[Command, ...] = (
+    ConversationStarted("c", "t", "", "", (), 1, "ann", "Ann", GREY),
+    ParticipantSet("c", "bob", "Bob", GREY, "member"),
+    said("q1", "", "ann"),
+    said("a1", "q1", "ann", "answer", SESSIONS[0]),
+    MessageEnded("c", "a1", "done", 3, "yes", ""),
+    said("q2", "a1", "bob"),
+    said("a2", "q2", "bob", "answer", SESSIONS[1]),
+    said("q3", "a1", "ann", "to-people"),
+    said("q4", "q3", "ann"),
+    said("a4", "q4", "ann", "answer", SESSIONS[2]),
+    AnswerAdopted("c", "a4", "ann", "bob", SESSIONS[3]),
+)
+INVITED: tuple[Command, ...] = (*TALK, EntryChosen("c", True))
+OFFERED: tuple[Command, ...] = (*TALK, EntryOffered("c", KEY, "member", "ann", 1))
+BARRED: tuple[Command, ...] = (*TALK, ParticipantPutOut("c", "bob"))
+
+
+def worked(session: str, peer: str, asker: str, milli: int) -> WorkRecorded:
+    return WorkRecorded((Work(session, 1, peer, asker, (0, 8), (0, 6), milli),))
+
+
+def owing(policy: Any, allowance_milli: int) -> tuple[Command, ...]:
+    """Ann owes 90.5 credits, Bob has as many, the tab owes nothing."""
+    return (
+        *BASE,
+        FairnessChosen(policy, allowance_milli, 0),
+        worked(SESSIONS[0], "bob", "ann", 60_000),
+        worked(SESSIONS[1], "bob", "ann", 30_500),
+    )
+
+
+STATES: dict[str, tuple[Command, ...]] = {
+    "nobody": (),
+    "a mesh": BASE,
+    "people talk": (*BASE, *TALK),
+    "by invitation": (*BASE, *INVITED),
+    "a link is out": (*BASE, *OFFERED),
+    "somebody was put out": (*BASE, *BARRED),
+    "who owes much may not ask": owing("fair", 90_000),
+    "as much as is allowed": owing("fair", 90_500),
+    "balances order": owing("open", 0),
+    "nothing is counted": owing("off", 0),
+    "an owner left": (*BASE, MemberLeft("boss", "left")),
+}
+
+
+def proposals(peer: str) -> tuple[Command, ...]:
+    """One of each command that somebody may propose, in the name of `peer` where it has one."""
+    return (
+        StandbyReady(peer, 1, ((0, 2),)),
+        begun("3" * 32, peer),
+        TransactionEnded("1" * 32, "committed", ""),
+        TransactionEnded("2" * 32, "rolled-back", "no room"),
+        TransactionEnded("9" * 32, "committed", ""),
+        CheckFailed(SESSIONS[0], 4, (0, 2), "bob", peer, 9),
+        SignalingListed(("https://example.org",)),
+        CutsFixed((3,)),
+        PlanWished("layer", "latency"),
+        ProtectionChosen(PRESETS["high"]),
+        RoleGiven("bob", "viewer"),
+        RoleTaken("bob"),
+        InviteRecorded(KEY, "member", 0, 1, peer, 5, ""),
+        InviteRevoked(KEY, peer, 5, ""),
+        FairnessChosen("off", 0, 0),
+        PeerPardoned("bob"),
+        MemberJoined(peer, "x", True),
+        PlanRefused("no"),
+        worked(SESSIONS[0], peer, "ann", 5),
+        said("m", "a1", peer),
+        ParticipantSet("c", peer, "x", GREY, "member"),
+    )
+
+
+def spelled(command: Command) -> str:
+    return encode_command(command).decode()
+
+
+def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
+    state = MeshState()
+    for command in commands:
+        state = apply(state, command)
+    talk = state.conversations.get("c")
+    messages = talk.messages if talk is not None else ()
+    says = [
+        [peer, spelled(command), may_say(state, peer, command)]
+        for peer in PEERS
+        for command in proposals(peer)
+    ]
+    return {
+        "name": name,
+        "commands": [spelled(command) for command in commands],
+        "may_say": says,
+        "may_ask": {peer: may_ask(state.fairness, state.ledger, peer) for peer in PEERS},
+        "counted_milli": {peer: counted_milli(state.fairness, state.ledger, peer) for peer in PEERS},
+        "needed_to_lead": needed_to_lead(state),
+        "asker_of": {session: asker_of(state.conversations, session) for session in SESSIONS},
+        "thread": {
+            leaf: [message.id for message in thread(messages, leaf)]
+            for leaf in ("a2", "a4", "q3", "none", "")
+        },
+        "branches": {
+            parent: [message.id for message in branches(messages, parent)]
+            for parent in ("", "a1", "q1", "a4")
+        },
+    }
+
+
+def versions() -> list[dict[str, Any]]:
+    speak = {"old": 3, "new": 4, "newer": 5}
+    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1])
+    voters: tuple[tuple[str, ...], ...] = ((), ("old",), ("new",), ("new", "old", "newer"), ("new", "newer"))
+    return [
+        {
+            "command": spelled(command),
+            "needed": needed_by(command),
+            "voters": list(group),
+            "speaks": {peer: speak[peer] for peer in group},
+            "why": too_new(command, group, speak.__getitem__),
+        }
+        for command in commands
+        for group in voters
+    ]
+
+
+def levels() -> list[dict[str, Any]]:
+    other = Protection(1750, False, "log", "simple", True, ("head",), False, 1, 2)
+    chosen = [*PRESETS.values(), other]
+    return [
+        {"command": spelled(ProtectionChosen(protection)), "level": level_of(protection)}
+        for protection in chosen
+    ]
+
+
+def text() -> str:
+    tables = {
+        "states": [row(name, commands) for name, commands in STATES.items()],
+        "versions": versions(),
+        "levels": levels(),
+    }
+    return written("rules of peer/state in states that commands build", tables)
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
