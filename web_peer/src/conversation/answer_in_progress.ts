@@ -13,6 +13,8 @@ import type { Waits } from '../stage/seat_waiting';
 
 const LOG_MS = 2000; // the log gets what came at the latest after that,
 const LOG_TOKENS = 64; // or so many tokens
+const MAX_EXTENSION = 16384; // characters in one command
+const MAX_DAY_MS = 253402300799999; // the last of the year 9999
 
 export type End =
   | { readonly kind: 'finished'; readonly finished: Finished }
@@ -94,14 +96,20 @@ export class Making {
     };
   }
 
+  private endOf(tokens: number): number {
+    return this.ends[tokens] ?? this.text.length;
+  }
+
   /** What the log is to get, which knows `logged`; null: nothing yet. */
   due({ tokens, text }: Message): { readonly tokens: number; readonly text: string } | null {
     const now = performance.now();
     if (this.tokens - this.loggedTokens < LOG_TOKENS && now - this.loggedAt < LOG_MS) return null;
     if (this.tokens <= tokens || !this.text.startsWith(text)) return null; // it is made again up to there
+    let stop = this.tokens;
+    while (stop > tokens + 1 && this.endOf(stop) - text.length > MAX_EXTENSION) stop -= 1;
     this.loggedAt = now;
-    this.loggedTokens = this.tokens;
-    return { tokens: this.tokens, text: this.text.slice(text.length) };
+    this.loggedTokens = stop;
+    return { tokens: stop, text: this.text.slice(text.length, this.endOf(stop)) };
   }
 }
 
@@ -125,8 +133,9 @@ export function roomOf(mesh: Reads, prompt: readonly number[], most: number): nu
   return most === 0 ? room : Math.min(most, room);
 }
 
+/** The UTC day of a question. */
 export function dayOf(whenMs: number): CalendarDate {
-  const date = new Date(whenMs);
+  const date = new Date(Math.min(whenMs, MAX_DAY_MS));
   return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
 }
 
