@@ -35,13 +35,13 @@ from peer.session.evidence import (
     rounding,
     steps_of_spans,
 )
+from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.state.mesh_state import Member
 from planner.model.arithmetic_class import other_bits
 from planner.model.shards import make_shard
 
-TOGETHER: Final = 32  # given positions in a step, as askers send them
 COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
 WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more
 LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next one
@@ -169,7 +169,7 @@ class Recomputing:
         """`take` gets the last position and result of each step; from `heads_from` on each has one, and the head's."""
         session = os.urandom(16)
         as_it_was = spans if means.in_order else (len(inputs),)
-        steps = steps_of_spans(as_it_was, 0, len(inputs), TOGETHER)
+        steps = steps_of_spans(as_it_was, 0, len(inputs), CHUNK_TOKENS)
         try:
             async with asyncio.timeout(WHOLE_S):
                 for first, stop, given in alone_from(heads_from, steps):

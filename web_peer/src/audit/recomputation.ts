@@ -7,11 +7,11 @@
 
 import { CannotServe } from '../errors';
 import { toHex } from '../wire/hex';
+import { CHUNK_TOKENS } from '../session/position_spans';
 import type { Run } from '../state/mesh_state';
 import type { Answer, Done } from '../runtime/worker_handle';
 import type { Serving } from '../stage/unit_host';
 
-const TOGETHER = 64; // positions in a step
 const WHOLE_MS = 60_000; // for all steps of a check: then nobody waits for it any more
 const SESSION_BYTES = 16;
 
@@ -80,7 +80,7 @@ export class Recomputing {
       const count = countOf(inputs);
       for (let position = 0; position < count;) {
         const last = position >= headsFrom;
-        const stop = last ? position + 1 : Math.min(position + TOGETHER, headsFrom, count);
+        const stop = last ? position + 1 : Math.min(position + CHUNK_TOKENS, headsFrom, count);
         const answer = new Promise<Answer>((resolve) => {
           told = resolve;
         });
