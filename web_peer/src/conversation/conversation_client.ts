@@ -37,7 +37,7 @@ import type { TalkMesh } from './local_conversations';
 import { adopters, nextTurn, running } from './turn_order';
 
 const ADOPT_STEP_MS = 300; // between those who may make an answer go on
-const PLAN_WAIT_S = 8; // a question that finds no plan says so soon, and can be asked again
+const PLAN_WAIT_S = 60; // a question that finds no plan says so, and can be asked again
 const ID_BYTES = 9;
 const SESSION_BYTES = 16;
 const MAX_SESSIONS = 4; // kept for next questions, each a slot on every stage

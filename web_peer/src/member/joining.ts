@@ -33,8 +33,8 @@ import { wayAsked } from '../transport/udp_relay';
 import { announced, OLDER, SPOKEN } from '../state/version_negotiation';
 import type { Patience } from '../coordination/voter_policy';
 
-const STATE_WAIT_S = 8;
-const SOMEBODY_WAIT_S = 8; // a link to a mesh of which nobody is there must say so soon
+const STATE_WAIT_S = 10;
+const SOMEBODY_WAIT_S = 10; // a link to a mesh of which nobody is there must say so soon
 const CONNECTION_ID_BYTES = 16;
 
 /** How fast this tab computes, by measurement; its memory is for the person to say. */

@@ -28,7 +28,7 @@ import type { SignalingClient } from '../transport/signaling_client';
 import type { Patience } from '../coordination/voter_policy';
 
 export const TRY_S = 5; // to find the mesh again, before a person reads of the next try
-const STATE_WAIT_S = 8;
+const STATE_WAIT_S = 10;
 const LED_MS = 5000; // whoever is said to lead answers within this, or the others are asked again
 const STAGGER_MS = 500; // between members that are asked who leads: the first may be frozen
 const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coordinator

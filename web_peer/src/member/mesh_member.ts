@@ -42,8 +42,8 @@ import { nowS } from '../transport/ticker';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
-const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
-const TOLD_WITHIN_MS = 1500; // a goodbye that nobody takes is found out by the others
+const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move; Python's 5 s are also for another leader
+const TOLD_WITHIN_MS = 2500; // a goodbye that nobody takes is found out by the others
 const METER_MS = 500;
 const SESSION_BYTES = 16;
 const GPU_LOST = 'its GPU device is lost; it measures without';

@@ -16,7 +16,7 @@ import { type CacheWork, MovedCaches } from './kv_transfer';
 import { sample, type Sampling } from '../session/sampling';
 
 export const PIECE_TOKENS = 64; // of a prompt between two decode batches: what others wait for
-export const GAP_ROWS = 2; // idle rows carried along in a decode batch: each costs about a third of another call
+export const GAP_ROWS = 2; // idle rows carried along in a decode batch: each costs a third of another call, in Python a quarter
 const MAX_REASON = 500; // characters
 
 /** Why a step did not run. The numbers go over the wire. */

@@ -13,7 +13,7 @@ import type { Operation } from '../storage/journal_records';
 import type { Journal } from '../storage/journal';
 
 const REMEMBERED_PLANS = 4; // sessions may open over a plan that was replaced a moment ago
-const DRAIN_MS = 20_000; // how long answers may keep units loaded that no plan wants any more
+const DRAIN_MS = 20_000; // answers keep units that no plan wants; Python's 150 s: here nothing is loaded meanwhile
 const KEPT_MS = 30_000; // how long units that were held before a reload wait for a plan that wants them
 const LOOK_MS = 250;
 const REPORT_AGAIN_MS = 1000; // after a report that did not arrive

@@ -63,7 +63,7 @@ export interface Engine {
 /** Time limits of a connection. */
 export interface Times {
   readonly heartbeat: HeartbeatTimes;
-  readonly connectS: number; // from the first call to HELLO: nothing may hang longer than 10 s
+  readonly connectS: number; // from the first call to HELLO: a person watches, so sooner than Python's 20
   readonly closeS: number; // for what is queued to arrive before the transport goes
 }
 

@@ -17,7 +17,7 @@ const ROUNDS = 9; // odd, for a median; a first exchange on a fresh connection i
 const SMALL_BYTES = 64;
 const FRAME_BYTES = 2048; // an activation of a small model, in several datagrams; what larger ones take is the rate
 const BURST_BYTES = 256 * 1024; // several congestion windows, under 0.2 s on any link worth using
-const PROBE_TIMEOUT_S = 9;
+const PROBE_TIMEOUT_S = 10;
 
 /** Round trip of a small message, one-way rate of a burst, and what a frame of an activation takes beyond both. */
 export interface Measured {

@@ -8,7 +8,7 @@ import { nowS } from './ticker';
 
 export type { Body } from '../wire/json_codec';
 
-const CALL_TIMEOUT_S = 9; // the other side answers control questions from its event loop, never from a model run
+const CALL_TIMEOUT_S = 9; // answered from an event loop, never a model run; a person watches: sooner than Python's 20
 const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
 const STATUS = { ok: 0, refused: 1, failed: 2, elsewhere: 3, anew: 4 } as const;
 const MAX_PEER = 128; // characters of a peer id

@@ -37,7 +37,7 @@ import {
 import { Roster } from '../signaling/roster';
 import { fromWire, isFinal, isMessageError, SignalingError, signalingError } from '../signaling/errors';
 
-const ANSWER_WITHIN_MS = 8000; // for the server to take a connection or a join: nothing hangs longer than 10 s
+const ANSWER_WITHIN_MS = 10_000; // for the server to take a connection or a join: nothing hangs longer than 10 s
 const PATIENCE_MS = 3000; // how long the first join keeps trying while nobody answers
 const BACKOFF_MS = 250;
 const BACKOFF_MOST_MS = 4000; // a person watches: shorter than Python's
