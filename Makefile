@@ -84,11 +84,12 @@ test-quick: setup  ## a cross-section of the tests, with one real mesh and one r
 soak: setup  ## the whole series of simulated runs, of which `make test` runs a tenth
 	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
 
-check: setup  ## format, lint, types, import contracts
+check: setup  ## format, lint, types, import contracts, parity of the two languages
 	@failed=; \
 	for tool in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
 		echo "$$tool"; $(RUN)/$$tool || failed="$$failed  $$tool\n"; \
 	done; \
+	echo "parity"; ($(WITH_NODE) $(RUN)/python -m tests.parity) || failed="$$failed  parity\n"; \
 	echo "tsc, eslint, prettier"; ($(NODE) npm run --silent check) || failed="$$failed  tsc, eslint or prettier\n"; \
 	if [ -n "$$failed" ]; then printf "not clean:\n$$failed" >&2; exit 1; fi
 
