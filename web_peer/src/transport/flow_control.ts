@@ -13,6 +13,7 @@ export const WINDOW_BYTES = 4 * 1024 * 1024; // granted at the start and kept op
 export const GRANT_STEP_BYTES = WINDOW_BYTES / 4; // a CREDIT is worth sending from here on
 export const MAX_BUFFERED_BYTES = 1024 * 1024; // no channel is ever given more than this
 export const HIGH_WATER_BYTES = 256 * 1024; // stop feeding the channel: what waits there cannot be overtaken
+export const BULK_WATER_BYTES = 96 * 1024; // the same for a long frame of no session: 0.2 s at 5 Mbit/s
 export const LOW_WATER_BYTES = 64 * 1024; // feed it again; at 30 MB/s these last 2 ms
 export const MAX_QUEUED_BYTES = 64 * 1024 * 1024; // per channel; a sender that does not wait for drained() hits this
 
@@ -28,6 +29,11 @@ interface Cut {
   readonly frame: Uint8Array;
   readonly orders: readonly string[];
   at: number;
+}
+
+/** Whether it belongs to no session, as pieces of a model and probes do. */
+function isBulk({ orders }: Cut): boolean {
+  return orders.length === 1 && orders[0] === '';
 }
 
 /** First in, first out, without moving what waits. */
@@ -56,7 +62,8 @@ class Queue<T> {
  * The sending half of one channel.
  *
  * Frames that share a key of `orders` arrive in the order in which they were pushed. A short frame (one piece)
- * goes before and between the pieces of long frames of other keys: a token never waits for a prompt.
+ * goes before and between the pieces of long frames of other keys: a token never waits for a prompt. Of a long frame of
+ * no session the channel gets less at a time: nobody waits for it, and what is in the channel cannot be overtaken.
  */
 export class Sender {
   queuedBytes = 0;
@@ -65,9 +72,11 @@ export class Sender {
   private readonly long = new Queue<Cut>();
   private readonly longOrders = new Map<string, number>();
   private granted: number;
+  private readonly bulkWaterBytes: number;
   private readonly maxQueuedBytes: number;
 
   constructor(channel: Channel, maxQueuedBytes = MAX_QUEUED_BYTES) {
+    this.bulkWaterBytes = channel === 'control' ? HIGH_WATER_BYTES : BULK_WATER_BYTES;
     this.granted = channel === 'control' ? Infinity : WINDOW_BYTES;
     this.maxQueuedBytes = maxQueuedBytes;
   }
@@ -105,7 +114,8 @@ export class Sender {
       return piece(WHOLE, frame);
     }
     const cut = this.long.first();
-    return cut === undefined ? null : this.cutOff(cut);
+    if (cut === undefined || (isBulk(cut) && bufferedBytes >= this.bulkWaterBytes)) return null;
+    return this.cutOff(cut);
   }
 
   private cutOff(cut: Cut): Uint8Array<ArrayBuffer> | null {
