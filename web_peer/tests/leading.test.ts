@@ -8,24 +8,26 @@ import { utf8 } from '../src/signaling/keys';
 import { Leading } from '../src/coordination/leadership';
 import { type Command, decodeCommand } from '../src/state/mesh_state';
 import type { Replica } from '../src/replication/replica';
+import { Requests } from '../src/transport/rpc';
 
 const MESH = 'm'.repeat(26);
 const LINK = { conversation: 'tea', seed: new Uint8Array(32).fill(7) };
 const SELF = { peer: 'b'.repeat(32), name: 'Bob', colour: '#888888' };
 
-function leading(): { readonly leads: Leading; readonly taken: Command[] } {
+function leading(): { readonly requests: Requests; readonly taken: Command[] } {
   const taken: Command[] = [];
-  const leads = new Leading('ann', () => ({ begin: { mesh: MESH } }) as unknown as Replica);
+  const requests = new Requests(() => true);
+  const leads = new Leading('ann', () => ({ begin: { mesh: MESH } }) as unknown as Replica, requests);
   leads.coordinating = {
     proposal: (_: string, { command }: { command: string }) => decodeCommand(utf8(command)),
     propose: (_: string, command: Command) => taken.push(command),
     settled: () => Promise.resolve([1, 1]),
   } as unknown as Coordinating;
-  return { leads, taken };
+  return { requests, taken };
 }
 
 it('who comes in with an invite holds its secret, however the words are spelled', async () => {
-  const { leads, taken } = leading();
+  const { requests, taken } = leading();
   const proven = await used(LINK, MESH, SELF);
   expect(proven.key).toBe(await keyOf(LINK));
   const forged = { ...proven, proof: `${proven.proof.startsWith('A') ? 'B' : 'A'}${proven.proof.slice(1)}` };
@@ -33,9 +35,9 @@ it('who comes in with an invite holds its secret, however the words are spelled'
     JSON.stringify(forged),
     JSON.stringify(forged).replace('Participant', '\\u0050articipant'),
   ]) {
-    await expect(leads.answer('bob', 'propose', { command: words })).rejects.toThrow(/signature/);
+    await expect(requests.answer('bob', 'propose', { command: words })).rejects.toThrow(/signature/);
   }
   expect(taken).toEqual([]);
-  await leads.answer('bob', 'propose', { command: JSON.stringify(proven) });
+  await requests.answer('bob', 'propose', { command: JSON.stringify(proven) });
   expect(taken).toEqual([proven]);
 });

@@ -55,7 +55,6 @@ class Tab implements Measurable {
   readonly told: { readonly method: string; readonly body: Body }[] = [];
   readonly node = {
     me: ME,
-    coordinator: BOSS,
     state: stateWith('measured'),
     tellCoordinatorWith: (method: string, body: Body): Promise<void> => {
       this.told.push({ method, body });
@@ -107,7 +106,7 @@ function stateWith(status: Member['status'], standby: readonly string[] = []): M
 }
 
 async function measured(tab: Tab, again: MeasuringAgain): Promise<Body> {
-  const answer = again.answer(BOSS, ASKED);
+  const answer = again.answer(ASKED);
   await vi.advanceTimersByTimeAsync(1000);
   tab.end(TIMES);
   return answer;
@@ -133,11 +132,10 @@ it('tells times that are new, and all else as it was', async () => {
   expect(tab.profile).toEqual(profile); // what it says when it joins again
 });
 
-it('refuses who does not coordinate, and another model', async () => {
+it('refuses to measure for another model', async () => {
   const tab = new Tab();
   const again = new MeasuringAgain(tab, tab.measures);
-  await expect(again.answer('other', ASKED)).rejects.toThrow(BadCommand);
-  await expect(again.answer(BOSS, { model: 'n' })).rejects.toThrow(BadCommand);
+  await expect(again.answer({ model: 'n' })).rejects.toThrow(BadCommand);
   expect(tab.asked).toEqual([]);
 });
 
@@ -149,7 +147,7 @@ it.each<[string, (tab: Tab) => void, Body]>([
 ])('does not measure while it %s', async (_, makes, answer) => {
   const tab = new Tab();
   makes(tab);
-  expect(await new MeasuringAgain(tab, tab.measures).answer(BOSS, ASKED)).toEqual(answer);
+  expect(await new MeasuringAgain(tab, tab.measures).answer(ASKED)).toEqual(answer);
   expect(tab.asked).toEqual([]);
 });
 
@@ -159,9 +157,9 @@ it.each<[string, (tab: Tab) => void]>([
 ])('ends a measurement for %s, and is not kept busy by whoever asks', async (_, begins) => {
   const tab = new Tab();
   const again = new MeasuringAgain(tab, tab.measures);
-  const answer = again.answer(BOSS, ASKED);
+  const answer = again.answer(ASKED);
   await vi.advanceTimersByTimeAsync(1000);
-  expect(await again.answer(BOSS, ASKED)).toEqual(BUSY); // one at a time
+  expect(await again.answer(ASKED)).toEqual(BUSY); // one at a time
   begins(tab);
   await vi.advanceTimersByTimeAsync(100);
   expect(await answer).toEqual(BUSY);
@@ -169,7 +167,7 @@ it.each<[string, (tab: Tab) => void]>([
   tab.isResting = true;
   let begun = 0;
   for (let second = 0; second < 3600; second++) {
-    const asked = again.answer(BOSS, ASKED);
+    const asked = again.answer(ASKED);
     await vi.advanceTimersByTimeAsync(1000);
     tab.end(TIMES);
     begun += (await asked)['measured'] === true ? 1 : 0;

@@ -9,7 +9,7 @@ import type {
   Delta,
   Finished,
 } from '../src/origin/answer_stream';
-import type { Body } from '../src/transport/rpc';
+import { type Body, Requests } from '../src/transport/rpc';
 import { Hints } from '../src/conversation/live_hints';
 import { begunOf, Making } from '../src/conversation/answer_in_progress';
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';
@@ -60,7 +60,7 @@ class Stage {
         return state();
       },
       coordinator: 'bob',
-      answerMore: null as ((peer: string, method: string, body: Body) => Promise<Body>) | null,
+      requests: new Requests(() => true),
       onState: this.looks,
       onRole: new Set(),
       isConnected: () => false,
@@ -102,7 +102,7 @@ class Stage {
 
   async hears(peer: string, ids: readonly number[]): Promise<void> {
     const body = { conversation: 'c', message: 'a', after: 0, ids, text: 'one', ...STANDING };
-    await this.node.answerMore?.(peer, 'live', body);
+    await this.node.requests.answer(peer, 'live', body);
   }
 
   async commit(): Promise<void> {

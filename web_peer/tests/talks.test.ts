@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
+import { Requests } from '../src/transport/rpc';
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';
 import type { Mesh } from '../src/member/mesh_member';
 import { type ConversationCommand, converse } from '../src/state/conversations';
@@ -39,7 +40,7 @@ async function heard(keeps: boolean): Promise<readonly string[]> {
   if (typeof conversations === 'string') throw new Error(conversations);
   const state: MeshState = { ...EMPTY_STATE, members, conversations };
   const node = {
-    ...{ me: 'ann', state, coordinator: 'bob', answerMore: null, calls: {} },
+    ...{ me: 'ann', state, coordinator: 'bob', requests: new Requests(() => true), calls: {} },
     ...{ onState: new Set(), onRole: new Set(), isConnected: () => false },
     dialer: { prepare: () => undefined, speaks: () => HIGHEST_VERSION },
     tellCoordinator: (_: string, { kind }: { kind: string }) => {

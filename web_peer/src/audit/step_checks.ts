@@ -5,7 +5,7 @@
  * Who finds a difference says so in the log in its own name; one word convicts nobody (fairness.ts).
  */
 
-import type { Body } from '../transport/rpc';
+import { type Body, decoded } from '../transport/rpc';
 import { type Holder, inOrder, judgesOf, NextCheck, shuffled } from './check_policy';
 import { BadCommand, PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
@@ -36,6 +36,12 @@ interface Odd {
   readonly position: number;
 }
 
+/** What a peer of a route finds odd. */
+interface OddFound {
+  readonly session: string;
+  readonly position: number;
+}
+
 /** Who was asked to check a session of this tab, and its tokens then. */
 interface Asked {
   readonly tokens: readonly number[];
@@ -62,6 +68,18 @@ export class Checks {
   constructor(tab: Omit<Tab, 'own'>) {
     this.tab = { ...tab, own: (asker, body) => this.witness(asker, body) };
     this.judge = new Judge(this.tab);
+    const { requests } = tab.node;
+    requests.on(
+      'check',
+      decoded(placeOf, (peer, place) => this.checked(peer, place)),
+      'member',
+    );
+    requests.on('witness', (peer, body) => this.witness(peer, body), 'member');
+    requests.on(
+      'odd',
+      decoded(oddOf, (peer, odd) => this.odd(peer, odd)),
+      'member',
+    );
   }
 
   // --- as the asker
@@ -157,20 +175,19 @@ export class Checks {
    * A peer of a route finds what came to it odd: the stage before it is checked at once, or when the token of that
    * position came. Raises BadCommand.
    */
-  private odd(peer: string, body: Body): void {
-    const session = String(body['session']);
-    const position = whole(body, 'position');
+  private odd(peer: string, { session, position }: OddFound): Body {
     const answer = this.answers.get(session);
     const stage = (answer?.opening.route.indexOf(peer) ?? 0) - 1;
     if (answer === undefined || stage < 0) {
       throw new BadCommand('odd: expected a stage of a running answer of this peer, and not the first');
     }
     const isDue = Date.now() >= (this.oddMs.get(peer) ?? 0);
-    if (this.running || !isDue || this.tab.node.state.fairness.checksPpm === 0) return;
+    if (this.running || !isDue || this.tab.node.state.fairness.checksPpm === 0) return {};
     this.oddMs.set(peer, Date.now() + ODD_AGAIN_MS);
     const isDrawn = this.tab.node.askings.tokens(session).length >= position + 2;
     if (isDrawn) void this.checkOdd(answer, { stage, position });
     else this.oddDue.set(session, { stage, position });
+    return {};
   }
 
   private async checkOdd(answer: Answer, { stage, position }: Odd): Promise<void> {
@@ -265,17 +282,8 @@ export class Checks {
 
   // --- for others
 
-  /** `check`, `witness` and `odd` of other members; null for any other request. */
-  private async answer(peer: string, method: string, body: Body): Promise<Body | null> {
-    if (method !== 'check' && method !== 'witness' && method !== 'odd') return null;
+  private async checked(peer: string, place: Place): Promise<Body> {
     const { members } = this.tab.node.state;
-    if (!members.has(peer)) throw new BadCommand(`${method}: expected a member`);
-    if (method === 'witness') return this.witness(peer, body);
-    if (method === 'odd') {
-      this.odd(peer, body);
-      return {};
-    }
-    const place = placeOf(body);
     if (![place.peer, place.before, place.after].every((each) => each === '' || members.has(each))) {
       throw new BadCommand('check: expected a step of members');
     }
@@ -288,17 +296,8 @@ export class Checks {
     }
   }
 
-  /** Answers what concerns checks, and `inner` the rest, to whose status it adds what was checked. */
-  before(
-    inner: (method: string) => Promise<Body>,
-  ): (peer: string, method: string, body: Body) => Promise<Body> {
-    return async (peer, method, body) => {
-      const own = await this.answer(peer, method, body);
-      return own ?? { ...(await inner(method)), checks: this.status() };
-    };
-  }
-
-  private status(): Body {
+  /** What was checked here and for this tab, as the answer to `status` has it. */
+  status(): Body {
     const { judge, made, got } = this;
     const worst = Math.round(judge.worst * 1e6);
     return { made, got, kept: judge.kept, positions: judge.again.positions, worst_ppm: worst };
@@ -337,4 +336,8 @@ export class Checks {
     this.made[verdict] += 1;
     return verdict;
   }
+}
+
+function oddOf(body: Body): OddFound {
+  return { session: String(body['session']), position: whole(body, 'position') };
 }

@@ -12,11 +12,11 @@ import {
   type Conversation as Session,
   type Finished,
 } from '../origin/answer_stream';
-import type { Body } from '../transport/rpc';
+import { type Body, decoded } from '../transport/rpc';
 import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
-import { Hints, liveOf, TYPING_MS, typingOf } from './live_hints';
+import { Hints, type Live, liveOf, type Typing, TYPING_MS, typingOf } from './live_hints';
 import { begunOf, type End, Making, promptFor, roomOf } from './answer_in_progress';
 import {
   type Conversation,
@@ -104,17 +104,25 @@ export class Talking {
       changed: () => this.look(),
       refused: (command, why) => this.notTaken(command, why),
     });
-    const more = node.answerMore;
-    node.answerMore = (peer, method, body) => {
-      if (method === 'live' || method === 'typing') return this.hinted(peer, method, body);
-      return more === null ? Promise.resolve({}) : more(peer, method, body);
-    };
+    const ends = [
+      node.requests.on(
+        'live',
+        decoded(liveOf, (peer, hint) => this.grownElsewhere(peer, hint)),
+        'anyone',
+      ),
+      node.requests.on(
+        'typing',
+        decoded(typingOf, (peer, hint) => this.typed(peer, hint)),
+        'anyone',
+      ),
+    ];
     const look = (): void => this.look();
     node.onState.add(look);
     node.onRole.add(look);
     mesh.onEnded(() => {
       node.onState.delete(look);
       node.onRole.delete(look);
+      for (const end of ends) end();
     });
     this.look();
   }
@@ -535,22 +543,24 @@ export class Talking {
     return [...participants].filter((peer) => peer !== this.me && members.has(peer));
   }
 
-  private async hinted(peer: string, method: string, body: Body): Promise<Body> {
-    if (method === 'live') {
-      const { conversation, message, piece } = liveOf(body);
-      this.heard.came(peer, message, piece);
-      const known = this.messageIn(conversation, message);
-      if (known !== null) this.heard.follow(known);
-    } else {
-      const { conversation, typing } = typingOf(body);
-      if (this.conversations.get(conversation)?.participants.has(peer) !== true) return {};
-      const typists = this.typists.get(conversation) ?? new Map<string, number>();
-      if (typing) typists.set(peer, performance.now() + TYPING_MS);
-      else typists.delete(peer);
-      this.typists.set(conversation, typists);
-    }
+  /** An answer of another peer has grown. */
+  private grownElsewhere(peer: string, { conversation, message, piece }: Live): Body {
+    this.heard.came(peer, message, piece);
+    const known = this.messageIn(conversation, message);
+    if (known !== null) this.heard.follow(known);
     this.events.changed();
-    return Promise.resolve({});
+    return {};
+  }
+
+  /** Another person writes, or has stopped writing. */
+  private typed(peer: string, { conversation, typing }: Typing): Body {
+    if (this.conversations.get(conversation)?.participants.has(peer) !== true) return {};
+    const typists = this.typists.get(conversation) ?? new Map<string, number>();
+    if (typing) typists.set(peer, performance.now() + TYPING_MS);
+    else typists.delete(peer);
+    this.typists.set(conversation, typists);
+    this.events.changed();
+    return {};
   }
 }
 

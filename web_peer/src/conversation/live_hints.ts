@@ -102,11 +102,20 @@ export class Hints {
 
 // --- what comes
 
-export function liveOf(body: Body): {
+/** More of a running answer. */
+export interface Live {
   readonly conversation: string;
   readonly message: string;
   readonly piece: Piece;
-} {
+}
+
+/** Whether a person writes in a conversation. */
+export interface Typing {
+  readonly conversation: string;
+  readonly typing: boolean;
+}
+
+export function liveOf(body: Body): Live {
   const { text } = body;
   if (typeof text !== 'string' || text.length > MAX_TEXT) throw new BadCommand('live: expected text');
   const [answer, turn, after] = ['answer', 'turn', 'after'].map((name) => whole(body[name])) as [
@@ -122,7 +131,7 @@ export function liveOf(body: Body): {
   };
 }
 
-export function typingOf(body: Body): { readonly conversation: string; readonly typing: boolean } {
+export function typingOf(body: Body): Typing {
   const { typing } = body;
   if (typeof typing !== 'boolean') throw new BadCommand('typing: expected true or false');
   return { conversation: idOf(body['conversation']), typing };

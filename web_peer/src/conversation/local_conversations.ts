@@ -14,10 +14,10 @@ import {
 import type { Command, MeshState } from '../state/mesh_state';
 import type { Node } from '../member/frame_router';
 
-type Parts = 'me' | 'answerMore' | 'onState' | 'onRole' | 'isConnected' | 'calls' | 'dialer';
+type Parts = 'me' | 'onState' | 'onRole' | 'isConnected' | 'calls' | 'dialer';
 type Says = 'state' | 'coordinator' | 'tellCoordinator';
 
-export type TalkNode = Pick<Node, Parts | Says>;
+export type TalkNode = Pick<Node, Parts | Says> & { readonly requests: Pick<Node['requests'], 'on'> };
 
 export interface TalkMesh extends Pick<Mesh, 'signal' | 'text' | 'conversation' | 'onEnded'> {
   readonly node: TalkNode;
@@ -64,7 +64,7 @@ class OwnMesh implements TalkMesh {
 /** This tab keeps the log by itself: what it says is committed at once. */
 class OwnNode implements TalkNode {
   readonly me: string;
-  answerMore: Node['answerMore'] = null; // nobody asks about what nobody knows of
+  readonly requests = { on: () => () => undefined }; // nobody asks about what nobody knows of
   readonly onState = new Set<() => void>();
   readonly onRole = new Set<() => void>();
   readonly calls: Node['calls'];

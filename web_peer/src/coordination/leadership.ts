@@ -3,13 +3,27 @@
  * peer/member/frame_router.py). Edge.
  */
 
-import type { Body } from '../transport/rpc';
+import type { Body, Requests } from '../transport/rpc';
 import type { Coordinating } from './coordinator_service';
 import { isProven } from '../conversation/entry_links';
 import { BadCommand, NotLeader } from '../errors';
 import type { ParticipantInvited } from '../state/conversation_entry';
 import type { MeshState } from '../state/mesh_state';
 import type { Replica } from '../replication/replica';
+
+/** What members ask of whoever leads. Its own rules tell who may, by the state that it has made so far. */
+const REQUESTS: readonly string[] = [
+  'join',
+  'measured',
+  'held',
+  'drain',
+  'paused',
+  'leaving',
+  'left',
+  'suspect',
+  'propose',
+  'work',
+];
 
 export class Leading {
   coordinating: Coordinating | null = null;
@@ -19,9 +33,12 @@ export class Leading {
   private ledBefore = ''; // who led before whoever leads now
   private readonly begun = new Set<() => void>();
 
-  constructor(me: string, replica: () => Replica | null) {
+  constructor(me: string, replica: () => Replica | null, requests: Requests) {
     this.me = me;
     this.replica = replica;
+    for (const method of REQUESTS) {
+      requests.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
+    }
   }
 
   /** From here on this peer coordinates whenever it leads: it knows the model. */
@@ -75,7 +92,7 @@ export class Leading {
   }
 
   /** The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so. */
-  async answer(peer: string, method: string, body: Body): Promise<Body> {
+  private async answer(peer: string, method: string, body: Body): Promise<Body> {
     const replica = this.replica();
     const { coordinating } = this;
     if (coordinating === null) {

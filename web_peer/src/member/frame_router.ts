@@ -6,7 +6,7 @@
 import { Askings } from '../origin/session_host';
 import { Breakers } from '../transport/circuit_breakers';
 import { bundled, framesOf } from '../wire/bundles';
-import { type Body, Calls } from '../transport/rpc';
+import { type Body, Calls, Requests } from '../transport/rpc';
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
 import { Dialer, type SendSignal } from '../transport/dialer';
@@ -38,18 +38,6 @@ const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the he
 const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
 const PATIENCE_CEILING_S = 1;
 const PATIENT_S = 2; // most questions are over by then
-const ASKED_OF_LEADER: readonly string[] = [
-  'join',
-  'measured',
-  'held',
-  'drain',
-  'paused',
-  'leaving',
-  'left',
-  'suspect',
-  'propose',
-  'work',
-];
 
 /** Frames of sessions that passed between this peer and another, in either direction. */
 export interface Traffic {
@@ -68,9 +56,9 @@ export class Node {
   patient = false; // a peer that only asks connects to voters when it has been here for a while
   journal: Journal | null = null; // null: nothing is computed here
   private notedTokens = 0;
-  answerMore: ((peer: string, method: string, body: Body) => Promise<Body>) | null = null;
   readonly queue: Queue; // those who wait for a seat here
   readonly dialer: Dialer;
+  readonly requests: Requests;
   readonly calls: Calls;
   readonly prober: Prober;
   readonly line: LeaderLine;
@@ -96,16 +84,22 @@ export class Node {
     this.core.authorOf = (session) => askerOf(this.state.conversations, session);
     this.queue = new Queue(this.core);
     this.dialer = new Dialer(hello, engine, signal, this, newId);
+    this.requests = new Requests((peer, who) =>
+      who === 'leader' ? peer === this.coordinator : this.state.members.has(peer),
+    );
+    this.requests.on('leader', () => this.whoLeads(), 'anyone');
+    this.requests.on('measure_link', (peer) => this.measureLink(peer), 'anyone');
+    this.requests.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
     this.calls = new Calls(
       (peer, frame) => this.send(peer, frame),
-      (peer, method, body) => this.answer(peer, method, body),
+      (peer, method, body) => this.requests.answer(peer, method, body),
     );
     this.prober = new Prober((peer, frame) => this.send(peer, frame));
     this.line = new LeaderLine(
       () => this.coordinator ?? '',
       (peer, method, body) => this.askOne(peer, method, body),
     );
-    this.leading = new Leading(hello.peer, () => this.replica);
+    this.leading = new Leading(hello.peer, () => this.replica, this.requests);
     this.askings = new Askings(this, this.breakers);
     this.spares = new Spares(
       (peer, frame) => this.sendOrLose(peer, frame),
@@ -376,7 +370,7 @@ export class Node {
 
   /** Asks a member, which may be this tab. Raises MeshError, ConnectFailed or ConnectionLost. */
   async askOne(peer: string, method: string, body: Body): Promise<Body> {
-    if (peer === this.me) return this.answer(peer, method, body);
+    if (peer === this.me) return this.requests.answer(peer, method, body);
     await this.dialer.dial(peer);
     return this.calls.call(peer, method, body);
   }
@@ -535,15 +529,8 @@ export class Node {
     return (this.dialer.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES;
   }
 
-  private async answer(peer: string, method: string, body: Body): Promise<Body> {
-    if (ASKED_OF_LEADER.includes(method)) return this.leading.answer(peer, method, body);
-    if (method === 'leader') return this.whoLeads();
-    if (method === 'measure_link') {
-      return linkWords(await this.prober.measure(peer), await this.dialer.relayed(peer));
-    }
-    if (method === 'wait') return this.queue.answer(peer, body);
-    if (this.answerMore === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
-    return this.answerMore(peer, method, body);
+  private async measureLink(peer: string): Promise<Body> {
+    return linkWords(await this.prober.measure(peer), await this.dialer.relayed(peer));
   }
 
   private whoLeads(): Body {

@@ -9,7 +9,7 @@ import { Checks } from '../audit/step_checks';
 import { Conversation } from '../origin/answer_stream';
 import type { Body } from '../transport/rpc';
 import { Canaries } from '../audit/canaries';
-import { BadCommand, NoPlan, PeerError, textOf } from '../errors';
+import { NoPlan, PeerError, textOf } from '../errors';
 import type { Fetcher } from '../model/fetcher';
 import { toHex } from '../wire/hex';
 import { Holding } from '../stage/unit_loader';
@@ -133,7 +133,7 @@ export class Mesh {
     this.part = new LogPart(node, link.mesh, (text) => events.notice(text));
     const around = { serving: () => this.serving, manifest: () => this.manifest };
     const checks = new Checks({ node, ...around, provider: () => this.profile?.provider ?? 'wasm' });
-    node.answerMore = checks.before((method) => this.answer(method));
+    node.requests.on('status', () => ({ ...this.status(), checks: checks.status() }), 'anyone');
     keepAccounts(node, checks, this.signal);
     this.canaries = new Canaries(node, checks, () => this.model, this.signal);
     this.canaries.start();
@@ -554,16 +554,13 @@ export class Mesh {
     if (this.lending.kind !== 'paused' || this.lending.serves) await this.lendAgain();
   }
 
-  private answer(method: string): Promise<Body> {
-    if (method !== 'status') {
-      return Promise.reject(new BadCommand(`unknown request ${method.slice(0, 40)}`));
-    }
+  private status(): Body {
     const { core, dialer } = this.node;
     const mine = this.mine();
     const rtts = dialer.connectedPeers().map((peer) => {
       return [peer, Math.round((dialer.connection(peer)?.rttS ?? 0) * 1e6)] as const;
     });
-    return Promise.resolve({
+    return {
       name: this.name,
       agent: AGENT,
       runs: mine.runs.map(({ first, stop }) => [first, stop]),
@@ -588,7 +585,7 @@ export class Mesh {
       step_us: this.serving?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
       tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
       rtt_us: Object.fromEntries(rtts),
-    });
+    };
   }
 }
 

@@ -22,7 +22,7 @@ type Measure = typeof candidate;
 /** What of a mesh this concerns. */
 export type Measurable = Pick<Mesh, 'manifest' | 'signal' | 'isAtRest' | 'mine'> & {
   profile: Mesh['profile'];
-  readonly node: Pick<Mesh['node'], 'me' | 'coordinator' | 'state' | 'tellCoordinatorWith'>;
+  readonly node: Pick<Mesh['node'], 'me' | 'state' | 'tellCoordinatorWith'>;
 };
 
 export class MeasuringAgain {
@@ -36,9 +36,8 @@ export class MeasuringAgain {
   }
 
   /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
-  async answer(peer: string, body: Body): Promise<Body> {
+  async answer(body: Body): Promise<Body> {
     const { node, manifest } = this.mesh;
-    if (peer !== node.coordinator) throw new BadCommand('measure: expected it of who coordinates');
     if (manifest === null || body['model'] !== node.state.model?.model) {
       throw new BadCommand('measure: expected the id of the model that this mesh serves, as `model`');
     }
@@ -115,10 +114,5 @@ export class MeasuringAgain {
 /** From here on this tab, which lends, answers `measure`. */
 export function measuresAgain(mesh: Mesh): void {
   const again = new MeasuringAgain(mesh);
-  const inner = mesh.node.answerMore;
-  mesh.node.answerMore = (peer, method, body) => {
-    if (method === 'measure') return again.answer(peer, body);
-    if (inner === null) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
-    return inner(peer, method, body);
-  };
+  mesh.node.requests.on('measure', (_, body) => again.answer(body), 'leader');
 }

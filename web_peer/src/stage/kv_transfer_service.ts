@@ -68,16 +68,13 @@ export class Caches {
     const look = (): void => {
       this.plans = remembered(this.plans, node.state);
     };
-    const more = node.answerMore;
-    node.answerMore = (peer, method, body) => {
-      if (method === 'kv_copy') return this.lend(peer, body);
-      return more === null ? Promise.reject(new BadCommand('unknown request')) : more(peer, method, body);
-    };
+    const endAnswers = node.requests.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone');
     node.onState.add(look);
     look();
     node.core.bring = (seat) => this.bring(seat);
     signal.addEventListener('abort', () => {
       node.onState.delete(look);
+      endAnswers();
       node.core.bring = () => false;
     });
   }
