@@ -108,7 +108,6 @@ export const EXCEPTIONS = [
   'src/stage/prefix_budget -> src/member/mesh_member',
   'src/stage/slowdown_reports -> src/member/frame_router',
   'src/stage/unit_loader -> src/member/frame_router',
-  'src/transport/udp_relay -> src/member/frame_router',
   'ui/app/view -> ui/plan/plan_goal_view',
   'ui/app/view -> ui/plan/plan_view',
 ];

@@ -37,13 +37,17 @@ class Asked {
       me: 'asker',
       askings,
       state: { model: { context: 64 } },
-      dialer: { dial: () => Promise.resolve(), prepare: () => undefined, speaks: () => 99 },
-      until: () => untilFound,
-      isConnected: () => false,
-      askOne: () => {
-        this.stood += 1;
-        return Promise.resolve({ place: 0, wait_ms: 0 });
+      links: {
+        dial: () => Promise.resolve(),
+        prepare: () => undefined,
+        speaks: () => 99,
+        isConnected: () => false,
+        ask: () => {
+          this.stood += 1;
+          return Promise.resolve({ place: 0, wait_ms: 0 });
+        },
       },
+      until: () => untilFound,
     } as unknown as Node;
     const text = { endTokens: [], stream: () => ({ push: () => '', flush: () => '' }) } as unknown as Text;
     this.conversation = new Conversation(node, text, SESSION, () => undefined);

@@ -16,6 +16,12 @@ class Leader {
   readonly onRole = new Set<() => void>();
   readonly onState = new Set<() => void>();
   readonly onGone = new Set<() => void>();
+  readonly links = {
+    subscribe: ({ disconnected }: { readonly disconnected: () => void }) => {
+      this.onGone.add(disconnected);
+      return () => this.onGone.delete(disconnected);
+    },
+  };
   readonly onLogLost = new Set<() => void>();
   readonly leading = {
     coordinating: {

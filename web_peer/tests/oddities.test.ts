@@ -22,7 +22,7 @@ async function told(encoded: string | null): Promise<readonly (readonly [string,
     me: 'v',
     state: { model: { model: 'm' } },
     core: { asker: () => 'q' },
-    calls: {
+    links: {
       call: (peer: string, method: string, body: Body) => {
         heard.push([peer, method, body]);
         return Promise.resolve({});
@@ -60,6 +60,7 @@ function asking(tokens: number[]): {
   odd: (position: number) => Promise<void>;
 } {
   const asked: unknown[] = [];
+  const requests = new Requests(() => true);
   const judge = { peer: 'j', status: 'measured', profile: null, held: [{ first: 0, stop: 1 }] };
   const node = {
     me: 'q',
@@ -71,10 +72,9 @@ function asking(tokens: number[]): {
       fairness: { checksPpm: 1, findings: [], quarantined: new Set() },
     },
     askings: { tokens: () => tokens },
-    requests: new Requests(() => true),
-    dialer: { dial: () => Promise.resolve() },
-    calls: {
-      call: (peer: string, _: string, { stage, position }: Body) => {
+    links: {
+      on: requests.on.bind(requests),
+      ask: (peer: string, _: string, { stage, position }: Body) => {
         asked.push([peer, stage, position]);
         return Promise.resolve({ verdict: 'same' });
       },
@@ -83,7 +83,7 @@ function asking(tokens: number[]): {
   const tab = { node, serving: () => null, manifest: () => null, provider: () => 'wasm' };
   const checks = new Checks(tab);
   const odd = async (position: number): Promise<void> => {
-    await node.requests.answer('b', 'odd', { session: SESSION, units: [1, 3], position });
+    await requests.answer('b', 'odd', { session: SESSION, units: [1, 3], position });
   };
   return { checks, asked, odd };
 }

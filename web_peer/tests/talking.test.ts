@@ -47,6 +47,7 @@ class Stage {
   pieces: () => Pieces = waitsForEver;
   private readonly waiting: (() => void)[] = [];
   private readonly looks = new Set<() => void>();
+  private readonly requests = new Requests(() => true);
   private readonly node;
   private state: MeshState = { ...EMPTY_STATE, model: { context: 100 } as ModelChosen };
 
@@ -60,11 +61,14 @@ class Stage {
         return state();
       },
       coordinator: 'bob',
-      requests: new Requests(() => true),
+      links: {
+        on: this.requests.on.bind(this.requests),
+        isConnected: () => false,
+        prepare: () => undefined,
+        speaks: () => HIGHEST_VERSION,
+      },
       onState: this.looks,
       onRole: new Set(),
-      isConnected: () => false,
-      dialer: { prepare: () => undefined, speaks: () => HIGHEST_VERSION },
       tellCoordinator: (_: string, command: ConversationCommand) =>
         new Promise<void>((resolve) => {
           this.said.push(command);
@@ -102,7 +106,7 @@ class Stage {
 
   async hears(peer: string, ids: readonly number[]): Promise<void> {
     const body = { conversation: 'c', message: 'a', after: 0, ids, text: 'one', ...STANDING };
-    await this.node.requests.answer(peer, 'live', body);
+    await this.requests.answer(peer, 'live', body);
   }
 
   async commit(): Promise<void> {
@@ -198,7 +202,7 @@ it('others hear of a long answer piece by piece, tokens and text alike', async (
     told.push(body);
     return Promise.resolve({});
   };
-  const hints = new Hints({ isConnected: () => true, calls: { call } } as unknown as Node);
+  const hints = new Hints({ links: { isConnected: () => true, call } } as unknown as Node);
   const making = new Making('c', { session: SESSION, underWay: STANDING } as unknown as Session, []);
   await making.run(
     (async function* (): Pieces {

@@ -3,7 +3,6 @@
 import { signal } from '@preact/signals';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { Requests } from '../src/transport/rpc';
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';
 import type { Mesh } from '../src/member/mesh_member';
 import { type ConversationCommand, converse } from '../src/state/conversations';
@@ -39,10 +38,13 @@ async function heard(keeps: boolean): Promise<readonly string[]> {
   const conversations = converse(new Map(), SHOWN);
   if (typeof conversations === 'string') throw new Error(conversations);
   const state: MeshState = { ...EMPTY_STATE, members, conversations };
+  const links = {
+    ...{ on: () => () => undefined, isConnected: () => false, prepare: () => undefined },
+    ...{ call: () => Promise.resolve({}), speaks: () => HIGHEST_VERSION },
+  };
   const node = {
-    ...{ me: 'ann', state, coordinator: 'bob', requests: new Requests(() => true), calls: {} },
-    ...{ onState: new Set(), onRole: new Set(), isConnected: () => false },
-    dialer: { prepare: () => undefined, speaks: () => HIGHEST_VERSION },
+    ...{ me: 'ann', state, coordinator: 'bob', links },
+    ...{ onState: new Set(), onRole: new Set() },
     tellCoordinator: (_: string, { kind }: { kind: string }) => {
       said.push(kind);
       return Promise.resolve();

@@ -105,7 +105,7 @@ export class Canaries {
     if (route?.peers[place] !== peer) return null;
     try {
       const others = [...new Set(route.peers)].filter((other) => other !== node.me);
-      await Promise.all(others.map((other) => node.dialer.dial(other)));
+      await Promise.all(others.map((other) => node.links.dial(other)));
       if (!(await this.hasRoom(others.filter((other) => other !== peer)))) return 'busy';
       return await this.ask(route, peer, place);
     } catch (error) {
@@ -120,7 +120,7 @@ export class Canaries {
     const { model } = node.state;
     const most = model === null ? 0 : Math.max(1, model.sessions - 1);
     for (const other of others) {
-      const { active } = await node.calls.call(other, 'status', {}, STATUS_S);
+      const { active } = await node.links.call(other, 'status', {}, STATUS_S);
       if (typeof active !== 'number' || !Number.isSafeInteger(active) || active >= most) return false;
     }
     return node.askings.size < most;

@@ -273,8 +273,7 @@ class Said {
     const { node } = this.tab;
     const asks = { session: this.place.session, stage, side, first, stop, ...more };
     if (peer === node.me) return this.tab.own(peer, asks);
-    await node.dialer.dial(peer);
-    return node.calls.call(peer, 'witness', asks, CALL_S);
+    return node.links.ask(peer, 'witness', asks, CALL_S);
   }
 }
 

@@ -47,8 +47,7 @@ function looking(node: Node, envelopes: Envelopes, width: number): (step: RunSte
 async function tell(node: Node, asker: string, session: string, run: Run, position: number): Promise<void> {
   const body = { session, units: [run.first, run.stop], position };
   try {
-    if (asker === node.me) await node.requests.answer(asker, 'odd', body);
-    else await node.calls.call(asker, 'odd', body, TELL_S);
+    await node.links.call(asker, 'odd', body, TELL_S);
   } catch (error) {
     if (!(error instanceof PeerError)) throw error; // an asker that does not hear of it has others to ask
   }

@@ -68,14 +68,14 @@ export class Checks {
   constructor(tab: Omit<Tab, 'own'>) {
     this.tab = { ...tab, own: (asker, body) => this.witness(asker, body) };
     this.judge = new Judge(this.tab);
-    const { requests } = tab.node;
-    requests.on(
+    const { links } = tab.node;
+    links.on(
       'check',
       decoded(placeOf, (peer, place) => this.checked(peer, place)),
       'member',
     );
-    requests.on('witness', (peer, body) => this.witness(peer, body), 'member');
-    requests.on(
+    links.on('witness', (peer, body) => this.witness(peer, body), 'member');
+    links.on(
       'odd',
       decoded(oddOf, (peer, odd) => this.odd(peer, odd)),
       'member',
@@ -271,8 +271,7 @@ export class Checks {
     asked?.ends?.asked(judge, place.stage);
     try {
       if (judge === node.me) return await this.judged(judge, place);
-      await node.dialer.dial(judge);
-      const { verdict } = await node.calls.call(judge, 'check', bodyOfPlace(place), CHECK_S);
+      const { verdict } = await node.links.ask(judge, 'check', bodyOfPlace(place), CHECK_S);
       return verdict === 'same' || verdict === 'differs' || verdict === 'disputed' ? verdict : 'unable';
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;

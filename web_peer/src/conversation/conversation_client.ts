@@ -105,12 +105,12 @@ export class Talking {
       refused: (command, why) => this.notTaken(command, why),
     });
     const ends = [
-      node.requests.on(
+      node.links.on(
         'live',
         decoded(liveOf, (peer, hint) => this.grownElsewhere(peer, hint)),
         'anyone',
       ),
-      node.requests.on(
+      node.links.on(
         'typing',
         decoded(typingOf, (peer, hint) => this.typed(peer, hint)),
         'anyone',

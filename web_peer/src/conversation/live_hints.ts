@@ -88,12 +88,12 @@ export class Hints {
   }
 
   private async call(peer: string, method: string, body: Body): Promise<void> {
-    if (!this.node.isConnected(peer)) {
-      this.node.dialer.prepare(peer);
+    if (!this.node.links.isConnected(peer)) {
+      this.node.links.prepare(peer);
       return;
     }
     try {
-      await this.node.calls.call(peer, method, body);
+      await this.node.links.call(peer, method, body);
     } catch (error) {
       if (!(error instanceof PeerError)) throw error; // lost: it is a hint
     }

@@ -12,12 +12,16 @@ import {
   converse,
 } from '../state/conversations';
 import type { Command, MeshState } from '../state/mesh_state';
+import type { PeerLinks } from '../transport/peer_links';
 import type { Node } from '../member/frame_router';
 
-type Parts = 'me' | 'onState' | 'onRole' | 'isConnected' | 'calls' | 'dialer';
+type Parts = 'me' | 'onState' | 'onRole';
 type Says = 'state' | 'coordinator' | 'tellCoordinator';
 
-export type TalkNode = Pick<Node, Parts | Says> & { readonly requests: Pick<Node['requests'], 'on'> };
+/** How hints go to the tabs of others. */
+export type TalkLinks = Pick<PeerLinks, 'on' | 'isConnected' | 'prepare' | 'call' | 'speaks'>;
+
+export type TalkNode = Pick<Node, Parts | Says> & { readonly links: TalkLinks };
 
 export interface TalkMesh extends Pick<Mesh, 'signal' | 'text' | 'conversation' | 'onEnded'> {
   readonly node: TalkNode;
@@ -64,11 +68,9 @@ class OwnMesh implements TalkMesh {
 /** This tab keeps the log by itself: what it says is committed at once. */
 class OwnNode implements TalkNode {
   readonly me: string;
-  readonly requests = { on: () => () => undefined }; // nobody asks about what nobody knows of
   readonly onState = new Set<() => void>();
   readonly onRole = new Set<() => void>();
-  readonly calls: Node['calls'];
-  readonly dialer: Node['dialer'];
+  readonly links: TalkLinks;
   private readonly node: Node;
   private readonly words: OwnWords;
 
@@ -76,8 +78,14 @@ class OwnNode implements TalkNode {
     this.node = node;
     this.words = words;
     this.me = node.me;
-    this.calls = node.calls;
-    this.dialer = node.dialer;
+    const { links } = node;
+    this.links = {
+      on: () => () => undefined, // nobody asks about what nobody knows of
+      isConnected: (peer) => links.isConnected(peer),
+      prepare: (peer) => links.prepare(peer),
+      call: (peer, method, body) => links.call(peer, method, body),
+      speaks: (peer) => links.speaks(peer),
+    };
     const look = (): void => this.changed();
     node.onState.add(look);
     signal.addEventListener('abort', () => node.onState.delete(look));
@@ -89,10 +97,6 @@ class OwnNode implements TalkNode {
 
   get coordinator(): string {
     return this.me;
-  }
-
-  isConnected(peer: string): boolean {
-    return this.node.isConnected(peer);
   }
 
   tellCoordinator(_: string, command: Command | null): Promise<void> {

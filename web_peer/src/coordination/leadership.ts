@@ -3,7 +3,8 @@
  * peer/member/frame_router.py). Edge.
  */
 
-import type { Body, Requests } from '../transport/rpc';
+import type { PeerLinks } from '../transport/peer_links';
+import type { Body } from '../transport/rpc';
 import type { Coordinating } from './coordinator_service';
 import { isProven } from '../conversation/entry_links';
 import { BadCommand, NotLeader } from '../errors';
@@ -33,11 +34,11 @@ export class Leading {
   private ledBefore = ''; // who led before whoever leads now
   private readonly begun = new Set<() => void>();
 
-  constructor(me: string, replica: () => Replica | null, requests: Requests) {
+  constructor(me: string, replica: () => Replica | null, links: Pick<PeerLinks, 'on'>) {
     this.me = me;
     this.replica = replica;
     for (const method of REQUESTS) {
-      requests.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
+      links.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
     }
   }
 

@@ -86,8 +86,8 @@ export class Around {
 
   private address(): string {
     if (this.relayOnly) return '';
-    const { dialer } = this.node;
-    const mine = dialer.connectedPeers().map((peer) => dialer.connection(peer)?.path.mine ?? '');
+    const { links } = this.node;
+    const mine = links.connectedPeers().map((peer) => links.connection(peer)?.path.mine ?? '');
     const found = publicAddress(mine.join('\n'));
     if (found !== '') this.lastAddress = found;
     return this.lastAddress;

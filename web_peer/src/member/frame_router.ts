@@ -6,45 +6,36 @@
 import { Askings } from '../origin/session_host';
 import { Breakers } from '../transport/circuit_breakers';
 import { bundled, framesOf } from '../wire/bundles';
-import { type Body, Calls, Requests } from '../transport/rpc';
+import type { Body } from '../transport/rpc';
+import { PeerLinks } from '../transport/peer_links';
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
-import { Dialer, type SendSignal } from '../transport/dialer';
+import type { SendSignal } from '../transport/dialer';
 import type { Engine } from '../transport/connection';
 import type { NotRan, Ran, StageEffect } from '../session/effects';
-import { BadCommand, ConnectionLost, FrameError, PeerError, textOf, WrongChannel } from '../errors';
+import { BadCommand, PeerError, WrongChannel } from '../errors';
 import type { Frame, Hello } from '../wire/frame_codec';
 import type { Base64 } from '../signaling/keys';
 import { Redial, wanted } from '../transport/redial';
 import { LeaderLine } from '../replication/leader_client';
 import { Leading } from '../coordination/leadership';
-import { linkWords, Prober } from '../transport/link_probe';
 import { askerOf } from '../state/conversations';
 import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from '../state/mesh_state';
 import type { Pieces } from '../model/piece_exchange';
 import { StageCore } from '../session/stage';
 import type { Replica } from '../replication/replica';
 import type { Serving } from '../stage/unit_host';
-import { Spares } from '../transport/shadow_sender';
 import type { Journal } from '../storage/journal';
 import { Queue } from '../stage/seat_waiting';
 import { PATIENCE_S } from '../session/stage_probing';
 import { nowS } from '../transport/ticker';
 
 const TICK_MS = 250; // leases of stages are looked at this often
-const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
 const ONE_INCIDENT_S = 1; // what several sessions find out about one peer within this is one failure
 const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
 const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
 const PATIENCE_CEILING_S = 1;
 const PATIENT_S = 2; // most questions are over by then
-
-/** Frames of sessions that passed between this peer and another, in either direction. */
-export interface Traffic {
-  readonly peer: string;
-  readonly sent: number;
-  readonly received: number;
-}
 
 export class Node {
   readonly me: string;
@@ -57,23 +48,16 @@ export class Node {
   journal: Journal | null = null; // null: nothing is computed here
   private notedTokens = 0;
   readonly queue: Queue; // those who wait for a seat here
-  readonly dialer: Dialer;
-  readonly requests: Requests;
-  readonly calls: Calls;
-  readonly prober: Prober;
+  readonly links: PeerLinks;
   readonly line: LeaderLine;
   readonly leading: Leading;
   readonly onState = new Set<() => void>();
   readonly onRole = new Set<() => void>();
   readonly onLogLost = new Set<(why: string) => void>();
-  readonly onGone = new Set<(peer: string, reason: string, polite: boolean) => void>();
-  readonly onConnected = new Set<(peer: string) => void>();
   readonly breakers = new Breakers();
   readonly askings: Askings;
-  private readonly spares: Spares;
   private readonly suspects = new Map<string, number>(); // when, by peer
   private readonly touched = new Set<() => void>();
-  private readonly counted = new Map<string, { sent: number; received: number }>();
   private ticker: ReturnType<typeof setInterval> | null = null;
   private readonly redial = new Redial();
   private readonly sinceS = nowS();
@@ -83,28 +67,21 @@ export class Node {
     this.core = new StageCore(hello.peer);
     this.core.authorOf = (session) => askerOf(this.state.conversations, session);
     this.queue = new Queue(this.core);
-    this.dialer = new Dialer(hello, engine, signal, this, newId);
-    this.requests = new Requests((peer, who) =>
-      who === 'leader' ? peer === this.coordinator : this.state.members.has(peer),
-    );
-    this.requests.on('leader', () => this.whoLeads(), 'anyone');
-    this.requests.on('measure_link', (peer) => this.measureLink(peer), 'anyone');
-    this.requests.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
-    this.calls = new Calls(
-      (peer, frame) => this.send(peer, frame),
-      (peer, method, body) => this.requests.answer(peer, method, body),
-    );
-    this.prober = new Prober((peer, frame) => this.send(peer, frame));
+    this.links = new PeerLinks(hello, engine, signal, newId);
+    this.links.route((peer, frame) => this.frame(peer, frame));
+    this.links.subscribe({
+      connected: (peer) => this.askings.back(peer),
+      disconnected: (peer, reason, polite) => this.disconnected(peer, reason, polite),
+      congestion: (peer, full) => this.perform(this.core.congestion(peer, full)),
+    });
+    this.links.on('leader', () => this.whoLeads(), 'anyone');
+    this.links.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
     this.line = new LeaderLine(
       () => this.coordinator ?? '',
-      (peer, method, body) => this.askOne(peer, method, body),
+      (peer, method, body) => this.links.ask(peer, method, body),
     );
-    this.leading = new Leading(hello.peer, () => this.replica, this.requests);
+    this.leading = new Leading(hello.peer, () => this.replica, this.links);
     this.askings = new Askings(this, this.breakers);
-    this.spares = new Spares(
-      (peer, frame) => this.sendOrLose(peer, frame),
-      (peer) => this.hasRoom(peer),
-    );
   }
 
   /** Begins to watch deadlines. */
@@ -116,25 +93,9 @@ export class Node {
   async close(reason: string): Promise<void> {
     if (this.ticker !== null) clearInterval(this.ticker);
     this.askings.close(reason);
-    this.spares.close();
     this.leading.stepDown();
     this.replica?.close();
-    await this.dialer.close(reason);
-  }
-
-  // --- sending
-
-  /**
-   * Hands a frame to a peer, which may be this one. Raises ConnectionLost, and a FrameError for a wrong frame.
-   *
-   * Only members are dialled: frames of others name askers and stages, and may name anybody.
-   */
-  send(peer: string, frame: Frame): void {
-    if (peer === this.me) queueMicrotask(() => this.ownFrame(frame));
-    else if (this.state.members.has(peer) || this.dialer.connection(peer) !== null) {
-      this.dialer.send(peer, frame);
-      this.count(peer, frame, 'sent');
-    } else throw new ConnectionLost(`peer ${peer} is no member of this mesh`);
+    await this.links.close(reason);
   }
 
   /** Does what a stage decided. */
@@ -148,14 +109,14 @@ export class Node {
     }
     for (const [peer, frames] of sends) {
       const together = peer === this.me || frames.length === 1 ? frames : bundled(frames);
-      for (const frame of together) this.sendOrLose(peer, frame);
+      for (const frame of together) this.links.sendOrLose(peer, frame);
     }
     for (const effect of effects) {
       switch (effect.kind) {
         case 'send':
           break;
         case 'spare':
-          this.spare(effect.peer, effect.frame);
+          this.links.spare(effect.peer, effect.frame);
           break;
         case 'runStep':
           this.runs().submit(effect);
@@ -222,14 +183,9 @@ export class Node {
 
   // --- asking
 
-  /** Hands a frame to a peer that shadows a stage, when there is room. */
-  spare(peer: string, frame: Frame): void {
-    this.spares.put(peer, frame);
-  }
-
   /** How long `peer` may take to say where it is. */
   patienceS(peer: string): number {
-    const timeoutS = peer === this.me ? null : (this.dialer.connection(peer)?.timeoutS ?? null);
+    const timeoutS = peer === this.me ? null : (this.links.connection(peer)?.timeoutS ?? null);
     if (timeoutS === null) return PATIENCE_S;
     return Math.min(Math.max(timeoutS * PATIENCE_TIMES, PATIENCE_FLOOR_S), PATIENCE_CEILING_S);
   }
@@ -264,11 +220,6 @@ export class Node {
     }
   }
 
-  /** Frames of sessions since this peer came, by the other peer. */
-  traffic(): readonly Traffic[] {
-    return [...this.counted].map(([peer, { sent, received }]) => ({ peer, sent, received }));
-  }
-
   // --- what the mesh knows
 
   /** Waits until the state satisfies `holds`; false when the time is over first, or `signal` aborts. */
@@ -295,7 +246,8 @@ export class Node {
     });
   }
 
-  stateChanged(): void {
+  private stateChanged(): void {
+    this.links.know(this.state.members, this.coordinator);
     this.protect();
     for (const listener of [...this.onState]) listener();
     this.askings.stateChanged();
@@ -341,12 +293,13 @@ export class Node {
     this.replica?.close();
     this.replica = null;
     this.state = EMPTY_STATE;
+    this.links.know(this.state.members, null);
   }
 
   /** Hands a message of the core over. One that cannot go now is lost; the core sends again. */
   sendMessage(peer: string, message: Message): void {
-    if (this.dialer.connection(peer) !== null) {
-      this.sendOrLose(peer, { kind: 'CONSENSUS', body: encodeMessage(message) });
+    if (this.links.isConnected(peer)) {
+      this.links.sendOrLose(peer, { kind: 'CONSENSUS', body: encodeMessage(message) });
     }
   }
 
@@ -358,6 +311,7 @@ export class Node {
   }
 
   roleChanged(): void {
+    this.links.know(this.state.members, this.coordinator);
     this.leading.roleChanged();
     this.line.changed();
     for (const listener of [...this.onRole]) listener();
@@ -368,17 +322,9 @@ export class Node {
     for (const listener of [...this.onLogLost]) listener(why);
   }
 
-  /** Asks a member, which may be this tab. Raises MeshError, ConnectFailed or ConnectionLost. */
-  async askOne(peer: string, method: string, body: Body): Promise<Body> {
-    if (peer === this.me) return this.requests.answer(peer, method, body);
-    await this.dialer.dial(peer);
-    return this.calls.call(peer, method, body);
-  }
+  // --- what links tell
 
-  // --- DialerEvents
-
-  frame(peer: string, frame: Frame): void {
-    if (peer !== this.me) this.count(peer, frame, 'received');
+  private frame(peer: string, frame: Frame): void {
     switch (frame.kind) {
       case 'BUNDLE':
         this.sessionFrames(peer, framesOf(frame));
@@ -395,23 +341,19 @@ export class Node {
         this.sessionFrames(peer, [frame]);
         break;
       case 'REQUEST':
-        this.calls.requested(peer, frame);
-        break;
       case 'RESPONSE':
-        this.calls.responded(peer, frame);
+        this.links.requested(peer, frame);
         break;
       case 'CONSENSUS':
         this.replica?.received(peer, frame.body);
         break;
       case 'PROBE':
-        this.prober.probed(peer, frame);
-        break;
       case 'PROBE_ACK':
-        this.prober.acknowledged(peer, frame);
+        this.links.probed(peer, frame);
         break;
       case 'PIECE_REQUEST':
         if (this.pieces !== null) this.pieces.requested(peer, frame);
-        else this.send(peer, { kind: 'PIECE', id: frame.id, status: 1, body: new Uint8Array() });
+        else this.links.send(peer, { kind: 'PIECE', id: frame.id, status: 1, body: new Uint8Array() });
         break;
       case 'PIECE':
         this.pieces?.came(peer, frame);
@@ -429,42 +371,20 @@ export class Node {
     this.touch();
   }
 
-  connected(peer: string): void {
-    this.askings.back(peer);
-    for (const listener of [...this.onConnected]) listener(peer);
-  }
-
   /** The connection to `peer` ended; whatever needed it is told. */
-  disconnected(peer: string, reason: string, polite: boolean): void {
-    this.calls.gone(peer, reason);
-    this.prober.gone(peer);
+  private disconnected(peer: string, reason: string, polite: boolean): void {
     this.pieces?.gone(peer);
-    this.spares.forget(peer);
     this.perform(this.core.peerGone(nowS(), peer));
     const why = `peer ${this.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
     const needed = this.askings.gone(peer, why);
     // Only the connection may be lost.
-    if (needed && !polite && this.state.members.has(peer)) this.dialer.prepare(peer);
+    if (needed && !polite && this.state.members.has(peer)) this.links.prepare(peer);
     this.replica?.unreachable(peer);
     this.leading.coordinating?.gone(peer, reason);
-    for (const listener of [...this.onGone]) listener(peer, reason, polite);
     this.touch();
   }
 
-  congestion(peer: string, full: boolean): void {
-    this.perform(this.core.congestion(peer, full));
-  }
-
   // --- inner moves
-
-  private ownFrame(frame: Frame): void {
-    try {
-      this.frame(this.me, frame);
-    } catch (error) {
-      if (!(error instanceof PeerError)) throw error;
-      reportError(error);
-    }
-  }
 
   /** Hands frames that came together to the stage and to askers; what the stage decides is done at once. */
   private sessionFrames(peer: string, frames: readonly Frame[]): void {
@@ -501,10 +421,8 @@ export class Node {
           this.askings.frame(now, peer, frame);
           break;
         case 'PROBE':
-          this.prober.probed(peer, frame);
-          break;
         case 'PROBE_ACK':
-          this.prober.acknowledged(peer, frame);
+          this.links.probed(peer, frame);
           break;
         default:
           throw new WrongChannel(`BUNDLE: ${frame.kind} does not travel in bundles`);
@@ -512,25 +430,6 @@ export class Node {
     }
     this.perform(effects);
     this.queue.look();
-  }
-
-  sendOrLose(peer: string, frame: Frame): void {
-    try {
-      this.send(peer, frame);
-    } catch (error) {
-      if (error instanceof FrameError)
-        reportError(error); // this side's fault, which says nothing about the other
-      else if (!(error instanceof PeerError)) throw error;
-      else queueMicrotask(() => this.disconnected(peer, textOf(error), false));
-    }
-  }
-
-  private hasRoom(peer: string): boolean {
-    return (this.dialer.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES;
-  }
-
-  private async measureLink(peer: string): Promise<Body> {
-    return linkWords(await this.prober.measure(peer), await this.dialer.relayed(peer));
   }
 
   private whoLeads(): Body {
@@ -547,14 +446,10 @@ export class Node {
     const { replica } = this;
     if (replica === null || (this.patient && nowS() - this.sinceS < PATIENT_S)) return;
     const peers = wanted(replica.config, this.me, replica.leads);
-    for (const peer of this.redial.due(nowS(), peers, (other) => this.isConnected(other))) {
-      this.dialer.prepare(peer);
+    for (const peer of this.redial.due(nowS(), peers, (other) => this.links.isConnected(other))) {
+      this.links.prepare(peer);
     }
     this.leading.coordinating?.look(Math.floor(performance.now()));
-  }
-
-  isConnected(peer: string): boolean {
-    return this.dialer.connection(peer) !== null;
   }
 
   private touch(): void {
@@ -567,14 +462,6 @@ export class Node {
   private runs(): Serving {
     if (this.serving === null) throw new BadCommand('this peer runs no units');
     return this.serving;
-  }
-
-  private count(peer: string, frame: Frame, way: 'sent' | 'received'): void {
-    const counts = this.counted.get(peer) ?? { sent: 0, received: 0 };
-    if (frame.kind === 'BUNDLE') counts[way] += frame.sizes.length;
-    else if (frame.kind === 'STEP' || frame.kind === 'TOKEN') counts[way] += 1;
-    else return;
-    this.counted.set(peer, counts);
   }
 
   /** What people call a peer. */

@@ -29,7 +29,6 @@ import { drawn, SignalingClient } from '../transport/signaling_client';
 import { SignalingError } from '../signaling/errors';
 import { Around } from './failure_domain_watch';
 import { Text } from '../model/tokenizer';
-import { wayAsked } from '../transport/udp_relay';
 import { announced, OLDER, SPOKEN } from '../state/version_negotiation';
 import type { Patience } from '../coordination/voter_policy';
 
@@ -74,14 +73,14 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     voucher: own.voucher,
   };
   const client = await SignalingClient.join(invite.server, credentials, {
-    described: (from, connection, kind, sdp) => node?.dialer.described(from, connection, kind, sdp),
-    candidate: (from, connection, text) => node?.dialer.candidate(from, connection, text),
+    described: (from, connection, kind, sdp) => node?.links.described(from, connection, kind, sdp),
+    candidate: (from, connection, text) => node?.links.candidate(from, connection, text),
     left: (peer, reason) => {
       node?.hinted(peer);
       if (reason === 'InviteRevoked') node?.leading.coordinating?.putOut(peer);
       else node?.leading.coordinating?.hinted(peer);
       if (reason === 'InviteRevoked')
-        void node?.dialer.hangUp(peer, 'the invite this peer came with was withdrawn');
+        void node?.links.hangUp(peer, 'the invite this peer came with was withdrawn');
     },
     membership: (grant) => own.keep(grant),
     state: (_, why) => {
@@ -103,7 +102,6 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     (kind, peer, connection, text) => client.signal(kind, peer, connection, text),
     () => drawn(CONNECTION_ID_BYTES),
   );
-  node.dialer.way = wayAsked(node);
   node.start();
   mesh = new Mesh(node, client, invite, options.name, events);
   try {
@@ -124,8 +122,8 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   if (asks === null) mesh.part.keeps();
   const store = new Store(mesh.link.server);
   const pieces = new Pieces(
-    (peer, frame) => node.send(peer, frame),
-    (peer) => node.dialer.connection(peer),
+    (peer, frame) => node.links.send(peer, frame),
+    (peer) => node.links.connection(peer),
     (sha256) => options.cache.read(sha256),
   );
   node.pieces = pieces;
@@ -207,7 +205,7 @@ class Store implements PieceSource {
 
 /** Those who hold a unit have its pieces. The store, which has all, is asked last: it is one for everybody. */
 function sourcesOf({ node, manifest }: Mesh, pieces: Pieces, store: Store): readonly PieceSource[] {
-  const peers = node.dialer.connectedPeers().flatMap((peer) => {
+  const peers = node.links.connectedPeers().flatMap((peer) => {
     const runs = node.state.members.get(peer)?.held ?? [];
     if (runs.length === 0 || manifest === null) return [];
     const blobs = new Set(

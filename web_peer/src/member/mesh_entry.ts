@@ -48,8 +48,8 @@ export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience)
     if (replica === null) throw new NotAdmitted('this peer has no log');
     const around = {
       mayCompute: (peer: string) => peer === node.me || mayCompute(client, peer),
-      connected: (peer: string) => node.isConnected(peer),
-      speaks: (peer: string) => node.dialer.speaks(peer),
+      connected: (peer: string) => node.links.isConnected(peer),
+      speaks: (peer: string) => node.links.speaks(peer),
       reach,
       plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
       failed: () => node.leading.again(),
@@ -60,11 +60,11 @@ export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience)
 
 /** Whether `peer` answers within so many times what its link usually takes, with room for a busy machine. */
 function answers(node: Node, peer: string, times: number): Promise<boolean> {
-  const connection = node.dialer.connection(peer);
+  const connection = node.links.connection(peer);
   if (connection === null) return Promise.resolve(false);
   const { rttS } = connection;
   const patienceS = rttS === null ? MOST_PATIENCE_S : Math.min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rttS);
-  return node.prober.answers(peer, times * patienceS);
+  return node.links.prober.answers(peer, times * patienceS);
 }
 
 function mayCompute(client: SignalingClient, peer: string): boolean {
@@ -206,8 +206,7 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
 }
 
 async function askWhoLeads(node: Node, peer: string): Promise<Leader> {
-  await node.dialer.dial(peer);
-  const { leader, epoch } = await node.calls.call(peer, 'leader', {});
+  const { leader, epoch } = await node.links.ask(peer, 'leader', {});
   if (typeof leader !== 'string' || typeof epoch !== 'number' || !Number.isSafeInteger(epoch) || epoch < 0) {
     throw new BadCommand('leader: expected a peer and an epoch');
   }

@@ -133,13 +133,15 @@ export class Mesh {
     this.part = new LogPart(node, link.mesh, (text) => events.notice(text));
     const around = { serving: () => this.serving, manifest: () => this.manifest };
     const checks = new Checks({ node, ...around, provider: () => this.profile?.provider ?? 'wasm' });
-    node.requests.on('status', () => ({ ...this.status(), checks: checks.status() }), 'anyone');
+    node.links.on('status', () => ({ ...this.status(), checks: checks.status() }), 'anyone');
     keepAccounts(node, checks, this.signal);
     this.canaries = new Canaries(node, checks, () => this.model, this.signal);
     this.canaries.start();
     node.onState.add(() => this.events.changed());
-    node.onGone.add(() => this.events.changed());
-    node.onConnected.add(() => this.events.changed());
+    node.links.subscribe({
+      connected: () => this.events.changed(),
+      disconnected: () => this.events.changed(),
+    });
     const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
     this.signal.addEventListener('abort', () => clearInterval(reading));
   }
@@ -394,10 +396,10 @@ export class Mesh {
     for (const { peer, name } of others) {
       if (this.phase.step === 'measure') this.setPhase(phaseOf('measure', `the link to ${name}`));
       try {
-        await node.dialer.dial(peer);
-        const there = await node.prober.measure(peer);
-        const back = await node.calls.call(peer, 'measure_link', {});
-        links.push(...bothWays(node.me, peer, linkWords(there, await node.dialer.relayed(peer)), back));
+        await node.links.dial(peer);
+        const there = await node.links.prober.measure(peer);
+        const back = await node.links.call(peer, 'measure_link', {});
+        links.push(...bothWays(node.me, peer, linkWords(there, await node.links.relayed(peer)), back));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
       }
@@ -408,13 +410,17 @@ export class Mesh {
 
   /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
   watchCoordinator(enter: () => Promise<void>): void {
-    this.node.onGone.add((_, reason, polite) => {
+    const disconnected = (reason: string, polite: boolean): void => {
       if (this.ended !== null) return;
       if (reason === WITHDRAWN) this.end('the founder withdrew the invite you came with: ask for a new link');
       else if (reason.includes(OLDER_BUILD)) this.end('this page is older than the mesh: reload it');
       else if (polite && reason === CLOSED) {
         this.end('the founder closed the mesh: it is back when the founder serves it again');
       } else this.lookForMesh();
+    };
+    this.node.links.subscribe({
+      connected: () => this.lookForMesh(),
+      disconnected: (_, reason, polite) => disconnected(reason, polite),
     });
     this.returning = new Returning(
       (attempt) => this.missing(attempt),
@@ -427,7 +433,6 @@ export class Mesh {
       this.events.changed();
     });
     this.node.onState.add(() => this.lookForMesh());
-    this.node.onConnected.add(() => this.lookForMesh());
   }
 
   /** Set while nobody coordinates, as far as this peer knows, or while it is left out. */
@@ -468,7 +473,7 @@ export class Mesh {
     const { node } = this;
     const { replica, state } = node;
     const leader = node.coordinator;
-    const there = leader !== null && (leader === node.me || node.isConnected(leader));
+    const there = leader !== null && (leader === node.me || node.links.isConnected(leader));
     if (there && (state.members.has(node.me) || replica?.fresh === true)) {
       this.ledBy = leader;
       return null;
@@ -476,7 +481,9 @@ export class Mesh {
     const plan = serving(state);
     const alone = plan?.stages.filter(({ primary }) => primary === this.ledBy) ?? [];
     const voters = replica?.config.voters ?? [];
-    const here = voters.filter((peer) => peer === node.me || (node.isConnected(peer) && peer !== this.ledBy));
+    const here = voters.filter(
+      (peer) => peer === node.me || (node.links.isConnected(peer) && peer !== this.ledBy),
+    );
     return {
       name: state.members.get(this.ledBy)?.name ?? '',
       needed: alone.some((stage) => !this.standsBy(stage)),
@@ -555,10 +562,10 @@ export class Mesh {
   }
 
   private status(): Body {
-    const { core, dialer } = this.node;
+    const { core, links } = this.node;
     const mine = this.mine();
-    const rtts = dialer.connectedPeers().map((peer) => {
-      return [peer, Math.round((dialer.connection(peer)?.rttS ?? 0) * 1e6)] as const;
+    const rtts = links.connectedPeers().map((peer) => {
+      return [peer, Math.round((links.connection(peer)?.rttS ?? 0) * 1e6)] as const;
     });
     return {
       name: this.name,

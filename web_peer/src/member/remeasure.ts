@@ -114,5 +114,5 @@ export class MeasuringAgain {
 /** From here on this tab, which lends, answers `measure`. */
 export function measuresAgain(mesh: Mesh): void {
   const again = new MeasuringAgain(mesh);
-  mesh.node.requests.on('measure', (_, body) => again.answer(body), 'leader');
+  mesh.node.links.on('measure', (_, body) => again.answer(body), 'leader');
 }

@@ -231,8 +231,8 @@ export class Conversation {
 
   /** Raises AnswerFailed where a peer of the route cannot do without token ids. */
   private refuseOlder({ peers }: Route): void {
-    const { dialer, me } = this.node;
-    const older = peers.filter((peer) => peer !== me && dialer.speaks(peer) < OPENS);
+    const { links, me } = this.node;
+    const older = peers.filter((peer) => peer !== me && links.speaks(peer) < OPENS);
     if (this.ends === null || older.length === 0) return;
     const who = older.map((peer) => this.node.nameOf(peer)).join(', ');
     throw new AnswerFailed(
@@ -355,10 +355,10 @@ export class Conversation {
         line.abort(new MeshFull('all sessions of this mesh are in use for long already; try again later')),
       (this.seatUntilS - nowS()) * 1000,
     );
+    const askOne = node.links.ask.bind(node.links);
     let who = '';
     try {
-      const ask = node.askOne.bind(node);
-      who = await called(ask, full, wanted, (waits) => this.onWait(waits), line.signal);
+      who = await called(askOne, full, wanted, (waits) => this.onWait(waits), line.signal);
     } catch (error) {
       if (error instanceof PeerError) throw error;
       if (line.signal.aborted) return false;
@@ -370,8 +370,8 @@ export class Conversation {
       for (const peer of full.keys()) {
         const { session, turn } = core;
         const reason = 'waits no more';
-        if (peer === who || !node.isConnected(peer)) continue; // nobody dials a peer to tell it that
-        node.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
+        if (peer === who || !node.links.isConnected(peer)) continue; // nobody dials a peer to tell it that
+        node.links.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
       }
     }
     const avoid = new Set([...full.keys()].filter((peer) => peer !== who));
@@ -411,13 +411,13 @@ export class Conversation {
    * to those that stand by.
    */
   private async connect(route: Route): Promise<void> {
-    const { me, dialer } = this.node;
+    const { me, links } = this.node;
     const others = [...new Set(route.peers)].filter((peer) => peer !== me);
-    for (const { peer } of route.shadows) if (peer !== me) dialer.prepare(peer);
+    for (const { peer } of route.shadows) if (peer !== me) links.prepare(peer);
     const deadline = nowS() + CONNECT_WITHIN_S;
     for (;;) {
       try {
-        await Promise.all(others.map((peer) => this.node.dialer.dial(peer)));
+        await Promise.all(others.map((peer) => this.node.links.dial(peer)));
         return;
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;

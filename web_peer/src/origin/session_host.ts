@@ -3,9 +3,10 @@
  * peer/origin/session_host.py). Edge around origin.ts, which decides.
  */
 
+import type { PeerLinks } from '../transport/peer_links';
 import type { Breakers } from '../transport/circuit_breakers';
 import type { Broken, Emit, Ended, OriginEffect } from '../session/effects';
-import type { Feed, Frame, Here, Open, Refuse, SessionId, Step, Token } from '../wire/frame_codec';
+import type { Feed, Here, Open, Refuse, SessionId, Step, Token } from '../wire/frame_codec';
 import { HandedBack } from '../session/returned_states';
 import { isAway, type MeshState, type PlanRecord, serving } from '../state/mesh_state';
 import type { Ends } from '../session/pinned_ends';
@@ -22,8 +23,7 @@ export type Outcome = Emit | Ended | Broken;
 /** What askings need of the peer they live on. */
 export interface Surroundings {
   readonly state: MeshState;
-  sendOrLose(peer: string, frame: Frame): void;
-  spare(peer: string, frame: Frame): void;
+  readonly links: Pick<PeerLinks, 'sendOrLose' | 'spare'>;
   patienceS(peer: string): number;
   hopeful(): boolean;
   suspected(peer: string, why: string): void;
@@ -119,10 +119,10 @@ export class Askings {
       switch (effect.kind) {
         case 'send':
           if (effect.frame.kind === 'OPEN') this.watcher?.opened(effect.frame);
-          this.around.sendOrLose(effect.peer, effect.frame);
+          this.around.links.sendOrLose(effect.peer, effect.frame);
           break;
         case 'spare':
-          this.around.spare(effect.peer, effect.frame);
+          this.around.links.spare(effect.peer, effect.frame);
           break;
         case 'emit':
         case 'ended':
@@ -243,7 +243,7 @@ export class Askings {
   close(reason: string): void {
     for (const asking of [...this.all.values()]) {
       for (const effect of asking.core.release()) {
-        if (effect.kind === 'send') this.around.sendOrLose(effect.peer, effect.frame);
+        if (effect.kind === 'send') this.around.links.sendOrLose(effect.peer, effect.frame);
         else if (effect.kind === 'ended') {
           const text = `this tab is no longer in the mesh: ${reason}`;
           asking.listener({ kind: 'broken', text, reason: 'leaving' });

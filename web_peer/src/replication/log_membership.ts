@@ -58,10 +58,11 @@ export class LogPart {
       return node.leading.coordinating?.alone === true ? 'alone' : null;
     };
     return new Promise((resolve) => {
-      const told = [node.onRole, node.onState, node.onGone] as const;
+      const told = [node.onRole, node.onState] as const;
       const settle = (how: HandedOver): void => {
         clearTimeout(timer);
         for (const listeners of told) listeners.delete(look);
+        endLinks();
         resolve(how);
       };
       const look = (): void => {
@@ -70,6 +71,7 @@ export class LogPart {
       };
       const timer = setTimeout(() => settle('late'), HAND_OVER_MS);
       for (const listeners of told) listeners.add(look);
+      const endLinks = node.links.subscribe({ disconnected: () => look() });
       look();
     });
   }

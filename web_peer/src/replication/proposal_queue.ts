@@ -96,8 +96,8 @@ export class Proposals {
   private async propose(next: Waiting): Promise<void> {
     const { command } = next;
     try {
-      const { coordinator, dialer } = this.node;
-      const why = coordinator === null ? '' : tooNew(command, [coordinator], (peer) => dialer.speaks(peer));
+      const { coordinator, links } = this.node;
+      const why = coordinator === null ? '' : tooNew(command, [coordinator], (peer) => links.speaks(peer));
       if (why !== '') throw new BadCommand(why);
       await this.node.tellCoordinator('propose', command);
       next.said = true;

@@ -68,7 +68,7 @@ export class Caches {
     const look = (): void => {
       this.plans = remembered(this.plans, node.state);
     };
-    const endAnswers = node.requests.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone');
+    const endAnswers = node.links.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone');
     node.onState.add(look);
     look();
     node.core.bring = (seat) => this.bring(seat);
@@ -192,7 +192,7 @@ export class Caches {
     limit: AbortSignal,
   ): Promise<Part> {
     const { node, pieces } = this;
-    const told = await node.calls.call(peer, 'kv_copy', wishBody({ session, run, units }));
+    const told = await node.links.call(peer, 'kv_copy', wishBody({ session, run, units }));
     const { have, sha256 } = toldOf(told, most);
     if (have === 0 || names.length === 0) return { have, part: null };
     const bytes = names.length * this.arrayBytes(have);

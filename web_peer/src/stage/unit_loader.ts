@@ -271,7 +271,7 @@ export class Holding {
    * token nor one after a loss need wait.
    */
   private async meetNeighbours(): Promise<void> {
-    const { state, me, dialer } = this.node;
+    const { state, me, links } = this.node;
     const wanted = new Set<string>();
     for (const plan of [state.proposed, state.plan]) {
       const stages = plan?.stages ?? [];
@@ -286,7 +286,7 @@ export class Holding {
     for (const peer of wanted) {
       if (!state.members.has(peer)) continue;
       try {
-        await dialer.dial(peer);
+        await links.dial(peer);
       } catch (error) {
         if (!(error instanceof ConnectFailed || error instanceof ConnectionLost)) throw error;
       }

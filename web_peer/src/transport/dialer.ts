@@ -50,6 +50,7 @@ export class Dialer {
   private readonly signal: SendSignal;
   private readonly events: DialerEvents;
   private readonly newId: () => Base64;
+  private readonly way: (peer: string) => Promise<Way | null>;
   private readonly lines = new Map<string, Line>();
   private readonly far = new Set<string>(); // peers that could not be reached directly
   private readonly ways = new Map<Base64, Way>(); // by connection id, while an answer is awaited
@@ -57,12 +58,14 @@ export class Dialer {
   private closing = false;
   private readonly spoken = new Map<string, number>(); // by peer that was connected, the oldest first
 
+  /** `way`: to a peer through a third one; null: there is none. */
   constructor(
     hello: Hello,
     engine: () => Engine,
     signal: SendSignal,
     events: DialerEvents,
     newId: () => Base64,
+    way: (peer: string) => Promise<Way | null> = () => Promise.resolve(null),
   ) {
     this.me = hello.peer;
     this.hello = hello;
@@ -70,10 +73,8 @@ export class Dialer {
     this.signal = signal;
     this.events = events;
     this.newId = newId;
+    this.way = way;
   }
-
-  /** To a peer through a third one; null: there is none. */
-  way: (peer: string) => Promise<Way | null> = () => Promise.resolve(null);
 
   /** The version of the protocol that `peer` and this tab speak: of the last connection; else the lowest one. */
   speaks(peer: string): number {

@@ -5,10 +5,9 @@
 
 import type { Body } from './rpc';
 import { BadCommand, PeerError } from '../errors';
-import type { Node } from '../member/frame_router';
 
 const MAX_HOSTS = 4;
-const ASK_WITHIN_MS = 3000;
+const ASK_WITHIN_S = 3;
 const PRIORITY = 65_535; // below every other kind of candidate
 const ADDRESS = /^[0-9a-fA-F:.]{2,45}$/;
 
@@ -27,14 +26,22 @@ export function withCandidates(sdp: string, candidates: readonly string[]): stri
   return `${[...kept, ...added, ...ending].join('\r\n')}\r\n`;
 }
 
-/** Finds a way to a peer that is not reached: asks those who are connected, who is there to stay first. */
-export function wayAsked(node: Node): (peer: string) => Promise<Way | null> {
+/** Who may know a way, and how they are asked. */
+interface Near {
+  connectedPeers(): readonly string[];
+  call(peer: string, method: string, body: Body, timeoutS: number): Promise<Body>;
+}
+
+/** Finds a way to a peer that is not reached: asks those who are connected, first who `stays`. */
+export function wayAsked(
+  links: Near,
+  stays: (peer: string) => boolean,
+): (peer: string) => Promise<Way | null> {
   return async (peer) => {
-    const near = node.dialer.connectedPeers().filter((other) => other !== peer);
-    const stays = (other: string): number => (node.state.members.get(other)?.headless === true ? 0 : 1);
-    for (const other of [...near].sort((a, b) => stays(a) - stays(b))) {
+    const near = links.connectedPeers().filter((other) => other !== peer);
+    for (const other of [...near].sort((a, b) => Number(stays(b)) - Number(stays(a)))) {
       try {
-        return wayOf(await node.calls.call(other, 'relay', { peer }, ASK_WITHIN_MS));
+        return wayOf(await links.call(other, 'relay', { peer }, ASK_WITHIN_S));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // it cannot, or is gone: another one may
       }

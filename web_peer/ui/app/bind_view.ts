@@ -420,8 +420,8 @@ export class Bound {
     // A token crosses every stage: who sees one at work knows that all are.
     if (answers || route.some((peer) => busy.has(peer))) route.forEach((peer) => busy.add(peer));
     const rttS = new Map<string, number>();
-    for (const peer of node.dialer.connectedPeers()) {
-      rttS.set(peer, steady(node.dialer.connection(peer)?.rttS ?? 0));
+    for (const peer of node.links.connectedPeers()) {
+      rttS.set(peer, steady(node.links.connection(peer)?.rttS ?? 0));
     }
     const mine = mesh.mine();
     const seen = {

@@ -29,7 +29,7 @@ export class Watching {
   private whom(mesh: Mesh): readonly string[] {
     const { node } = mesh;
     const { members } = node.state;
-    const near = node.dialer.connectedPeers().filter((peer) => members.get(peer)?.compute === true);
+    const near = node.links.connectedPeers().filter((peer) => members.get(peer)?.compute === true);
     const plan = serving(node.state);
     const route = plan === null ? [] : routeOf(plan);
     const [first] = route;
@@ -44,7 +44,7 @@ export class Watching {
   private async ask(mesh: Mesh, peer: string): Promise<void> {
     this.asking.add(peer);
     try {
-      const body = await mesh.node.calls.call(peer, 'status', {}, ANSWER_S);
+      const body = await mesh.node.links.call(peer, 'status', {}, ANSWER_S);
       this.reports.came(peer, reportOf(body), nowS());
     } catch (error) {
       // It left, or is too busy to say: what it said last grows old by itself.

@@ -1,0 +1,230 @@
+/*
+ * This peer's links to others: frames sent to them, requests to them and of them, probes of the way there, frames for
+ * shadows (twin of peer/transport/peer_links.py). Edge. Members alone are dialled; who they are it is told by
+ * mesh_view.ts.
+ */
+
+import type { Connection, Engine } from './connection';
+import { Dialer, type SendSignal } from './dialer';
+import { linkWords, Prober } from './link_probe';
+import { type Body, Calls, type Handler, Requests, type Who } from './rpc';
+import { Spares } from './shadow_sender';
+import { wayAsked } from './udp_relay';
+import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
+import type { Base64 } from '../signaling/keys';
+import type { Member } from '../state/mesh_state';
+import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/frame_codec';
+
+const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
+
+/** What happens to connections. A listener has those of these that it needs. */
+export interface LinkEvents {
+  connected(peer: string): void;
+  disconnected(peer: string, reason: string, polite: boolean): void;
+  /** Much waits towards `peer` (`full`), or no longer does. */
+  congestion(peer: string, full: boolean): void;
+}
+
+/** What links know of the members of the mesh. */
+export type Known = ReadonlyMap<string, Pick<Member, 'headless'>>;
+
+export class PeerLinks {
+  readonly me: string;
+  readonly prober: Prober;
+  private readonly dialer: Dialer;
+  private readonly calls: Calls;
+  private readonly requests: Requests;
+  private readonly spares: Spares;
+  private readonly listeners = new Set<Partial<LinkEvents>>();
+  private handle: ((peer: string, frame: Frame) => void) | null = null;
+  private members: Known = new Map();
+  private leader: string | null = null;
+
+  /** `engine()` makes one connection; `signal` sends through the signaling server; `newId()` names a connection. */
+  constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
+    this.me = hello.peer;
+    const events = {
+      frame: (peer: string, frame: Frame): void => this.handle?.(peer, frame),
+      connected: (peer: string): void => this.tell((listener) => listener.connected?.(peer)),
+      disconnected: (peer: string, reason: string, polite: boolean): void => this.lost(peer, reason, polite),
+      congestion: (peer: string, full: boolean): void =>
+        this.tell((listener) => listener.congestion?.(peer, full)),
+    };
+    const stays = (peer: string): boolean => this.members.get(peer)?.headless === true;
+    this.dialer = new Dialer(hello, engine, signal, events, newId, wayAsked(this, stays));
+    const send = (peer: string, frame: Frame): void => this.send(peer, frame);
+    this.requests = new Requests((peer, who) =>
+      who === 'leader' ? peer === this.leader : this.members.has(peer),
+    );
+    this.calls = new Calls(send, (peer, method, body) => this.requests.answer(peer, method, body));
+    this.prober = new Prober(send);
+    this.spares = new Spares(
+      (peer, frame) => this.sendOrLose(peer, frame),
+      (peer) => (this.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES,
+    );
+    this.on('measure_link', (peer) => this.measured(peer), 'anyone');
+  }
+
+  /** Says goodbye to everyone. */
+  async close(reason: string): Promise<void> {
+    this.spares.close();
+    await this.dialer.close(reason);
+  }
+
+  // --- frames
+
+  /** Where frames go that come. Raises an Error when it is called a second time. */
+  route(handle: (peer: string, frame: Frame) => void): void {
+    if (this.handle !== null) throw new Error('frames have a way already');
+    this.handle = handle;
+  }
+
+  /**
+   * Hands a frame to a peer, which may be this one. Raises ConnectionLost, and a FrameError for a wrong frame.
+   *
+   * Only members are dialled: frames of others name askers and stages, and may name anybody.
+   */
+  send(peer: string, frame: Frame): void {
+    if (peer === this.me) queueMicrotask(() => this.ownFrame(frame));
+    else if (this.members.has(peer) || this.isConnected(peer)) this.dialer.send(peer, frame);
+    else throw new ConnectionLost(`peer ${peer} is no member of this mesh`);
+  }
+
+  /** Hands a frame over; a peer that cannot be reached counts as lost. */
+  sendOrLose(peer: string, frame: Frame): void {
+    try {
+      this.send(peer, frame);
+    } catch (error) {
+      if (error instanceof FrameError)
+        reportError(error); // this side's fault, which says nothing about the other
+      else if (!(error instanceof PeerError)) throw error;
+      else queueMicrotask(() => this.lost(peer, textOf(error), false));
+    }
+  }
+
+  /** Hands a frame to a peer that shadows a stage, when there is room. */
+  spare(peer: string, frame: Frame): void {
+    this.spares.put(peer, frame);
+  }
+
+  // --- requests
+
+  /** Registers the handler of a request until the result is called. Raises an Error where it has one. */
+  on(method: string, handler: Handler, who: Who): () => void {
+    return this.requests.on(method, handler, who);
+  }
+
+  /** The answer of `peer`, which may be this one. Raises MeshError with its refusal, or ConnectionLost. */
+  call(peer: string, method: string, body: Body, timeoutS?: number): Promise<Body> {
+    if (peer === this.me) return this.requests.answer(peer, method, body);
+    return this.calls.call(peer, method, body, timeoutS);
+  }
+
+  /** As `call`, of a peer that may have to be dialled first. Raises ConnectFailed as well. */
+  async ask(peer: string, method: string, body: Body, timeoutS?: number): Promise<Body> {
+    if (peer !== this.me) await this.dialer.dial(peer);
+    return this.call(peer, method, body, timeoutS);
+  }
+
+  /** Takes a request, or the answer to one of this peer. */
+  requested(peer: string, frame: Request | Response): void {
+    if (frame.kind === 'REQUEST') this.calls.requested(peer, frame);
+    else this.calls.responded(peer, frame);
+  }
+
+  /** Takes a probe, or the answer to one of this peer. */
+  probed(peer: string, frame: Probe | ProbeAck): void {
+    if (frame.kind === 'PROBE') this.prober.probed(peer, frame);
+    else this.prober.acknowledged(peer, frame);
+  }
+
+  // --- connections
+
+  /** Has `listener` told what happens to connections until the result is called. */
+  subscribe(listener: Partial<LinkEvents>): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Who the members of the mesh are from now on, and who leads (null: nobody). */
+  know(members: Known, leader: string | null): void {
+    this.members = members;
+    this.leader = leader;
+  }
+
+  /** The open connection to `peer`, if there is one. */
+  connection(peer: string): Connection | null {
+    return this.dialer.connection(peer);
+  }
+
+  isConnected(peer: string): boolean {
+    return this.dialer.connection(peer) !== null;
+  }
+
+  /** Peers with an open connection, sorted. */
+  connectedPeers(): readonly string[] {
+    return this.dialer.connectedPeers();
+  }
+
+  /** The open connection to `peer`. Raises ConnectFailed or ConnectionLost when there will be none. */
+  dial(peer: string): Promise<Connection> {
+    return this.dialer.dial(peer);
+  }
+
+  /** Begins to connect to `peer`, which may be needed soon. */
+  prepare(peer: string): void {
+    this.dialer.prepare(peer);
+  }
+
+  /** The version of the protocol that `peer` and this tab speak: of the last connection; else the lowest one. */
+  speaks(peer: string): number {
+    return this.dialer.speaks(peer);
+  }
+
+  /** Whether the connection to `peer` goes through a relay or a third peer; null: unknown, or there is none. */
+  relayed(peer: string): Promise<boolean | null> {
+    return this.dialer.relayed(peer);
+  }
+
+  /** Says goodbye to one peer. */
+  hangUp(peer: string, reason: string): Promise<void> {
+    return this.dialer.hangUp(peer, reason);
+  }
+
+  /** Takes a verified offer or answer of another member. */
+  described(peer: string, connectionId: Base64, kind: 'offer' | 'answer', sdp: string): void {
+    this.dialer.described(peer, connectionId, kind, sdp);
+  }
+
+  /** Takes a verified ICE candidate of another member. */
+  candidate(peer: string, connectionId: Base64, text: string): void {
+    this.dialer.candidate(peer, connectionId, text);
+  }
+
+  // --- inner moves
+
+  private async measured(peer: string): Promise<Body> {
+    return linkWords(await this.prober.measure(peer), await this.relayed(peer));
+  }
+
+  private ownFrame(frame: Frame): void {
+    try {
+      this.handle?.(this.me, frame);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      reportError(error);
+    }
+  }
+
+  /** The connection to `peer` ended; whatever needed it is told. */
+  private lost(peer: string, reason: string, polite: boolean): void {
+    this.calls.gone(peer, reason);
+    this.prober.gone(peer);
+    this.spares.forget(peer);
+    this.tell((listener) => listener.disconnected?.(peer, reason, polite));
+  }
+
+  private tell(event: (listener: Partial<LinkEvents>) => void): void {
+    for (const listener of [...this.listeners]) event(listener);
+  }
+}
