@@ -17,9 +17,9 @@ class Leader {
   readonly onState = new Set<() => void>();
   readonly onGone = new Set<() => void>();
   readonly links = {
-    subscribe: ({ disconnected }: { readonly disconnected: () => void }) => {
-      this.onGone.add(disconnected);
-      return () => this.onGone.delete(disconnected);
+    onGone: (listener: () => void) => {
+      this.onGone.add(listener);
+      return () => this.onGone.delete(listener);
     },
   };
   readonly onLogLost = new Set<() => void>();

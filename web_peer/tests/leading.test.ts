@@ -8,7 +8,7 @@ import { utf8 } from '../src/signaling/keys';
 import { Leading } from '../src/coordination/leadership';
 import { type Command, decodeCommand } from '../src/state/mesh_state';
 import type { Replica } from '../src/replication/replica';
-import { Requests } from '../src/transport/rpc';
+import { Requests } from '../src/transport/request_table';
 
 const MESH = 'm'.repeat(26);
 const LINK = { conversation: 'tea', seed: new Uint8Array(32).fill(7) };

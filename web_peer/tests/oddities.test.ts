@@ -2,7 +2,8 @@
 
 import { expect, it } from 'vitest';
 
-import { type Body, Requests } from '../src/transport/rpc';
+import { Requests } from '../src/transport/request_table';
+import type { Body } from '../src/transport/rpc';
 import { Checks } from '../src/audit/step_checks';
 import type { RunStep } from '../src/session/effects';
 import type { Open } from '../src/wire/frame_codec';

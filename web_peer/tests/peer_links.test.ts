@@ -28,7 +28,7 @@ function links(): PeerLinks {
 it('frames go to members, and to this peer itself', async () => {
   const ann = links();
   const came: [string, Frame][] = [];
-  ann.route((peer, frame) => came.push([peer, frame]));
+  ann.start((peer, frame) => came.push([peer, frame]));
   expect(() => ann.send(BOB, PROBE)).toThrow(ConnectionLost);
   ann.know(new Map([[BOB, { headless: false }]]), null);
   expect(() => ann.send(BOB, PROBE)).not.toThrow();
@@ -36,13 +36,13 @@ it('frames go to members, and to this peer itself', async () => {
   expect(came).toEqual([]); // never within the call
   await Promise.resolve();
   expect(came).toEqual([[ANN, PROBE]]);
-  expect(() => ann.route(() => undefined)).toThrow('a way already');
+  expect(() => ann.start(() => undefined)).toThrow('somebody takes frames already');
 });
 
 it('whoever needs a peer that cannot be reached is told, until it listens no more', async () => {
   const ann = links();
   const told: string[] = [];
-  const end = ann.subscribe({ disconnected: (peer) => told.push(peer) });
+  const end = ann.onGone((peer) => told.push(peer));
   ann.sendOrLose(BOB, PROBE);
   expect(told).toEqual([]);
   await Promise.resolve();
@@ -55,7 +55,7 @@ it('whoever needs a peer that cannot be reached is told, until it listens no mor
 
 it('this peer asks itself as others ask it', async () => {
   const ann = links();
-  ann.on('mine', (peer) => ({ peer }), 'member');
+  ann.on('mine', (peer) => ({ peer }), 'members');
   ann.on('led', (peer) => ({ peer }), 'leader');
   await expect(ann.call(ANN, 'mine', {})).rejects.toThrow(BadCommand);
   ann.know(new Map([[ANN, { headless: false }]]), null);

@@ -9,7 +9,8 @@ import type {
   Delta,
   Finished,
 } from '../src/origin/answer_stream';
-import { type Body, Requests } from '../src/transport/rpc';
+import { Requests } from '../src/transport/request_table';
+import type { Body } from '../src/transport/rpc';
 import { Hints } from '../src/conversation/live_hints';
 import { begunOf, Making } from '../src/conversation/answer_in_progress';
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';

@@ -5,7 +5,7 @@
  * Who finds a difference says so in the log in its own name; one word convicts nobody (fairness.ts).
  */
 
-import { type Body, decoded } from '../transport/rpc';
+import type { Body } from '../transport/rpc';
 import { type Holder, inOrder, judgesOf, NextCheck, shuffled } from './check_policy';
 import { BadCommand, PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
@@ -69,17 +69,9 @@ export class Checks {
     this.tab = { ...tab, own: (asker, body) => this.witness(asker, body) };
     this.judge = new Judge(this.tab);
     const { links } = tab.node;
-    links.on(
-      'check',
-      decoded(placeOf, (peer, place) => this.checked(peer, place)),
-      'member',
-    );
-    links.on('witness', (peer, body) => this.witness(peer, body), 'member');
-    links.on(
-      'odd',
-      decoded(oddOf, (peer, odd) => this.odd(peer, odd)),
-      'member',
-    );
+    links.on('check', (peer, place) => this.checked(peer, place), 'members', placeOf);
+    links.on('witness', (peer, body) => this.witness(peer, body), 'members');
+    links.on('odd', (peer, odd) => this.odd(peer, odd), 'members', oddOf);
   }
 
   // --- as the asker

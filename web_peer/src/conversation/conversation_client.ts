@@ -12,7 +12,7 @@ import {
   type Conversation as Session,
   type Finished,
 } from '../origin/answer_stream';
-import { type Body, decoded } from '../transport/rpc';
+import type { Body } from '../transport/rpc';
 import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
@@ -105,16 +105,8 @@ export class Talking {
       refused: (command, why) => this.notTaken(command, why),
     });
     const ends = [
-      node.links.on(
-        'live',
-        decoded(liveOf, (peer, hint) => this.grownElsewhere(peer, hint)),
-        'anyone',
-      ),
-      node.links.on(
-        'typing',
-        decoded(typingOf, (peer, hint) => this.typed(peer, hint)),
-        'anyone',
-      ),
+      node.links.on('live', (peer, hint) => this.grownElsewhere(peer, hint), 'anyone', liveOf),
+      node.links.on('typing', (peer, hint) => this.typed(peer, hint), 'anyone', typingOf),
     ];
     const look = (): void => this.look();
     node.onState.add(look);

@@ -68,12 +68,10 @@ export class Node {
     this.core.authorOf = (session) => askerOf(this.state.conversations, session);
     this.queue = new Queue(this.core);
     this.links = new PeerLinks(hello, engine, signal, newId);
-    this.links.route((peer, frame) => this.frame(peer, frame));
-    this.links.subscribe({
-      connected: (peer) => this.askings.back(peer),
-      disconnected: (peer, reason, polite) => this.disconnected(peer, reason, polite),
-      congestion: (peer, full) => this.perform(this.core.congestion(peer, full)),
-    });
+    this.links.start((peer, frame) => this.frame(peer, frame));
+    this.links.onConnected((peer) => this.askings.back(peer));
+    this.links.onGone((peer, reason, polite) => this.disconnected(peer, reason, polite));
+    this.links.onCongestion((peer, full) => this.perform(this.core.congestion(peer, full)));
     this.links.on('leader', () => this.whoLeads(), 'anyone');
     this.links.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
     this.line = new LeaderLine(

@@ -138,10 +138,8 @@ export class Mesh {
     this.canaries = new Canaries(node, checks, () => this.model, this.signal);
     this.canaries.start();
     node.onState.add(() => this.events.changed());
-    node.links.subscribe({
-      connected: () => this.events.changed(),
-      disconnected: () => this.events.changed(),
-    });
+    node.links.onConnected(() => this.events.changed());
+    node.links.onGone(() => this.events.changed());
     const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
     this.signal.addEventListener('abort', () => clearInterval(reading));
   }
@@ -410,18 +408,15 @@ export class Mesh {
 
   /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
   watchCoordinator(enter: () => Promise<void>): void {
-    const disconnected = (reason: string, polite: boolean): void => {
+    this.node.links.onGone((_, reason, polite) => {
       if (this.ended !== null) return;
       if (reason === WITHDRAWN) this.end('the founder withdrew the invite you came with: ask for a new link');
       else if (reason.includes(OLDER_BUILD)) this.end('this page is older than the mesh: reload it');
       else if (polite && reason === CLOSED) {
         this.end('the founder closed the mesh: it is back when the founder serves it again');
       } else this.lookForMesh();
-    };
-    this.node.links.subscribe({
-      connected: () => this.lookForMesh(),
-      disconnected: (_, reason, polite) => disconnected(reason, polite),
     });
+    this.node.links.onConnected(() => this.lookForMesh());
     this.returning = new Returning(
       (attempt) => this.missing(attempt),
       () => this.enterAgain(enter),

@@ -71,7 +71,7 @@ export class LogPart {
       };
       const timer = setTimeout(() => settle('late'), HAND_OVER_MS);
       for (const listeners of told) listeners.add(look);
-      const endLinks = node.links.subscribe({ disconnected: () => look() });
+      const endLinks = node.links.onGone(look);
       look();
     });
   }

@@ -7,7 +7,8 @@
 import type { Connection, Engine } from './connection';
 import { Dialer, type SendSignal } from './dialer';
 import { linkWords, Prober } from './link_probe';
-import { type Body, Calls, type Handler, Requests, type Who } from './rpc';
+import { type Handler, Requests, type Who } from './request_table';
+import { type Body, Calls } from './rpc';
 import { Spares } from './shadow_sender';
 import { wayAsked } from './udp_relay';
 import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
@@ -17,13 +18,10 @@ import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/f
 
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
 
-/** What happens to connections. A listener has those of these that it needs. */
-export interface LinkEvents {
-  connected(peer: string): void;
-  disconnected(peer: string, reason: string, polite: boolean): void;
-  /** Much waits towards `peer` (`full`), or no longer does. */
-  congestion(peer: string, full: boolean): void;
-}
+type Connected = (peer: string) => void;
+type Gone = (peer: string, reason: string, polite: boolean) => void;
+type Congestion = (peer: string, full: boolean) => void;
+type Take = (peer: string, frame: Frame) => void;
 
 /** What links know of the members of the mesh. */
 export type Known = ReadonlyMap<string, Pick<Member, 'headless'>>;
@@ -35,8 +33,10 @@ export class PeerLinks {
   private readonly calls: Calls;
   private readonly requests: Requests;
   private readonly spares: Spares;
-  private readonly listeners = new Set<Partial<LinkEvents>>();
-  private handle: ((peer: string, frame: Frame) => void) | null = null;
+  private readonly whenConnected = new Set<Connected>();
+  private readonly whenGone = new Set<Gone>();
+  private readonly whenCongested = new Set<Congestion>();
+  private take: Take | null = null; // null: nobody takes frames yet
   private members: Known = new Map();
   private leader: string | null = null;
 
@@ -44,11 +44,14 @@ export class PeerLinks {
   constructor(hello: Hello, engine: () => Engine, signal: SendSignal, newId: () => Base64) {
     this.me = hello.peer;
     const events = {
-      frame: (peer: string, frame: Frame): void => this.handle?.(peer, frame),
-      connected: (peer: string): void => this.tell((listener) => listener.connected?.(peer)),
+      frame: (peer: string, frame: Frame): void => this.take?.(peer, frame),
+      connected: (peer: string): void => {
+        for (const listener of [...this.whenConnected]) listener(peer);
+      },
       disconnected: (peer: string, reason: string, polite: boolean): void => this.lost(peer, reason, polite),
-      congestion: (peer: string, full: boolean): void =>
-        this.tell((listener) => listener.congestion?.(peer, full)),
+      congestion: (peer: string, full: boolean): void => {
+        for (const listener of [...this.whenCongested]) listener(peer, full);
+      },
     };
     const stays = (peer: string): boolean => this.members.get(peer)?.headless === true;
     this.dialer = new Dialer(hello, engine, signal, events, newId, wayAsked(this, stays));
@@ -73,10 +76,10 @@ export class PeerLinks {
 
   // --- frames
 
-  /** Where frames go that come. Raises an Error when it is called a second time. */
-  route(handle: (peer: string, frame: Frame) => void): void {
-    if (this.handle !== null) throw new Error('frames have a way already');
-    this.handle = handle;
+  /** From here on `take` gets the frames that come. Raises an Error when it is called a second time. */
+  start(take: Take): void {
+    if (this.take !== null) throw new Error('somebody takes frames already');
+    this.take = take;
   }
 
   /**
@@ -109,9 +112,13 @@ export class PeerLinks {
 
   // --- requests
 
-  /** Registers the handler of a request until the result is called. Raises an Error where it has one. */
-  on(method: string, handler: Handler, who: Who): () => void {
-    return this.requests.on(method, handler, who);
+  /** Registers the handler of a request, as `Requests` does. */
+  on(method: string, handler: Handler, who: Who): () => void;
+  on<R>(method: string, handler: Handler<R>, who: Who, read: (body: Body) => R): () => void;
+  on<R>(method: string, handler: Handler<Body | R>, who: Who, read?: (body: Body) => R): () => void {
+    return read === undefined
+      ? this.requests.on(method, handler, who)
+      : this.requests.on(method, handler, who, read);
   }
 
   /** The answer of `peer`, which may be this one. Raises MeshError with its refusal, or ConnectionLost. */
@@ -140,10 +147,22 @@ export class PeerLinks {
 
   // --- connections
 
-  /** Has `listener` told what happens to connections until the result is called. */
-  subscribe(listener: Partial<LinkEvents>): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+  /** Calls `listener` when there is a connection to a peer, until the result is called. */
+  onConnected(listener: Connected): () => void {
+    this.whenConnected.add(listener);
+    return () => this.whenConnected.delete(listener);
+  }
+
+  /** Calls `listener` when a connection ended, or could not be made, until the result is called. */
+  onGone(listener: Gone): () => void {
+    this.whenGone.add(listener);
+    return () => this.whenGone.delete(listener);
+  }
+
+  /** Calls `listener` when much waits towards a peer (`full`) or no longer does, until the result is called. */
+  onCongestion(listener: Congestion): () => void {
+    this.whenCongested.add(listener);
+    return () => this.whenCongested.delete(listener);
   }
 
   /** Who the members of the mesh are from now on, and who leads (null: nobody). */
@@ -209,7 +228,7 @@ export class PeerLinks {
 
   private ownFrame(frame: Frame): void {
     try {
-      this.handle?.(this.me, frame);
+      this.take?.(this.me, frame);
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
       reportError(error);
@@ -221,10 +240,6 @@ export class PeerLinks {
     this.calls.gone(peer, reason);
     this.prober.gone(peer);
     this.spares.forget(peer);
-    this.tell((listener) => listener.disconnected?.(peer, reason, polite));
-  }
-
-  private tell(event: (listener: Partial<LinkEvents>) => void): void {
-    for (const listener of [...this.listeners]) event(listener);
+    for (const listener of [...this.whenGone]) listener(peer, reason, polite);
   }
 }

@@ -1,7 +1,4 @@
-/*
- * Requests between two connected peers: REQUEST and RESPONSE frames as awaitable calls, and the table of requests that
- * this peer answers (twin of peer/transport/rpc.py). Edge.
- */
+/* Requests between two connected peers: REQUEST and RESPONSE frames as awaitable calls (twin of peer/transport/rpc.py). Edge. */
 
 import { cut } from './connection';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
@@ -21,49 +18,6 @@ interface Waiting {
   readonly sinceS: number;
   resolve(body: Body): void;
   reject(error: PeerError): void;
-}
-
-/** Who may send a request: any peer that is connected, members of the mesh, or the member that leads. */
-export type Who = 'anyone' | 'member' | 'leader';
-
-/** Answers a request of `peer`. Raises a PeerError to refuse it. */
-export type Handler = (peer: string, body: Body) => Body | Promise<Body>;
-
-/** A handler of requests whose body is decoded before it sees them; `decode` raises BadCommand. */
-export function decoded<R>(
-  decode: (body: Body) => R,
-  handler: (peer: string, request: R) => Body | Promise<Body>,
-): Handler {
-  return (peer, body) => handler(peer, decode(body));
-}
-
-/** The requests that this peer answers, each with its one handler and who may send it. */
-export class Requests {
-  private readonly table = new Map<string, { readonly handler: Handler; readonly who: Who }>();
-  private readonly isOne: (peer: string, who: Exclude<Who, 'anyone'>) => boolean;
-
-  /** `isOne` tells whether a peer is a member, or the leader. */
-  constructor(isOne: (peer: string, who: Exclude<Who, 'anyone'>) => boolean) {
-    this.isOne = isOne;
-  }
-
-  /** Registers `handler` until the result is called. Raises an Error where `method` has a handler. */
-  on(method: string, handler: Handler, who: Who): () => void {
-    if (this.table.has(method)) throw new Error(`the request ${method} has a handler already`);
-    this.table.set(method, { handler, who });
-    return () => this.table.delete(method);
-  }
-
-  /** The answer to `method`. Raises BadCommand for an unknown one, and for who may not send it. */
-  async answer(peer: string, method: string, body: Body): Promise<Body> {
-    const found = this.table.get(method);
-    if (found === undefined) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
-    const { handler, who } = found;
-    if (who !== 'anyone' && !this.isOne(peer, who)) {
-      throw new BadCommand(`${method}: expected ${who === 'member' ? 'a member' : 'it of who coordinates'}`);
-    }
-    return handler(peer, body);
-  }
 }
 
 /** `send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part. */

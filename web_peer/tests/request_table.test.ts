@@ -3,21 +3,21 @@
 import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
-import { decoded, Requests } from '../src/transport/rpc';
+import { Requests } from '../src/transport/request_table';
 
 /** Ann is a member and Bob leads; Cho is connected, and neither. */
 function table(): Requests {
   const isOne = (peer: string, who: string): boolean =>
     who === 'leader' ? peer === 'bob' : ['ann', 'bob'].includes(peer);
   const requests = new Requests(isOne);
-  for (const who of ['anyone', 'member', 'leader'] as const) requests.on(who, (peer) => ({ peer }), who);
+  for (const who of ['anyone', 'members', 'leader'] as const) requests.on(who, (peer) => ({ peer }), who);
   return requests;
 }
 
 describe('a request', () => {
   it.each([
     ['anyone', ['ann', 'bob', 'cho']],
-    ['member', ['ann', 'bob']],
+    ['members', ['ann', 'bob']],
     ['leader', ['bob']],
   ])('of %s is answered for %s', async (method, may) => {
     for (const peer of ['ann', 'bob', 'cho']) {
@@ -37,7 +37,7 @@ describe('a request', () => {
   });
 
   it('has one handler', () => {
-    expect(() => table().on('anyone', () => ({}), 'member')).toThrow('has a handler already');
+    expect(() => table().on('anyone', () => ({}), 'members')).toThrow('has a handler already');
   });
 
   it('is decoded before its handler sees it, and after who sent it is looked at', async () => {
@@ -48,11 +48,7 @@ describe('a request', () => {
     };
     const requests = table();
     const handler = (_: string, at: number): object => ({ at: seen.push(at) });
-    requests.on(
-      'at',
-      decoded(decode, (peer, at) => ({ ...handler(peer, at) })),
-      'member',
-    );
+    requests.on('at', (peer, at) => ({ ...handler(peer, at) }), 'members', decode);
     await expect(requests.answer('cho', 'at', {})).rejects.toThrow('a member');
     await expect(requests.answer('ann', 'at', {})).rejects.toThrow('expected at');
     await expect(requests.answer('ann', 'at', { at: '7' })).resolves.toEqual({ at: 1 });
