@@ -94,20 +94,6 @@ export const isPure = (file) =>
 
 /** Imports that are not cut yet; one that is not needed any more is an error. */
 export const EXCEPTIONS = [
-  'src/audit/accounting -> src/member/frame_router',
-  'src/audit/canaries -> src/member/frame_router',
-  'src/audit/judge -> src/member/frame_router',
-  'src/audit/outlier_reports -> src/member/frame_router',
-  'src/audit/witness -> src/member/frame_router',
-  'src/conversation/local_conversations -> src/member/frame_router',
-  'src/conversation/local_conversations -> src/member/mesh_member',
-  'src/origin/answer_stream -> src/member/frame_router',
-  'src/replication/log_membership -> src/member/frame_router',
-  'src/replication/proposal_queue -> src/conversation/local_conversations',
-  'src/stage/kv_transfer_service -> src/member/frame_router',
-  'src/stage/prefix_budget -> src/member/mesh_member',
-  'src/stage/slowdown_reports -> src/member/frame_router',
-  'src/stage/unit_loader -> src/member/frame_router',
   'ui/app/view -> ui/plan/plan_goal_view',
   'ui/app/view -> ui/plan/plan_view',
 ];

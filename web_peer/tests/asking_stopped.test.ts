@@ -3,10 +3,9 @@
 import { afterEach, expect, it, vi } from 'vitest';
 
 import { ASK_SETTINGS, Conversation, type Delta, type Finished } from '../src/origin/answer_stream';
-import type { Outcome } from '../src/origin/session_host';
+import type { Outcome, SessionHost } from '../src/origin/session_host';
 import { type OriginEffect, REASONS } from '../src/session/effects';
 import { AnswerFailed } from '../src/errors';
-import type { Node } from '../src/member/frame_router';
 import type { Route } from '../src/session/routes';
 import type { OriginSession } from '../src/session/origin';
 import type { Text } from '../src/model/tokenizer';
@@ -23,7 +22,8 @@ class Asked {
   private listener: (outcome: Outcome) => void = () => undefined;
 
   constructor(untilFound: Promise<void>) {
-    const askings = {
+    const sessions = {
+      me: 'asker',
       attach: (core: OriginSession, listener: (outcome: Outcome) => void) => {
         [this.core, this.listener] = [core, listener];
       },
@@ -32,11 +32,6 @@ class Asked {
       perform: (_: string, effects: readonly OriginEffect[]) => {
         this.opened += effects.filter((each) => each.kind === 'send' && each.frame.kind === 'OPEN').length;
       },
-    };
-    const node = {
-      me: 'asker',
-      askings,
-      state: { model: { context: 64 } },
       links: {
         dial: () => Promise.resolve(),
         prepare: () => undefined,
@@ -47,10 +42,10 @@ class Asked {
           return Promise.resolve({ place: 0, wait_ms: 0 });
         },
       },
-      until: () => untilFound,
-    } as unknown as Node;
+      view: { state: { model: { context: 64 } }, until: () => untilFound },
+    } as unknown as SessionHost;
     const text = { endTokens: [], stream: () => ({ push: () => '', flush: () => '' }) } as unknown as Text;
-    this.conversation = new Conversation(node, text, SESSION, () => undefined);
+    this.conversation = new Conversation(sessions, text, SESSION, () => undefined);
   }
 
   ask(): Promise<IteratorResult<Delta | Finished, void>> {

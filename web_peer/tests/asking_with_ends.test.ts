@@ -4,22 +4,23 @@ import { expect, it } from 'vitest';
 
 import { ASK_SETTINGS, Conversation } from '../src/origin/answer_stream';
 import { AnswerFailed } from '../src/errors';
-import type { Node } from '../src/member/frame_router';
+import type { SessionHost } from '../src/origin/session_host';
 import type { KeptEnds, OwnEnds } from '../src/origin/pinned_ends';
 import type { Text } from '../src/model/tokenizer';
 
 const SESSION = '07'.repeat(16);
 
 it('an answer that waits for its ends ends when it is stopped', async () => {
-  const askings = { attach: () => undefined, attached: () => true, perform: () => undefined };
   let here: (ends: OwnEnds) => void = () => undefined;
   let given = 0;
   const ends = {
     take: () => new Promise<OwnEnds>((resolve) => (here = resolve)),
     giveBack: () => (given += 1),
   } as unknown as KeptEnds;
-  const node = { me: 'asker', askings } as unknown as Node;
-  const conversation = new Conversation(node, {} as unknown as Text, SESSION, () => undefined, ends);
+  const sessions = {
+    ...{ me: 'asker', attach: () => undefined, attached: () => true, perform: () => undefined },
+  } as unknown as SessionHost;
+  const conversation = new Conversation(sessions, {} as unknown as Text, SESSION, () => undefined, ends);
 
   const first = conversation.tokens([1, 2], ASK_SETTINGS).next();
   conversation.stop();

@@ -3,44 +3,50 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { LogPart } from '../src/replication/log_membership';
-import type { Node } from '../src/member/frame_router';
+import type { MeshView } from '../src/replication/mesh_view';
+import type { PeerLinks } from '../src/transport/peer_links';
 
 const [ME, OTHER] = ['me', 'other'];
 
-/** As much of a node as handing over looks at. */
+/** As much of a mesh, and of a turn to lead it, as handing over looks at. */
 class Leader {
   readonly me = ME;
-  coordinator: string | null = ME;
+  leader: string | null = ME;
   tended = 0;
   alone = false;
-  readonly onRole = new Set<() => void>();
-  readonly onState = new Set<() => void>();
-  readonly onGone = new Set<() => void>();
-  readonly links = {
-    onGone: (listener: () => void) => {
-      this.onGone.add(listener);
-      return () => this.onGone.delete(listener);
+  readonly whenRole = new Set<() => void>();
+  readonly whenState = new Set<() => void>();
+  readonly whenGone = new Set<() => void>();
+  readonly current = {
+    tend: (): void => {
+      this.tended += 1;
     },
-  };
-  readonly onLogLost = new Set<() => void>();
-  readonly leading = {
-    coordinating: {
-      tend: (): void => {
-        this.tended += 1;
-      },
-      isAlone: (): boolean => this.alone,
-      get alone(): boolean {
-        return this.isAlone();
-      },
+    isAlone: (): boolean => this.alone,
+    get alone(): boolean {
+      return this.isAlone();
     },
   };
 
   part(): LogPart {
-    return new LogPart(this as unknown as Node, 'mesh', () => undefined);
+    const until = (listeners: Set<() => void>) => (listener: () => void) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    };
+    const subscribing = { subscribe: until(this.whenState), onRole: until(this.whenRole) };
+    const leader = (): string | null => this.leader;
+    const view = {
+      ...{ me: ME, ...subscribing, onLogLost: () => () => undefined },
+      get leader() {
+        return leader();
+      },
+    };
+    const lead = { isAble: true, current: this.current, untilLeads: () => Promise.resolve(true) };
+    const links = { onGone: until(this.whenGone) } as unknown as PeerLinks;
+    return new LogPart(links, view as unknown as MeshView, lead, 'mesh', () => undefined);
   }
 
   listeners(): number {
-    return this.onRole.size + this.onState.size + this.onGone.size;
+    return this.whenRole.size + this.whenState.size + this.whenGone.size;
   }
 }
 
@@ -60,10 +66,10 @@ describe('handing over', () => {
     const leader = new Leader();
     const handed = leader.part().handOver();
     expect(leader.tended).toBe(1); // it is begun at once
-    leader.coordinator = null; // between two leaders
-    tell(leader.onRole);
-    leader.coordinator = OTHER;
-    tell(leader.onRole);
+    leader.leader = null; // between two leaders
+    tell(leader.whenRole);
+    leader.leader = OTHER;
+    tell(leader.whenRole);
     await expect(handed).resolves.toBe('taken');
     expect(leader.listeners()).toBe(0);
     expect(vi.getTimerCount()).toBe(0);
@@ -76,7 +82,7 @@ describe('handing over', () => {
     leader.alone = false;
     const handed = leader.part().handOver();
     leader.alone = true;
-    tell(leader.onGone);
+    tell(leader.whenGone);
     await expect(handed).resolves.toBe('alone');
     expect(leader.listeners()).toBe(0);
   });
@@ -84,7 +90,7 @@ describe('handing over', () => {
   it('that takes too long does not make the mesh a closed one', async () => {
     const leader = new Leader();
     const handed = leader.part().handOver();
-    tell(leader.onState);
+    tell(leader.whenState);
     await vi.runAllTimersAsync();
     await expect(handed).resolves.toBe('late');
     expect(leader.listeners()).toBe(0);

@@ -7,11 +7,10 @@ import { BadCommand } from '../src/errors';
 import { base64, fromBase64 } from '../src/session/evidence';
 import type { Open } from '../src/wire/frame_codec';
 import { Returned, sentOf, ShownEnds } from '../src/session/pinned_ends_evidence';
-import type { Node } from '../src/member/frame_router';
 import { GREEDY } from '../src/session/sampling';
 import { Seat } from '../src/session/seat';
 import { tensorOf } from '../src/wire/tensors';
-import { digestOf, marksOf, testimony } from '../src/audit/witness';
+import { type Court, digestOf, marksOf, testimony } from '../src/audit/witness';
 
 const SESSION = '07'.repeat(16);
 const SENT = tensorOf(Float32Array.of(1, 2, 3), [3, 1]);
@@ -93,7 +92,10 @@ describe('a first stage of such an answer', () => {
       { first: 2, stop: 4 },
     ],
   };
-  const node = { state: { members, plan, proposed: null }, core: { seatAt: () => seat } } as unknown as Node;
+  const court = {
+    view: { state: { members, plan, proposed: null } },
+    stage: { core: { seatAt: () => seat } },
+  } as unknown as Court;
   const asks = { session: SESSION, stage: 0, first: 0, stop: 3 };
 
   it('says whether its inputs are those that a holder has, and nothing else of them', async () => {
@@ -104,17 +106,17 @@ describe('a first stage of such an answer', () => {
       [other, false],
       ['', false],
     ] as const) {
-      expect(await testimony(node, 'holder', { ...asks, side: 'match', seen })).toEqual({ same });
+      expect(await testimony(court, 'holder', { ...asks, side: 'match', seen })).toEqual({ same });
     }
     const longer = { ...asks, stop: 4, side: 'match', seen: digest };
-    expect(await testimony(node, 'holder', longer)).toEqual({ same: null });
-    expect(await testimony(node, 'holder', { ...asks, first: 1, side: 'match', seen: digest })).toEqual({
+    expect(await testimony(court, 'holder', longer)).toEqual({ same: null });
+    expect(await testimony(court, 'holder', { ...asks, first: 1, side: 'match', seen: digest })).toEqual({
       same: null,
     });
     for (const side of ['marks', 'in']) {
-      await expect(testimony(node, 'holder', { ...asks, side })).rejects.toThrow('who alone');
+      await expect(testimony(court, 'holder', { ...asks, side })).rejects.toThrow('who alone');
     }
-    await expect(testimony(node, 'other', { ...asks, side: 'match', seen: digest })).rejects.toThrow(
+    await expect(testimony(court, 'other', { ...asks, side: 'match', seen: digest })).rejects.toThrow(
       'holder',
     );
   });

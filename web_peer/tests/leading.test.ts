@@ -5,9 +5,9 @@ import { expect, it } from 'vitest';
 import type { Coordinating } from '../src/coordination/coordinator_service';
 import { keyOf, used } from '../src/conversation/entry_links';
 import { utf8 } from '../src/signaling/keys';
-import { Leading } from '../src/coordination/leadership';
+import { Leadership } from '../src/coordination/leadership';
 import { type Command, decodeCommand } from '../src/state/mesh_state';
-import type { Replica } from '../src/replication/replica';
+import type { MeshView } from '../src/replication/mesh_view';
 import { Requests } from '../src/transport/request_table';
 
 const MESH = 'm'.repeat(26);
@@ -17,12 +17,20 @@ const SELF = { peer: 'b'.repeat(32), name: 'Bob', colour: '#888888' };
 function leading(): { readonly requests: Requests; readonly taken: Command[] } {
   const taken: Command[] = [];
   const requests = new Requests(() => true);
-  const leads = new Leading('ann', () => ({ begin: { mesh: MESH } }) as unknown as Replica, requests);
-  leads.coordinating = {
+  const links = { on: requests.on.bind(requests), onGone: () => () => undefined };
+  const never = (): (() => void) => () => undefined;
+  const view = {
+    ...{ me: 'ann', replica: { begin: { mesh: MESH }, ready: true, leads: true } },
+    ...{ subscribe: never, onRole: never, onLogLost: never, onLeft: never },
+  };
+  const leads = new Leadership(links, view as unknown as MeshView);
+  const coordinating = {
+    begin: () => undefined,
     proposal: (_: string, { command }: { command: string }) => decodeCommand(utf8(command)),
     propose: (_: string, command: Command) => taken.push(command),
     settled: () => Promise.resolve([1, 1]),
-  } as unknown as Coordinating;
+  };
+  leads.enable(() => coordinating as unknown as Coordinating);
   return { requests, taken };
 }
 

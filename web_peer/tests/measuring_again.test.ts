@@ -50,15 +50,15 @@ afterEach(() => {
 
 /** A tab that lends and is at rest; `measures` answers when the test says so. */
 class Tab implements Measurable {
-  readonly manifest = {} as Manifest;
+  readonly model = { manifest: {} as Manifest };
   readonly signal = new AbortController().signal;
   readonly told: { readonly method: string; readonly body: Body }[] = [];
-  readonly node = {
+  readonly view = {
     me: ME,
     state: stateWith('measured'),
-    tellCoordinatorWith: (method: string, body: Body): Promise<void> => {
+    askLeader: (method: string, body: Body): Promise<Body> => {
       this.told.push({ method, body });
-      return Promise.resolve();
+      return Promise.resolve({});
     },
   };
   profile: Profile | null = PROFILE;
@@ -75,6 +75,10 @@ class Tab implements Measurable {
       signal.addEventListener('abort', () => reject(new Error('ended')));
     });
   };
+
+  measured(profile: Profile): void {
+    this.profile = profile;
+  }
 
   isAtRest(): boolean {
     return this.isResting;
@@ -141,8 +145,8 @@ it('refuses to measure for another model', async () => {
 
 it.each<[string, (tab: Tab) => void, Body]>([
   ['computes', (tab) => (tab.isResting = false), BUSY],
-  ['drains', (tab) => (tab.node.state = stateWith('draining')), BUSY],
-  ['loads', (tab) => (tab.node.state = stateWith('measured', [ME])), BUSY],
+  ['drains', (tab) => (tab.view.state = stateWith('draining')), BUSY],
+  ['loads', (tab) => (tab.view.state = stateWith('measured', [ME])), BUSY],
   ['has no room', (tab) => (tab.weightBytes = 700 * MIB), { measured: false, busy: false }],
 ])('does not measure while it %s', async (_, makes, answer) => {
   const tab = new Tab();

@@ -8,10 +8,9 @@ import { Checks } from '../src/audit/step_checks';
 import type { RunStep } from '../src/session/effects';
 import type { Open } from '../src/wire/frame_codec';
 import type { Manifest } from '../src/planner/manifest';
-import type { PlanRecord } from '../src/state/mesh_state';
-import type { Node } from '../src/member/frame_router';
+import type { ModelChosen, PlanRecord } from '../src/state/mesh_state';
+import type { Tab } from '../src/audit/judge';
 import { looksAtRows } from '../src/audit/outlier_reports';
-import type { Serving } from '../src/stage/unit_host';
 
 const SESSION = '01'.repeat(16);
 const LENGTHS = '{"format":"shoal-envelopes-1","borders":[[0,2000],[3000,4000]]}';
@@ -19,25 +18,28 @@ const MANIFEST = { units: [0, 1, 2], architecture: { hidden: 4 } } as unknown as
 
 async function told(encoded: string | null): Promise<readonly (readonly [string, string, Body])[]> {
   const heard: [string, string, Body][] = [];
-  const node = {
-    me: 'v',
-    state: { model: { model: 'm' } },
-    core: { asker: () => 'q' },
-    links: {
-      call: (peer: string, method: string, body: Body) => {
-        heard.push([peer, method, body]);
-        return Promise.resolve({});
-      },
+  const links = {
+    call: (peer: string, method: string, body: Body) => {
+      heard.push([peer, method, body]);
+      return Promise.resolve({});
     },
-  } as unknown as Node;
-  const serving = { look: () => undefined } as unknown as Serving;
+  };
+  let looks: (step: RunStep) => void = () => undefined;
+  const stage = {
+    core: { asker: () => 'q' },
+    onStep: (listener: typeof looks) => {
+      looks = listener;
+      return () => undefined;
+    },
+  };
   const file = encoded === null ? null : new TextEncoder().encode(encoded);
   const recorded = (): Promise<Uint8Array | null> => Promise.resolve(file);
-  await looksAtRows(node, serving, MANIFEST, recorded, new AbortController().signal);
+  const model = { model: 'm' } as ModelChosen;
+  await looksAtRows(links, stage, model, MANIFEST, recorded, new AbortController().signal);
   const step = { session: SESSION, run: { first: 1, stop: 3 }, position: 7 };
   const look = (lengths: readonly number[]): void => {
     const hidden = Float32Array.from(lengths.flatMap((length) => [0, length, 0, 0]));
-    serving.look({ ...step, hidden } as unknown as RunStep);
+    looks({ ...step, hidden } as unknown as RunStep);
   };
   look([2, 3]);
   expect(heard).toEqual([]);
@@ -63,7 +65,7 @@ function asking(tokens: number[]): {
   const asked: unknown[] = [];
   const requests = new Requests(() => true);
   const judge = { peer: 'j', status: 'measured', profile: null, held: [{ first: 0, stop: 1 }] };
-  const node = {
+  const view = {
     me: 'q',
     state: {
       members: new Map<string, unknown>([
@@ -72,17 +74,17 @@ function asking(tokens: number[]): {
       ]),
       fairness: { checksPpm: 1, findings: [], quarantined: new Set() },
     },
-    askings: { tokens: () => tokens },
-    links: {
-      on: requests.on.bind(requests),
-      ask: (peer: string, _: string, { stage, position }: Body) => {
-        asked.push([peer, stage, position]);
-        return Promise.resolve({ verdict: 'same' });
-      },
+  };
+  const links = {
+    on: requests.on.bind(requests),
+    ask: (peer: string, _: string, { stage, position }: Body) => {
+      asked.push([peer, stage, position]);
+      return Promise.resolve({ verdict: 'same' });
     },
-  } as unknown as Node;
-  const tab = { node, serving: () => null, manifest: () => null, provider: () => 'wasm' };
-  const checks = new Checks(tab);
+  };
+  const sessions = { tokens: () => tokens };
+  const rest = { model: { manifest: null }, provider: () => 'wasm' };
+  const checks = new Checks({ links, view, sessions, ...rest } as unknown as Tab);
   const odd = async (position: number): Promise<void> => {
     await requests.answer('b', 'odd', { session: SESSION, units: [1, 3], position });
   };

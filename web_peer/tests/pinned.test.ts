@@ -72,7 +72,7 @@ describe('states that are handed back', () => {
 
   it('are drawn from once', () => {
     const { core, ends } = begun();
-    const back = new HandedBack();
+    const back = new HandedBack(() => undefined);
     const heard: (Token | Refuse)[] = [];
     for (let times = 0; times < 3; times += 1) {
       back.take(core, 'p0', state(Float32Array.of(1, 2)), (frame) => heard.push(frame));
@@ -87,7 +87,7 @@ describe('states that are handed back', () => {
     (values) => {
       const { core, ends } = begun();
       const heard: (Token | Refuse)[] = [];
-      new HandedBack().take(core, 'p0', state(values), (frame) => heard.push(frame));
+      new HandedBack(() => undefined).take(core, 'p0', state(values), (frame) => heard.push(frame));
       expect(ends.asked).toEqual([]);
       expect(heard).toEqual([notUsable(state(values))]);
     },

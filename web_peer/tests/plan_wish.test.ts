@@ -136,24 +136,24 @@ it.each([
 
 it('says it in the log once, and in plain words where the mesh does not take it', async () => {
   const state = meshOf();
-  const said: (Command | null)[] = [];
+  const said: Command[] = [];
   const answers: (() => Promise<void>)[] = [
     () => Promise.reject(new BadCommand('propose: expected an owner of this mesh, such as its founder')),
     () => Promise.reject(new NotLeader('nobody coordinates now')),
     () => {
-      node.state = { ...state, wish: LAYER };
+      view.state = { ...state, wish: LAYER };
       return Promise.resolve();
     },
   ];
-  const node = {
+  const view = {
     me: ME,
     state,
-    tellCoordinator: (_: string, command: Command | null) => {
+    propose: (command: Command) => {
       said.push(command);
       return answers.shift()?.() ?? Promise.resolve();
     },
   };
-  const mesh = { node, signal: new AbortController().signal };
+  const mesh = { view, signal: new AbortController().signal };
   const wishing: PlanWishing = new PlanWishing(() => wishing.look(mesh, performance.now()));
   const after = async (to: PlanWished): Promise<string | undefined> => {
     wishing.wish(mesh, to);

@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Open } from '../src/wire/frame_codec';
 import { named, Prefixes, split } from '../src/session/prefix_cache';
 import { sha256 } from '../src/wire/sha256';
+import { NO_RULES } from '../src/session/stage';
 import { marksOfSeat } from '../src/audit/witness';
 import { effect, perform, servingCore, type StageTrace, stateOf } from './stage_traces';
 import { frameOf, type Row } from './traces';
@@ -31,10 +32,9 @@ it.each(words)('OPEN names $front', ({ frame: row, rest, front }) => {
 
 describe('traces', () => {
   it.each(traces)('$name', ({ ops, most_bytes: mostBytes, position_bytes: positionBytes }) => {
-    const core = servingCore();
+    const core = servingCore(positionBytes);
     const { prefixes } = core;
     prefixes.bound(mostBytes);
-    prefixes.positionBytes = () => positionBytes;
     ops.forEach((op, at) => {
       const gives = perform(core, op).map(effect);
       const fronts = [prefixes.size, prefixes.keptBytes, prefixes.reused, prefixes.logBytes];
@@ -78,7 +78,7 @@ it('a seat has the marks of a front that was copied, and of what came behind it'
   expect(await told('02'.repeat(16))).toBe(marks);
 });
 
-it('nothing is kept without room', () => expect(new Prefixes(0).keptBytes).toBe(0));
+it('nothing is kept without room', () => expect(new Prefixes(NO_RULES, 0).keptBytes).toBe(0));
 
 it.each([0, 1, 55, 56, 63, 64, 65, 119, 120, 2304])('the hash of %i bytes is that of others', (length) => {
   const bytes = Uint8Array.from({ length }, (_, at) => (at * 7) & 255);

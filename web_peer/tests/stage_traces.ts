@@ -5,7 +5,7 @@ import { reasonOf } from '../src/session/effects';
 import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/wire/frame_codec';
 import type { Run } from '../src/state/mesh_state';
 import type { Loaded, PlanStages } from '../src/session/open_checks';
-import { StageCore } from '../src/session/stage';
+import { StageCore, type StageRules } from '../src/session/stage';
 import { samplingToWire } from '../src/session/sampling';
 import { frameOf, type Row, shown } from './traces';
 import { vectors } from './vectors';
@@ -39,9 +39,35 @@ const PLANS: ReadonlyMap<number, PlanStages> = new Map(
 );
 const LOADED: readonly Loaded[] = VECTORS.slots.map(([run, slots]) => ({ run: runOf(run), slots }));
 
+/** What a stage is told when it asks, as the steps of a trace set it. */
+class Answers implements StageRules {
+  authors: ReadonlyMap<string, string> = new Map();
+  can = false;
+  readonly mayAsk = (): string => '';
+  readonly owedMilli = (): number => 0;
+  readonly positionBytes: () => number;
+
+  constructor(positionBytes: number) {
+    this.positionBytes = () => positionBytes;
+  }
+
+  authorOf(session: string): string | null {
+    return this.authors.get(session) ?? null;
+  }
+
+  bring(): boolean {
+    return this.can;
+  }
+}
+
+function answersOf({ rules }: StageCore): Answers {
+  if (!(rules instanceof Answers)) throw new Error('expected a stage of a trace');
+  return rules;
+}
+
 /** With the plans of the traces. */
-export function servingCore(): StageCore {
-  const core = new StageCore('p1', ...VECTORS.log_bytes);
+export function servingCore(positionBytes = 0): StageCore {
+  const core = new StageCore('p1', new Answers(positionBytes), ...VECTORS.log_bytes);
   core.serve(PLANS, LOADED);
   return core;
 }
@@ -105,12 +131,11 @@ export function perform(core: StageCore, op: Op): StageEffect[] {
       core.serve(PLANS, LOADED);
       return [];
     case 'authors': {
-      const sessions = new Map(Object.entries(op['sessions'] as Record<string, string>));
-      core.authorOf = (session) => sessions.get(session) ?? null;
+      answersOf(core).authors = new Map(Object.entries(op['sessions'] as Record<string, string>));
       return [];
     }
     case 'brings':
-      core.bring = () => op['can'] as boolean;
+      answersOf(core).can = op['can'] as boolean;
       return [];
     case 'brought': {
       const effects = core.brought(
@@ -125,7 +150,7 @@ export function perform(core: StageCore, op: Op): StageEffect[] {
     case 'tick':
       return core.tick(now);
     case 'keep_only':
-      core.keepOnly = op['held'] as boolean;
+      core.protect(op['held'] as boolean, core.logSessionBytes, core.logTotalBytes);
       return [];
     case 'come_back':
       core.comeBack();

@@ -14,10 +14,9 @@ import type { Body } from '../src/transport/rpc';
 import { Hints } from '../src/conversation/live_hints';
 import { begunOf, Making } from '../src/conversation/answer_in_progress';
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';
-import type { Mesh } from '../src/member/mesh_member';
+import type { TalkLinks, TalkMesh } from '../src/conversation/local_conversations';
 import { type Conversation, type ConversationCommand, converse, messageOf } from '../src/state/conversations';
 import { EMPTY_STATE, type Member, type MeshState, type ModelChosen } from '../src/state/mesh_state';
-import type { Node } from '../src/member/frame_router';
 import type { Heard } from '../src/session/origin';
 import { Talking } from '../src/conversation/conversation_client';
 
@@ -49,28 +48,32 @@ class Stage {
   private readonly waiting: (() => void)[] = [];
   private readonly looks = new Set<() => void>();
   private readonly requests = new Requests(() => true);
-  private readonly node;
+  private readonly links;
+  private readonly view;
   private state: MeshState = { ...EMPTY_STATE, model: { context: 100 } as ModelChosen };
 
   constructor(members: readonly string[], ...commands: readonly ConversationCommand[]) {
     this.here(...members);
     for (const command of commands) this.apply(command);
     const state = (): MeshState => this.state;
-    this.node = {
+    this.links = {
+      on: this.requests.on.bind(this.requests),
+      isConnected: () => false,
+      prepare: () => undefined,
+      speaks: () => HIGHEST_VERSION,
+    };
+    this.view = {
       me: 'ann',
       get state() {
         return state();
       },
-      coordinator: 'bob',
-      links: {
-        on: this.requests.on.bind(this.requests),
-        isConnected: () => false,
-        prepare: () => undefined,
-        speaks: () => HIGHEST_VERSION,
+      leader: 'bob',
+      subscribe: (look: () => void) => {
+        this.looks.add(look);
+        return () => this.looks.delete(look);
       },
-      onState: this.looks,
-      onRole: new Set(),
-      tellCoordinator: (_: string, command: ConversationCommand) =>
+      onRole: () => () => undefined,
+      propose: (command: ConversationCommand) =>
         new Promise<void>((resolve) => {
           this.said.push(command);
           this.waiting.push(() => {
@@ -82,14 +85,16 @@ class Stage {
   }
 
   talking(): Talking {
-    const { node } = this;
+    const { links, view } = this;
     const mesh = {
-      node,
+      links,
+      view,
       signal: new AbortController().signal,
       text: { encodeChat: () => PROMPT, endTokens: [END] },
       onEnded: () => undefined,
       conversation: (session: string) => ({
         ...{ session, underWay: STANDING, stop: () => undefined, close: () => undefined },
+        onWait: () => undefined,
         adopt: (_: readonly number[], __: AskSettings, begun: Begun) => {
           this.begun.push(begun);
           return this.pieces();
@@ -97,7 +102,7 @@ class Stage {
       }),
     };
     const events = { changed: () => undefined, token: () => undefined, refused: () => undefined };
-    return new Talking(mesh as unknown as Mesh, events);
+    return new Talking(mesh as unknown as TalkMesh, events);
   }
 
   here(...members: readonly string[]): void {
@@ -203,8 +208,12 @@ it('others hear of a long answer piece by piece, tokens and text alike', async (
     told.push(body);
     return Promise.resolve({});
   };
-  const hints = new Hints({ links: { isConnected: () => true, call } } as unknown as Node);
-  const making = new Making('c', { session: SESSION, underWay: STANDING } as unknown as Session, []);
+  const hints = new Hints({
+    isConnected: () => true,
+    prepare: () => undefined,
+    call,
+  } satisfies Partial<TalkLinks>);
+  const making = new Making('c', { session: SESSION, underWay: STANDING, onWait: () => undefined } as unknown as Session, []);
   await making.run(
     (async function* (): Pieces {
       for (let token = 0; token < 5000; token += 1) yield { kind: 'delta', text: 'x', token };

@@ -42,15 +42,15 @@ async function heard(keeps: boolean): Promise<readonly string[]> {
     ...{ on: () => () => undefined, isConnected: () => false, prepare: () => undefined },
     ...{ call: () => Promise.resolve({}), speaks: () => HIGHEST_VERSION },
   };
-  const node = {
-    ...{ me: 'ann', state, coordinator: 'bob', links },
-    ...{ onState: new Set(), onRole: new Set() },
-    tellCoordinator: (_: string, { kind }: { kind: string }) => {
+  const view = {
+    ...{ me: 'ann', state, leader: 'bob' },
+    ...{ subscribe: () => () => undefined, onRole: () => () => undefined },
+    propose: ({ kind }: { kind: string }) => {
       said.push(kind);
       return Promise.resolve();
     },
   };
-  const mesh = { node, signal: new AbortController().signal, text: {}, onEnded: () => undefined };
+  const mesh = { links, view, signal: new AbortController().signal, text: {}, onEnded: () => undefined };
   const told: string[] = [];
   const around = {
     ...{ settings: () => DEFAULT_SETTINGS, keepSettings: () => undefined, myName: () => 'Ann' },

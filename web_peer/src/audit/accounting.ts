@@ -5,46 +5,49 @@
 
 import type { Checks } from './step_checks';
 import type { Open } from '../wire/frame_codec';
-import { countedMilli, mayAsk } from '../state/fairness';
-import type { Node } from '../member/frame_router';
+import type { SessionHost } from '../origin/session_host';
+import type { MeshView } from '../replication/mesh_view';
 import { bodyOfClaims, Receipts } from './receipts';
 
 const SAY_EVERY_MS = 3000; // a batch of what came since: the log is for other things, too
 const PATIENCE_MS = 5000; // for a leader; what could not be said is said again
 
-/** From here on this tab says what it owes, has it checked, until `signal` aborts, and refuses who may not ask. */
-export function keepAccounts(node: Node, checks: Checks, signal: AbortSignal): void {
+/** From here on this tab says what it owes, and has it checked, until `signal` aborts. */
+export function keepAccounts(
+  view: Pick<MeshView, 'me' | 'state' | 'askLeader'>,
+  sessions: Pick<SessionHost, 'plan' | 'subscribe'>,
+  checks: Checks,
+  signal: AbortSignal,
+): void {
   const receipts = new Receipts();
   let isSaying = false;
 
   const opened = (frame: Open): void => {
-    const plan = node.askings.plan(frame.plan);
+    const plan = sessions.plan(frame.plan);
     if (plan?.stages.length !== frame.route.length) return; // it was replaced long ago: this turn is not counted
     const warms = frame.maxTokens === 0; // an answer moves there: what was computed before is paid for
     receipts.opened(Date.now(), warms ? { ...frame, start: frame.promptTokens } : frame, plan.stages);
     checks.opened(frame, plan);
   };
   const say = async (): Promise<void> => {
-    const { ledger, fairness, members } = node.state;
+    const { ledger, fairness, members } = view.state;
     const claims = receipts.due(ledger, fairness);
-    if (claims.length === 0 || !members.has(node.me)) return;
-    await node.line.ask('work', bodyOfClaims(claims), PATIENCE_MS);
+    if (claims.length === 0 || !members.has(view.me)) return;
+    await view.askLeader('work', bodyOfClaims(claims), PATIENCE_MS);
   };
 
-  node.askings.watcher = {
+  const end = sessions.subscribe({
     opened,
     emitted: (session, position) => {
       receipts.token(session, position);
       checks.emitted(session, position);
     },
-    over: (session) => {
+    ended: (session) => {
       receipts.ended(session);
       checks.ended(session);
     },
     returned: ({ session, position, tensor }) => checks.returned.note(session, position, tensor),
-  };
-  node.core.mayAsk = (peer) => mayAsk(node.state.fairness, node.state.ledger, peer);
-  node.core.admitting.owedMilli = (peer) => countedMilli(node.state.fairness, node.state.ledger, peer);
+  });
   const saying = setInterval(() => {
     if (isSaying) return;
     isSaying = true;
@@ -53,5 +56,8 @@ export function keepAccounts(node: Node, checks: Checks, signal: AbortSignal): v
     };
     say().then(over, over); // what was not taken is said again
   }, SAY_EVERY_MS);
-  signal.addEventListener('abort', () => clearInterval(saying));
+  signal.addEventListener('abort', () => {
+    clearInterval(saying);
+    end();
+  });
 }

@@ -24,36 +24,38 @@ import { PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
 import { SESSION_BYTES } from '../wire/frame_codec';
 import { toHex } from '../wire/hex';
-import type { Node } from '../member/frame_router';
+import type { LocalModel } from '../model/local_model';
+import type { SessionHost } from '../origin/session_host';
+import type { MeshView } from '../replication/mesh_view';
+import type { PeerLinks } from '../transport/peer_links';
 import { serving } from '../state/mesh_state';
 import { holders, type Route } from '../session/routes';
 import { OriginSession } from '../session/origin';
-import type { Text } from '../model/tokenizer';
 import { nowS } from '../transport/ticker';
 
 const LOOK_MS = 5000; // between two looks at who is due
 const ANSWER_MS = 60_000;
 const STATUS_S = 10;
 
+/** What trying members takes of the peer that coordinates. */
+interface Parts {
+  readonly links: Pick<PeerLinks, 'dial' | 'call'>;
+  readonly view: Pick<MeshView, 'me' | 'state' | 'leader'>;
+  readonly model: Pick<LocalModel, 'text'>; // its text is null while it is not known what the model reads
+  readonly sessions: Pick<SessionHost, 'attach' | 'detach' | 'perform' | 'size'>;
+}
+
 /** `tried`: verdicts by peer, the last of each. */
 export class Canaries {
   readonly tried = new Map<string, Verdict>();
-  due: Due;
-  private readonly node: Node;
+  private due: Due;
+  private readonly parts: Parts;
   private readonly checks: Checks;
-  private readonly text: () => Text | null; // null: it is not known yet what the model reads
   private readonly signal: AbortSignal;
 
-  constructor(
-    node: Node,
-    checks: Checks,
-    text: () => Text | null,
-    signal: AbortSignal,
-    times: Times = TIMES,
-  ) {
-    this.node = node;
+  constructor(parts: Parts, checks: Checks, signal: AbortSignal, times: Times = TIMES) {
+    this.parts = parts;
     this.checks = checks;
-    this.text = text;
     this.signal = signal;
     this.due = new Due(times, Math.random);
   }
@@ -72,13 +74,19 @@ export class Canaries {
     this.signal.addEventListener('abort', () => clearInterval(looking));
   }
 
+  /** From here on everybody who computes counts as come just now, and is tried after other times. */
+  begin(times: Times): void {
+    this.due = new Due(times, Math.random);
+    this.due.look(0, true, []); // it leads already
+  }
+
   /** Tries whoever is due, one after the other. */
   async look(): Promise<void> {
-    const { node } = this;
-    const leads = node.coordinator === node.me && this.text() !== null;
-    for (const peer of this.due.look(nowS(), leads, computing(node.state, node.me))) {
-      const { fairness, proposed } = node.state; // each try takes a while
-      if (this.signal.aborted || node.coordinator !== node.me) return;
+    const { view, model } = this.parts;
+    const leads = view.leader === view.me && model.text !== null;
+    for (const peer of this.due.look(nowS(), leads, computing(view.state, view.me))) {
+      const { fairness, proposed } = view.state; // each try takes a while
+      if (this.signal.aborted || view.leader !== view.me) return;
       if (fairness.checksPpm === 0 || proposed !== null) return; // nobody wants checks, or stages are about to change
       const found = await this.try(peer);
       if (found === 'busy') {
@@ -92,8 +100,8 @@ export class Canaries {
 
   /** Has `peer` compute something at one of its stages; null where no answer came of it. */
   private async try(peer: string): Promise<Verdict | 'busy' | null> {
-    const { node } = this;
-    const { state } = node;
+    const { links, view } = this.parts;
+    const { state } = view;
     const plan = serving(state);
     if (plan === null) return null;
     const stages = [...plan.stages.entries()].flatMap(([at, stage]) =>
@@ -104,8 +112,8 @@ export class Canaries {
     const route = routeOver(state, plan, place, peer);
     if (route?.peers[place] !== peer) return null;
     try {
-      const others = [...new Set(route.peers)].filter((other) => other !== node.me);
-      await Promise.all(others.map((other) => node.links.dial(other)));
+      const others = [...new Set(route.peers)].filter((other) => other !== view.me);
+      await Promise.all(others.map((other) => links.dial(other)));
       if (!(await this.hasRoom(others.filter((other) => other !== peer)))) return 'busy';
       return await this.ask(route, peer, place);
     } catch (error) {
@@ -116,36 +124,36 @@ export class Canaries {
 
   /** Whether a session is free at the `other` stages beside this one; who is tried is not asked right before it. */
   private async hasRoom(others: readonly string[]): Promise<boolean> {
-    const { node } = this;
-    const { model } = node.state;
+    const { links, view, sessions } = this.parts;
+    const { model } = view.state;
     const most = model === null ? 0 : Math.max(1, model.sessions - 1);
     for (const other of others) {
-      const { active } = await node.links.call(other, 'status', {}, STATUS_S);
+      const { active } = await links.call(other, 'status', {}, STATUS_S);
       if (typeof active !== 'number' || !Number.isSafeInteger(active) || active >= most) return false;
     }
-    return node.askings.size < most;
+    return sessions.size < most;
   }
 
   /** Asks over `route` as people do, stops as they do, and has a position of the answer checked. */
   private async ask(route: Route, peer: string, place: number): Promise<Verdict | null> {
-    const { node } = this;
-    const { model } = node.state;
-    const text = this.text();
+    const { view, sessions } = this.parts;
+    const { model } = view.state;
+    const { text } = this.parts.model;
     if (model === null || text === null) return null;
     const prompt = text.encodeChat([{ role: 'user', content: question(Math.random) }]);
     const maxTokens = roomFor(prompt.length, null, model.context);
     const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens: text.endTokens };
-    const core = new OriginSession(toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))), node.me);
+    const core = new OriginSession(toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))), view.me);
     const answered = this.answered(core);
     try {
-      node.askings.perform(core.session, core.begin(nowS(), route, asked));
+      sessions.perform(core.session, core.begin(nowS(), route, asked));
       const answer = await within(answered, ANSWER_MS);
       const last = core.tokens.length - 2;
       if (answer?.opening.route[place] !== peer || last < answer.opening.promptTokens) return null;
       const position = wholeBetween([answer.opening.promptTokens, last], Math.random);
       return await this.checks.checkKnown(answer, place, position);
     } finally {
-      node.askings.detach(core.session);
+      sessions.detach(core.session);
     }
   }
 
@@ -154,16 +162,16 @@ export class Canaries {
    * that is known.
    */
   private answered(core: OriginSession): Promise<Answer | null> {
-    const { askings } = this.node;
+    const { sessions } = this.parts;
     let wanted = tokensWanted(Math.random);
     let answer: Answer | null = null;
     return new Promise((resolve) => {
-      askings.attach(core, (outcome) => {
+      sessions.attach(core, (outcome) => {
         switch (outcome.kind) {
           case 'emit':
             wanted -= 1;
             answer = this.checks.answerOf(core.session) ?? answer;
-            if (wanted === 0) queueMicrotask(() => askings.perform(core.session, core.cancel()));
+            if (wanted === 0) queueMicrotask(() => sessions.perform(core.session, core.cancel()));
             break;
           case 'ended':
             resolve(answer);

@@ -18,13 +18,15 @@ import {
   spanOf,
   type Verdict,
 } from '../session/evidence';
-import type { Manifest } from '../planner/manifest';
 import type { Member } from '../state/mesh_state';
-import type { Node } from '../member/frame_router';
+import type { MeshView } from '../replication/mesh_view';
+import type { PeerLinks } from '../transport/peer_links';
+import type { LocalModel } from '../model/local_model';
+import type { SessionHost } from '../origin/session_host';
+import type { StageHost } from '../stage/stage_host';
 import { bodyOfPlace, keepsIds, type Place } from './step_place';
 import { type Inputs, Recomputing } from './recomputation';
 import { needsHistory, samplingFromWire } from '../session/sampling';
-import type { Serving } from '../stage/unit_host';
 import { fits } from '../session/sampling_check';
 import { digestOf, marksOf, seatPlace } from './witness';
 
@@ -34,9 +36,11 @@ const MOST_TOKENS = 8; // of a last stage that one check looks at: each needs th
 
 /** What a judge needs of the tab it lives in. */
 export interface Tab {
-  readonly node: Node;
-  serving(): Serving | null;
-  manifest(): Manifest | null;
+  readonly links: Pick<PeerLinks, 'on' | 'ask'>;
+  readonly view: Pick<MeshView, 'me' | 'state' | 'propose'>;
+  readonly model: Pick<LocalModel, 'manifest'>;
+  readonly stage: Pick<StageHost, 'core' | 'units'>;
+  readonly sessions: Pick<SessionHost, 'tokens' | 'ends'>;
   provider(): string;
   /** This peer's own testimony. Raises BadCommand. */
   own(asker: string, body: Body): Promise<Body>;
@@ -52,7 +56,7 @@ export class Judge {
 
   constructor(tab: Tab) {
     this.tab = tab;
-    this.again = new Recomputing(() => tab.serving());
+    this.again = new Recomputing(() => tab.stage.units);
   }
 
   /** Computes the place again. Raises PeerError where that cannot be done. */
@@ -63,13 +67,13 @@ export class Judge {
   }
 
   private async compareNow(asker: string, place: Place): Promise<Verdict> {
-    const manifest = this.tab.manifest();
+    const { manifest } = this.tab.model;
     const said = new Said(this.tab, asker, place, manifest?.architecture.hidden ?? 1);
     const stop = place.position + 1;
     const marks = keepsIds(place) ? null : await said.marks(stop);
     if (marks === null && !keepsIds(place)) return 'unable';
     if (!(await said.sameplace(stop))) return 'disputed'; // about what was to be computed at all
-    const theirs = computes(this.tab.node.state.members.get(place.peer));
+    const theirs = computes(this.tab.view.state.members.get(place.peer));
     const mine = { provider: this.tab.provider(), arithmetic: '' }; // all positions together: no class repeats bits
     const most = mostBetween(manifest?.weights ?? '4bit', mine, theirs);
     const kept = await this.shadowed(said, place, marks);
@@ -90,7 +94,7 @@ export class Judge {
     place: Place,
     marks: string | null,
   ): Promise<((at: number) => Float32Array | null) | null> {
-    const seat = this.tab.node.core.seatAt(place.session, place.stage);
+    const seat = this.tab.stage.core.seatAt(place.session, place.stage);
     const stop = place.position + 1;
     const { units, position } = place;
     if (seat === undefined || seat.serves || seat.computed < stop) return null;
@@ -270,10 +274,10 @@ class Said {
     stop: number,
     more: Body = {},
   ): Promise<Body> {
-    const { node } = this.tab;
+    const { links, view } = this.tab;
     const asks = { session: this.place.session, stage, side, first, stop, ...more };
-    if (peer === node.me) return this.tab.own(peer, asks);
-    return node.links.ask(peer, 'witness', asks, CALL_S);
+    if (peer === view.me) return this.tab.own(peer, asks);
+    return links.ask(peer, 'witness', asks, CALL_S);
   }
 }
 

@@ -9,9 +9,9 @@ import { PeerError } from '../errors';
 import type { RunStep } from '../session/effects';
 import { decodeEnvelopes, type Envelopes } from './norm_envelopes';
 import type { Manifest } from '../planner/manifest';
-import type { Run } from '../state/mesh_state';
-import type { Node } from '../member/frame_router';
-import type { Serving } from '../stage/unit_host';
+import type { ModelChosen, Run } from '../state/mesh_state';
+import type { StageHost } from '../stage/stage_host';
+import type { PeerLinks } from '../transport/peer_links';
 
 const AGAIN_MS = 10_000; // between two words about one asker's sessions
 const TELL_S = 5;
@@ -19,35 +19,43 @@ const TELL_S = 5;
 /** Where the recorded lengths of a model come from; null: nobody recorded any, or does not answer. */
 export type Recorded = (model: string, signal: AbortSignal) => Promise<Uint8Array | null>;
 
-/** From here on `serving` looks at what it is to compute, if lengths of the model were recorded. */
+type Links = Pick<PeerLinks, 'call'>;
+type Stage = Pick<StageHost, 'onStep'> & { readonly core: Pick<StageHost['core'], 'asker'> };
+
+/** From here on what `stage` is to compute is looked at, if lengths of the model were recorded. */
 export async function looksAtRows(
-  node: Node,
-  serving: Serving,
+  links: Links,
+  stage: Stage,
+  model: ModelChosen | null,
   manifest: Manifest,
   recorded: Recorded,
   signal: AbortSignal,
 ): Promise<void> {
-  const { model } = node.state;
   const encoded = model === null ? null : await recorded(model.model, signal);
   const envelopes = encoded === null ? null : decodeEnvelopes(encoded, manifest.units.length);
-  if (envelopes !== null) serving.look = looking(node, envelopes, manifest.architecture.hidden);
+  if (envelopes !== null) stage.onStep(looking(links, stage, envelopes, manifest.architecture.hidden));
 }
 
-function looking(node: Node, envelopes: Envelopes, width: number): (step: RunStep) => void {
+function looking(
+  links: Links,
+  { core }: Stage,
+  envelopes: Envelopes,
+  width: number,
+): (step: RunStep) => void {
   const toldMs = new Map<string, number>(); // by asker: when it may hear again
   return ({ hidden, run, session, position }) => {
     const odd = hidden === null ? null : envelopes.odd(run.first, hidden, width);
-    const asker = odd === null ? null : node.core.asker(session);
+    const asker = odd === null ? null : core.asker(session);
     if (odd === null || asker === null || Date.now() < (toldMs.get(asker) ?? 0)) return;
     toldMs.set(asker, Date.now() + AGAIN_MS);
-    void tell(node, asker, session, run, position + odd);
+    void tell(links, asker, session, run, position + odd);
   };
 }
 
-async function tell(node: Node, asker: string, session: string, run: Run, position: number): Promise<void> {
+async function tell(links: Links, asker: string, session: string, run: Run, position: number): Promise<void> {
   const body = { session, units: [run.first, run.stop], position };
   try {
-    await node.links.call(asker, 'odd', body, TELL_S);
+    await links.call(asker, 'odd', body, TELL_S);
   } catch (error) {
     if (!(error instanceof PeerError)) throw error; // an asker that does not hear of it has others to ask
   }

@@ -68,7 +68,7 @@ export class Checks {
   constructor(tab: Omit<Tab, 'own'>) {
     this.tab = { ...tab, own: (asker, body) => this.witness(asker, body) };
     this.judge = new Judge(this.tab);
-    const { links } = tab.node;
+    const { links } = tab;
     links.on('check', (peer, place) => this.checked(peer, place), 'members', placeOf);
     links.on('witness', (peer, body) => this.witness(peer, body), 'members');
     links.on('odd', (peer, odd) => this.odd(peer, odd), 'members', oddOf);
@@ -85,7 +85,7 @@ export class Checks {
   /** The token for `position` came: the position before it was computed by all stages. */
   emitted(session: string, position: number): void {
     const answer = this.answers.get(session);
-    const { checksPpm } = this.tab.node.state.fairness;
+    const { checksPpm } = this.tab.view.state.fairness;
     if (answer === undefined || checksPpm === 0) return;
     const odd = this.oddDue.get(session);
     if (odd !== undefined && position > odd.position && !this.running) {
@@ -125,7 +125,7 @@ export class Checks {
 
   private suspects(): ReadonlySet<string> {
     const since = Date.now() - FOUND_LATELY_MS;
-    const { findings } = this.tab.node.state.fairness;
+    const { findings } = this.tab.view.state.fairness;
     return new Set(findings.filter(({ whenMs }) => whenMs > since).map(({ peer }) => peer));
   }
 
@@ -151,9 +151,9 @@ export class Checks {
   /** From here on judges may ask for the tokens of an answer, as they are now. */
   private ask({ opening }: Answer): void {
     const { session, route } = opening;
-    const { askings } = this.tab.node;
-    const tokens = [...askings.tokens(session)];
-    const own = isPinned(opening) ? askings.ends(session) : null;
+    const { sessions } = this.tab;
+    const tokens = [...sessions.tokens(session)];
+    const own = isPinned(opening) ? sessions.ends(session) : null;
     const sent = own === null ? null : sentOf(own, tokens.slice(0, MOST_POSITIONS));
     const ends = sent === null ? null : new ShownEnds(sent, this.returned.of(session), route.length);
     this.asked.set(session, {
@@ -174,9 +174,9 @@ export class Checks {
       throw new BadCommand('odd: expected a stage of a running answer of this peer, and not the first');
     }
     const isDue = Date.now() >= (this.oddMs.get(peer) ?? 0);
-    if (this.running || !isDue || this.tab.node.state.fairness.checksPpm === 0) return {};
+    if (this.running || !isDue || this.tab.view.state.fairness.checksPpm === 0) return {};
     this.oddMs.set(peer, Date.now() + ODD_AGAIN_MS);
-    const isDrawn = this.tab.node.askings.tokens(session).length >= position + 2;
+    const isDrawn = this.tab.sessions.tokens(session).length >= position + 2;
     if (isDrawn) void this.checkOdd(answer, { stage, position });
     else this.oddDue.set(session, { stage, position });
     return {};
@@ -201,12 +201,12 @@ export class Checks {
     lone: Verdict = 'same',
   ): Promise<Verdict> {
     const { route, session, promptTokens, sampling, spans, generated } = opening;
-    const { node } = this.tab;
+    const { view } = this.tab;
     const peer = route[stage];
     const run = plan.stages[stage];
     const isTail = stage === route.length - 1;
     const { tokens = [], ends = null } = this.asked.get(session) ?? {};
-    if (peer === undefined || run === undefined || peer === node.me) return 'same'; // its own work
+    if (peer === undefined || run === undefined || peer === view.me) return 'same'; // its own work
     if (position >= MOST_POSITIONS || tokens.length < position + 2) return 'same';
     const draws = isTail && ends === null;
     if (draws && sampling.length !== SETTINGS) return 'same'; // held to a form that is known to this tab alone
@@ -236,7 +236,7 @@ export class Checks {
       if (verdict === 'unable') continue;
       last = verdict;
       found += verdict === 'differs' ? 1 : 0;
-      const isConvicted = node.state.fairness.quarantined.has(place.peer);
+      const isConvicted = view.state.fairness.quarantined.has(place.peer);
       if (verdict !== 'differs' || found === 2 || isConvicted) break;
     }
     return last;
@@ -244,26 +244,26 @@ export class Checks {
 
   /** Who holds the units and may check it, the best first. */
   private judges(place: Place): string[] {
-    const { members } = this.tab.node.state;
+    const { members } = this.tab.view.state;
     const { first, stop } = place.units;
     const able = [...members.values()]
       .filter((member) => member.peer !== place.peer && !isAway(member))
       .filter(({ held }) => held.some((run) => run.first === first && run.stop === stop))
       .map((member): Holder => ({ peer: member.peer, ...computes(member) }));
-    const weights = this.tab.manifest()?.weights ?? '4bit';
+    const weights = this.tab.model.manifest?.weights ?? '4bit';
     const theirs = computes(members.get(place.peer));
     const near = new Set([place.before, place.after]);
-    return judgesOf(shuffled(able, Math.random), weights, theirs, this.tab.node.me, near);
+    return judgesOf(shuffled(able, Math.random), weights, theirs, this.tab.view.me, near);
   }
 
   private async verdictOf(judge: string, place: Place): Promise<Verdict> {
-    const { node } = this.tab;
+    const { links, view } = this.tab;
     const asked = this.asked.get(place.session);
     asked?.peers.add(judge);
     asked?.ends?.asked(judge, place.stage);
     try {
-      if (judge === node.me) return await this.judged(judge, place);
-      const { verdict } = await node.links.ask(judge, 'check', bodyOfPlace(place), CHECK_S);
+      if (judge === view.me) return await this.judged(judge, place);
+      const { verdict } = await links.ask(judge, 'check', bodyOfPlace(place), CHECK_S);
       return verdict === 'same' || verdict === 'differs' || verdict === 'disputed' ? verdict : 'unable';
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
@@ -274,7 +274,7 @@ export class Checks {
   // --- for others
 
   private async checked(peer: string, place: Place): Promise<Body> {
-    const { members } = this.tab.node.state;
+    const { members } = this.tab.view.state;
     if (![place.peer, place.before, place.after].every((each) => each === '' || members.has(each))) {
       throw new BadCommand('check: expected a step of members');
     }
@@ -296,7 +296,7 @@ export class Checks {
 
   private async witness(peer: string, body: Body): Promise<Body> {
     const side = String(body['side']);
-    if (!['tokens', 'sent', 'back'].includes(side)) return testimony(this.tab.node, peer, body);
+    if (!['tokens', 'sent', 'back'].includes(side)) return testimony(this.tab, peer, body);
     const asked = this.asked.get(String(body['session']));
     const [first, stop] = [whole(body, 'first'), whole(body, 'stop')];
     if (first >= stop || stop > first + MOST_POSITIONS) {
@@ -312,14 +312,14 @@ export class Checks {
   /** Computes the place again. A difference is said in the log, in this tab's name. */
   private async judged(asker: string, place: Place): Promise<Verdict> {
     let verdict: Verdict = 'unable';
-    const { node } = this.tab;
+    const { view } = this.tab;
     try {
       verdict = await this.judge.compare(asker, place);
       if (verdict === 'differs') {
         const { session, position, units, peer } = place;
-        const said = { session, position, units, peer, by: node.me, whenMs: Date.now() };
+        const said = { session, position, units, peer, by: view.me, whenMs: Date.now() };
         const command: CheckFailed = { kind: 'CheckFailed', ...said };
-        await node.tellCoordinator('propose', command);
+        await view.propose(command);
       }
     } catch (error) {
       if (!(error instanceof PeerError)) throw error; // it cannot be checked, or was said already

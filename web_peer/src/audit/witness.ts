@@ -7,28 +7,34 @@ import { BadCommand } from '../errors';
 import { type Bytes, MARK_BYTES, rowsBody, spanOf } from '../session/evidence';
 import { fromHex, toHex } from '../wire/hex';
 import { type Body, whole } from '../wire/json_codec';
-import type { Node } from '../member/frame_router';
+import type { MeshState } from '../state/mesh_state';
 import { tellsIds } from '../session/pinned_ends';
 import { MOST_POSITIONS, spansUpTo } from './step_place';
 import type { Seat } from '../session/seat';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
 
+/** What is asked for testimony: the mesh as it is known, and the seats that are computed here. */
+export interface Court {
+  readonly view: { readonly state: Pick<MeshState, 'members' | 'plan' | 'proposed'> };
+  readonly stage: { readonly core: { seatAt(session: string, stage: number): Seat | undefined } };
+}
+
 /** The answer to a `witness` request of `peer`. Raises BadCommand. */
-export async function testimony(node: Node, peer: string, body: Body): Promise<Body> {
+export async function testimony({ view, stage: host }: Court, peer: string, body: Body): Promise<Body> {
   const { session, side } = body;
   const [stage, first, stop] = [whole(body, 'stage'), whole(body, 'first'), whole(body, 'stop')];
-  if (!node.state.members.has(peer)) throw new BadCommand('witness: expected a member');
+  if (!view.state.members.has(peer)) throw new BadCommand('witness: expected a member');
   if (first >= stop || stop > first + MOST_POSITIONS) {
     throw new BadCommand(`witness: expected at most ${MOST_POSITIONS} positions`);
   }
-  const seat = typeof session === 'string' ? node.core.seatAt(session, stage) : undefined;
+  const seat = typeof session === 'string' ? host.core.seatAt(session, stage) : undefined;
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
   if ((side === 'in' || side === 'marks') && tellsIds(seat.opening) && peer !== seat.opening.origin) {
     throw new BadCommand('witness: expected the asker, who alone has the tokens');
   }
   const near = side === 'out' ? stage + 1 : side === 'in' ? stage - 1 : stage;
-  admit(node, peer, seat, near);
+  admit(view, peer, seat, near);
   switch (side) {
     case 'place':
       return seatPlace(seat, stop);
@@ -91,7 +97,7 @@ export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: nu
 }
 
 /** All of it tells of the text: only who asked for it, or holds the units on one side, may have it. */
-function admit({ state }: Node, peer: string, { opening }: Seat, other: number): void {
+function admit({ state }: Court['view'], peer: string, { opening }: Seat, other: number): void {
   const plan = [state.plan, state.proposed].find((each) => each?.version === opening.plan);
   const held = state.members.get(peer)?.held ?? [];
   const isNear = [opening.stage, other].some((place) => {

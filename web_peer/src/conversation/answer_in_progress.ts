@@ -57,10 +57,10 @@ export class Making {
     grown: () => void,
     moved: () => void,
   ): Promise<End> {
-    this.session.onWait = (waits) => {
+    this.session.onWait((waits) => {
       this.waits = waits;
       moved();
-    };
+    });
     try {
       for await (const piece of pieces) {
         if (piece.kind === 'finished') return { kind: 'finished', finished: piece };
@@ -116,7 +116,7 @@ export class Making {
 /** What is read of a mesh. */
 interface Reads {
   readonly text: Text | null;
-  readonly node: { readonly state: { readonly model: ModelChosen | null } };
+  readonly view: { readonly state: { readonly model: ModelChosen | null } };
 }
 
 /** A question as tokens, the same for whoever asks it: the day is that of the question. Raises TextError. */
@@ -128,7 +128,7 @@ export function promptFor(mesh: Reads, conversation: Conversation, question: Mes
 
 /** Tokens that the answer may have; `most` 0: as many as fit. Raises ContextOverflow. */
 export function roomOf(mesh: Reads, prompt: readonly number[], most: number): number {
-  const { model } = mesh.node.state;
+  const { model } = mesh.view.state;
   const room = roomFor(prompt.length, null, model?.context ?? 0);
   return most === 0 ? room : Math.min(most, room);
 }

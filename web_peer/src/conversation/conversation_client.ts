@@ -84,6 +84,7 @@ export class Talking {
   private readonly events: TalkingEvents;
   private readonly proposals: Proposals;
   private readonly hints: Hints;
+  private readonly subscriptions: (() => void)[];
   private readonly makings = new Map<string, Making>(); // by message
   private readonly sessions = new Map<string, Session>(); // by conversation, the oldest first
   private readonly kept = new Map<string, readonly number[]>(); // tokens of answers that ended early here, by message
@@ -98,29 +99,29 @@ export class Talking {
   constructor(mesh: TalkMesh, events: TalkingEvents) {
     this.mesh = mesh;
     this.events = events;
-    const { node } = mesh;
-    this.hints = new Hints(node);
-    this.proposals = new Proposals(node, mesh.signal, {
+    const { links, view } = mesh;
+    this.hints = new Hints(links);
+    this.proposals = new Proposals(links, view, mesh.signal, {
       changed: () => this.look(),
       refused: (command, why) => this.notTaken(command, why),
     });
-    const ends = [
-      node.links.on('live', (peer, hint) => this.grownElsewhere(peer, hint), 'anyone', liveOf),
-      node.links.on('typing', (peer, hint) => this.typed(peer, hint), 'anyone', typingOf),
+    this.subscriptions = [
+      links.on('live', (peer, hint) => this.grownElsewhere(peer, hint), 'anyone', liveOf),
+      links.on('typing', (peer, hint) => this.typed(peer, hint), 'anyone', typingOf),
+      view.subscribe(() => this.look()),
+      view.onRole(() => this.look()),
     ];
-    const look = (): void => this.look();
-    node.onState.add(look);
-    node.onRole.add(look);
-    mesh.onEnded(() => {
-      node.onState.delete(look);
-      node.onRole.delete(look);
-      for (const end of ends) end();
-    });
+    mesh.onEnded(() => this.close());
     this.look();
   }
 
+  /** Hears nothing of the mesh any more. */
+  close(): void {
+    for (const end of this.subscriptions.splice(0)) end();
+  }
+
   get me(): string {
-    return this.mesh.node.me;
+    return this.mesh.view.me;
   }
 
   /** Commands that nobody has taken yet. */
@@ -156,14 +157,14 @@ export class Talking {
   enter(conversation: string, self: Self): void {
     const known = this.conversations.get(conversation)?.participants.get(this.me);
     if (known?.name === self.name && known.colour === self.colour) return;
-    const mine = this.mesh.node.state.people.roles.get(this.me);
+    const mine = this.mesh.view.state.people.roles.get(this.me);
     const role = known?.role ?? (mine === 'viewer' ? 'viewer' : 'member');
     this.proposals.say({ kind: 'ParticipantSet', conversation, peer: this.me, ...self, role });
   }
 
   setRole(conversation: string, peer: string, role: Role): void {
     const found = this.conversations.get(conversation);
-    const member = this.mesh.node.state.members.get(peer);
+    const member = this.mesh.view.state.members.get(peer);
     const known = found?.participants.get(peer) ?? (member === undefined ? undefined : stranger(member.name));
     if (found === undefined || known === undefined || known.role === role) return;
     const { name, colour } = known;
@@ -261,7 +262,7 @@ export class Talking {
 
   /** Does what the log asks of this peer. */
   look(): void {
-    const { state } = this.mesh.node;
+    const { state } = this.mesh.view;
     this.conversations = this.proposals.over(state.conversations);
     const under = new Set<string>();
     for (const [id, conversation] of this.conversations) {
@@ -290,15 +291,15 @@ export class Talking {
     for (const message of messagesOf(conversation.messages)) {
       if (message.form === 'answer') this.heard.follow(message);
     }
-    const { node } = this.mesh;
-    const present = new Set(node.state.members.keys());
+    const { view } = this.mesh;
+    const present = new Set(view.state.members.keys());
     if (!present.has(this.me)) return;
     if (answer !== null) this.follow(id, conversation, answer, present);
     const next = nextTurn(conversation, present);
     if (next?.asker !== this.me || this.acted.has(next.question.id)) return;
     // Its place in the queue is the log's to say; while nobody keeps the log, this tab goes on by itself.
     const isLogged = this.inLog(id, next.question.id) !== undefined;
-    if (isLogged || node.coordinator === null) this.ask(id, conversation, next.question);
+    if (isLogged || view.leader === null) this.ask(id, conversation, next.question);
   }
 
   /** An answer under way: this tab makes it, or another does, or its author is gone. */
@@ -325,7 +326,7 @@ export class Talking {
       this.acted.delete(`${answer.id} of ${author}`);
       const now = this.messageIn(id, answer.id);
       if (now?.state !== 'running' || now.author !== author || this.mesh.signal.aborted) return;
-      if (this.mesh.node.state.members.has(author)) return;
+      if (this.mesh.view.state.members.has(author)) return;
       const heard = this.heard.of(now.id);
       this.adopt(id, now, heard?.sure === true ? heard.standing : null);
     }, place * ADOPT_STEP_MS);
@@ -338,7 +339,7 @@ export class Talking {
   }
 
   private inLog(conversation: string, id: string): Message | undefined {
-    const logged = this.mesh.node.state.conversations.get(conversation);
+    const logged = this.mesh.view.state.conversations.get(conversation);
     return logged === undefined ? undefined : messageOf(logged.messages, id);
   }
 
@@ -530,7 +531,7 @@ export class Talking {
 
   /** Everybody else who takes part and is here. */
   private others(conversation: string): readonly string[] {
-    const { members } = this.mesh.node.state;
+    const { members } = this.mesh.view.state;
     const participants = this.conversations.get(conversation)?.participants.keys() ?? [];
     return [...participants].filter((peer) => peer !== this.me && members.has(peer));
   }

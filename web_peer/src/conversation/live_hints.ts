@@ -9,7 +9,7 @@ import type { Body } from '../transport/rpc';
 import { BadCommand, PeerError } from '../errors';
 import type { Piece } from './live_answer';
 import type { Making } from './answer_in_progress';
-import type { TalkNode } from './local_conversations';
+import type { TalkLinks } from './local_conversations';
 
 export const TYPING_MS = 6000; // a mark lasts so long
 const TYPING_AGAIN_MS = 2500;
@@ -28,12 +28,12 @@ interface Telling {
 }
 
 export class Hints {
-  private readonly node: TalkNode;
+  private readonly links: Pick<TalkLinks, 'isConnected' | 'prepare' | 'call'>;
   private readonly tellings = new Map<string, Telling>(); // by message
   private readonly wrote = new Map<string, number>(); // by conversation: when this was said last
 
-  constructor(node: TalkNode) {
-    this.node = node;
+  constructor(links: Pick<TalkLinks, 'isConnected' | 'prepare' | 'call'>) {
+    this.links = links;
   }
 
   /** The answer that `making` makes has grown, or is at its end. */
@@ -88,12 +88,12 @@ export class Hints {
   }
 
   private async call(peer: string, method: string, body: Body): Promise<void> {
-    if (!this.node.links.isConnected(peer)) {
-      this.node.links.prepare(peer);
+    if (!this.links.isConnected(peer)) {
+      this.links.prepare(peer);
       return;
     }
     try {
-      await this.node.links.call(peer, method, body);
+      await this.links.call(peer, method, body);
     } catch (error) {
       if (!(error instanceof PeerError)) throw error; // lost: it is a hint
     }

@@ -4,7 +4,10 @@
  */
 
 import { NoPlan } from '../errors';
-import type { Mesh } from '../member/mesh_member';
+import type { Text } from '../model/tokenizer';
+import type { Conversation } from '../origin/answer_stream';
+import type { KeptEnds } from '../origin/pinned_ends';
+import type { MeshView } from '../replication/mesh_view';
 import {
   CONVERSATION_COMMANDS,
   type ConversationCommand,
@@ -13,48 +16,76 @@ import {
 } from '../state/conversations';
 import type { Command, MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
-import type { Node } from '../member/frame_router';
-
-type Parts = 'me' | 'onState' | 'onRole';
-type Says = 'state' | 'coordinator' | 'tellCoordinator';
 
 /** How hints go to the tabs of others. */
 export type TalkLinks = Pick<PeerLinks, 'on' | 'isConnected' | 'prepare' | 'call' | 'speaks'>;
 
-export type TalkNode = Pick<Node, Parts | Says> & { readonly links: TalkLinks };
+/** What is known of the mesh, and how something is said in it. */
+export type TalkView = Pick<MeshView, 'me' | 'state' | 'leader' | 'subscribe' | 'onRole' | 'propose'>;
 
-export interface TalkMesh extends Pick<Mesh, 'signal' | 'text' | 'conversation' | 'onEnded'> {
-  readonly node: TalkNode;
+export interface TalkMesh {
+  readonly links: TalkLinks;
+  readonly view: TalkView;
+  readonly signal: AbortSignal; // aborts when this membership is over
+  readonly text: Text | null;
+  /** A session with the model. Raises NoPlan before the model is known. */
+  conversation(session?: string): Conversation;
+  onEnded(listener: () => void): void;
+}
+
+/** A mesh whose questions may be asked with ends of the model that stay here. */
+export interface EndsMesh extends TalkMesh {
+  readonly ends: KeptEnds | null; // null: the model is not known yet
+  conversation(session?: string, ends?: KeptEnds | null): Conversation;
 }
 
 /** The conversations of this tab alone, as long as the page is open, whatever becomes of the mesh meanwhile. */
 export class OwnWords {
-  conversations: Conversations = new Map();
+  private said: Conversations = new Map();
+
+  get conversations(): Conversations {
+    return this.said;
+  }
 
   /** A mesh like `mesh` whose log these conversations are. */
-  of(mesh: Mesh): TalkMesh {
+  of(mesh: EndsMesh): TalkMesh {
     return new OwnMesh(mesh, this);
+  }
+
+  /** Says `command` here; it has no effect where it cannot have one (any more). */
+  take(command: ConversationCommand): void {
+    const after = converse(this.said, command);
+    if (typeof after !== 'string') this.said = after;
   }
 }
 
 class OwnMesh implements TalkMesh {
-  readonly node: TalkNode;
-  private readonly mesh: Mesh;
+  readonly links: TalkLinks;
+  readonly view: TalkView;
+  private readonly mesh: EndsMesh;
 
-  constructor(mesh: Mesh, words: OwnWords) {
+  constructor(mesh: EndsMesh, words: OwnWords) {
     this.mesh = mesh;
-    this.node = new OwnNode(mesh, words);
+    this.view = new OwnView(mesh, words);
+    const { links } = mesh;
+    this.links = {
+      on: () => () => undefined, // nobody asks about what nobody knows of
+      isConnected: (peer) => links.isConnected(peer),
+      prepare: (peer) => links.prepare(peer),
+      call: (peer, method, body) => links.call(peer, method, body),
+      speaks: (peer) => links.speaks(peer),
+    };
   }
 
   get signal(): AbortSignal {
     return this.mesh.signal;
   }
 
-  get text(): Mesh['text'] {
+  get text(): Text | null {
     return this.mesh.text;
   }
 
-  conversation(session?: string): ReturnType<Mesh['conversation']> {
+  conversation(session?: string): Conversation {
     const { ends } = this.mesh;
     if (ends === null) throw new NoPlan('the model is not known yet');
     return this.mesh.conversation(session, ends);
@@ -66,52 +97,51 @@ class OwnMesh implements TalkMesh {
 }
 
 /** This tab keeps the log by itself: what it says is committed at once. */
-class OwnNode implements TalkNode {
+class OwnView implements TalkView {
   readonly me: string;
-  readonly onState = new Set<() => void>();
-  readonly onRole = new Set<() => void>();
-  readonly links: TalkLinks;
-  private readonly node: Node;
+  private readonly view: TalkView;
   private readonly words: OwnWords;
+  private readonly listeners = new Set<() => void>();
 
-  constructor({ node, signal }: Mesh, words: OwnWords) {
-    this.node = node;
+  constructor({ view, signal }: EndsMesh, words: OwnWords) {
+    this.view = view;
     this.words = words;
-    this.me = node.me;
-    const { links } = node;
-    this.links = {
-      on: () => () => undefined, // nobody asks about what nobody knows of
-      isConnected: (peer) => links.isConnected(peer),
-      prepare: (peer) => links.prepare(peer),
-      call: (peer, method, body) => links.call(peer, method, body),
-      speaks: (peer) => links.speaks(peer),
-    };
-    const look = (): void => this.changed();
-    node.onState.add(look);
-    signal.addEventListener('abort', () => node.onState.delete(look));
+    this.me = view.me;
+    signal.addEventListener(
+      'abort',
+      view.subscribe(() => this.changed()),
+    );
   }
 
   get state(): MeshState {
-    return { ...this.node.state, conversations: this.words.conversations };
+    return { ...this.view.state, conversations: this.words.conversations };
   }
 
-  get coordinator(): string {
+  get leader(): string {
     return this.me;
   }
 
-  tellCoordinator(_: string, command: Command | null): Promise<void> {
-    const { conversations } = this.words;
-    const after = isSaid(command) ? converse(conversations, command) : conversations;
-    if (typeof after !== 'string') this.words.conversations = after; // else it has no effect (any more)
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** It never changes who leads. */
+  onRole(): () => void {
+    return () => undefined;
+  }
+
+  propose(command: Command): Promise<void> {
+    if (isSaid(command)) this.words.take(command);
     this.changed();
     return Promise.resolve();
   }
 
   private changed(): void {
-    for (const listener of [...this.onState]) listener();
+    for (const listener of [...this.listeners]) listener();
   }
 }
 
-function isSaid(command: Command | null): command is ConversationCommand {
-  return command !== null && Object.hasOwn(CONVERSATION_COMMANDS, command.kind);
+function isSaid(command: Command): command is ConversationCommand {
+  return Object.hasOwn(CONVERSATION_COMMANDS, command.kind);
 }

@@ -1,16 +1,17 @@
 /*
- * This peer's turn to coordinate: begins when it leads and can, ends when it leads no more (twin of that part of
- * peer/member/frame_router.py). Edge.
+ * This peer's turn to coordinate: begins when it leads and can, ends when it leads no more (twin of
+ * peer/coordination/leadership.py). Edge.
  */
 
-import type { PeerLinks } from '../transport/peer_links';
-import type { Body } from '../transport/rpc';
 import type { Coordinating } from './coordinator_service';
 import { isProven } from '../conversation/entry_links';
 import { BadCommand, NotLeader } from '../errors';
+import type { MeshView } from '../replication/mesh_view';
+import type { Replica } from '../replication/replica';
 import type { ParticipantInvited } from '../state/conversation_entry';
 import type { MeshState } from '../state/mesh_state';
-import type { Replica } from '../replication/replica';
+import type { PeerLinks } from '../transport/peer_links';
+import type { Body } from '../transport/rpc';
 
 /** What members ask of whoever leads. Its own rules tell who may, by the state that it has made so far. */
 const REQUESTS: readonly string[] = [
@@ -26,88 +27,115 @@ const REQUESTS: readonly string[] = [
   'work',
 ];
 
-export class Leading {
-  coordinating: Coordinating | null = null;
-  coordinate: ((state: MeshState) => Coordinating) | null = null; // null: this peer cannot, yet
-  private readonly me: string;
-  private readonly replica: () => Replica | null;
+type Links = Pick<PeerLinks, 'on' | 'onGone'>;
+type View = Pick<MeshView, 'me' | 'replica' | 'subscribe' | 'onRole' | 'onLogLost' | 'onLeft'>;
+
+export class Leadership {
+  private readonly view: View;
+  private running: Coordinating | null = null;
+  private make: ((state: MeshState) => Coordinating) | null = null; // null: this peer cannot, yet
   private ledBefore = ''; // who led before whoever leads now
   private readonly begun = new Set<() => void>();
 
-  constructor(me: string, replica: () => Replica | null, links: Pick<PeerLinks, 'on'>) {
-    this.me = me;
-    this.replica = replica;
+  constructor(links: Links, view: View) {
+    this.view = view;
     for (const method of REQUESTS) {
       links.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
     }
+    links.onGone((peer, reason) => this.running?.gone(peer, reason));
+    view.subscribe(() => this.take());
+    view.onRole(() => this.roleChanged());
+    view.onLogLost(() => this.stepDown());
+    view.onLeft(() => this.stepDown());
+  }
+
+  /** The coordinator that runs here; null: this peer does not lead, or cannot coordinate. */
+  get current(): Coordinating | null {
+    return this.running;
+  }
+
+  /** Whether this peer coordinates once it leads. */
+  get isAble(): boolean {
+    return this.make !== null;
   }
 
   /** From here on this peer coordinates whenever it leads: it knows the model. */
-  learned(coordinate: (state: MeshState) => Coordinating): void {
-    this.coordinate = coordinate;
+  enable(make: (state: MeshState) => Coordinating): void {
+    this.make = make;
     this.take();
-  }
-
-  /** Coordinates once it leads, has committed in its own term, and can. */
-  take(): void {
-    const replica = this.replica();
-    if (replica?.ready !== true || this.coordinating !== null || this.coordinate === null) return;
-    this.coordinating = this.coordinate(replica.state);
-    this.coordinating.begin(this.ledBefore);
-    for (const wake of [...this.begun]) wake();
-  }
-
-  roleChanged(): void {
-    const replica = this.replica();
-    if (replica === null) return;
-    if (!replica.leads) this.stepDown();
-    if (replica.leader !== '' && replica.leader !== this.me) this.ledBefore = replica.leader;
-    this.take();
-  }
-
-  stepDown(): void {
-    this.coordinating?.close();
-    this.coordinating = null;
   }
 
   /** A proposal was refused: a new coordinator begins with what is committed, once no proposal is under way. */
   again(): void {
     this.stepDown();
-    const replica = this.replica();
+    const { replica } = this.view;
     if (replica?.leads !== true) return;
     void replica.settled().then(() => this.take());
   }
 
   /** Waits until this peer coordinates; false when the time is over first. */
-  begins(withinMs: number): Promise<boolean> {
-    if (this.coordinating !== null) return Promise.resolve(true);
+  untilLeads(withinMs: number): Promise<boolean> {
+    if (this.running !== null) return Promise.resolve(true);
     return new Promise((resolve) => {
       const end = (): void => {
         clearTimeout(timer);
         this.begun.delete(end);
-        resolve(this.coordinating !== null);
+        resolve(this.running !== null);
       };
       const timer = setTimeout(end, withinMs);
       this.begun.add(end);
     });
   }
 
+  /** Called often: time has passed. */
+  tick(): void {
+    this.running?.look(Math.floor(performance.now()));
+  }
+
+  close(): void {
+    this.stepDown();
+  }
+
+  // --- inner moves
+
+  /** Coordinates once it leads, has committed in its own term, and can. */
+  private take(): void {
+    const { replica } = this.view;
+    if (replica?.ready !== true || this.running !== null || this.make === null) return;
+    this.running = this.make(replica.state);
+    this.running.begin(this.ledBefore);
+    for (const wake of [...this.begun]) wake();
+  }
+
+  private roleChanged(): void {
+    const { replica, me } = this.view;
+    if (replica === null) return;
+    if (!replica.leads) this.stepDown();
+    if (replica.leader !== '' && replica.leader !== me) this.ledBefore = replica.leader;
+    this.take();
+  }
+
+  private stepDown(): void {
+    this.running?.close();
+    this.running = null;
+  }
+
   /** The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so. */
   private async answer(peer: string, method: string, body: Body): Promise<Body> {
-    const replica = this.replica();
-    const { coordinating } = this;
-    if (coordinating === null) {
+    const { replica, me } = this.view;
+    const { running } = this;
+    if (running === null) {
       const leader = replica?.leader ?? '';
       const why = leader === '' ? 'nobody coordinates now' : 'another peer coordinates';
-      throw new NotLeader(why, leader === this.me ? '' : leader);
+      throw new NotLeader(why, leader === me ? '' : leader);
     }
     let answer: Body = {};
     if (method === 'propose') {
-      const command = coordinating.proposal(peer, body);
-      if (command.kind === 'ParticipantInvited') await this.prove(command, coordinating, replica);
-      coordinating.propose(peer, command);
-    } else answer = coordinating.answer(peer, method, body);
-    const [, index] = await coordinating.settled();
+      const command = running.proposal(peer, body);
+      if (command.kind === 'ParticipantInvited') await this.prove(command, running, replica);
+      running.propose(peer, command);
+    } else answer = running.answer(peer, method, body);
+    const [, index] = await running.settled();
     // Who joins may know the log up to here, and must.
     return method === 'join' ? { ...answer, index: Math.max(index, replica?.order[1] ?? 0) } : answer;
   }
@@ -115,12 +143,12 @@ export class Leading {
   /** Raises BadCommand where somebody comes into a conversation with an invite whose secret they do not hold. */
   private async prove(
     command: ParticipantInvited,
-    coordinating: Coordinating,
+    running: Coordinating,
     replica: Replica | null,
   ): Promise<void> {
     if (replica === null || !(await isProven(replica.begin.mesh, command))) {
       throw new BadCommand('propose: expected a signature by the key of that invite: ask for the link again');
     }
-    if (this.coordinating !== coordinating) throw new NotLeader('another peer coordinates', '');
+    if (this.running !== running) throw new NotLeader('another peer coordinates', '');
   }
 }

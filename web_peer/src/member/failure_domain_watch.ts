@@ -8,7 +8,8 @@
 
 import { MeshError, PeerError } from '../errors';
 import type { Profile } from '../state/mesh_state';
-import type { Node } from './frame_router';
+import type { MeshView } from '../replication/mesh_view';
+import type { PeerLinks } from '../transport/peer_links';
 import {
   hashed,
   hazardMilli,
@@ -32,9 +33,13 @@ interface More {
   readonly getBattery?: () => Promise<Battery>;
 }
 
+type Links = Pick<PeerLinks, 'connectedPeers' | 'connection'>;
+type View = Pick<MeshView, 'me' | 'state' | 'tell'>;
+
 /** `says`: false for a peer of the older version, which says nothing; `relayOnly`: it keeps its address to itself. */
 export class Around {
-  private readonly node: Node;
+  private readonly links: Links;
+  private readonly view: View;
   private readonly mesh: string;
   private readonly relayOnly: boolean;
   private readonly says: boolean;
@@ -42,9 +47,10 @@ export class Around {
   private battery: Battery | null = null;
   private lastAddress = ''; // that was known
 
-  constructor(mesh: string, node: Node, { relayOnly = false, says = true } = {}) {
+  constructor(mesh: string, links: Links, view: View, { relayOnly = false, says = true } = {}) {
     this.mesh = mesh;
-    this.node = node;
+    this.links = links;
+    this.view = view;
     this.relayOnly = relayOnly;
     this.says = says;
     const more = navigator as More;
@@ -86,7 +92,7 @@ export class Around {
 
   private address(): string {
     if (this.relayOnly) return '';
-    const { links } = this.node;
+    const { links } = this;
     const mine = links.connectedPeers().map((peer) => links.connection(peer)?.path.mine ?? '');
     const found = publicAddress(mine.join('\n'));
     if (found !== '') this.lastAddress = found;
@@ -94,7 +100,7 @@ export class Around {
   }
 
   private async look(): Promise<void> {
-    const { me, state } = this.node;
+    const { me, state } = this.view;
     const member = state.members.get(me);
     if (member?.status !== 'measured' || member.profile === null) return; // it says so when it measures
     const { profile } = member;
@@ -103,7 +109,7 @@ export class Around {
     if (!this.telling.due(Math.floor(performance.now()), said, fresh.surroundings ?? UNKNOWN)) return;
     try {
       const command = { kind: 'MemberMeasured', peer: me, profile: fresh, links: [] } as const;
-      await this.node.tellCoordinator('measured', command);
+      await this.view.tell('measured', command);
     } catch (error) {
       if (!(error instanceof PeerError) && !(error instanceof MeshError)) throw error; // it is told again later
     }

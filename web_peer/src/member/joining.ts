@@ -21,10 +21,10 @@ import { type BlobRef, blobsOf, type Manifest } from '../planner/manifest';
 import { measuresAgain } from './remeasure';
 import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh_member';
 import type { Profile } from '../state/mesh_state';
-import { Node } from './frame_router';
+import { PeerLinks } from '../transport/peer_links';
+import { PeerParts } from './peer_parts';
 import { KeptEnds } from '../origin/pinned_ends';
 import { looksAtRows } from '../audit/outlier_reports';
-import { Pieces } from '../model/piece_exchange';
 import { drawn, SignalingClient } from '../transport/signaling_client';
 import { SignalingError } from '../signaling/errors';
 import { Around } from './failure_domain_watch';
@@ -61,7 +61,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   const invite = await parseLink(link);
   const own = await options.identity(invite.mesh);
   const inviteKey = await inviteOf(invite);
-  let node: Node | null = null;
+  let parts: PeerParts | null = null;
   let mesh: Mesh | null = null;
   events.phase(phaseOf('connect', 'meeting the others'));
   const credentials = {
@@ -73,14 +73,14 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
     voucher: own.voucher,
   };
   const client = await SignalingClient.join(invite.server, credentials, {
-    described: (from, connection, kind, sdp) => node?.links.described(from, connection, kind, sdp),
-    candidate: (from, connection, text) => node?.links.candidate(from, connection, text),
+    described: (from, connection, kind, sdp) => parts?.links.described(from, connection, kind, sdp),
+    candidate: (from, connection, text) => parts?.links.candidate(from, connection, text),
     left: (peer, reason) => {
-      node?.hinted(peer);
-      if (reason === 'InviteRevoked') node?.leading.coordinating?.putOut(peer);
-      else node?.leading.coordinating?.hinted(peer);
+      parts?.sessions.hint(peer); // that is no proof, and a reason to ask it
+      if (reason === 'InviteRevoked') parts?.leadership.current?.putOut(peer);
+      else parts?.leadership.current?.hinted(peer);
       if (reason === 'InviteRevoked')
-        void node?.links.hangUp(peer, 'the invite this peer came with was withdrawn');
+        void parts?.links.hangUp(peer, 'the invite this peer came with was withdrawn');
     },
     membership: (grant) => own.keep(grant),
     state: (_, why) => {
@@ -96,16 +96,18 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   }
   const versions = options.older === true ? OLDER : SPOKEN;
   const hello = announced(versions, client.peer, options.name, AGENT);
-  node = new Node(
+  const links = new PeerLinks(
     hello,
     () => new RtcEngine(client.iceServers.map(iceServer), options.relayOnly),
     (kind, peer, connection, text) => client.signal(kind, peer, connection, text),
     () => drawn(CONNECTION_ID_BYTES),
   );
-  node.start();
-  mesh = new Mesh(node, client, invite, options.name, events);
+  const asks = asksOnly(client, options.lends);
+  const kept = (sha256: string): Promise<Uint8Array | null> => options.cache.read(sha256);
+  parts = new PeerParts(links, { patient: asks !== null, kept });
+  mesh = new Mesh(parts, client, invite, options.name, events);
   try {
-    await comeIn(mesh, options, events);
+    await comeIn(mesh, options, asks, events);
   } catch (error) {
     mesh.end(textOf(error));
     throw error;
@@ -113,42 +115,41 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   return mesh;
 }
 
-async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Promise<void> {
-  const { node, client } = mesh;
+/** `asks`: why it lends nothing, or null. */
+async function comeIn(
+  mesh: Mesh,
+  options: JoinOptions,
+  asks: Lending | null,
+  events: MeshEvents,
+): Promise<void> {
+  const { links, view, model, stage } = mesh;
   const { lends } = options;
-  const asks = asksOnly(client, lends);
-  node.patient = asks !== null;
   mesh.setPhase(phaseOf('connect', 'connecting to the others'));
   if (asks === null) mesh.part.keeps();
   const store = new Store(mesh.link.server);
-  const pieces = new Pieces(
-    (peer, frame) => node.links.send(peer, frame),
-    (peer) => node.links.connection(peer),
-    (sha256) => options.cache.read(sha256),
-  );
-  node.pieces = pieces;
   const fetcher = new Fetcher(options.cache, {
-    sources: () => sourcesOf(mesh, pieces, store),
+    sources: () => sourcesOf(mesh, store),
     manifestFrom: (id, signal) => store.manifest(id, signal),
     now: () => performance.now(),
     wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
   });
   const learn = async (): Promise<void> => {
-    await node.until(({ model }) => model !== null, STATE_WAIT_S, mesh.signal);
-    const { model } = node.state;
-    if (model === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
-    mesh.manifest = await fetcher.manifest(model.model, mesh.signal);
-    if (asks === null) coordinates(mesh, mesh.manifest, options.patience);
+    await view.until((state) => state.model !== null, STATE_WAIT_S, mesh.signal);
+    const chosen = view.state.model;
+    if (chosen === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
+    const made = await fetcher.manifest(chosen.model, mesh.signal);
+    model.know(made);
+    if (asks === null) coordinates(mesh, made, options.patience);
   };
   await enter(mesh, asks === null, SOMEBODY_WAIT_S, learn);
-  if (mesh.manifest === null) await learn();
-  const { manifest } = mesh;
+  if (model.manifest === null) await learn();
+  const { manifest } = model;
   if (manifest === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
   const files = await fetcher.blobs([manifest.tokenizer], mesh.signal);
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
-  mesh.ends = new KeptEnds(manifest, fetcher, mesh.signal, () => events.changed());
-  mesh.know(manifest, new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }));
+  const ends = new KeptEnds(manifest, fetcher, mesh.signal, () => events.changed());
+  mesh.read(new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }), ends);
   mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
   if (asks !== null || 'why' in lends) {
     mesh.setLending(asks ?? { kind: 'asks', why: '' });
@@ -157,18 +158,21 @@ async function comeIn(mesh: Mesh, options: JoinOptions, events: MeshEvents): Pro
   }
   mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
-  makeRoomForFronts(mesh);
-  new Caches(node, pieces, manifest, () => mesh.mine().pledgeBytes, mesh.signal).follow();
-  mesh.around = new Around(mesh.link.mesh, node, {
+  const pledgeBytes = (): number => mesh.mine().pledgeBytes;
+  const lentBytes = (): number => (mesh.lending.kind === 'lending' ? pledgeBytes() : 0);
+  makeRoomForFronts(stage, view, lentBytes, mesh.signal);
+  new Caches(mesh, manifest, pledgeBytes, mesh.signal).follow();
+  const around = new Around(mesh.link.mesh, links, view, {
     relayOnly: options.relayOnly === true,
     says: options.older !== true,
   });
-  await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes });
+  await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes }, around);
   measuresAgain(mesh);
-  if (node.serving !== null) {
+  if (stage.units !== null) {
     const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
       store.envelopes(id, signal);
-    void looksAtRows(node, node.serving, manifest, recorded, mesh.signal); // a server that is silent holds up nobody
+    // A server that is silent holds up nobody.
+    void looksAtRows(links, stage, view.state.model, manifest, recorded, mesh.signal);
   }
 }
 
@@ -204,9 +208,10 @@ class Store implements PieceSource {
 }
 
 /** Those who hold a unit have its pieces. The store, which has all, is asked last: it is one for everybody. */
-function sourcesOf({ node, manifest }: Mesh, pieces: Pieces, store: Store): readonly PieceSource[] {
-  const peers = node.links.connectedPeers().flatMap((peer) => {
-    const runs = node.state.members.get(peer)?.held ?? [];
+function sourcesOf({ links, view, model }: Mesh, store: Store): readonly PieceSource[] {
+  const { manifest, pieces } = model;
+  const peers = links.connectedPeers().flatMap((peer) => {
+    const runs = view.state.members.get(peer)?.held ?? [];
     if (runs.length === 0 || manifest === null) return [];
     const blobs = new Set(
       runs.flatMap(({ first, stop }) => blobsOf(manifest, first, stop).map(({ sha256 }) => sha256)),

@@ -20,7 +20,7 @@ import { LOWEST_VERSION } from '../wire/frame_codec';
 import { PATIENCE_MS } from '../replication/leader_client';
 import type { Manifest } from '../planner/manifest';
 import type { Mesh } from './mesh_member';
-import type { Node } from './frame_router';
+import type { PeerLinks } from '../transport/peer_links';
 import { plannerUnits, type PlanRequest } from '../coordination/plan_request';
 import { askPlanner } from '../coordination/planning_client';
 import type { Replica } from '../replication/replica';
@@ -37,34 +37,34 @@ const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members
 
 /** From here on this peer coordinates whenever it leads: it knows the model. */
 export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience): void {
-  const { node, client } = mesh;
+  const { links, view, leadership, client } = mesh;
   const units = plannerUnits(manifest);
   const reach = {
-    answers: (peer: string, times: number) => answers(node, peer, times),
+    answers: (peer: string, times: number) => answers(links, peer, times),
     present: (peer: string) => client.members().has(peer),
   };
-  node.leading.learned((state) => {
-    const { replica } = node;
+  leadership.enable((state) => {
+    const { replica, me } = view;
     if (replica === null) throw new NotAdmitted('this peer has no log');
     const around = {
-      mayCompute: (peer: string) => peer === node.me || mayCompute(client, peer),
-      connected: (peer: string) => node.links.isConnected(peer),
-      speaks: (peer: string) => node.links.speaks(peer),
+      mayCompute: (peer: string) => peer === me || mayCompute(client, peer),
+      connected: (peer: string) => links.isConnected(peer),
+      speaks: (peer: string) => links.speaks(peer),
       reach,
       plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
-      failed: () => node.leading.again(),
+      failed: () => leadership.again(),
     };
-    return new Coordinating(new Coordinator(node.me, units, state), replica, around, patience);
+    return new Coordinating(new Coordinator(me, units, state), replica, around, patience);
   });
 }
 
 /** Whether `peer` answers within so many times what its link usually takes, with room for a busy machine. */
-function answers(node: Node, peer: string, times: number): Promise<boolean> {
-  const connection = node.links.connection(peer);
+function answers(links: PeerLinks, peer: string, times: number): Promise<boolean> {
+  const connection = links.connection(peer);
   if (connection === null) return Promise.resolve(false);
   const { rttS } = connection;
   const patienceS = rttS === null ? MOST_PATIENCE_S : Math.min(MOST_PATIENCE_S, LEAST_PATIENCE_S + 4 * rttS);
-  return node.links.prober.answers(peer, times * patienceS);
+  return links.prober.answers(peer, times * patienceS);
 }
 
 function mayCompute(client: SignalingClient, peer: string): boolean {
@@ -84,8 +84,8 @@ export async function enter(
   waitS: number,
   learn: (() => Promise<void>) | null = null,
 ): Promise<void> {
-  const { node } = mesh;
-  if (node.replica === null) {
+  const { view, leadership } = mesh;
+  if (view.replica === null) {
     const newest = (await mesh.part.log.epochs()).at(-1);
     if (newest !== undefined) await withEpoch(mesh, newest);
   }
@@ -93,33 +93,33 @@ export async function enter(
   let from: number | null = null;
   for (let anew = 0; from === null;) {
     const { leader, epoch } = await whoLeads(mesh, waitS);
-    if (leader === node.me && node.leading.coordinate === null) await learn?.();
+    if (leader === view.me && !leadership.isAble) await learn?.();
     const replica = await withEpoch(mesh, epoch);
-    replica.trusted = leader;
+    replica.trust(leader);
     try {
-      from = wholeOf(await node.line.ask('join', asking(mesh, replica, compute), LED_MS, leader));
+      from = wholeOf(await view.askLeader('join', asking(mesh, replica, compute), LED_MS, leader));
     } catch (error) {
       if (error instanceof NotLeader && performance.now() < until) continue; // the others know soon who leads
       if (!(error instanceof BeginAnew)) throw versionNamed(error);
       anew += 1;
       if (anew > 1) throw new NotAdmitted('this peer was told twice to begin anew; try again');
-      node.leaveLog();
+      view.leaveLog();
       mesh.part.take(await mesh.part.log.anew(epoch));
     }
   }
   const index = from;
-  const whole = await node.until((state) => {
-    const known = node.replica !== null && node.replica.order[1] >= index;
-    return known && state.model !== null && state.members.has(node.me);
+  const whole = await view.until((state) => {
+    const known = view.replica !== null && view.replica.order[1] >= index;
+    return known && state.model !== null && state.members.has(view.me);
   }, STATE_WAIT_S);
   if (!whole) throw new NotAdmitted('this peer was let in but got no state of the mesh; try again');
 }
 
 /** This peer's log of `epoch`; that of another one is void. */
 async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
-  const { node } = mesh;
-  if (node.replica?.begin.epoch === epoch) return node.replica;
-  node.leaveLog();
+  const { view } = mesh;
+  if (view.replica?.begin.epoch === epoch) return view.replica;
+  view.leaveLog();
   const known = await mesh.part.log.epochs();
   const begin = await (known.every((each) => each === epoch)
     ? mesh.part.log.open(epoch)
@@ -128,7 +128,7 @@ async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
     return mesh.part.take(begin);
   } catch (error) {
     if (!(error instanceof BadBoot)) throw error;
-    node.leaveLog();
+    view.leaveLog();
     return mesh.part.take(await mesh.part.log.anew(epoch));
   }
 }
@@ -154,17 +154,17 @@ interface Leader {
 
 /** The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time. */
 async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
-  const { node, client } = mesh;
+  const { links, view, client } = mesh;
   const deadline = performance.now() + waitS * 1000;
-  const mine = node.replica?.begin.epoch ?? 0;
+  const mine = view.replica?.begin.epoch ?? 0;
   const asked = new Set<string>();
   const answered = new Set<string>(); // or they cannot be reached
   const heard: { found: Leader | null; refused: unknown } = { found: null, refused: null };
   const ask = async (peer: string): Promise<void> => {
     while (heard.found === null && performance.now() < deadline) {
       try {
-        const said = await askWhoLeads(node, peer);
-        if (said.leader !== '' && said.leader !== node.me && said.epoch >= mine) heard.found ??= said;
+        const said = await askWhoLeads(links, peer);
+        if (said.leader !== '' && said.leader !== view.me && said.epoch >= mine) heard.found ??= said;
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
         if (isOfAnotherVersion(error)) heard.refused = error;
@@ -174,11 +174,11 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
     }
   };
   for (;;) {
-    const present = [...client.members()].filter(([peer]) => peer !== node.me);
+    const present = [...client.members()].filter(([peer]) => peer !== view.me);
     // Nobody knows of a later epoch.
     const late = performance.now() > deadline;
-    if (node.replica?.leads === true && (late || present.every(([peer]) => answered.has(peer)))) {
-      heard.found = { leader: node.me, epoch: mine };
+    if (view.replica?.leads === true && (late || present.every(([peer]) => answered.has(peer)))) {
+      heard.found = { leader: view.me, epoch: mine };
       return heard.found;
     }
     const next = present
@@ -205,8 +205,8 @@ async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
   }
 }
 
-async function askWhoLeads(node: Node, peer: string): Promise<Leader> {
-  const { leader, epoch } = await node.links.ask(peer, 'leader', {});
+async function askWhoLeads(links: PeerLinks, peer: string): Promise<Leader> {
+  const { leader, epoch } = await links.ask(peer, 'leader', {});
   if (typeof leader !== 'string' || typeof epoch !== 'number' || !Number.isSafeInteger(epoch) || epoch < 0) {
     throw new BadCommand('leader: expected a peer and an epoch');
   }

@@ -17,6 +17,12 @@ import { type InviteLink, linkUrl } from '../signaling/invites';
 import { bothWays, linkWords } from '../transport/link_probe';
 import { LogPart } from '../replication/log_membership';
 import { blobsOf, type Manifest } from '../planner/manifest';
+import type { LocalModel } from '../model/local_model';
+import type { SessionHost } from '../origin/session_host';
+import type { MeshView } from '../replication/mesh_view';
+import type { StageHost } from '../stage/stage_host';
+import type { PeerLinks } from '../transport/peer_links';
+import type { Leadership } from '../coordination/leadership';
 import { abilities, candidate } from '../runtime/self_benchmark';
 import {
   isAway,
@@ -28,7 +34,7 @@ import {
   serving,
 } from '../state/mesh_state';
 import { Meter } from './rate_meter';
-import type { Node } from './frame_router';
+import type { PeerParts } from './peer_parts';
 import type { KeptEnds } from '../origin/pinned_ends';
 import { followPace } from '../stage/slowdown_reports';
 import { type Away, Returning } from './reconnect';
@@ -94,25 +100,28 @@ export interface MyFacts {
 }
 
 export class Mesh {
-  readonly node: Node;
+  readonly links: PeerLinks;
+  readonly view: MeshView;
+  readonly leadership: Leadership;
+  readonly model: LocalModel;
+  readonly stage: StageHost;
+  readonly sessions: SessionHost;
   readonly client: SignalingClient;
   readonly link: InviteLink;
   readonly name: string;
   readonly part: LogPart; // in the log
   readonly canaries: Canaries;
-  manifest: Manifest | null = null;
-  ends: KeptEnds | null = null; // of the model, once that is known
   lending: Lending;
-  around: Around | null = null; // null: nothing is told of its surroundings
   phase: JoinPhase = phaseOf('connect');
   ended: string | null = null; // why this membership is over
   profile: Profile | null = null; // what it measured of itself; null: it lends nothing
-  private serving: Serving | null = null;
+  private readonly parts: PeerParts;
+  private pinned: KeptEnds | null = null;
+  private around: Around | null = null; // null: nothing is told of its surroundings
   private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
   private going = false; // this membership ends
   private holding: Holding | null = null;
   private journal = new Journal();
-  private model: Text | null = null;
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
   private readonly meter = new Meter();
@@ -123,24 +132,31 @@ export class Mesh {
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
 
-  constructor(node: Node, client: SignalingClient, link: InviteLink, name: string, events: MeshEvents) {
-    this.node = node;
+  constructor(parts: PeerParts, client: SignalingClient, link: InviteLink, name: string, events: MeshEvents) {
+    const { links, view, leadership, model, stage, sessions } = parts;
+    this.parts = parts;
+    this.links = links;
+    this.view = view;
+    this.leadership = leadership;
+    this.model = model;
+    this.stage = stage;
+    this.sessions = sessions;
     this.client = client;
     this.link = link;
     this.name = name;
     this.events = events;
     this.lending = { kind: 'starting' };
-    this.part = new LogPart(node, link.mesh, (text) => events.notice(text));
-    const around = { serving: () => this.serving, manifest: () => this.manifest };
-    const checks = new Checks({ node, ...around, provider: () => this.profile?.provider ?? 'wasm' });
-    node.links.on('status', () => ({ ...this.status(), checks: checks.status() }), 'anyone');
-    keepAccounts(node, checks, this.signal);
-    this.canaries = new Canaries(node, checks, () => this.model, this.signal);
+    this.part = new LogPart(links, view, leadership, link.mesh, (text) => events.notice(text));
+    const provider = (): string => this.profile?.provider ?? 'wasm';
+    const checks = new Checks({ links, view, model, stage, sessions, provider });
+    links.on('status', () => ({ ...this.status(), checks: checks.status() }), 'anyone');
+    keepAccounts(view, sessions, checks, this.signal);
+    this.canaries = new Canaries(parts, checks, this.signal);
     this.canaries.start();
-    node.onState.add(() => this.events.changed());
-    node.links.onConnected(() => this.events.changed());
-    node.links.onGone(() => this.events.changed());
-    const reading = setInterval(() => this.meter.read(nowS(), node.core.stepsRun), METER_MS);
+    view.subscribe(() => this.events.changed());
+    links.onGone(() => this.events.changed());
+    links.onConnected(() => this.events.changed());
+    const reading = setInterval(() => this.meter.read(nowS(), stage.core.stepsRun), METER_MS);
     this.signal.addEventListener('abort', () => clearInterval(reading));
   }
 
@@ -158,7 +174,12 @@ export class Mesh {
 
   /** The model's tokenizer and template, once they are here. */
   get text(): Text | null {
-    return this.model;
+    return this.model.text;
+  }
+
+  /** Embedding and head that stay here; null: the model is not known yet. */
+  get ends(): KeptEnds | null {
+    return this.pinned;
   }
 
   /** A session with the model. Close it when it is over. Raises NoPlan before the model is known. */
@@ -166,9 +187,10 @@ export class Mesh {
     session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
     ends: KeptEnds | null = null,
   ): Conversation {
-    if (this.model === null) throw new NoPlan('the model’s tokenizer is not here yet');
+    const { text } = this.model;
+    if (text === null) throw new NoPlan('the model’s tokenizer is not here yet');
     const closed = (): unknown => this.open.delete(made);
-    const made = new Conversation(this.node, this.model, session, closed, ends);
+    const made = new Conversation(this.sessions, text, session, closed, ends);
     this.open.add(made);
     return made;
   }
@@ -180,25 +202,26 @@ export class Mesh {
   // --- my part
 
   mine(): MyFacts {
-    const memory = this.serving?.memoryBytes() ?? { weights: 0, kv: 0 };
+    const { units, core } = this.stage;
+    const memory = units?.memoryBytes() ?? { weights: 0, kv: 0 };
     return {
       pledgeBytes: this.profile?.memoryBytes ?? 0,
       weightBytes: memory.weights,
       kvBytes: memory.kv,
-      runs: this.serving?.runs ?? [],
+      runs: units?.runs ?? [],
       provider: this.profile?.provider ?? '',
       threads: this.profile?.threads ?? 0,
-      tokensHelped: this.node.core.stepsRun,
+      tokensHelped: core.stepsRun,
       tokensPerS: this.meter.perSecond(nowS()),
     };
   }
 
   /** Whether this tab lends, computes for nobody, and is as fast as it measured. */
   isAtRest(): boolean {
-    const { lending, node } = this;
+    const { lending, stage } = this;
     const isFree =
-      lending.kind === 'lending' && !this.going && this.gpu !== 'lost' && node.core.active() === 0;
-    return isFree && this.serving?.isAtRest() === true;
+      lending.kind === 'lending' && !this.going && this.gpu !== 'lost' && stage.core.active() === 0;
+    return isFree && stage.units?.isAtRest() === true;
   }
 
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
@@ -207,12 +230,12 @@ export class Mesh {
     if (holding === null || this.going) return;
     if (lending.kind === 'paused' && !lending.serves && lending.why === why) return;
     this.setLending({ kind: 'paused', why, serves: false });
-    holding.leaving = true;
+    holding.leave();
     // Said before anything is awaited: a page that is frozen now gets no further.
-    const told = this.node.tellCoordinatorWith('paused', { why });
-    this.node.perform(this.node.core.leave());
+    const told = this.view.askLeader('paused', { why });
+    this.stage.perform(this.stage.core.leave());
     await told;
-    await Promise.race([this.node.idle(), new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS))]);
+    await Promise.race([this.stage.idle(), new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS))]);
     holding.look();
   }
 
@@ -223,8 +246,8 @@ export class Mesh {
       return;
     if (lending.kind === 'paused' && lending.serves && lending.why === why) return;
     this.setLending({ kind: 'paused', why, serves: true });
-    if (this.holding.leaving) await this.lendAgain();
-    else await this.node.tellCoordinatorWith('drain', { why });
+    if (this.holding.isLeaving) await this.lendAgain();
+    else await this.view.askLeader('drain', { why });
   }
 
   /** Lends again: the coordinator plans with this tab once more. */
@@ -236,8 +259,8 @@ export class Mesh {
 
   private async lendAgain(): Promise<void> {
     if (this.holding === null || this.gpu === 'lost') return; // said when it is measured anew
-    this.node.core.comeBack();
-    this.holding.leaving = false;
+    this.stage.core.comeBack();
+    this.holding.comeBack();
     await this.tellStanding();
     this.holding.look();
   }
@@ -246,9 +269,9 @@ export class Mesh {
   private async tellStanding(): Promise<void> {
     const { lending, profile } = this;
     if (profile === null || this.holding === null || this.going) return;
-    if (this.gpu !== 'lost' && !this.holding.leaving) await this.tellMeasured(profile);
+    if (this.gpu !== 'lost' && !this.holding.isLeaving) await this.tellMeasured(profile);
     if (lending.kind !== 'paused') return;
-    await this.node.tellCoordinatorWith(lending.serves ? 'drain' : 'paused', { why: lending.why });
+    await this.view.askLeader(lending.serves ? 'drain' : 'paused', { why: lending.why });
   }
 
   /** Promises another amount of memory; the coordinator plans anew. */
@@ -264,22 +287,22 @@ export class Mesh {
   /** Tells the coordinator, lets running answers move elsewhere, then says goodbye. */
   async leave(reason = 'left'): Promise<void> {
     this.going = true;
-    if (this.holding !== null) this.holding.leaving = true;
+    this.holding?.leave();
     const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
     const polite = async (): Promise<void> => {
-      await this.node.tellCoordinator('leaving', null);
-      this.node.perform(this.node.core.leave());
-      await this.node.idle();
+      await this.view.tell('leaving', null);
+      this.stage.perform(this.stage.core.leave());
+      await this.stage.idle();
     };
     await Promise.race([polite().catch(() => undefined), late]);
-    const handed = this.node.replica?.leads === true ? await this.part.handOver() : 'taken';
+    const handed = this.view.replica?.leads === true ? await this.part.handOver() : 'taken';
     const why = handed === 'alone' ? CLOSED : reason;
     if (handed === 'taken') {
-      const told = this.node.line.ask('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
+      const told = this.view.askLeader('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
       await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
     }
     this.end(why);
-    await this.node.close(why);
+    await this.parts.close(why);
   }
 
   /** This membership is over for a reason that people should read. */
@@ -291,7 +314,7 @@ export class Mesh {
     this.part.log.close();
     void this.journal.close();
     this.client.close();
-    void this.node.close(why);
+    void this.parts.close(why);
     for (const listener of this.whenEnded.splice(0)) listener();
     this.events.changed();
   }
@@ -313,33 +336,39 @@ export class Mesh {
     this.events.phase(phase);
   }
 
-  know(manifest: Manifest, text: Text): void {
-    this.manifest = manifest;
-    this.model = text;
+  /** What this peer has of the model is here: it can ask. `ends`: embedding and head that stay here. */
+  read(text: Text, ends: KeptEnds): void {
+    this.model.read(text);
+    this.pinned = ends;
+  }
+
+  /** This tab measured itself, or was measured anew. */
+  measured(profile: Profile): void {
+    this.profile = profile;
   }
 
   /** Begins to hold what plans give this peer. */
-  async compute(fetcher: Fetcher, profile: Profile): Promise<void> {
-    const { model } = this.node.state;
-    const { manifest } = this;
+  async compute(fetcher: Fetcher, profile: Profile, around: Around): Promise<void> {
+    const { model } = this.view.state;
+    const { manifest } = this.model;
     if (model === null || manifest === null) throw new NoPlan('the model is not known yet');
-    this.profile = profile;
-    const room = roomOf(profile, model);
-    this.serving = new Serving(
+    this.measured(profile);
+    this.around = around;
+    const units = new Serving(
       fetcher,
       manifest,
-      room,
-      (results) => this.node.results(results),
+      roomOf(profile, model),
+      followPace(this.view, manifest, this.signal),
+      (results) => this.stage.results(results),
       (run, text) => this.lost(run, text),
     );
-    this.node.serving = this.serving;
-    this.serving.pacing = followPace(this.node, manifest, this.signal);
-    this.journal = await Journal.open(`${this.node.me}:${model.model}`, (text) => this.events.notice(text));
+    const name = `${this.view.me}:${model.model}`;
+    this.journal = await Journal.open(name, (text) => this.events.notice(text));
     if (this.ended !== null) return this.journal.close();
-    this.node.journal = this.journal;
+    this.stage.lend(units, this.journal);
     this.holding = new Holding(
-      this.node,
-      this.serving,
+      this,
+      units,
       model.sessions,
       (runs) => this.reportHeld(runs),
       {
@@ -349,7 +378,7 @@ export class Mesh {
           this.setPhase({ step: 'fetch', detail, done, total, perSecond, leftS });
         },
         reported: () => {
-          const { state, me } = this.node;
+          const { state, me } = this.view;
           const plan = state.proposed ?? state.plan;
           if (plan?.stages.some(({ primary }) => primary === me) === true) this.setPhase(phaseOf('ready'));
           this.events.changed();
@@ -358,16 +387,16 @@ export class Mesh {
       },
       this.journal,
     );
-    const followProtection = (): void => this.journal.turn(this.node.state.protection.transactions);
+    const followProtection = (): void => this.journal.turn(this.view.state.protection.transactions);
     followProtection();
-    this.node.onState.add(followProtection);
+    this.view.subscribe(followProtection);
     const before = this.journal.kept ? await this.heldBefore(fetcher, manifest, profile.memoryBytes) : [];
     const heldAgain = this.holding.keep(before);
     this.holding.start();
     this.setLending({ kind: 'lending' });
     await Promise.race([heldAgain, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
     await this.tellMeasured(profile);
-    this.around?.follow(this.signal);
+    around.follow(this.signal);
   }
 
   /** The runs of units that this tab held when it ended, of which this browser still keeps every piece. */
@@ -385,30 +414,30 @@ export class Mesh {
 
   /** Reports this peer's profile and its links to the other members that compute. */
   async tellMeasured(profile: Profile): Promise<void> {
-    const { node } = this;
+    const { links, view } = this;
     // Those who are away measure when they are back.
-    const others = [...node.state.members.values()].filter(
-      (member) => member.compute && member.peer !== node.me && !isAway(member),
+    const others = [...view.state.members.values()].filter(
+      (member) => member.compute && member.peer !== view.me && !isAway(member),
     );
-    const links: LinkFacts[] = [];
+    const facts: LinkFacts[] = [];
     for (const { peer, name } of others) {
       if (this.phase.step === 'measure') this.setPhase(phaseOf('measure', `the link to ${name}`));
       try {
-        await node.links.dial(peer);
-        const there = await node.links.prober.measure(peer);
-        const back = await node.links.call(peer, 'measure_link', {});
-        links.push(...bothWays(node.me, peer, linkWords(there, await node.links.relayed(peer)), back));
+        await links.dial(peer);
+        const there = await links.prober.measure(peer);
+        const back = await links.call(peer, 'measure_link', {});
+        facts.push(...bothWays(view.me, peer, linkWords(there, await links.relayed(peer)), back));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
       }
     }
     const said = this.around?.with(profile) ?? profile;
-    await node.tellCoordinator('measured', { kind: 'MemberMeasured', peer: node.me, profile: said, links });
+    await view.tell('measured', { kind: 'MemberMeasured', peer: view.me, profile: said, links: facts });
   }
 
   /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
   watchCoordinator(enter: () => Promise<void>): void {
-    this.node.links.onGone((_, reason, polite) => {
+    this.links.onGone((_, reason, polite) => {
       if (this.ended !== null) return;
       if (reason === WITHDRAWN) this.end('the founder withdrew the invite you came with: ask for a new link');
       else if (reason.includes(OLDER_BUILD)) this.end('this page is older than the mesh: reload it');
@@ -416,18 +445,18 @@ export class Mesh {
         this.end('the founder closed the mesh: it is back when the founder serves it again');
       } else this.lookForMesh();
     });
-    this.node.links.onConnected(() => this.lookForMesh());
+    this.links.onConnected(() => this.lookForMesh());
     this.returning = new Returning(
       (attempt) => this.missing(attempt),
       () => this.enterAgain(enter),
       () => this.events.changed(),
     );
-    this.part.rejoin = () => this.enterAgain(enter);
-    this.node.onRole.add(() => {
+    this.part.entered(() => this.enterAgain(enter));
+    this.view.onRole(() => {
       this.lookForMesh();
       this.events.changed();
     });
-    this.node.onState.add(() => this.lookForMesh());
+    this.view.subscribe(() => this.lookForMesh());
   }
 
   /** Set while nobody coordinates, as far as this peer knows, or while it is left out. */
@@ -459,26 +488,23 @@ export class Mesh {
 
   private async search(returning: Returning): Promise<void> {
     // Leadership that is handed over is back in a moment: nobody need hear of it.
-    await this.node.until(() => this.missing(0) === null, BREATH_S, this.signal);
+    await this.view.until(() => this.missing(0) === null, BREATH_S, this.signal);
     if (this.missing(0) !== null) await returning.search(this.signal);
   }
 
   /** What this peer lacks to be a whole member: somebody who leads, a way there, its place among the members. */
   private missing(attempt: number): Away | null {
-    const { node } = this;
-    const { replica, state } = node;
-    const leader = node.coordinator;
-    const there = leader !== null && (leader === node.me || node.links.isConnected(leader));
-    if (there && (state.members.has(node.me) || replica?.fresh === true)) {
+    const { links } = this;
+    const { replica, state, leader, me } = this.view;
+    const there = leader !== null && (leader === me || links.isConnected(leader));
+    if (there && (state.members.has(me) || replica?.fresh === true)) {
       this.ledBy = leader;
       return null;
     }
     const plan = serving(state);
     const alone = plan?.stages.filter(({ primary }) => primary === this.ledBy) ?? [];
     const voters = replica?.config.voters ?? [];
-    const here = voters.filter(
-      (peer) => peer === node.me || (node.links.isConnected(peer) && peer !== this.ledBy),
-    );
+    const here = voters.filter((peer) => peer === me || (links.isConnected(peer) && peer !== this.ledBy));
     return {
       name: state.members.get(this.ledBy)?.name ?? '',
       needed: alone.some((stage) => !this.standsBy(stage)),
@@ -490,7 +516,7 @@ export class Mesh {
 
   private standsBy({ first, stop, standbys }: PlanRecord['stages'][number]): boolean {
     return standbys.some((peer) =>
-      this.node.state.members.get(peer)?.held.some((run) => run.first === first && run.stop === stop),
+      this.view.state.members.get(peer)?.held.some((run) => run.first === first && run.stop === stop),
     );
   }
 
@@ -503,11 +529,11 @@ export class Mesh {
   }
 
   private async reportHeld(runs: readonly Run[]): Promise<void> {
-    await this.node.tellCoordinator('held', { kind: 'UnitsHeld', peer: this.node.me, held: runs });
+    await this.view.tell('held', { kind: 'UnitsHeld', peer: this.view.me, held: runs });
   }
 
   private lost(run: Run, text: string): void {
-    this.node.perform(this.node.core.drop(run));
+    this.stage.perform(this.stage.core.drop(run));
     if (this.profile?.provider === 'webgpu') {
       this.gpuLost(text);
       return;
@@ -537,27 +563,29 @@ export class Mesh {
    * coordinator, which knows at once, plans without it; then with what WebAssembly takes.
    */
   private async leaveGpu(): Promise<void> {
-    const { holding, manifest, profile, serving, node } = this;
-    const { model } = node.state;
-    if (holding === null || manifest === null || profile === null || serving === null || model === null)
-      return;
-    holding.leaving = true;
+    const { holding, profile, stage, view } = this;
+    const { manifest } = this.model;
+    const { units } = stage;
+    const { model } = view.state;
+    if (holding === null || manifest === null || profile === null || units === null || model === null) return;
+    holding.leave();
     const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
-    for (const run of serving.changeRoom(asWasm)) node.perform(node.core.drop(run));
+    for (const run of units.changeRoom(asWasm)) stage.perform(stage.core.drop(run));
     holding.lostRun();
-    await node.tellCoordinatorWith('paused', { why: GPU_LOST }).catch((error: unknown) => {
+    await view.askLeader('paused', { why: GPU_LOST }).catch((error: unknown) => {
       if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
     });
     const { threads } = await abilities();
     const times = await candidate(manifest, 'wasm', threads, this.signal);
     this.profile = { ...times, memoryBytes: this.profile?.memoryBytes ?? profile.memoryBytes };
-    serving.changeRoom(roomOf(this.profile, model));
+    units.changeRoom(roomOf(this.profile, model));
     this.gpu = 'left';
     if (this.lending.kind !== 'paused' || this.lending.serves) await this.lendAgain();
   }
 
   private status(): Body {
-    const { core, links } = this.node;
+    const { links, stage, leadership, sessions } = this;
+    const { core } = stage;
     const mine = this.mine();
     const rtts = links.connectedPeers().map((peer) => {
       return [peer, Math.round((links.connection(peer)?.rttS ?? 0) * 1e6)] as const;
@@ -579,12 +607,12 @@ export class Mesh {
       copied: core.copied,
       breakers: [
         ...new Map([
-          ...(this.node.leading.coordinating?.breakers() ?? []),
-          ...this.node.breakers.shown(Math.floor(nowS() * 1000)),
+          ...(leadership.current?.breakers() ?? []),
+          ...sessions.breakers.shown(Math.floor(nowS() * 1000)),
         ]),
       ].map((pair) => [...pair]),
       tokens: core.tokensSampled,
-      step_us: this.serving?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
+      step_us: stage.units?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
       tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
       rtt_us: Object.fromEntries(rtts),
     };

@@ -20,9 +20,10 @@ const MEASURING_BYTES = 192 << 20; // of the worker that measures: code, 64 MiB 
 
 type Measure = typeof candidate;
 /** What of a mesh this concerns. */
-export type Measurable = Pick<Mesh, 'manifest' | 'signal' | 'isAtRest' | 'mine'> & {
-  profile: Mesh['profile'];
-  readonly node: Pick<Mesh['node'], 'me' | 'state' | 'tellCoordinatorWith'>;
+export type Measurable = Pick<Mesh, 'signal' | 'isAtRest' | 'measured' | 'mine'> & {
+  readonly profile: Mesh['profile'];
+  readonly model: Pick<Mesh['model'], 'manifest'>;
+  readonly view: Pick<Mesh['view'], 'me' | 'state' | 'askLeader'>;
 };
 
 export class MeasuringAgain {
@@ -37,8 +38,9 @@ export class MeasuringAgain {
 
   /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
   async answer(body: Body): Promise<Body> {
-    const { node, manifest } = this.mesh;
-    if (manifest === null || body['model'] !== node.state.model?.model) {
+    const { view } = this.mesh;
+    const { manifest } = this.mesh.model;
+    if (manifest === null || body['model'] !== view.state.model?.model) {
       throw new BadCommand('measure: expected the id of the model that this mesh serves, as `model`');
     }
     const before = this.atRest();
@@ -57,16 +59,16 @@ export class MeasuringAgain {
 
   /** What this tab measured, while it has nothing else to do and holds what plans give it; else null. */
   private atRest(): Profile | null {
-    const { node } = this.mesh;
-    const { members, plan, proposed } = node.state;
+    const { me, state } = this.mesh.view;
+    const { members, plan, proposed } = state;
     const { runs } = this.mesh.mine();
     const mine = (plan?.stages ?? []).filter(
-      ({ primary, standbys }) => primary === node.me || standbys.includes(node.me),
+      ({ primary, standbys }) => primary === me || standbys.includes(me),
     );
     const isLoaded = mine.every((stage) =>
       runs.some(({ first, stop }) => first === stage.first && stop === stage.stop),
     );
-    const isKnown = members.get(node.me)?.status === 'measured';
+    const isKnown = members.get(me)?.status === 'measured';
     return isKnown && isLoaded && proposed === null && this.mesh.isAtRest() ? this.mesh.profile : null;
   }
 
@@ -99,20 +101,20 @@ export class MeasuringAgain {
    * loaded computes as it was found at first.
    */
   private async tell(before: Profile, times: Times): Promise<void> {
-    const { node } = this.mesh;
+    const { view } = this.mesh;
     const { decodeNs, prefillNs, batchNs, stepNs } = times;
     const arithmetic = (before.arithmetic ?? '') || (times.arithmetic ?? '');
     const profile = { ...before, decodeNs, prefillNs, batchNs, stepNs, arithmetic };
-    this.mesh.profile = profile;
-    const surroundings = node.state.members.get(node.me)?.profile?.surroundings;
+    this.mesh.measured(profile);
+    const surroundings = view.state.members.get(view.me)?.profile?.surroundings;
     const said = surroundings === undefined ? profile : { ...profile, surroundings };
-    const command = encodeCommand({ kind: 'MemberMeasured', peer: node.me, profile: said, links: [] });
-    await node.tellCoordinatorWith('measured', { command: new TextDecoder().decode(command), again: true });
+    const command = encodeCommand({ kind: 'MemberMeasured', peer: view.me, profile: said, links: [] });
+    await view.askLeader('measured', { command: new TextDecoder().decode(command), again: true });
   }
 }
 
 /** From here on this tab, which lends, answers `measure`. */
 export function measuresAgain(mesh: Mesh): void {
   const again = new MeasuringAgain(mesh);
-  mesh.node.links.on('measure', (_, body) => again.answer(body), 'leader');
+  mesh.links.on('measure', (_, body) => again.answer(body), 'leader');
 }

@@ -107,7 +107,7 @@ export class Tab {
   close(): void {
     this.closed.abort();
     const { mesh } = this;
-    mesh?.node.leading.coordinating?.farewell();
+    mesh?.leadership.current?.farewell();
     if (mesh !== null) void mesh.leave('the tab was closed');
     this.release();
   }

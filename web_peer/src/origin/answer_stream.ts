@@ -8,8 +8,7 @@ import type { Message } from '../model/chat_template';
 import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from '../errors';
 import { type Crossing, Crossings, partsOf } from './arithmetic_changes';
 import type { SessionId } from '../wire/frame_codec';
-import type { Outcome } from './session_host';
-import type { Node } from '../member/frame_router';
+import type { Outcome, SessionHost } from './session_host';
 import type { KeptEnds } from './pinned_ends';
 import type { Route } from '../session/routes';
 import { GREEDY, type Sampling } from '../session/sampling';
@@ -74,7 +73,7 @@ export interface Begun {
 }
 
 export class Conversation {
-  private readonly node: Node;
+  private readonly sessions: SessionHost;
   private readonly text: Text;
   private readonly core: OriginSession;
   private readonly ends: KeptEnds | null;
@@ -87,18 +86,23 @@ export class Conversation {
   private isStopped = false;
   private running: symbol | null = null; // the answer that runs, or ran last
   private seatUntilS: number | null = null;
-  /** Where it stands while the mesh is full; null: its turn has come. */
-  onWait: (waits: Waits | null) => void = () => undefined;
+  private waits: (waits: Waits | null) => void = () => undefined;
   private readonly closed: () => void;
 
   /** `ends`: embedding and head, where no other peer is to handle token ids. */
-  constructor(node: Node, text: Text, session: SessionId, closed: () => void, ends: KeptEnds | null = null) {
-    this.node = node;
+  constructor(
+    sessions: SessionHost,
+    text: Text,
+    session: SessionId,
+    closed: () => void,
+    ends: KeptEnds | null = null,
+  ) {
+    this.sessions = sessions;
     this.ends = ends;
     this.text = text;
     this.closed = closed;
-    this.core = new OriginSession(session, node.me);
-    node.askings.attach(this.core, (outcome) => {
+    this.core = new OriginSession(session, sessions.me);
+    sessions.attach(this.core, (outcome) => {
       if (outcome.kind === 'emit') this.look();
       this.outcomes.push(outcome);
       this.wake?.();
@@ -134,10 +138,12 @@ export class Conversation {
 
   /** Looks at once how a token was computed: its route may change before anybody takes it. */
   private look(): void {
-    const { askings, state } = this.node;
+    const { sessions } = this;
     const route = this.core.cameOver;
-    const plan = route === null ? null : askings.plan(route.plan);
-    this.crossings.token(route === null || plan === null ? null : partsOf(plan, route.peers, state.members));
+    const plan = route === null ? null : sessions.plan(route.plan);
+    this.crossings.token(
+      route === null || plan === null ? null : partsOf(plan, route.peers, sessions.view.state.members),
+    );
   }
 
   /** An answer that moves to another plan may change it. */
@@ -189,7 +195,7 @@ export class Conversation {
     settings: AskSettings,
     goesOn: Begun | null,
   ): AsyncGenerator<Delta | Finished, void> {
-    if (!this.node.askings.attached(this.core.session)) {
+    if (!this.sessions.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
     if (this.answering()) {
@@ -199,7 +205,7 @@ export class Conversation {
     this.isStopped = false;
     this.seatUntilS = null;
     const route = await this.findRoute(settings.planWaitS);
-    const { model } = this.node.state;
+    const { model } = this.sessions.view.state;
     if (model === null || prompt.length === 0)
       throw new ContextOverflow('the prompt is empty; ask something');
     const ask: Ask = {
@@ -210,7 +216,7 @@ export class Conversation {
     };
     await this.connect(route);
     this.refuseOlder(route);
-    if (!this.node.askings.attached(this.core.session)) {
+    if (!this.sessions.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
     if (!this.isWanted()) throw new AnswerFailed('stopped before it began');
@@ -220,7 +226,7 @@ export class Conversation {
       goesOn === null
         ? this.core.begin(nowS(), route, ask)
         : this.core.adopt(nowS(), route, ask, goesOn.ids, goesOn.heard);
-    this.node.askings.perform(this.core.session, effects);
+    this.sessions.perform(this.core.session, effects);
     const running = (this.running = Symbol('answer'));
     try {
       yield* this.stream(begun, ask, goesOn?.ids ?? [], new StopStrings(settings.stop));
@@ -231,10 +237,10 @@ export class Conversation {
 
   /** Raises AnswerFailed where a peer of the route cannot do without token ids. */
   private refuseOlder({ peers }: Route): void {
-    const { links, me } = this.node;
+    const { links, me } = this.sessions;
     const older = peers.filter((peer) => peer !== me && links.speaks(peer) < OPENS);
     if (this.ends === null || older.length === 0) return;
-    const who = older.map((peer) => this.node.nameOf(peer)).join(', ');
+    const who = older.map((peer) => this.sessions.view.nameOf(peer)).join(', ');
     throw new AnswerFailed(
       `${who} cannot answer without token ids yet: update it, or ask in a conversation of the mesh`,
     );
@@ -248,19 +254,24 @@ export class Conversation {
   /** Ends the answer under way; what came so far stays. */
   stop(): void {
     this.leaveLine();
-    this.node.askings.perform(this.core.session, this.core.cancel());
+    this.sessions.perform(this.core.session, this.core.cancel());
+  }
+
+  /** From here on `listener` is told where it stands while the mesh is full; null: its turn has come. */
+  onWait(listener: (waits: Waits | null) => void): void {
+    this.waits = listener;
   }
 
   /** Frees the session's slots on every stage. */
   close(): void {
     this.leaveLine();
-    this.node.askings.detach(this.core.session);
+    this.sessions.detach(this.core.session);
     this.closed();
   }
 
   /** Whether nobody stopped it while it waited, or closed its conversation. */
   private isWanted(): boolean {
-    return !this.isStopped && this.node.askings.attached(this.core.session);
+    return !this.isStopped && this.sessions.attached(this.core.session);
   }
 
   private leaveLine(): void {
@@ -337,7 +348,8 @@ export class Conversation {
 
   /** Stands in line where there was no seat, until there is one, and asks again. False: somebody stopped it. */
   private async seat(ask: Ask, made: readonly number[]): Promise<boolean> {
-    const { core, node } = this;
+    const { core, sessions } = this;
+    const { links } = sessions;
     const full = new Map(core.full);
     const prompt = [...ask.prompt, ...made];
     const wanted = {
@@ -355,10 +367,15 @@ export class Conversation {
         line.abort(new MeshFull('all sessions of this mesh are in use for long already; try again later')),
       (this.seatUntilS - nowS()) * 1000,
     );
-    const askOne = node.links.ask.bind(node.links);
     let who = '';
     try {
-      who = await called(askOne, full, wanted, (waits) => this.onWait(waits), line.signal);
+      who = await called(
+        (peer, method, body) => links.ask(peer, method, body),
+        full,
+        wanted,
+        (waits) => this.waits(waits),
+        line.signal,
+      );
     } catch (error) {
       if (error instanceof PeerError) throw error;
       if (line.signal.aborted) return false;
@@ -366,21 +383,20 @@ export class Conversation {
     } finally {
       clearTimeout(late);
       this.line = null;
-      this.onWait(null);
+      this.waits(null);
       for (const peer of full.keys()) {
         const { session, turn } = core;
         const reason = 'waits no more';
-        if (peer === who || !node.links.isConnected(peer)) continue; // nobody dials a peer to tell it that
-        node.links.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
+        if (peer === who || !links.isConnected(peer)) continue; // nobody dials a peer to tell it that
+        links.sendOrLose(peer, { kind: 'CANCEL', session, turn, keep: 0, reason });
       }
     }
     const avoid = new Set([...full.keys()].filter((peer) => peer !== who));
     const route =
-      (who === '' ? null : node.askings.route({ gone: new Set(), avoid })) ??
-      (await this.findRoute(PLAN_WAIT_S));
+      (who === '' ? null : sessions.route({ gone: new Set(), avoid })) ?? (await this.findRoute(PLAN_WAIT_S));
     await this.connect(route);
     if (!this.isWanted()) return false;
-    node.askings.perform(core.session, core.begin(nowS(), route, { ...ask, prompt, sampled: made.length }));
+    sessions.perform(core.session, core.begin(nowS(), route, { ...ask, prompt, sampled: made.length }));
     return true;
   }
 
@@ -396,11 +412,11 @@ export class Conversation {
   }
 
   private async findRoute(waitS: number): Promise<Route> {
-    const { node } = this;
-    await node.until(() => node.askings.route() !== null, waitS);
-    const route = node.askings.route();
+    const { sessions } = this;
+    await sessions.view.until(() => sessions.route() !== null, waitS);
+    const route = sessions.route();
     if (route === null) {
-      const reason = node.state.refused || 'its peers are still loading';
+      const reason = sessions.view.state.refused || 'its peers are still loading';
       throw new NoPlan(`the mesh cannot answer yet: ${reason}`);
     }
     return route;
@@ -411,13 +427,13 @@ export class Conversation {
    * to those that stand by.
    */
   private async connect(route: Route): Promise<void> {
-    const { me, links } = this.node;
+    const { me, links } = this.sessions;
     const others = [...new Set(route.peers)].filter((peer) => peer !== me);
     for (const { peer } of route.shadows) if (peer !== me) links.prepare(peer);
     const deadline = nowS() + CONNECT_WITHIN_S;
     for (;;) {
       try {
-        await Promise.all(others.map((peer) => this.node.links.dial(peer)));
+        await Promise.all(others.map((peer) => links.dial(peer)));
         return;
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;

@@ -3,12 +3,15 @@
  * peer/origin/session_host.py). Edge around origin.ts, which decides.
  */
 
+import type { MeshView } from '../replication/mesh_view';
+import { Breakers } from '../transport/circuit_breakers';
 import type { PeerLinks } from '../transport/peer_links';
-import type { Breakers } from '../transport/circuit_breakers';
+import { PeerError } from '../errors';
+import { PATIENCE_S } from '../session/stage_probing';
 import type { Broken, Emit, Ended, OriginEffect } from '../session/effects';
 import type { Feed, Here, Open, Refuse, SessionId, Step, Token } from '../wire/frame_codec';
 import { HandedBack } from '../session/returned_states';
-import { isAway, type MeshState, type PlanRecord, serving } from '../state/mesh_state';
+import { isAway, type PlanRecord, serving } from '../state/mesh_state';
 import type { Ends } from '../session/pinned_ends';
 import { choose, placed, type Route } from '../session/routes';
 import type { OriginSession, Without } from '../session/origin';
@@ -16,19 +19,13 @@ import { nowS } from '../transport/ticker';
 
 const APART_S = 0.15; // between answers that begin to move: what each costs is felt by all
 const SOONEST_S = 0.005; // between two looks at one session
+const ONE_INCIDENT_S = 1; // what several sessions find out about one peer within this is one failure
+const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
+const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
+const PATIENCE_CEILING_S = 1;
 const REMEMBERED_PLANS = 4; // as stages do: while a new plan comes about, an older one may still have all holders
 
 export type Outcome = Emit | Ended | Broken;
-
-/** What askings need of the peer they live on. */
-export interface Surroundings {
-  readonly state: MeshState;
-  readonly links: Pick<PeerLinks, 'sendOrLose' | 'spare'>;
-  patienceS(peer: string): number;
-  hopeful(): boolean;
-  suspected(peer: string, why: string): void;
-  nameOf(peer: string): string;
-}
 
 /** A session of this peer and who listens to it. */
 interface Asking {
@@ -39,31 +36,60 @@ interface Asking {
 }
 
 /** Who is told how answers go. */
-export interface Watcher {
+export interface SessionListener {
   opened(frame: Open): void; // a turn of an answer begins
   emitted(session: SessionId, position: number): void; // a token came, for that position
-  over(session: SessionId): void; // an answer ended
+  ended(session: SessionId): void; // an answer is over
   returned(frame: Step): void; // a state came from which this peer itself draws a token
 }
 
 const NOBODY: Without = { gone: new Set(), avoid: new Set() };
 
-/** All sessions that this peer asks. `standbys` and `shadows` follow the mesh's protection settings. */
-export class Askings {
-  watcher: Watcher | null = null;
-  standbys = true;
-  shadows = true;
-  private readonly around: Surroundings;
-  private readonly breakers: Breakers;
+type Links = Pick<
+  PeerLinks,
+  | 'me'
+  | 'ask'
+  | 'connection'
+  | 'dial'
+  | 'isConnected'
+  | 'onConnected'
+  | 'onGone'
+  | 'prepare'
+  | 'sendOrLose'
+  | 'spare'
+  | 'speaks'
+>;
+type View = Pick<MeshView, 'askLeader' | 'hopeful' | 'nameOf' | 'state' | 'subscribe' | 'until'>;
+
+/** All sessions that this peer asks. They keep to the mesh's protection settings. */
+export class SessionHost {
+  readonly me: string;
+  readonly links: Links;
+  readonly view: View;
+  readonly breakers = new Breakers(); // of peers that sessions found silent or lost
   private readonly all = new Map<SessionId, Asking>();
   private readonly plans = new Map<number, PlanRecord>();
-  private readonly states = new HandedBack();
+  private readonly states: HandedBack;
+  private readonly listeners = new Set<SessionListener>();
+  private readonly suspects = new Map<string, number>(); // when, by peer
   private known: ReadonlySet<string> = new Set(); // members when the state was looked at last
 
-  constructor(around: Surroundings, breakers: Breakers) {
-    this.around = around;
-    this.breakers = breakers;
-    this.states.returned = (frame) => this.watcher?.returned(frame);
+  constructor(links: Links, view: View) {
+    this.me = links.me;
+    this.links = links;
+    this.view = view;
+    this.states = new HandedBack((frame) => {
+      for (const listener of [...this.listeners]) listener.returned(frame);
+    });
+    links.onConnected((peer) => this.back(peer));
+    links.onGone((peer, reason, polite) => this.gone(peer, reason, polite));
+    view.subscribe(() => this.stateChanged());
+  }
+
+  /** Tells `listener` how answers go, until the result is called. */
+  subscribe(listener: SessionListener): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
   }
 
   /** Takes a session in. */
@@ -102,7 +128,7 @@ export class Askings {
 
   /** The best route now, if there is one: over the newest plan, else over one that it replaced. */
   route(without: Without = NOBODY): Route | null {
-    const { state } = this.around;
+    const { state } = this.view;
     if (state.plan === null || state.model === null) return null;
     const older = [...this.plans.values()].sort((a, b) => b.version - a.version);
     for (const plan of [state.plan, ...older]) {
@@ -118,11 +144,11 @@ export class Askings {
     for (const effect of effects) {
       switch (effect.kind) {
         case 'send':
-          if (effect.frame.kind === 'OPEN') this.watcher?.opened(effect.frame);
-          this.around.links.sendOrLose(effect.peer, effect.frame);
+          if (effect.frame.kind === 'OPEN') this.tellOpened(effect.frame);
+          this.links.sendOrLose(effect.peer, effect.frame);
           break;
         case 'spare':
-          this.around.links.spare(effect.peer, effect.frame);
+          this.links.spare(effect.peer, effect.frame);
           break;
         case 'emit':
         case 'ended':
@@ -133,7 +159,7 @@ export class Askings {
           if (asking !== undefined && !effect.soon) this.find(asking);
           break;
         case 'suspect':
-          this.around.suspected(effect.peer, effect.why);
+          this.suspect(effect.peer);
           break;
         default:
           effect satisfies never;
@@ -175,24 +201,17 @@ export class Askings {
     }
   }
 
-  /** The connection to `peer` is gone. Whether an answer needs it. */
-  gone(peer: string, why: string): boolean {
-    const cores = [...this.all.values()].map(({ core }) => core);
-    const needed = cores.some((core) => isRunning(core) && core.route.includes(peer));
-    if (needed) this.breakers.failed(peer, nowMs());
-    for (const core of cores) this.perform(core.session, core.peerGone(nowS(), peer, why));
-    return needed;
-  }
-
-  /** There is a connection to `peer` again. */
-  back(peer: string): void {
-    for (const asking of [...this.all.values()]) {
-      asking.core.peerBack(peer);
-      if (asking.core.phase === 'rerouting') {
-        this.find(asking);
-        this.arm(asking);
-      }
-    }
+  /** A session found `peer` silent or stuck: other sessions ask it, and the coordinator hears of it. */
+  suspect(peer: string): void {
+    const now = nowS();
+    if (now - (this.suspects.get(peer) ?? -ONE_INCIDENT_S) < ONE_INCIDENT_S) return;
+    this.suspects.set(peer, now);
+    this.breakers.failed(peer, Math.floor(now * 1000));
+    queueMicrotask(() => this.hint(peer));
+    // Kept while nobody leads. A leader that is suspected itself cannot be told.
+    this.view.askLeader('suspect', { peer }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // nobody led for long
+    });
   }
 
   /** `peer` may be lost: answers that need it ask at once. */
@@ -205,13 +224,51 @@ export class Askings {
 
   /** The plan of that number, if answers of this peer may go over it. */
   plan(version: number): PlanRecord | null {
-    const { plan } = this.around.state;
+    const { plan } = this.view.state;
     return plan?.version === version ? plan : (this.plans.get(version) ?? null);
   }
 
+  /** Ends every session, so that stages free its slots at once; whoever waits for an answer hears why. */
+  close(reason: string): void {
+    for (const asking of [...this.all.values()]) {
+      for (const effect of asking.core.release()) {
+        if (effect.kind === 'send') this.links.sendOrLose(effect.peer, effect.frame);
+        else if (effect.kind === 'ended') {
+          const text = `this tab is no longer in the mesh: ${reason}`;
+          asking.listener({ kind: 'broken', text, reason: 'leaving' });
+        }
+      }
+      disarm(asking);
+    }
+  }
+
+  // --- what links and the mesh tell
+
+  /** The connection to `peer` is gone. */
+  private gone(peer: string, reason: string, polite: boolean): void {
+    const why = `peer ${this.view.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
+    const cores = [...this.all.values()].map(({ core }) => core);
+    const needed = cores.some((core) => isRunning(core) && core.route.includes(peer));
+    if (needed) this.breakers.failed(peer, nowMs());
+    for (const core of cores) this.perform(core.session, core.peerGone(nowS(), peer, why));
+    // Only the connection may be lost.
+    if (needed && !polite && this.view.state.members.has(peer)) this.links.prepare(peer);
+  }
+
+  /** There is a connection to `peer` again. */
+  private back(peer: string): void {
+    for (const asking of [...this.all.values()]) {
+      asking.core.peerBack(peer);
+      if (asking.core.phase === 'rerouting') {
+        this.find(asking);
+        this.arm(asking);
+      }
+    }
+  }
+
   /** The mesh changed: peers may have left, and there may be another route. */
-  stateChanged(): void {
-    const { members, plan } = this.around.state;
+  private stateChanged(): void {
+    const { members, plan } = this.view.state;
     if (plan === null) this.plans.clear();
     else this.plans.set(plan.version, plan);
     const versions = [...this.plans.keys()].sort((a, b) => a - b);
@@ -228,7 +285,7 @@ export class Askings {
         for (const peer of core.route) {
           const member = members.get(peer);
           if (member !== undefined && !isAway(member)) continue;
-          const why = `peer ${this.around.nameOf(peer)} left the mesh`;
+          const why = `peer ${this.view.nameOf(peer)} left the mesh`;
           this.perform(core.session, core.peerGone(nowS(), peer, why));
         }
       }
@@ -236,20 +293,6 @@ export class Askings {
         this.find(asking);
         this.arm(asking);
       }
-    }
-  }
-
-  /** Ends every session, so that stages free its slots at once; whoever waits for an answer hears why. */
-  close(reason: string): void {
-    for (const asking of [...this.all.values()]) {
-      for (const effect of asking.core.release()) {
-        if (effect.kind === 'send') this.around.links.sendOrLose(effect.peer, effect.frame);
-        else if (effect.kind === 'ended') {
-          const text = `this tab is no longer in the mesh: ${reason}`;
-          asking.listener({ kind: 'broken', text, reason: 'leaving' });
-        }
-      }
-      disarm(asking);
     }
   }
 
@@ -261,7 +304,7 @@ export class Askings {
    */
   private follow(asking: Asking, now: number): boolean {
     const { core } = asking;
-    const plan = serving(this.around.state);
+    const plan = serving(this.view.state);
     if (plan === null || core.current === null) return false;
     if (plan.version <= Math.max(asking.followed, core.current.plan)) return false;
     const route = this.over(plan, core.without);
@@ -275,8 +318,10 @@ export class Askings {
   private over(plan: PlanRecord, { gone, avoid }: Without): Route | null {
     const now = nowMs();
     const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
-    const { standbys, shadows } = this;
-    return choose(this.around.state, plan, { gone, avoid, order, standbys, shadows });
+    const { strategy, shadow } = this.view.state.protection;
+    const standbys = strategy !== 'simple' && strategy !== 'coordinated';
+    const shadows = shadow !== 'off';
+    return choose(this.view.state, plan, { gone, avoid, order, standbys, shadows });
   }
 
   /** A frame of a session that an answer here moves to. */
@@ -302,12 +347,19 @@ export class Askings {
   }
 
   private told(asking: Asking, outcome: Outcome): void {
-    if (outcome.kind === 'emit') this.watcher?.emitted(asking.core.session, outcome.position);
-    else this.watcher?.over(asking.core.session);
+    const { session } = asking.core;
+    for (const listener of [...this.listeners]) {
+      if (outcome.kind === 'emit') listener.emitted(session, outcome.position);
+      else listener.ended(session);
+    }
     if (outcome.kind === 'ended') {
       for (const peer of asking.core.route) this.breakers.succeeded(peer, nowMs());
     }
     asking.listener(outcome);
+  }
+
+  private tellOpened(frame: Open): void {
+    for (const listener of [...this.listeners]) listener.opened(frame);
   }
 
   private find(asking: Asking): void {
@@ -315,7 +367,7 @@ export class Askings {
     if (!isRunning(core)) return;
     const route = this.route(core.without);
     if (route === null) {
-      core.hope(this.around.hopeful());
+      core.hope(this.view.hopeful());
       return;
     }
     for (const peer of route.peers) this.breakers.chosen(peer, nowMs());
@@ -323,7 +375,14 @@ export class Askings {
   }
 
   private learnPatience(core: OriginSession): void {
-    for (const peer of core.route) core.patienceS.set(peer, this.around.patienceS(peer));
+    for (const peer of core.route) core.patienceS.set(peer, this.patienceS(peer));
+  }
+
+  /** How long `peer` may take to say where it is. */
+  private patienceS(peer: string): number {
+    const timeoutS = peer === this.me ? null : (this.links.connection(peer)?.timeoutS ?? null);
+    if (timeoutS === null) return PATIENCE_S;
+    return Math.min(Math.max(timeoutS * PATIENCE_TIMES, PATIENCE_FLOOR_S), PATIENCE_CEILING_S);
   }
 
   private arm(asking: Asking): void {

@@ -6,8 +6,9 @@
 
 import { BadCommand, textOf } from '../errors';
 import { LogKeeping } from './log_keeping';
-import type { Node } from '../member/frame_router';
-import { type Beginning, Replica } from './replica';
+import type { PeerLinks } from '../transport/peer_links';
+import type { MeshView } from './mesh_view';
+import type { Beginning, Replica } from './replica';
 
 const HAND_OVER_MS = 3000; // for one peer to become leader
 const RECOVER_WITHIN_MS = 10_000;
@@ -15,54 +16,74 @@ const RECOVER_WITHIN_MS = 10_000;
 /** Another peer leads; nobody is here who could keep the mesh; or somebody is, who has not taken over in time. */
 export type HandedOver = 'taken' | 'alone' | 'late';
 
+/** What this peer's part in the log takes of its turn to lead. */
+export interface Lead {
+  /** Whether it coordinates once it leads. */
+  readonly isAble: boolean;
+  /** The coordinator that runs here, if this peer leads. */
+  readonly current: { readonly alone: boolean; tend(): void } | null;
+  untilLeads(withinMs: number): Promise<boolean>;
+}
+
 export class LogPart {
-  log: LogKeeping;
-  rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet
-  private readonly node: Node;
+  private keeping: LogKeeping;
+  private rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet
+  private readonly links: Pick<PeerLinks, 'onGone'>;
+  private readonly view: MeshView;
+  private readonly lead: Lead;
   private readonly mesh: string;
   private readonly notice: (text: string) => void;
 
   /** Of a peer that keeps nothing, until `keeps` says otherwise. */
-  constructor(node: Node, mesh: string, notice: (text: string) => void) {
-    this.node = node;
+  constructor(
+    links: Pick<PeerLinks, 'onGone'>,
+    view: MeshView,
+    lead: Lead,
+    mesh: string,
+    notice: (text: string) => void,
+  ) {
+    this.links = links;
+    this.view = view;
+    this.lead = lead;
     this.mesh = mesh;
     this.notice = notice;
-    this.log = new LogKeeping(mesh, node.me, false, notice);
-    node.onLogLost.add((why) => this.liveAgain(why));
+    this.keeping = new LogKeeping(mesh, view.me, false, notice);
+    view.onLogLost((why) => this.liveAgain(why));
+  }
+
+  /** Where the log of this peer is kept, if it is. */
+  get log(): LogKeeping {
+    return this.keeping;
+  }
+
+  /** This peer is in: `rejoin` is one try to be a whole member again. */
+  entered(rejoin: () => Promise<void>): void {
+    this.rejoin = rejoin;
   }
 
   /** From here on this tab's log outlives it, as far as the browser lets it. */
   keeps(): void {
-    this.log = new LogKeeping(this.mesh, this.node.me, true, this.notice);
+    this.keeping = new LogKeeping(this.mesh, this.view.me, true, this.notice);
   }
 
   /** Starts this peer's copy of the log. Raises BadBoot. */
   take(begin: Beginning): Replica {
-    const { node, log } = this;
-    const replica = new Replica(
-      begin,
-      log.durable ? log.store : null,
-      (peer, message) => node.sendMessage(peer, message),
-      node,
-    );
-    node.keepLog(replica);
-    return replica;
+    const { log } = this;
+    return this.view.takePart(begin, log.durable ? log.store : null);
   }
 
   /** Lets another peer lead. Follows what happens: who leads, who is here; it waits HAND_OVER_MS at most. */
   handOver(): Promise<HandedOver> {
-    const { node } = this;
+    const { links, view, lead } = this;
     const standing = (): HandedOver | null => {
-      if (node.coordinator !== null && node.coordinator !== node.me) return 'taken';
-      node.leading.coordinating?.tend();
-      return node.leading.coordinating?.alone === true ? 'alone' : null;
+      if (view.leader !== null && view.leader !== view.me) return 'taken';
+      lead.current?.tend();
+      return lead.current?.alone === true ? 'alone' : null;
     };
     return new Promise((resolve) => {
-      const told = [node.onRole, node.onState] as const;
       const settle = (how: HandedOver): void => {
         clearTimeout(timer);
-        for (const listeners of told) listeners.delete(look);
-        endLinks();
+        for (const end of ends) end();
         resolve(how);
       };
       const look = (): void => {
@@ -70,35 +91,29 @@ export class LogPart {
         if (how !== null) settle(how);
       };
       const timer = setTimeout(() => settle('late'), HAND_OVER_MS);
-      for (const listeners of told) listeners.add(look);
-      const endLinks = node.links.onGone(look);
+      const ends = [view.onRole(look), view.subscribe(look), links.onGone(look)];
       look();
     });
   }
 
   /** Whether this tab could go on with what it knows, if the others were gone for good. */
   get canRecover(): boolean {
-    const { replica, leading, coordinator } = this.node;
-    return (
-      replica !== null &&
-      !replica.fresh &&
-      coordinator === null &&
-      leading.coordinate !== null &&
-      this.rejoin !== null
-    );
+    const { replica, leader } = this.view;
+    const isWhole = replica !== null && !replica.fresh;
+    return isWhole && leader === null && this.lead.isAble && this.rejoin !== null;
   }
 
   /** Begins the next epoch from what this peer knows; its number. Raises BadCommand, StateUnusable. */
   async recover(): Promise<number> {
-    const { node, log } = this;
-    const { replica } = node;
+    const { view, log } = this;
+    const { replica } = view;
     if (replica === null || !this.canRecover) {
       throw new BadCommand('nothing was changed: somebody coordinates this mesh, or this tab cannot');
     }
     const { state, epoch } = replica;
-    node.leaveLog();
+    view.leaveLog();
     this.take(await log.found(state, epoch + 1));
-    await node.leading.begins(RECOVER_WITHIN_MS);
+    await this.lead.untilLeads(RECOVER_WITHIN_MS);
     await this.rejoin?.();
     return epoch + 1;
   }
@@ -106,9 +121,9 @@ export class LogPart {
   /** What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on. */
   private liveAgain(why: string): void {
     this.notice(`the log of the mesh cannot be kept here: ${textOf(why)}`);
-    this.node.leaveLog();
+    this.view.leaveLog();
     this.log.close();
-    this.log = new LogKeeping(this.mesh, this.node.me, false, this.notice);
-    this.node.roleChanged(); // nobody leads, as far as this peer knows: it looks for the mesh
+    this.keeping = new LogKeeping(this.mesh, this.view.me, false, this.notice);
+    this.view.roleChanged(); // nobody leads, as far as this peer knows: it looks for the mesh
   }
 }

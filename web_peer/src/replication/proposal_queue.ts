@@ -14,7 +14,8 @@ import {
   textOf,
 } from '../errors';
 import { type ConversationCommand, type Conversations, converse } from '../state/conversations';
-import type { TalkNode } from '../conversation/local_conversations';
+import type { PeerLinks } from '../transport/peer_links';
+import type { MeshView } from './mesh_view';
 import { tooNew } from '../state/version_negotiation';
 
 const AGAIN_MS = 500; // after nobody could take it
@@ -31,16 +32,21 @@ interface Waiting {
   said: boolean; // committed, though this tab may not know it by its log yet
 }
 
+type Links = Pick<PeerLinks, 'speaks'>;
+type View = Pick<MeshView, 'state' | 'leader' | 'propose'>;
+
 export class Proposals {
-  private readonly node: TalkNode;
+  private readonly links: Links;
+  private readonly view: View;
   private readonly events: ProposalEvents;
   private readonly signal: AbortSignal;
   private waiting: readonly Waiting[] = [];
   private running = false;
 
   /** `signal` aborts when this membership is over. */
-  constructor(node: TalkNode, signal: AbortSignal, events: ProposalEvents) {
-    this.node = node;
+  constructor(links: Links, view: View, signal: AbortSignal, events: ProposalEvents) {
+    this.links = links;
+    this.view = view;
     this.events = events;
     this.signal = signal;
   }
@@ -96,10 +102,10 @@ export class Proposals {
   private async propose(next: Waiting): Promise<void> {
     const { command } = next;
     try {
-      const { coordinator, links } = this.node;
-      const why = coordinator === null ? '' : tooNew(command, [coordinator], (peer) => links.speaks(peer));
+      const { leader } = this.view;
+      const why = leader === null ? '' : tooNew(command, [leader], (peer) => this.links.speaks(peer));
       if (why !== '') throw new BadCommand(why);
-      await this.node.tellCoordinator('propose', command);
+      await this.view.propose(command);
       next.said = true;
       if (repeats(command)) this.drop(next);
     } catch (error) {
@@ -109,7 +115,7 @@ export class Proposals {
         return;
       }
       this.drop(next);
-      const known = typeof converse(this.node.state.conversations, command) === 'string';
+      const known = typeof converse(this.view.state.conversations, command) === 'string';
       // Said before the answer to it was lost, or overtaken: as good as done.
       if (!(error instanceof MeshError) || !known) this.events.refused(command, textOf(error));
     }

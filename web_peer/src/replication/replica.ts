@@ -74,7 +74,7 @@ export class Replica {
   role: RoleName = 'follower';
   term: number;
   leader = '';
-  trusted = ''; // a peer whose word is taken though it is no known voter
+  private trusted = ''; // a peer whose word is taken though it is no known voter
   ready = false; // to lead: an entry of its own term is committed and applied
   private readonly core = new Core();
   private readonly keeper: Keeper | null;
@@ -133,6 +133,11 @@ export class Replica {
   }
 
   // --- use
+
+  /** Takes the word of `peer` from here on, though it is no known voter. */
+  trust(peer: string): void {
+    this.trusted = peer;
+  }
 
   /** Whether nothing of the log has come yet. */
   get fresh(): boolean {

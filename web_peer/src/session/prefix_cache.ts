@@ -79,11 +79,13 @@ interface Front {
 /** The fronts that one peer keeps, least recently used first. Their caches lie with the runtime. */
 export class Prefixes {
   mostBytes: number;
-  positionBytes: (run: Run) => number = () => 0; // of cache, for units
+  private readonly units: { positionBytes(run: Run): number };
   reused = 0; // positions that were not computed again
   private readonly all = new Map<string, Front>(); // by units and digest
 
-  constructor(mostBytes = MOST_BYTES) {
+  /** `units` tell the bytes of cache for one position of one session. */
+  constructor(units: { positionBytes(run: Run): number }, mostBytes = MOST_BYTES) {
+    this.units = units;
     this.mostBytes = mostBytes;
   }
 
@@ -149,7 +151,7 @@ export class Prefixes {
       return [];
     }
     const kept = outputs.reduce((sum, { tensor }) => sum + tensor.data.length, 0);
-    const bytes = kept + count * (this.positionBytes(run) + MARK_ENTRY_BYTES) + ENTRY_BYTES;
+    const bytes = kept + count * (this.units.positionBytes(run) + MARK_ENTRY_BYTES) + ENTRY_BYTES;
     if (bytes > this.mostBytes) return [];
     const onward = outputs.length > 0 ? hashOf(seat.onward.slice(0, count)) : NOT_SAID;
     seat.prefix = { count, digest: onward };

@@ -11,8 +11,13 @@ import type { OriginSession } from './origin';
 const MOST_SESSIONS = 256; // that are remembered; an answer has one
 
 export class HandedBack {
-  returned: (frame: Step) => void = () => undefined; // a state from which a token is drawn
+  private readonly returned: (frame: Step) => void;
   private readonly drawn = new Map<SessionId, string>(); // turn and position of the last one, by session
+
+  /** `returned` is told of each state from which a token is drawn. */
+  constructor(returned: (frame: Step) => void) {
+    this.returned = returned;
+  }
 
   /** A state of `core`'s session from `peer`; `heard` gets the token that follows, or why there is none. */
   take(core: OriginSession, peer: string, frame: Step, heard: (frame: Token | Refuse) => void): void {

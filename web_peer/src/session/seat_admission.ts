@@ -15,14 +15,19 @@ const MOST = 2 ** 20; // positions: no context is longer
 /** `seats` and `loaded()` are those of the stage core. */
 export class Admitting {
   readonly line = new Line();
-  /** What an asker spent beyond what it earned, in thousandths of a credit. */
-  owedMilli: (asker: string) => number = () => 0;
   private readonly seats: ReadonlyMap<string, Seat>;
   private readonly loaded: () => ReadonlyMap<string, Loaded>;
+  private readonly rules: { owedMilli(asker: string): number };
 
-  constructor(seats: ReadonlyMap<string, Seat>, loaded: () => ReadonlyMap<string, Loaded>) {
+  /** `rules` tell what an asker spent beyond what it earned, in thousandths of a credit. */
+  constructor(
+    seats: ReadonlyMap<string, Seat>,
+    loaded: () => ReadonlyMap<string, Loaded>,
+    rules: { owedMilli(asker: string): number },
+  ) {
     this.seats = seats;
     this.loaded = loaded;
+    this.rules = rules;
   }
 
   /** Calls whoever is next, where there is a seat. */
@@ -35,7 +40,7 @@ export class Admitting {
       const busy = this.busyOn(now, run).map((seat) => [seat.opening.origin, busyOf(seat)] as const);
       rooms.set(runKey(run), { seats: loaded.slots, busy });
     }
-    this.line.look(Math.floor(now * 1000), rooms, this.owedMilli);
+    this.line.look(Math.floor(now * 1000), rooms, (asker) => this.rules.owedMilli(asker));
   }
 
   /** Whether `frame` begins an answer, and every seat of its units is taken, or kept for somebody who came before. */

@@ -58,36 +58,63 @@ const MAX_UNFIT = 3; // times in a row that a runtime lacks what this module thi
 const LOG_SESSION_BYTES = 64 * 1024 * 1024; // of activations kept for one session
 const LOG_TOTAL_BYTES = 256 * 1024 * 1024; // for all of them
 
+/** What a stage asks of the peer that it lives on. */
+export interface StageRules {
+  /** Who asks a session now, by the answers that run in the log; null where no answer that runs has it. */
+  authorOf(session: SessionId): string | null;
+  /** Why a peer may not ask, for people; '': it may. */
+  mayAsk(origin: string): string;
+  /** What a peer spent beyond what it earned, in thousandths of a credit. */
+  owedMilli(origin: string): number;
+  /** Begins to copy the cache of a seat that warms; false: there is nothing to copy. */
+  bring(seat: Seat): boolean;
+  /** Bytes of cache for one position of one session, for units `run`. */
+  positionBytes(run: Run): number;
+}
+
+/** Of a peer that knows of no mesh: everybody may ask. */
+export const NO_RULES: StageRules = {
+  authorOf: () => null,
+  mayAsk: () => '',
+  owedMilli: () => 0,
+  bring: () => false,
+  positionBytes: () => 0,
+};
+
 /** All sessions on this peer's stages. A peer may have several places in one route, each with units of its own. */
 export class StageCore {
   readonly me: string;
   logSessionBytes: number;
   logTotalBytes: number;
-  /** Who asks a session now, by the answers that run in the log; null where no answer that runs has it. */
-  authorOf: (session: SessionId) => string | null = () => null;
+  readonly rules: StageRules;
   keepOnly = false; // shadows keep their inputs, and compute when they are asked to serve
   tokensSampled = 0;
   stepsRun = 0;
   replayedBytes = 0; // of activations sent again
   takenOver = 0; // sessions that a shadow here went on with
   copied = 0; // positions that seats which warm took from others' caches
-  /** Begins to copy the cache of a seat that warms; false: there is nothing to copy. */
-  bring: (seat: Seat) => boolean = () => false;
   private readonly seats = new Map<string, Seat>(); // by seatKey
   private readonly late = new Late();
   private plans: ReadonlyMap<number, PlanStages> = new Map();
   private loaded = new Map<string, Loaded>(); // by runKey
-  readonly admitting = new Admitting(this.seats, () => this.loaded); // who waits for a seat
-  mayAsk: (asker: string) => string = () => ''; // why it may not, for people; '': it may
-  readonly prefixes = new Prefixes();
+  readonly admitting: Admitting; // who waits for a seat
+  readonly prefixes: Prefixes;
   private leaving = false;
   private readonly full = new Set<string>(); // peers whose connection has no room
   private readonly over = new Over();
   private epoch = 0;
   private noted: Note[] = [];
 
-  constructor(me: string, logSessionBytes = LOG_SESSION_BYTES, logTotalBytes = LOG_TOTAL_BYTES) {
+  constructor(
+    me: string,
+    rules = NO_RULES,
+    logSessionBytes = LOG_SESSION_BYTES,
+    logTotalBytes = LOG_TOTAL_BYTES,
+  ) {
     this.me = me;
+    this.rules = rules;
+    this.admitting = new Admitting(this.seats, () => this.loaded, rules);
+    this.prefixes = new Prefixes(rules);
     this.logSessionBytes = logSessionBytes;
     this.logTotalBytes = logTotalBytes;
   }
@@ -98,6 +125,16 @@ export class StageCore {
   serve(plans: ReadonlyMap<number, PlanStages>, loaded: readonly Loaded[]): void {
     this.plans = plans;
     this.loaded = new Map(loaded.map((each) => [runKey(each.run), each]));
+  }
+
+  /**
+   * Keeps to the mesh's protection: whether shadows only keep their inputs, and bytes of activations that are kept for
+   * one session and for all of them.
+   */
+  protect(keepOnly: boolean, logSessionBytes: number, logTotalBytes: number): void {
+    this.keepOnly = keepOnly;
+    this.logSessionBytes = logSessionBytes;
+    this.logTotalBytes = logTotalBytes;
   }
 
   /** The units of a place in a plan's routes, where they are loaded here and sessions are taken. */
@@ -214,7 +251,7 @@ export class StageCore {
     const effects: StageEffect[] = [];
     let seat = this.seats.get(seatKey(frame.session, frame.stage));
     if (seat !== undefined && seat.opening.origin !== frame.origin) {
-      const foreign = notAdopted(this.authorOf(frame.session), frame);
+      const foreign = notAdopted(this.rules.authorOf(frame.session), frame);
       if (foreign !== null) return [refusedOpen(frame, foreign.reason, foreign.text)];
     }
     if (seat !== undefined && frame.turn <= seat.opening.turn) return []; // an older turn that was overtaken
@@ -241,7 +278,7 @@ export class StageCore {
       this.seats.set(seatKey(frame.session, frame.stage), seat);
       this.note('opened', seat);
       effects.push(...this.prefixes.begin(seat, prefix));
-      seat.heldBack = seat.warms && this.bring(seat);
+      seat.heldBack = seat.warms && this.rules.bring(seat);
     } else {
       this.turn(seat, frame, prefix);
     }
@@ -436,7 +473,8 @@ export class StageCore {
     const fault = misplaced(this.me, sender, frame) ?? wrongEnds(frame);
     if (fault !== null) return fault;
     if (this.leaving) return { reason: 'leaving', text: 'this peer is leaving' };
-    const why = frame.role === ROLE.serve && frame.turn === frame.answer ? this.mayAsk(frame.origin) : '';
+    const why =
+      frame.role === ROLE.serve && frame.turn === frame.answer ? this.rules.mayAsk(frame.origin) : '';
     if (why !== '') return { reason: 'bad_step', text: why };
     return unserved(this.plans.get(frame.plan), this.loaded, frame);
   }

@@ -21,8 +21,11 @@ import {
 } from '../session/kv_transfer_rules';
 import type { Manifest } from '../planner/manifest';
 import type { PlanRecord } from '../state/mesh_state';
-import type { Node } from '../member/frame_router';
-import { OPEN_LENT, type Pieces } from '../model/piece_exchange';
+import type { MeshView } from '../replication/mesh_view';
+import type { PeerLinks } from '../transport/peer_links';
+import type { StageHost } from './stage_host';
+import type { LocalModel } from '../model/local_model';
+import { OPEN_LENT } from '../model/piece_exchange';
 import { MOST_BYTES } from '../session/prefix_cache';
 import type { GivenPart } from '../runtime/worker_messages';
 import { type Seat, sameRun } from '../session/seat';
@@ -36,9 +39,16 @@ interface Part {
   readonly part: GivenPart | null; // null: these units cache nothing
 }
 
+/** What giving and taking caches needs of a peer. */
+interface Parts {
+  readonly links: Pick<PeerLinks, 'me' | 'on' | 'call'>;
+  readonly view: Pick<MeshView, 'state' | 'subscribe'>;
+  readonly model: Pick<LocalModel, 'pieces'>;
+  readonly stage: StageHost;
+}
+
 export class Caches {
-  private readonly node: Node;
-  private readonly pieces: Pieces;
+  private readonly parts: Parts;
   private readonly manifest: Manifest;
   private readonly pledgeBytes: () => number;
   private readonly signal: AbortSignal;
@@ -48,15 +58,8 @@ export class Caches {
   private busy = 0;
 
   /** `pledgeBytes()`: what this tab lends. */
-  constructor(
-    node: Node,
-    pieces: Pieces,
-    manifest: Manifest,
-    pledgeBytes: () => number,
-    signal: AbortSignal,
-  ) {
-    this.node = node;
-    this.pieces = pieces;
+  constructor(parts: Parts, manifest: Manifest, pledgeBytes: () => number, signal: AbortSignal) {
+    this.parts = parts;
     this.manifest = manifest;
     this.pledgeBytes = pledgeBytes;
     this.signal = signal;
@@ -64,26 +67,26 @@ export class Caches {
 
   /** Gives and takes until the membership ends. */
   follow(): void {
-    const { node, signal } = this;
+    const { signal } = this;
+    const { links, view, stage } = this.parts;
     const look = (): void => {
-      this.plans = remembered(this.plans, node.state);
+      this.plans = remembered(this.plans, view.state);
     };
-    const endAnswers = node.links.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone');
-    node.onState.add(look);
+    const ends = [links.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone'), view.subscribe(look)];
     look();
-    node.core.bring = (seat) => this.bring(seat);
+    stage.copyBy((seat) => this.bring(seat));
     signal.addEventListener('abort', () => {
-      node.onState.delete(look);
-      endAnswers();
-      node.core.bring = () => false;
+      for (const end of ends) end();
+      stage.copyBy(() => false);
     });
   }
 
   /** The answer to `kv_copy`. Raises BadCommand. */
   async lend(peer: string, body: Body): Promise<Body> {
-    const { session, run, units } = wishOf(body, peer, this.node.state);
-    const found = this.node.core.sameAnswer(session, run);
-    const runtime = this.node.serving?.runtime(run) ?? null;
+    const { session, run, units } = wishOf(body, peer, this.parts.view.state);
+    const { core, units: runs } = this.parts.stage;
+    const found = core.sameAnswer(session, run);
+    const runtime = runs?.runtime(run) ?? null;
     if (found === null || runtime === null) {
       throw new BadCommand('kv_copy: expected a session that is computed here');
     }
@@ -97,7 +100,7 @@ export class Caches {
       throw new BadCommand('kv_copy: expected a session that is computed here');
     }
     const { sha256, values } = read;
-    const end = this.pieces.lend(sha256, new Uint8Array(values.buffer), () => {
+    const end = this.parts.model.pieces.lend(sha256, new Uint8Array(values.buffer), () => {
       clearTimeout(late);
       release();
     });
@@ -128,13 +131,14 @@ export class Caches {
       this.turns.shift()?.();
     }
     if (this.signal.aborted) return;
-    const { core } = this.node;
-    this.node.perform(core.brought(nowS(), seat.session, seat.opening.stage, count));
+    const { stage } = this.parts;
+    stage.perform(stage.core.brought(nowS(), seat.session, seat.opening.stage, count));
   }
 
   /** How many positions of the session are cached by its units now. Raises an Error. */
   private async take(seat: Seat, sources: readonly Source[]): Promise<number> {
-    const { core, serving, me } = this.node;
+    const { core, units: runs } = this.parts.stage;
+    const { me } = this.parts.links;
     const { session, run } = seat;
     const { origin, stage, promptTokens } = seat.opening;
     const [only] = sources;
@@ -142,7 +146,7 @@ export class Caches {
     if (only?.peer === me && sameRun(only.run, run)) {
       const found = core.sameAnswer(session, run, origin);
       if (found === null || !isWanted()) return 0;
-      const isThere = await serving?.runtime(run)?.share(session, found.computed, found.session);
+      const isThere = await runs?.runtime(run)?.share(session, found.computed, found.session);
       return isThere === true ? found.computed : 0;
     }
     const limit = AbortSignal.any([this.signal, AbortSignal.timeout(COPY_WITHIN_MS)]);
@@ -159,7 +163,7 @@ export class Caches {
       const count = Math.min(...parts.map(({ have }) => have));
       if (count === 0 || !isWanted()) return 0;
       const given = parts.flatMap(({ part }) => (part === null ? [] : [part]));
-      return (await serving?.runtime(run)?.write(session, count, given)) === true ? count : 0;
+      return (await runs?.runtime(run)?.write(session, count, given)) === true ? count : 0;
     } finally {
       for (const release of releases) release();
     }
@@ -173,12 +177,12 @@ export class Caches {
     names: readonly string[],
     releases: (() => void)[],
   ): Promise<Part> {
-    const found = this.node.core.sameAnswer(session, run, origin);
+    const found = this.parts.stage.core.sameAnswer(session, run, origin);
     if (found === null) throw new CannotServe('this peer no longer computes it');
     const have = found.computed;
     if (have === 0 || names.length === 0) return { have, part: null };
     releases.push(this.reserve(names.length * this.arrayBytes(have)));
-    const read = await this.node.serving?.runtime(run)?.read(found.session, have, names);
+    const read = await this.parts.stage.units?.runtime(run)?.read(found.session, have, names);
     if (read === null || read === undefined) throw new CannotServe('this peer no longer computes it');
     return { have, part: { names, have, values: read.values, sha256: null } };
   }
@@ -191,13 +195,13 @@ export class Caches {
     releases: (() => void)[],
     limit: AbortSignal,
   ): Promise<Part> {
-    const { node, pieces } = this;
-    const told = await node.links.call(peer, 'kv_copy', wishBody({ session, run, units }));
+    const { links, model } = this.parts;
+    const told = await links.call(peer, 'kv_copy', wishBody({ session, run, units }));
     const { have, sha256 } = toldOf(told, most);
     if (have === 0 || names.length === 0) return { have, part: null };
     const bytes = names.length * this.arrayBytes(have);
     releases.push(this.reserve(bytes));
-    const data = await pieces.fetch(peer, sha256, bytes, limit, OPEN_LENT);
+    const data = await model.pieces.fetch(peer, sha256, bytes, limit, OPEN_LENT);
     return { have, part: { names, have, values: new Float32Array(data.buffer), sha256 } };
   }
 
@@ -217,12 +221,13 @@ export class Caches {
 
   /** Of what this tab lends: what nothing lies in now, or is promised to sessions that do not need it so far. */
   private freeBytes(): number {
-    const { core, serving, state } = this.node;
-    if (serving === null || state.model === null) return 0;
+    const { core, units } = this.parts.stage;
+    const { state } = this.parts.view;
+    if (units === null || state.model === null) return 0;
     const { sessions, context } = state.model;
-    const { weights, kv, overhead, fronts } = serving.memoryBytes();
+    const { weights, kv, overhead, fronts } = units.memoryBytes();
     const empty = this.pledgeBytes() - weights - kv - overhead - fronts;
-    return Math.max(empty, serving.spareBytes(sessions * context) - core.prefixes.keptBytes);
+    return Math.max(empty, units.spareBytes(sessions * context) - core.prefixes.keptBytes);
   }
 
   private async turn(): Promise<void> {

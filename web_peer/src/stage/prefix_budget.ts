@@ -3,19 +3,25 @@
  * while it lends only because nobody else can. Edge; prefix_cache.ts decides which ones go.
  */
 
-import type { Mesh } from '../member/mesh_member';
+import type { MeshView } from '../replication/mesh_view';
 import { LENT_SHARE, MOST_BYTES } from '../session/prefix_cache';
+import type { StageHost } from './stage_host';
 
 const LOOK_MS = 500;
 
-/** Keeps to it as long as `mesh` is a membership. */
-export function makeRoomForFronts(mesh: Mesh): void {
-  const { node, signal } = mesh;
-  const { prefixes } = node.core;
-  prefixes.positionBytes = (run) => node.serving?.positionBytes(run) ?? 0;
+type View = Pick<MeshView, 'state'>;
+
+/** Keeps to it until `signal` aborts. `lentBytes()`: of memory that this tab lends to anybody now. */
+export function makeRoomForFronts(
+  stage: StageHost,
+  view: View,
+  lentBytes: () => number,
+  signal: AbortSignal,
+): void {
+  const { prefixes } = stage.core;
   const look = (): void => {
-    const most = mostBytes(mesh);
-    if (most !== prefixes.mostBytes) node.perform(prefixes.bound(most));
+    const most = mostBytes(stage, view, lentBytes());
+    if (most !== prefixes.mostBytes) stage.perform(prefixes.bound(most));
   };
   if (signal.aborted) return; // the membership ended meanwhile
   look();
@@ -23,10 +29,9 @@ export function makeRoomForFronts(mesh: Mesh): void {
   signal.addEventListener('abort', () => clearInterval(looking));
 }
 
-function mostBytes(mesh: Mesh): number {
-  const { serving, state } = mesh.node;
+function mostBytes({ units }: StageHost, { state }: View, lentBytes: number): number {
   const { model } = state;
-  if (mesh.lending.kind !== 'lending' || serving === null || model === null) return 0;
-  const share = Math.floor(mesh.mine().pledgeBytes / LENT_SHARE);
-  return Math.min(MOST_BYTES, share, serving.spareBytes(model.sessions * model.context));
+  if (units === null || model === null) return 0;
+  const share = Math.floor(lentBytes / LENT_SHARE);
+  return Math.min(MOST_BYTES, share, units.spareBytes(model.sessions * model.context));
 }

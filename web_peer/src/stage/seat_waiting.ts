@@ -59,7 +59,7 @@ export class Queue {
     const { session, run, wants } = this.read(body);
     const { admitting } = this.core;
     const nowMs = Math.floor(nowS() * 1000);
-    const why = this.core.mayAsk(asker) || admitting.line.enter(nowMs, asker, session, run, wants);
+    const why = this.core.rules.mayAsk(asker) || admitting.line.enter(nowMs, asker, session, run, wants);
     if (why !== '') return { place: -1, wait_ms: UNKNOWN, why };
     admitting.look(nowS());
     const untilMs = nowMs + ANSWER_WITHIN_MS;

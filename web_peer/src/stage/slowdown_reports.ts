@@ -8,7 +8,7 @@ import { PeerError } from '../errors';
 import type { Manifest } from '../planner/manifest';
 import type { MemberMeasured, Profile } from '../state/member_commands';
 import { encodeCommand, type MeshState, runKey } from '../state/mesh_state';
-import type { Node } from '../member/frame_router';
+import type { MeshView } from '../replication/mesh_view';
 import { atPace, CHECK_S, Pace, shouldTake, type Table } from '../runtime/slowdown';
 import { nowS } from '../transport/ticker';
 
@@ -113,14 +113,18 @@ export class Pacing {
 }
 
 /** From here on this tab looks now and then how fast it is, and says so, until `signal` aborts. */
-export function followPace(node: Node, manifest: Manifest, signal: AbortSignal): Pacing {
-  const pacing = new Pacing(node.me, manifest);
+export function followPace(
+  view: Pick<MeshView, 'me' | 'state' | 'tell'>,
+  manifest: Manifest,
+  signal: AbortSignal,
+): Pacing {
+  const pacing = new Pacing(view.me, manifest);
   if (signal.aborted) return pacing; // the membership ended meanwhile
   const looking = setInterval(
     () => {
-      const due = pacing.look(node.state);
+      const due = pacing.look(view.state);
       if (due === null) return;
-      node.tellCoordinator('measured', due.command).catch((error: unknown) => {
+      view.tell('measured', due.command).catch((error: unknown) => {
         due.unheard();
         if (!(error instanceof PeerError)) reportError(error);
       });

@@ -28,8 +28,7 @@ export interface Aside {
 
 export class Serving {
   readonly stepTimes = new StepTimes();
-  look: (step: RunStep) => void = () => undefined; // at what is about to be computed
-  pacing: Pacing | null = null; // null: nobody looks at how long steps take
+  private readonly pacing: Pacing;
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
@@ -38,17 +37,19 @@ export class Serving {
   private readonly asides = new Map<string, (answer: Answer) => void>(); // by session
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
 
-  /** `onLost`: a worker or its GPU device is gone; its run is no longer loaded. */
+  /** `pacing` looks at how long steps take. `onLost`: a worker or its GPU device is gone; its run is no longer loaded. */
   constructor(
     fetcher: Fetcher,
     manifest: Manifest,
     room: Room,
+    pacing: Pacing,
     onResults: (results: readonly (Ran | NotRan)[]) => void,
     onLost: (run: Run, text: string) => void,
   ) {
     this.fetcher = fetcher;
     this.manifest = manifest;
     this.room = room;
+    this.pacing = pacing;
     this.onResults = onResults;
     this.onLost = onLost;
   }
@@ -67,7 +68,7 @@ export class Serving {
 
   /** Whether nothing runs beside answers, and steps take what was measured. */
   isAtRest(): boolean {
-    return this.asides.size === 0 && this.pacing?.isSteady() !== false;
+    return this.asides.size === 0 && this.pacing.isSteady();
   }
 
   /** Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded; a GPU's refusal is a loss. */
@@ -107,8 +108,7 @@ export class Serving {
       queueMicrotask(() => this.onResults([refusal]));
       return;
     }
-    this.look(step);
-    if (this.asides.size === 0) this.pacing?.begun(step); // what runs beside makes it no slower
+    if (this.asides.size === 0) this.pacing.begun(step); // what runs beside makes it no slower
     this.stepTimes.begun(nowS(), step, step.count === 1 && !behind);
     const pick = step.pick === null ? null : { ...step.pick, history: [...step.pick.history] };
     const turn = epoch;
@@ -129,7 +129,7 @@ export class Serving {
   /** Frees the session's slot; what still waits of it is dropped. */
   free(effect: FreeSlot): void {
     const { run, session } = effect;
-    this.pacing?.dropped(effect);
+    this.pacing.dropped(effect);
     this.stepTimes.dropped(run, session);
     this.runtimes.get(runKey(run))?.runtime.release(session);
   }
@@ -204,7 +204,7 @@ export class Serving {
   private took(results: readonly (Ran | NotRan)[]): void {
     for (const result of results) {
       this.stepTimes.ended(nowS(), result, 'count' in result);
-      this.pacing?.ended(result);
+      this.pacing.ended(result);
     }
     this.onResults(results);
   }

@@ -6,7 +6,9 @@
 import { CannotServe, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { FetchProgress } from '../model/fetcher';
 import { type PlanRecord, type Run, runKey, serving } from '../state/mesh_state';
-import type { Node } from '../member/frame_router';
+import type { MeshView } from '../replication/mesh_view';
+import type { PeerLinks } from '../transport/peer_links';
+import type { StageHost } from './stage_host';
 import type { PlanStages } from '../session/open_checks';
 import type { Serving } from './unit_host';
 import type { Operation } from '../storage/journal_records';
@@ -27,8 +29,15 @@ export interface HoldingEvents {
   failed(text: string): void;
 }
 
+/** What holding units takes of a peer. */
+interface Parts {
+  readonly links: Pick<PeerLinks, 'me' | 'dial'>;
+  readonly view: Pick<MeshView, 'state' | 'subscribe'>;
+  readonly stage: Pick<StageHost, 'core' | 'perform'>;
+}
+
 export class Holding {
-  private readonly node: Node;
+  private readonly parts: Parts;
   private readonly serving: Serving;
   private readonly slots: number;
   private readonly report: (runs: readonly Run[]) => Promise<void>;
@@ -42,17 +51,18 @@ export class Holding {
   private changed: (() => void) | null = null;
   private due = true;
   private readonly ended = new AbortController();
-  leaving = false;
+  private leaving = false;
+  private unsubscribe: () => void = () => undefined;
 
   constructor(
-    node: Node,
+    parts: Parts,
     runs: Serving,
     slots: number,
     report: (runs: readonly Run[]) => Promise<void>,
     events: HoldingEvents,
     journal: Journal,
   ) {
-    this.node = node;
+    this.parts = parts;
     this.serving = runs;
     this.slots = slots;
     this.report = report;
@@ -76,9 +86,24 @@ export class Holding {
 
   /** Begins to follow the state. */
   start(): void {
-    this.node.onState.add(this.stateChanged);
+    this.unsubscribe = this.parts.view.subscribe(() => this.stateChanged());
     this.stateChanged();
     void this.follow();
+  }
+
+  /** Whether nothing is loaded any more, as this peer lends no longer. */
+  get isLeaving(): boolean {
+    return this.leaving;
+  }
+
+  /** Loads nothing from here on; what is held stays until no plan wants it. */
+  leave(): void {
+    this.leaving = true;
+  }
+
+  /** Loads again what plans want, after `leave`. */
+  comeBack(): void {
+    this.leaving = false;
   }
 
   /** The coordinator was lost, or a worker: tell it again what is held here. */
@@ -95,21 +120,21 @@ export class Holding {
 
   /** Stops and unloads everything. */
   close(): void {
-    this.node.onState.delete(this.stateChanged);
+    this.unsubscribe();
     this.ended.abort();
     this.tellGivenBack();
     this.changed?.();
     this.serving.close();
   }
 
-  private readonly stateChanged = (): void => {
-    const { plan, proposed } = this.node.state;
+  private stateChanged(): void {
+    const { plan, proposed } = this.parts.view.state;
     for (const each of [plan, proposed]) if (each !== null) this.plans.set(each.version, each);
     const versions = [...this.plans.keys()].sort((a, b) => a - b);
     for (const version of versions.slice(0, -REMEMBERED_PLANS)) this.plans.delete(version);
     this.tellCore();
     this.look();
-  };
+  }
 
   /** Looks again at what the plans want, soon. */
   look(): void {
@@ -196,7 +221,7 @@ export class Holding {
       this.journal.rollBack(operation);
       return;
     }
-    this.node.perform(this.node.core.drop(run));
+    this.parts.stage.perform(this.parts.stage.core.drop(run));
     this.serving.unload(run);
     this.journal.commit(operation);
     this.tellCore();
@@ -204,7 +229,8 @@ export class Holding {
 
   /** Whether these units go to another peer, or are just wanted no longer. */
   private wayOut({ first, stop }: Run): Operation {
-    const { state, me } = this.node;
+    const { state } = this.parts.view;
+    const { me } = this.parts.links;
     const stages = serving(state)?.stages ?? [];
     const taker = stages.find((stage) => stage.first <= first && first < stage.stop && stage.primary !== me);
     return taker === undefined
@@ -214,7 +240,8 @@ export class Holding {
 
   /** Gives up what was kept once a plan is made that knew of it, or nobody made one for long. */
   private lookAtKept(): void {
-    const { state, me } = this.node;
+    const { state } = this.parts.view;
+    const { me } = this.parts.links;
     const status = state.members.get(me)?.status ?? 'joining';
     if (this.kept.length === 0 || status === 'joining') return;
     if (this.keptSince === null) {
@@ -234,7 +261,8 @@ export class Holding {
   }
 
   private wanted(): readonly Run[] {
-    const { state, me } = this.node;
+    const { state } = this.parts.view;
+    const { me } = this.parts.links;
     const first = new Map<string, Run>();
     const later = new Map<string, Run>();
     for (const plan of [state.proposed, state.plan]) {
@@ -256,7 +284,7 @@ export class Holding {
   private async drained(run: Run): Promise<boolean> {
     const isWanted = (): boolean => this.wanted().some((each) => runKey(each) === runKey(run));
     const deadline = performance.now() + DRAIN_MS;
-    while (this.node.core.activeOn(run) > 0 && performance.now() < deadline && !this.over()) {
+    while (this.parts.stage.core.activeOn(run) > 0 && performance.now() < deadline && !this.over()) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
       if (isWanted()) {
         this.due = true;
@@ -271,7 +299,9 @@ export class Holding {
    * token nor one after a loss need wait.
    */
   private async meetNeighbours(): Promise<void> {
-    const { state, me, links } = this.node;
+    const { links } = this.parts;
+    const { state } = this.parts.view;
+    const { me } = links;
     const wanted = new Set<string>();
     for (const plan of [state.proposed, state.plan]) {
       const stages = plan?.stages ?? [];
@@ -302,7 +332,7 @@ export class Holding {
       }));
       plans.set(version, stages);
     }
-    this.node.core.serve(
+    this.parts.stage.core.serve(
       plans,
       this.serving.runs.map((run) => ({ run, slots: this.slots })),
     );

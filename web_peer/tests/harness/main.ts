@@ -8,7 +8,6 @@ import { openDB } from 'idb';
 
 import { ASK_SETTINGS, type Conversation, tokensPerS } from '../../src/origin/answer_stream';
 import { PieceCache } from '../../src/model/piece_cache';
-import { Due } from '../../src/audit/canary_policy';
 import { measure } from '../../src/runtime/self_benchmark';
 import { serving } from '../../src/state/mesh_state';
 import { awayText } from '../../src/member/reconnect';
@@ -134,7 +133,7 @@ setInterval(() => {
 
 function status(): Status {
   const mesh = tab?.mesh ?? null;
-  const state = mesh?.node.state;
+  const state = mesh?.view.state;
   const mine = mesh?.mine();
   const plan = state?.plan ?? null;
   return {
@@ -148,7 +147,7 @@ function status(): Status {
       plan.stages.every(({ primary, first, stop }) =>
         state?.members.get(primary)?.held.some((run) => run.first === first && run.stop === stop),
       ),
-    me: mesh?.node.me ?? '',
+    me: mesh?.view.me ?? '',
     runs: (mine?.runs ?? []).map(({ first, stop }) => [first, stop] as const),
     members: [...(state?.members.values() ?? [])].map((member) => ({
       name: member.name,
@@ -159,7 +158,7 @@ function status(): Status {
     refused: state?.refused ?? '',
     longestBlockMs,
     tokensHelped: mine?.tokensHelped ?? 0,
-    copied: mesh?.node.core.copied ?? 0,
+    copied: mesh?.stage.core.copied ?? 0,
     fetchedBytes: fetchedBytes(),
     log: logStatus(),
     asked,
@@ -168,12 +167,12 @@ function status(): Status {
 
 function logStatus(): LogStatus {
   const mesh = tab?.mesh ?? null;
-  const { replica, state, me, coordinator } = mesh?.node ?? {};
+  const { replica, state, me, leader } = mesh?.view ?? {};
   const plan = state === undefined ? null : serving(state);
   const away = mesh?.away ?? null;
   return {
-    leader: coordinator ?? '',
-    leads: (mesh?.node.leading.coordinating ?? null) !== null,
+    leader: leader ?? '',
+    leads: (mesh?.leadership.current ?? null) !== null,
     voters: replica?.config.voters ?? [],
     term: replica?.term ?? 0,
     commit: replica?.status.commit ?? 0,
@@ -284,9 +283,9 @@ window.shoal = {
     return true;
   },
   slower: async (times) => {
-    const { node } = tab?.mesh ?? {};
-    const profile = node?.state.members.get(node.me)?.profile ?? null;
-    if (node === undefined || profile === null)
+    const { view } = tab?.mesh ?? {};
+    const profile = view?.state.members.get(view.me)?.profile ?? null;
+    if (view === undefined || profile === null)
       throw new Error('not in a mesh that knows how fast this tab is');
     const scaled = (table: ReadonlyMap<string, number>): ReadonlyMap<string, number> =>
       new Map([...table].map(([kind, ns]) => [kind, Math.round(ns * times)]));
@@ -294,23 +293,21 @@ window.shoal = {
     const said = { decodeNs: scaled(decodeNs), prefillNs: scaled(prefillNs), batchNs: scaled(batchNs) };
     const command = {
       kind: 'MemberMeasured',
-      peer: node.me,
+      peer: view.me,
       profile: { ...profile, ...said },
       links: [],
     } as const;
-    await node.tellCoordinator('measured', command);
+    await view.tell('measured', command);
   },
   tries: async () => {
     const canaries = tab?.mesh?.canaries;
     if (canaries === undefined) throw new Error('not in a mesh');
-    canaries.due = new Due({ firstS: [0, 0], againS: [3600, 3600], busyS: [0, 0] }, Math.random);
-    canaries.due.look(0, true, []); // it leads already, and everybody comes now
+    canaries.begin({ firstS: [0, 0], againS: [3600, 3600], busyS: [0, 0] });
     await canaries.look();
     return Object.fromEntries(canaries.tried);
   },
   copiesNothing: () => {
-    const core = tab?.mesh?.node.core;
-    if (core !== undefined) core.bring = () => false;
+    tab?.mesh?.stage.copyBy(() => false);
   },
   version: (number) => {
     const { stringify } = JSON;

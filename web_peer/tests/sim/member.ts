@@ -393,8 +393,8 @@ export class Member {
   }
 
   private newCore(): StageCore {
-    const core = new StageCore(this.name, this.habits.logSessionBytes, this.habits.logTotalBytes);
-    core.keepOnly = this.habits.keepOnly;
+    const core = new StageCore(this.name);
+    core.protect(this.habits.keepOnly, this.habits.logSessionBytes, this.habits.logTotalBytes);
     return core;
   }
 

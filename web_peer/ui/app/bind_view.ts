@@ -320,7 +320,7 @@ export class Bound {
   }
 
   private inWords(text: string): string {
-    const state = this.tab?.mesh?.node.state ?? EMPTY_STATE;
+    const state = this.tab?.mesh?.view.state ?? EMPTY_STATE;
     return readable(text, namesOf(state.members.values()), state.model?.units ?? 0);
   }
 
@@ -399,19 +399,19 @@ export class Bound {
 
   private noteWhoLeft(mesh: Mesh): void {
     const now = performance.now();
-    const { members } = mesh.node.state;
+    const { members } = mesh.view.state;
     if (members.size === 0) return; // coming back: the state is on its way
     for (const [peer, member] of this.known) {
-      if (!members.has(peer) && peer !== mesh.node.me) this.left.push({ member, at: now });
+      if (!members.has(peer) && peer !== mesh.view.me) this.left.push({ member, at: now });
     }
     this.left = this.left.filter(({ member, at }) => !members.has(member.peer) && now - at < GONE_SHOWN_MS);
     this.known = new Map(members);
   }
 
   private lookAtMesh(mesh: Mesh): void {
-    const { node } = mesh;
-    if (node.state.model === null) return;
-    const plan = serving(node.state);
+    const { links, view } = mesh;
+    if (view.state.model === null) return;
+    const plan = serving(view.state);
     const { reports } = this.watching;
     const now = nowS();
     const route = plan === null ? [] : routeOf(plan);
@@ -420,20 +420,20 @@ export class Bound {
     // A token crosses every stage: who sees one at work knows that all are.
     if (answers || route.some((peer) => busy.has(peer))) route.forEach((peer) => busy.add(peer));
     const rttS = new Map<string, number>();
-    for (const peer of node.links.connectedPeers()) {
-      rttS.set(peer, steady(node.links.connection(peer)?.rttS ?? 0));
+    for (const peer of links.connectedPeers()) {
+      rttS.set(peer, steady(links.connection(peer)?.rttS ?? 0));
     }
     const mine = mesh.mine();
     const seen = {
-      me: node.me,
-      coordinator: node.coordinator,
-      consensus: node.replica?.status ?? null,
+      me: view.me,
+      coordinator: view.leader,
+      consensus: view.replica?.status ?? null,
       busy,
       rttS,
-      reports: new Map([...reports.all(), [node.me, ownReport(mesh)]]),
+      reports: new Map([...reports.all(), [view.me, ownReport(mesh)]]),
       stepsPerS: new Map([
         ...[...busy].map((peer) => [peer, tenths(reports.stepsPerS(peer, now))] as const),
-        [node.me, busy.has(node.me) ? tenths(mine.tokensPerS) : 0] as const,
+        [view.me, busy.has(view.me) ? tenths(mine.tokensPerS) : 0] as const,
       ]),
       left: this.left.map(({ member }) => member),
       online: navigator.onLine,
@@ -441,7 +441,7 @@ export class Bound {
     };
     this.wishing.look(mesh, performance.now());
     this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
-    const next = meshView(node.state, seen);
+    const next = meshView(view.state, seen);
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
   }
 
@@ -450,7 +450,7 @@ export class Bound {
     const mesh = this.tab?.mesh ?? null;
     if (mesh === null) return;
     this.watching.look(mesh, performance.now());
-    const ran = mesh.node.core.stepsRun;
+    const ran = mesh.stage.core.stepsRun;
     if (ran > this.ranBefore) this.tokenCame(ran - this.ranBefore, false);
     else this.lookElsewhere(mesh);
     this.ranBefore = ran;
@@ -460,7 +460,7 @@ export class Bound {
 
   /** Tokens of answers that neither ask here nor cross this tab, as the peers they cross report them. */
   private lookElsewhere(mesh: Mesh): void {
-    const plan = serving(mesh.node.state);
+    const plan = serving(mesh.view.state);
     if (plan === null || performance.now() - this.lastTokenAt < BUSY_MS) return;
     const route = routeOf(plan);
     const now = nowS();
@@ -474,10 +474,10 @@ export class Bound {
 
   /** `own`: of an answer to this tab, which the last stage sends the token to. */
   private tokenCame(count: number, own: boolean): void {
-    const node = this.tab?.mesh?.node;
-    const plan = node === undefined ? null : serving(node.state);
+    const view = this.tab?.mesh?.view;
+    const plan = view === undefined ? null : serving(view.state);
     const route = plan === null ? [] : routeOf(plan);
-    const asks = own && node !== undefined && !route.includes(node.me) ? [node.me] : [];
+    const asks = own && view !== undefined && !route.includes(view.me) ? [view.me] : [];
     this.lastTokenAt = performance.now();
     this.activity.value = {
       route: [...asks, ...route],
@@ -530,7 +530,7 @@ const tenths = (value: number): number => Math.round(value * 10) / 10;
 /** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
 function isReady(mesh: Mesh, phase: JoinPhase): boolean {
   if (phase.step === 'ready' || mesh.lending.kind === 'asks') return true;
-  const { state, me } = mesh.node;
+  const { state, me } = mesh.view;
   const wanted = [state.plan, state.proposed].flatMap((plan) =>
     plan === null ? [] : (holdersOf(plan).get(me) ?? []),
   );

@@ -83,6 +83,7 @@ export class Talks {
   /** The mesh that this tab is in now. */
   follow(mesh: Mesh | null): void {
     if (mesh === this.of || mesh === null || mesh.text === null) return;
+    this.endTalking();
     this.of = mesh;
     this.entered.clear();
     const events = {
@@ -97,7 +98,7 @@ export class Talks {
 
   /** Another mesh is opened: nothing of this one is shown any more. */
   forget(): void {
-    this.shared = this.own = null;
+    this.endTalking();
     this.words = new OwnWords();
     this.of = null;
     this.open = '';
@@ -302,7 +303,7 @@ export class Talks {
   private followLink(talking: Talking): void {
     const { invited, of } = this;
     const conversation = invited === null ? undefined : talking.conversations.get(invited.conversation);
-    if (invited === null || conversation === undefined || of?.node.state.members.has(talking.me) !== true)
+    if (invited === null || conversation === undefined || of?.view.state.members.has(talking.me) !== true)
       return;
     this.invited = null;
     this.entered.add(invited.conversation); // with what the link gives, not by itself
@@ -317,10 +318,16 @@ export class Talks {
 
   // --- inner moves
 
+  private endTalking(): void {
+    this.shared?.close();
+    this.own?.close();
+    this.shared = this.own = null;
+  }
+
   /** Whoever looks at a conversation takes part in it; once, so that who was put out stays out. */
   private comeIn(talking: Talking, { participants }: Conversation): void {
     const { of, open } = this;
-    if (this.entered.has(open) || of?.node.state.members.has(talking.me) !== true) return;
+    if (this.entered.has(open) || of?.view.state.members.has(talking.me) !== true) return;
     this.entered.add(open);
     const conversation = talking.conversations.get(open);
     if (participants.has(talking.me) || conversation === undefined || !mayComeIn(conversation, talking.me))
@@ -346,21 +353,21 @@ export class Talks {
 
   private viewOf(talking: Talking, conversation: Conversation): Talk {
     const { me } = talking;
-    const { node } = this.of ?? {};
-    const members = node?.state.members ?? new Map<string, unknown>();
+    const { view } = this.of ?? {};
+    const members = view?.state.members ?? new Map<string, unknown>();
     const isOwn = talking === this.own;
-    const log = (isOwn ? this.words : node?.state)?.conversations.get(this.open);
+    const log = (isOwn ? this.words : view?.state)?.conversations.get(this.open);
     const now = performance.now();
     const around = {
       me,
       own: isOwn,
-      ownsMesh: node?.state.people.roles.get(me) === 'owner',
+      ownsMesh: view?.state.people.roles.get(me) === 'owner',
       here: new Set(members.keys()),
       typing: new Set(talking.typing(this.open)),
       chosen: this.chosen,
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
-      name: (peer: string) => node?.state.members.get(peer)?.name ?? null,
+      name: (peer: string) => view?.state.members.get(peer)?.name ?? null,
       making: (answer: Parameters<typeof talking.heard.text>[0]) => {
         const mine = talking.making(answer.id);
         const said = talking.heard.text(answer);
@@ -374,7 +381,7 @@ export class Talks {
         };
       },
     };
-    const waits = !isOwn && node?.coordinator === null && talking.unsaid > 0;
+    const waits = !isOwn && view?.leader === null && talking.unsaid > 0;
     return this.views.of(this.open, conversation, around, waits);
   }
 

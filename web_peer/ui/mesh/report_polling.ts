@@ -20,20 +20,19 @@ export class Watching {
   look(mesh: Mesh, now: number): void {
     if (document.hidden || now - this.askedAt < ASK_MS || !navigator.onLine) return;
     this.askedAt = now;
-    const { node } = mesh;
-    this.reports.keep(new Set(node.state.members.keys()));
+    this.reports.keep(new Set(mesh.view.state.members.keys()));
     for (const peer of this.whom(mesh)) void this.ask(mesh, peer);
   }
 
   /** Peers that compute and are connected; when none of the pipeline is, its first, which a question would need too. */
   private whom(mesh: Mesh): readonly string[] {
-    const { node } = mesh;
-    const { members } = node.state;
-    const near = node.links.connectedPeers().filter((peer) => members.get(peer)?.compute === true);
-    const plan = serving(node.state);
+    const { links, view } = mesh;
+    const { members } = view.state;
+    const near = links.connectedPeers().filter((peer) => members.get(peer)?.compute === true);
+    const plan = serving(view.state);
     const route = plan === null ? [] : routeOf(plan);
     const [first] = route;
-    const sees = route.some((peer) => peer === node.me || near.includes(peer));
+    const sees = route.some((peer) => peer === view.me || near.includes(peer));
     const all = sees || first === undefined ? near : [first, ...near];
     const free = all.filter((peer) => !this.asking.has(peer));
     if (free.length <= MOST_ASKED) return free;
@@ -44,7 +43,7 @@ export class Watching {
   private async ask(mesh: Mesh, peer: string): Promise<void> {
     this.asking.add(peer);
     try {
-      const body = await mesh.node.links.call(peer, 'status', {}, ANSWER_S);
+      const body = await mesh.links.call(peer, 'status', {}, ANSWER_S);
       this.reports.came(peer, reportOf(body), nowS());
     } catch (error) {
       // It left, or is too busy to say: what it said last grows old by itself.
@@ -57,7 +56,7 @@ export class Watching {
 
 /** What this tab would say of itself. */
 export function ownReport(mesh: Mesh): Report {
-  const { core } = mesh.node;
+  const { core } = mesh.stage;
   const mine = mesh.mine();
   return {
     steps: mine.tokensHelped,
@@ -67,7 +66,7 @@ export function ownReport(mesh: Mesh): Report {
     weightBytes: mine.weightBytes,
     kvBytes: mine.kvBytes,
     rttS: new Map(),
-    stepUs: mesh.node.serving?.stepTimes.mediansUs() ?? [],
+    stepUs: mesh.stage.units?.stepTimes.mediansUs() ?? [],
     breakers: [],
   };
 }

@@ -16,7 +16,7 @@ import {
 import { textOf } from '../../src/errors';
 
 type Wisher = Pick<Mesh, 'signal'> & {
-  readonly node: Pick<Mesh['node'], 'me' | 'state' | 'tellCoordinator'>;
+  readonly view: Pick<Mesh['view'], 'me' | 'state' | 'propose'>;
 };
 
 export class PlanWishing {
@@ -31,10 +31,10 @@ export class PlanWishing {
   }
 
   /** Called often. */
-  look({ node }: Wisher, nowMs: number): void {
-    const { components } = wished(node.state);
+  look({ view }: Wisher, nowMs: number): void {
+    const { components } = wished(view.state);
     if (components.length > 0) this.last = components;
-    const next = wishView(node.state, node.me, this.last, this.asked, nowMs);
+    const next = wishView(view.state, view.me, this.last, this.asked, nowMs);
     if (JSON.stringify(next) !== JSON.stringify(this.view.value)) this.view.value = next;
   }
 
@@ -48,7 +48,7 @@ export class PlanWishing {
   /** Has the mesh plan so from now on; `view` tells what comes of it. */
   wish(mesh: Wisher, to: Pick<PlanWished, 'strategy' | 'goal'>): void {
     if (this.asked.kind === 'saying') return;
-    const { state } = mesh.node;
+    const { state } = mesh.view;
     const before = wished(state);
     const wish = changed(before, to, this.last);
     const why = checkWish(wish, state.model?.units ?? 0);
@@ -56,8 +56,8 @@ export class PlanWishing {
     else void this.say(mesh, wish, !sameWish(wish, before));
   }
 
-  private async say({ node, signal: over }: Wisher, wish: PlanWished, anew: boolean): Promise<void> {
-    const { lastVersion: version, refused } = node.state;
+  private async say({ view, signal: over }: Wisher, wish: PlanWished, anew: boolean): Promise<void> {
+    const { lastVersion: version, refused } = view.state;
     const said = (): Asked => ({ kind: 'said', wish, version, refused, sinceMs: performance.now(), anew });
     if (!anew) {
       this.become(said());
@@ -66,7 +66,7 @@ export class PlanWishing {
     this.become({ kind: 'saying', wish });
     let next: Asked;
     try {
-      await node.tellCoordinator('propose', wish);
+      await view.propose(wish);
       next = said();
     } catch (error) {
       const name = error instanceof Error ? error.name : '';

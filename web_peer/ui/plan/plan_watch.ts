@@ -25,17 +25,18 @@ export class PlanWatch {
   look(mesh: Mesh, seen: Pick<PlanSeen, 'reports' | 'rttS' | 'answer'>, now: number): void {
     if (!this.watched || now - this.lookedAt < AGAIN_MS) return;
     this.lookedAt = now;
-    const { node, manifest } = mesh;
-    const model = node.state.model?.model ?? '';
+    const { view } = mesh;
+    const { manifest } = mesh.model;
+    const model = view.state.model?.model ?? '';
     if (manifest !== null && this.unitsOf !== model) {
       this.units = plannerUnits(manifest);
       this.unitsOf = model;
     }
-    const next = planView(node.state, {
+    const next = planView(view.state, {
       ...seen,
-      me: node.me,
-      coordinator: node.coordinator,
-      voters: node.replica?.config.voters ?? [],
+      me: view.me,
+      coordinator: view.leader,
+      voters: view.replica?.config.voters ?? [],
       units: this.units,
     });
     if (JSON.stringify(next) !== JSON.stringify(this.view.value)) this.view.value = next;

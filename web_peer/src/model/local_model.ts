@@ -1,0 +1,48 @@
+/*
+ * The model of the mesh as this peer has it: its manifest, what turns words into tokens, and pieces of weights that
+ * peers give each other (twin of peer/model/local_model.py). Edge.
+ */
+
+import type { Manifest } from '../planner/manifest';
+import type { PeerLinks } from '../transport/peer_links';
+import { Pieces } from './piece_exchange';
+import type { Text } from './tokenizer';
+
+export class LocalModel {
+  readonly pieces: Pieces;
+  private known: Manifest | null = null;
+  private words: Text | null = null;
+
+  /** `kept` reads a piece that this peer keeps, by its hash; null: it has none of that hash. */
+  constructor(
+    links: Pick<PeerLinks, 'send' | 'connection' | 'onGone'>,
+    kept: (sha256: string) => Promise<Uint8Array | null>,
+  ) {
+    this.pieces = new Pieces(
+      (peer, frame) => links.send(peer, frame),
+      (peer) => links.connection(peer),
+      kept,
+    );
+    links.onGone((peer) => this.pieces.gone(peer));
+  }
+
+  /** What the model is made of; null: it is not known yet. */
+  get manifest(): Manifest | null {
+    return this.known;
+  }
+
+  /** Its tokenizer and template; null: they are not here yet. */
+  get text(): Text | null {
+    return this.words;
+  }
+
+  /** From here on the model is known. */
+  know(manifest: Manifest): void {
+    this.known = manifest;
+  }
+
+  /** From here on words can be made tokens. */
+  read(text: Text): void {
+    this.words = text;
+  }
+}
