@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 import type { ChoiceRecord } from '../src/state/plan_alternatives';
 import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/state/mesh_state';
 import type { PlannerUnit } from '../src/coordination/plan_request';
-import { type PlanSeen, type PlanView, planView } from '../ui/plan/plan_view';
+import type { PlanView } from '../ui/app/view';
+import { type PlanSeen, planView } from '../ui/plan/plan_view';
 import { reportOf } from '../ui/mesh/reports';
 
 const [ME, ADA, BOB, CHO] = ['me', 'ada', 'bob', 'cho'] as const;

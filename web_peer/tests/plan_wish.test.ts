@@ -13,6 +13,7 @@ import {
   type PlanRecord,
 } from '../src/state/mesh_state';
 import { checkWish, type Group, type PlanWished, wish as wishCodec } from '../src/state/plan_goal';
+import type { WishView } from '../ui/app/view';
 import {
   type Asked,
   changed,
@@ -20,7 +21,6 @@ import {
   refusedText,
   sameWish,
   wished,
-  type WishView,
   wishView,
 } from '../ui/plan/plan_goal_view';
 import { PlanWishing } from '../ui/plan/plan_goal_proposals';

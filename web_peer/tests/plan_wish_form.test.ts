@@ -7,9 +7,8 @@
 import { h, render } from 'preact';
 import { expect, it } from 'vitest';
 
-import type { WishView } from '../ui/plan/plan_goal_view';
 import { PlanWish } from '../ui/plan/plan_goal_form';
-import type { View } from '../ui/app/view';
+import type { View, WishView } from '../ui/app/view';
 
 const WISH: WishView = {
   strategy: 'optimal',

@@ -70,7 +70,7 @@ it('frames of one peer go together, and before anything runs', () => {
     { kind: 'send', peer: 'ann', frame: PROBE },
     { kind: 'spare', peer: 'bob', frame: PROBE },
     { kind: 'send', peer: 'ann', frame: PROBE },
-    { kind: 'freeSlot', run: RUN, session: SESSION } as StageEffect,
+    { kind: 'freeSlot', run: RUN, session: SESSION },
   ]);
   expect(host.done).toEqual(['BUNDLE to ann', 'a step runs', 'PROBE for bob', 'a slot is free']);
 });

@@ -4,7 +4,7 @@ import { signal } from '@preact/signals';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { HIGHEST_VERSION } from '../src/wire/frame_codec';
-import type { Mesh } from '../src/member/mesh_member';
+import type { MeshMember } from '../src/member/mesh_member';
 import { type ConversationCommand, converse } from '../src/state/conversations';
 import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
 import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
@@ -59,7 +59,7 @@ async function heard(keeps: boolean): Promise<readonly string[]> {
     tell: (text: string) => void told.push(text),
   } satisfies Surroundings;
   const talks = new Talks(around, signal(DEFAULT_SETTINGS));
-  talks.follow(mesh as unknown as Mesh);
+  talks.follow(mesh as unknown as MeshMember);
   talks.show('c'); // one of the mesh
   expect(talks.talk.value).toMatchObject({ id: 'c', own: false });
   talks.imported(FILE);

@@ -19,7 +19,7 @@ import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/messages';
 import { type BlobRef, blobsOf, type Manifest } from '../planner/manifest';
 import { measuresAgain } from './remeasure';
-import { type Lending, AGENT, Mesh, type MeshEvents, phaseOf } from './mesh_member';
+import { type Lending, AGENT, MeshMember, type MeshEvents, phaseOf } from './mesh_member';
 import type { Profile } from '../state/mesh_state';
 import { PeerLinks } from '../transport/peer_links';
 import { PeerParts } from './peer_parts';
@@ -56,13 +56,13 @@ export interface JoinOptions {
 }
 
 /** The member that `link` leads to. Raises a SignalingError or PeerError whose text says what to do. */
-export async function join(link: string, options: JoinOptions, events: MeshEvents): Promise<Mesh> {
+export async function join(link: string, options: JoinOptions, events: MeshEvents): Promise<MeshMember> {
   events.phase(phaseOf('connect', 'reading the link'));
   const invite = await parseLink(link);
   const own = await options.identity(invite.mesh);
   const inviteKey = await inviteOf(invite);
   let parts: PeerParts | null = null;
-  let mesh: Mesh | null = null;
+  let mesh: MeshMember | null = null;
   events.phase(phaseOf('connect', 'meeting the others'));
   const credentials = {
     identity: own.identity,
@@ -105,7 +105,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   const asks = asksOnly(client, options.lends);
   const kept = (sha256: string): Promise<Uint8Array | null> => options.cache.read(sha256);
   parts = new PeerParts(links, { patient: asks !== null, kept });
-  mesh = new Mesh(parts, client, invite, options.name, events);
+  mesh = new MeshMember(parts, client, invite, options.name, events);
   try {
     await comeIn(mesh, options, asks, events);
   } catch (error) {
@@ -117,7 +117,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
 
 /** `asks`: why it lends nothing, or null. */
 async function comeIn(
-  mesh: Mesh,
+  mesh: MeshMember,
   options: JoinOptions,
   asks: Lending | null,
   events: MeshEvents,
@@ -208,7 +208,7 @@ class Store implements PieceSource {
 }
 
 /** Those who hold a unit have its pieces. The store, which has all, is asked last: it is one for everybody. */
-function sourcesOf({ links, view, model }: Mesh, store: Store): readonly PieceSource[] {
+function sourcesOf({ links, view, model }: MeshMember, store: Store): readonly PieceSource[] {
   const { manifest, pieces } = model;
   const peers = links.connectedPeers().flatMap((peer) => {
     const runs = view.state.members.get(peer)?.held ?? [];

@@ -19,7 +19,7 @@ import {
 import { LOWEST_VERSION } from '../wire/frame_codec';
 import { PATIENCE_MS } from '../replication/leader_client';
 import type { Manifest } from '../planner/manifest';
-import type { Mesh } from './mesh_member';
+import type { MeshMember } from './mesh_member';
 import type { PeerLinks } from '../transport/peer_links';
 import { plannerUnits, type PlanRequest } from '../coordination/plan_request';
 import { askPlanner } from '../coordination/planning_client';
@@ -36,7 +36,7 @@ const MOST_PATIENCE_S = 1;
 const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
 
 /** From here on this peer coordinates whenever it leads: it knows the model. */
-export function coordinates(mesh: Mesh, manifest: Manifest, patience?: Patience): void {
+export function coordinates(mesh: MeshMember, manifest: Manifest, patience?: Patience): void {
   const { links, view, leadership, client } = mesh;
   const units = plannerUnits(manifest);
   const reach = {
@@ -79,7 +79,7 @@ function mayCompute(client: SignalingClient, peer: string): boolean {
  * to be able to coordinate, if it finds that it leads.
  */
 export async function enter(
-  mesh: Mesh,
+  mesh: MeshMember,
   compute: boolean,
   waitS: number,
   learn: (() => Promise<void>) | null = null,
@@ -116,7 +116,7 @@ export async function enter(
 }
 
 /** This peer's log of `epoch`; that of another one is void. */
-async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
+async function withEpoch(mesh: MeshMember, epoch: number): Promise<Replica> {
   const { view } = mesh;
   if (view.replica?.begin.epoch === epoch) return view.replica;
   view.leaveLog();
@@ -134,7 +134,11 @@ async function withEpoch(mesh: Mesh, epoch: number): Promise<Replica> {
 }
 
 /** A tab has a window that somebody can close. */
-function asking({ name, part }: Mesh, { begin, fresh }: Replica, compute: boolean): Record<string, unknown> {
+function asking(
+  { name, part }: MeshMember,
+  { begin, fresh }: Replica,
+  compute: boolean,
+): Record<string, unknown> {
   return {
     name,
     compute,
@@ -153,7 +157,7 @@ interface Leader {
 }
 
 /** The leader and epoch, as the first member says who knows. Raises ConnectFailed when nobody does in time. */
-async function whoLeads(mesh: Mesh, waitS: number): Promise<Leader> {
+async function whoLeads(mesh: MeshMember, waitS: number): Promise<Leader> {
   const { links, view, client } = mesh;
   const deadline = performance.now() + waitS * 1000;
   const mine = view.replica?.begin.epoch ?? 0;

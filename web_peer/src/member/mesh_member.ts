@@ -1,7 +1,7 @@
 /*
  * This tab as a member of a mesh: asking, serving what plans give it, pausing, leaving (twin of
- * peer/member/mesh_member.py). Edge; joining.ts makes a `Mesh`. What changed is told without saying what: whoever shows
- * it reads it again.
+ * peer/member/mesh_member.py). Edge; joining.ts makes a `MeshMember`. What changed is told without saying what: whoever
+ * shows it reads it again.
  */
 
 import { keepAccounts } from '../audit/accounting';
@@ -99,7 +99,7 @@ export interface MyFacts {
   readonly tokensPerS: number;
 }
 
-export class Mesh {
+export class MeshMember {
   readonly links: PeerLinks;
   readonly view: MeshView;
   readonly leadership: Leadership;

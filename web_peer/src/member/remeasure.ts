@@ -8,7 +8,7 @@ import type { Body } from '../transport/rpc';
 import { BadCommand } from '../errors';
 import type { Manifest } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
-import type { Mesh } from './mesh_member';
+import type { MeshMember } from './mesh_member';
 import { encodeCommand, type Profile } from '../state/mesh_state';
 import type { Provider } from '../planner/shards';
 import { nowS } from '../transport/ticker';
@@ -20,10 +20,10 @@ const MEASURING_BYTES = 192 << 20; // of the worker that measures: code, 64 MiB 
 
 type Measure = typeof candidate;
 /** What of a mesh this concerns. */
-export type Measurable = Pick<Mesh, 'signal' | 'isAtRest' | 'measured' | 'mine'> & {
-  readonly profile: Mesh['profile'];
-  readonly model: Pick<Mesh['model'], 'manifest'>;
-  readonly view: Pick<Mesh['view'], 'me' | 'state' | 'askLeader'>;
+export type Measurable = Pick<MeshMember, 'signal' | 'isAtRest' | 'measured' | 'mine'> & {
+  readonly profile: MeshMember['profile'];
+  readonly model: Pick<MeshMember['model'], 'manifest'>;
+  readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'askLeader'>;
 };
 
 export class MeasuringAgain {
@@ -114,7 +114,7 @@ export class MeasuringAgain {
 }
 
 /** From here on this tab, which lends, answers `measure`. */
-export function measuresAgain(mesh: Mesh): void {
+export function measuresAgain(mesh: MeshMember): void {
   const again = new MeasuringAgain(mesh);
   mesh.links.on('measure', (_, body) => again.answer(body), 'leader');
 }

@@ -10,7 +10,7 @@ import { MeshError, NotAdmitted, textOf } from '../errors';
 import { type KeptIdentity, keptIdentity, viewerIdentity } from '../storage/peer_keys';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from '../planner/manifest';
-import { type JoinPhase, type Mesh, phaseOf } from './mesh_member';
+import { type JoinPhase, type MeshMember, phaseOf } from './mesh_member';
 import type { Patience } from '../coordination/voter_policy';
 
 const LOCK = 'shoal-lends';
@@ -25,7 +25,7 @@ const TAKE_OVER_LOOK_MS = 500;
 
 export type TabState =
   | { readonly kind: 'joining' }
-  | { readonly kind: 'in'; readonly mesh: Mesh }
+  | { readonly kind: 'in'; readonly mesh: MeshMember }
   | { readonly kind: 'out'; readonly error: unknown; readonly left: boolean };
 
 /** What the person chose, and how this browser computes. */
@@ -65,7 +65,7 @@ export class Tab {
   }
 
   /** The mesh while this tab is in it. */
-  get mesh(): Mesh | null {
+  get mesh(): MeshMember | null {
     return this.state.kind === 'in' ? this.state.mesh : null;
   }
 

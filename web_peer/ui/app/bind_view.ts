@@ -4,7 +4,7 @@ import { batch, computed, signal } from '@preact/signals';
 
 import { PieceCache } from '../../src/model/piece_cache';
 import type { EntryLink } from '../../src/conversation/entry_links';
-import type { JoinPhase, Lending as TabLending, Mesh } from '../../src/member/mesh_member';
+import type { JoinPhase, Lending as TabLending, MeshMember } from '../../src/member/mesh_member';
 import {
   EMPTY_STATE,
   holdersOf,
@@ -371,7 +371,7 @@ export class Bound {
     }
   }
 
-  private step(phase: JoinPhase, mesh: Mesh | null): void {
+  private step(phase: JoinPhase, mesh: MeshMember | null): void {
     const now = performance.now();
     const again = this.lastStep.step === phase.step;
     const elapsedS = again ? (now - this.lastStep.at) / 1000 : 0;
@@ -389,7 +389,7 @@ export class Bound {
   }
 
   /** Has the ends of the model here as long as the person wants that, and says how far they are. */
-  private lookAtEnds(mesh: Mesh | null): void {
+  private lookAtEnds(mesh: MeshMember | null): void {
     const { on } = this.pinEnds.value;
     const ends = mesh?.ends ?? null;
     ends?.wish(on);
@@ -397,7 +397,7 @@ export class Bound {
     if (JSON.stringify(next) !== JSON.stringify(this.pinEnds.value)) this.pinEnds.value = next;
   }
 
-  private noteWhoLeft(mesh: Mesh): void {
+  private noteWhoLeft(mesh: MeshMember): void {
     const now = performance.now();
     const { members } = mesh.view.state;
     if (members.size === 0) return; // coming back: the state is on its way
@@ -408,7 +408,7 @@ export class Bound {
     this.known = new Map(members);
   }
 
-  private lookAtMesh(mesh: Mesh): void {
+  private lookAtMesh(mesh: MeshMember): void {
     const { links, view } = mesh;
     if (view.state.model === null) return;
     const plan = serving(view.state);
@@ -459,7 +459,7 @@ export class Bound {
   }
 
   /** Tokens of answers that neither ask here nor cross this tab, as the peers they cross report them. */
-  private lookElsewhere(mesh: Mesh): void {
+  private lookElsewhere(mesh: MeshMember): void {
     const plan = serving(mesh.view.state);
     if (plan === null || performance.now() - this.lastTokenAt < BUSY_MS) return;
     const route = routeOf(plan);
@@ -494,7 +494,7 @@ export class Bound {
     this.look();
   }
 
-  private myPart(mesh: Mesh | null): MyPart {
+  private myPart(mesh: MeshMember | null): MyPart {
     const facts = mesh?.mine();
     const next: MyPart = {
       lending: mesh === null ? { kind: 'starting' } : lendingOf(mesh, this.tab),
@@ -528,7 +528,7 @@ const NOBODY = {
 const tenths = (value: number): number => Math.round(value * 10) / 10;
 
 /** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
-function isReady(mesh: Mesh, phase: JoinPhase): boolean {
+function isReady(mesh: MeshMember, phase: JoinPhase): boolean {
   if (phase.step === 'ready' || mesh.lending.kind === 'asks') return true;
   const { state, me } = mesh.view;
   const wanted = [state.plan, state.proposed].flatMap((plan) =>
@@ -539,7 +539,7 @@ function isReady(mesh: Mesh, phase: JoinPhase): boolean {
   return has && (wanted.length > 0 || (serving(state) !== null && state.proposed === null));
 }
 
-function lendingOf(mesh: Mesh, tab: Tab | null): Lending {
+function lendingOf(mesh: MeshMember, tab: Tab | null): Lending {
   const { lending } = mesh;
   switch (lending.kind) {
     case 'lending':

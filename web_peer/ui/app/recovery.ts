@@ -3,7 +3,7 @@
  * gone, after a warning.
  */
 
-import type { Mesh } from '../../src/member/mesh_member';
+import type { MeshMember } from '../../src/member/mesh_member';
 import { isStuck } from '../../src/member/reconnect';
 import type { Notice } from './view';
 import { textOf } from '../../src/errors';
@@ -28,7 +28,7 @@ export class Recovery {
   }
 
   /** Of a tab that could go on by itself; nothing where somebody coordinates, or enough are here to choose. */
-  notices(mesh: Mesh | null): readonly Notice[] {
+  notices(mesh: MeshMember | null): readonly Notice[] {
     const away = mesh?.away ?? null;
     if (mesh === null || away === null || away.attempt < 1 || !isStuck(away) || !mesh.part.canRecover) {
       this.sure = false;
@@ -48,7 +48,7 @@ export class Recovery {
     this.changed();
   }
 
-  private go(mesh: Mesh): void {
+  private go(mesh: MeshMember): void {
     this.going = true;
     this.changed();
     mesh.part

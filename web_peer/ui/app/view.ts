@@ -7,8 +7,6 @@
 import type { ReadonlySignal } from '@preact/signals';
 
 import type { Goal, PlanStrategy } from '../../src/state/plan_goal';
-import type { PlanView } from '../plan/plan_view';
-import type { WishView } from '../plan/plan_goal_view';
 
 /** Units [first, stop) of the model. */
 export type Run = readonly [first: number, stop: number];
@@ -293,6 +291,115 @@ export interface Actions {
   watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
   wishPlan(strategy: PlanStrategy, goal: Goal): void; // how plans are made from now on
 }
+
+// --- the plan
+
+/** A plan to compare: milliseconds a token of one answer, tokens a second of all promised conversations. */
+export interface ChoiceView {
+  readonly words: string;
+  readonly route: string;
+  readonly tokenMs: number;
+  readonly perS: number;
+  readonly chosen: boolean;
+  readonly onFront: boolean; // no other one is at least as good in both
+  readonly knee: boolean; // of the front: where more of one costs most of the other
+  readonly able: boolean; // false: it cannot run, and has no figures
+  readonly promptMs: number; // for each token of a prompt; 0: not reckoned
+  readonly memoryBytes: number; // on the peer that it fills most; 0: not reckoned
+  readonly whyNot: string; // in numbers; "": nothing is said
+}
+
+export interface StandbyView {
+  readonly name: string;
+  readonly ready: boolean;
+}
+
+/** Times in milliseconds a token; null: not known. */
+export interface StageView {
+  readonly peer: string;
+  readonly name: string;
+  readonly you: boolean;
+  readonly here: boolean; // holds its units, and may serve
+  readonly run: Run;
+  readonly units: string;
+  readonly predictedMs: number | null;
+  readonly measuredMs: number | null;
+  readonly standbys: readonly StandbyView[];
+}
+
+/** What a token crosses between two stages; the last one leads back to the first. */
+export interface HopView {
+  readonly from: string;
+  readonly to: string;
+  readonly back: boolean;
+  readonly predictedMs: number | null; // one way, with what is sent
+  readonly roundTripMs: number | null; // now; when it was planned, where nobody says
+  readonly bytes: number; // of one token
+  readonly bytesPerS: number;
+}
+
+/** Bytes that a peer lends, and what the plan puts there. */
+export interface MemoryView {
+  readonly peer: string;
+  readonly name: string;
+  readonly you: boolean;
+  readonly pledge: number;
+  readonly weights: number;
+  readonly kv: number; // of all promised conversations, whole
+  readonly standby: number; // weights and KV of what it stands by for
+  readonly scratch: number; // what computing takes besides
+  readonly inUse: number; // weights and KV now, as it reports; 0: it says nothing
+}
+
+export interface LossView {
+  readonly peer: string;
+  readonly name: string;
+  readonly you: boolean;
+  readonly tokenMs: number | null; // afterwards; null: answers would stop
+  readonly outcome: 'unnoticed' | 'covered' | 'waits' | 'stops';
+  readonly text: string;
+}
+
+export interface PlanView {
+  readonly version: number;
+  readonly serves: boolean;
+  readonly strategy: string;
+  readonly goal: string;
+  readonly sessions: number;
+  readonly context: number;
+  readonly tokenMs: number; // predicted for one answer, when it was planned
+  readonly nowMs: number; // the same by what peers measured of themselves since; where they did not, as planned
+  readonly allPerS: number; // tokens of all promised conversations together
+  readonly measuredMs: number | null; // of the last answer to this tab over these stages
+  readonly stages: readonly StageView[];
+  readonly hops: readonly HopView[]; // as many as stages; none when there is one stage
+  readonly memory: readonly MemoryView[];
+  readonly losses: readonly LossView[];
+  readonly choices: readonly ChoiceView[]; // this plan among others, fastest first
+  readonly comparedBy: 'planner' | 'tab'; // whose figures those are
+  readonly why: readonly string[];
+  readonly next: string; // what the plan after this one waits for; "" none is on its way
+}
+
+/** A group of units that the strategy `component` keeps together. */
+export interface GroupView {
+  readonly name: string;
+  readonly units: string;
+  readonly prefers: string; // a name; "": any peer
+}
+
+export interface WishView {
+  readonly strategy: PlanStrategy;
+  readonly goal: Goal;
+  readonly groups: readonly GroupView[];
+  readonly hasGroups: boolean; // that `component` can be chosen with: the present ones, or the last ones seen here
+  readonly byHand: boolean; // borders are fixed by hand: plans go by the wish once they are not
+  readonly mayWish: boolean;
+  readonly outcome: string; // for people; "": nothing was asked here
+  readonly tone: 'calm' | 'busy' | 'bad'; // busy: more is to come
+}
+
+// --- all of it
 
 export interface View {
   readonly phase: ReadonlySignal<Phase>;

@@ -6,7 +6,7 @@ import { tokensPerS } from '../../src/origin/answer_stream';
 import { crossedText } from '../../src/origin/arithmetic_changes';
 import type { EntryLink } from '../../src/conversation/entry_links';
 import { comeIn, mayComeIn, offer } from '../../src/conversation/invite_links';
-import type { Mesh } from '../../src/member/mesh_member';
+import type { MeshMember } from '../../src/member/mesh_member';
 import { type Conversation, messageOf } from '../../src/state/conversations';
 import type { Given } from '../../src/state/conversation_entry';
 import { OwnWords } from '../../src/conversation/local_conversations';
@@ -54,7 +54,7 @@ export class Talks {
   private shared: Talking | null = null; // the conversations of the mesh
   private own: Talking | null = null; // and those of this tab alone
   private words = new OwnWords();
-  private of: Mesh | null = null;
+  private of: MeshMember | null = null;
   private open = ''; // "": one that begins with the next message
   private invited: EntryLink | null; // until this tab came in with it
   private chose = false; // this person said which conversation is shown
@@ -81,7 +81,7 @@ export class Talks {
   }
 
   /** The mesh that this tab is in now. */
-  follow(mesh: Mesh | null): void {
+  follow(mesh: MeshMember | null): void {
     if (mesh === this.of || mesh === null || mesh.text === null) return;
     this.endTalking();
     this.of = mesh;

@@ -1,7 +1,7 @@
 /* Asks the peers around this tab now and then what they do, so that the picture shows answers asked elsewhere. */
 
 import { PeerError } from '../../src/errors';
-import type { Mesh } from '../../src/member/mesh_member';
+import type { MeshMember } from '../../src/member/mesh_member';
 import { routeOf, serving } from '../../src/state/mesh_state';
 import { type Report, reportOf, Reports } from './reports';
 import { nowS } from '../../src/transport/ticker';
@@ -17,7 +17,7 @@ export class Watching {
   private turn = 0;
 
   /** Called often; asks when it is time. A hidden page asks nobody. */
-  look(mesh: Mesh, now: number): void {
+  look(mesh: MeshMember, now: number): void {
     if (document.hidden || now - this.askedAt < ASK_MS || !navigator.onLine) return;
     this.askedAt = now;
     this.reports.keep(new Set(mesh.view.state.members.keys()));
@@ -25,7 +25,7 @@ export class Watching {
   }
 
   /** Peers that compute and are connected; when none of the pipeline is, its first, which a question would need too. */
-  private whom(mesh: Mesh): readonly string[] {
+  private whom(mesh: MeshMember): readonly string[] {
     const { links, view } = mesh;
     const { members } = view.state;
     const near = links.connectedPeers().filter((peer) => members.get(peer)?.compute === true);
@@ -40,7 +40,7 @@ export class Watching {
     return [...free.slice(this.turn), ...free.slice(0, this.turn)].slice(0, MOST_ASKED);
   }
 
-  private async ask(mesh: Mesh, peer: string): Promise<void> {
+  private async ask(mesh: MeshMember, peer: string): Promise<void> {
     this.asking.add(peer);
     try {
       const body = await mesh.links.call(peer, 'status', {}, ANSWER_S);
@@ -55,7 +55,7 @@ export class Watching {
 }
 
 /** What this tab would say of itself. */
-export function ownReport(mesh: Mesh): Report {
+export function ownReport(mesh: MeshMember): Report {
   const { core } = mesh.stage;
   const mine = mesh.mine();
   return {

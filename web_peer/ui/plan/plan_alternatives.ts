@@ -5,6 +5,7 @@
  * The latter are reckoned here, from what the peers measured of themselves: no search, but figures that compare.
  */
 
+import type { ChoiceView } from '../app/view';
 import { type Held, heldPlan, planOf } from '../../src/coordination/held_plan';
 import type { MeshState, PlanRecord } from '../../src/state/mesh_state';
 import { planRequest, type PlannerUnit, type PlanRequest } from '../../src/coordination/plan_request';
@@ -13,21 +14,6 @@ import { runText } from '../kit/formatting';
 const MOST_PEERS = 12; // whose places are tried; in larger meshes only those who stand by
 const MOST_SHOWN = 10;
 const NOTHING_HELD: Held = new Map();
-
-/** A plan to compare: milliseconds a token of one answer, tokens a second of all promised conversations. */
-export interface ChoiceView {
-  readonly words: string;
-  readonly route: string;
-  readonly tokenMs: number;
-  readonly perS: number;
-  readonly chosen: boolean;
-  readonly onFront: boolean; // no other one is at least as good in both
-  readonly knee: boolean; // of the front: where more of one costs most of the other
-  readonly able: boolean; // false: it cannot run, and has no figures
-  readonly promptMs: number; // for each token of a prompt; 0: not reckoned
-  readonly memoryBytes: number; // on the peer that it fills most; 0: not reckoned
-  readonly whyNot: string; // in numbers; "": nothing is said
-}
 
 type Found = Pick<PlanRecord, 'stages' | 'predictedTokenUs' | 'predictedRateMilli'>;
 type Places = readonly Pick<PlanRecord['stages'][number], 'first' | 'stop' | 'primary'>[];

@@ -4,15 +4,8 @@ import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
 
 import type { Goal, PlanStrategy } from '../../src/state/plan_goal';
-import {
-  ALL_GOALS,
-  ALL_STRATEGIES,
-  goalMeans,
-  type Meaning,
-  strategyMeans,
-  type WishView,
-} from './plan_goal_view';
-import type { View } from '../app/view';
+import { ALL_GOALS, ALL_STRATEGIES, goalMeans, type Meaning, strategyMeans } from './plan_goal_view';
+import type { View, WishView } from '../app/view';
 
 const ON_THE_COMMAND_LINE = 'Groups are named on the command line, with shoal wish.';
 

@@ -2,21 +2,14 @@
 
 import { signal } from '@preact/signals';
 
-import type { Mesh } from '../../src/member/mesh_member';
+import type { MeshMember } from '../../src/member/mesh_member';
 import { checkWish, type Group, type PlanWished } from '../../src/state/plan_goal';
-import {
-  type Asked,
-  changed,
-  refusedText,
-  sameWish,
-  wished,
-  type WishView,
-  wishView,
-} from './plan_goal_view';
+import type { WishView } from '../app/view';
+import { type Asked, changed, refusedText, sameWish, wished, wishView } from './plan_goal_view';
 import { textOf } from '../../src/errors';
 
-type Wisher = Pick<Mesh, 'signal'> & {
-  readonly view: Pick<Mesh['view'], 'me' | 'state' | 'propose'>;
+type Wisher = Pick<MeshMember, 'signal'> & {
+  readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'propose'>;
 };
 
 export class PlanWishing {

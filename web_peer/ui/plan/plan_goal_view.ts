@@ -6,6 +6,7 @@
 import type { Group, Goal, PlanStrategy, PlanWished } from '../../src/state/plan_goal';
 import { checkWish } from '../../src/state/plan_goal';
 import { type MeshState, type PlanRecord, serving } from '../../src/state/mesh_state';
+import type { WishView } from '../app/view';
 import { namesOf, readable } from '../mesh/members_view';
 import { runText } from '../kit/formatting';
 
@@ -40,13 +41,6 @@ export const ALL_GOALS = meanings(GOALS);
 export const strategyMeans = (name: PlanStrategy): string => STRATEGIES[name];
 export const goalMeans = (name: Goal): string => GOALS[name];
 
-/** A group of units that the strategy `component` keeps together. */
-export interface GroupView {
-  readonly name: string;
-  readonly units: string;
-  readonly prefers: string; // a name; "": any peer
-}
-
 /** What became of the wish that this person said last. */
 export type Asked =
   | { readonly kind: 'nothing' }
@@ -60,17 +54,6 @@ export type Asked =
       readonly sinceMs: number;
       readonly anew: boolean; // false: it was the wish before
     };
-
-export interface WishView {
-  readonly strategy: PlanStrategy;
-  readonly goal: Goal;
-  readonly groups: readonly GroupView[];
-  readonly hasGroups: boolean; // that `component` can be chosen with: the present ones, or the last ones seen here
-  readonly byHand: boolean; // borders are fixed by hand: plans go by the wish once they are not
-  readonly mayWish: boolean;
-  readonly outcome: string; // for people; "": nothing was asked here
-  readonly tone: 'calm' | 'busy' | 'bad'; // busy: more is to come
-}
 
 /** What the log says, or what the model's promise implies. */
 export function wished({ wish, model }: MeshState): PlanWished {

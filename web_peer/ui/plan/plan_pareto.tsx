@@ -1,7 +1,6 @@
 /* Plans side by side: to the left is faster for one answer, upwards more for all. */
 
-import type { ChoiceView } from './plan_alternatives';
-import type { PlanView } from './plan_view';
+import type { ChoiceView, PlanView } from '../app/view';
 import { bytesText, rateText } from '../kit/formatting';
 
 const TICKS = 5; // about

@@ -3,10 +3,9 @@
 import { useEffect } from 'preact/hooks';
 
 import { Dialog } from '../kit/dialog';
-import type { HopView, LossView, MemoryView, PlanView, StageView } from './plan_view';
 import { Front } from './plan_pareto';
 import { PlanWish } from './plan_goal_form';
-import type { View } from '../app/view';
+import type { HopView, LossView, MemoryView, PlanView, StageView, View } from '../app/view';
 import { bytesText, countText, delayText, rateText } from '../kit/formatting';
 
 const LEAST_SHARE = 0.004; // of a bar: what is there is seen

@@ -14,9 +14,9 @@ import {
   stageBytes,
 } from '../../src/coordination/plan_request';
 import { namesOf, namesIn, readable } from '../mesh/members_view';
-import { choicesOf, type ChoiceView, comparedChoices } from './plan_alternatives';
+import { choicesOf, comparedChoices } from './plan_alternatives';
 import type { Report } from '../mesh/reports';
-import type { Run } from '../app/view';
+import type { HopView, LossView, MemoryView, PlanView, StageView } from '../app/view';
 import { bytesText, runText } from '../kit/formatting';
 
 const MOST_LOSSES = 24; // peers whose loss is thought through; a plan seldom has as many
@@ -30,78 +30,6 @@ export interface PlanSeen {
   readonly reports: ReadonlyMap<string, Report>; // this tab's own among them
   readonly rttS: ReadonlyMap<string, number>; // of this tab's own connections
   readonly answer: { readonly route: readonly string[]; readonly tokensPerS: number } | null; // the last one
-}
-
-export interface StandbyView {
-  readonly name: string;
-  readonly ready: boolean;
-}
-
-/** Times in milliseconds a token; null: not known. */
-export interface StageView {
-  readonly peer: string;
-  readonly name: string;
-  readonly you: boolean;
-  readonly here: boolean; // holds its units, and may serve
-  readonly run: Run;
-  readonly units: string;
-  readonly predictedMs: number | null;
-  readonly measuredMs: number | null;
-  readonly standbys: readonly StandbyView[];
-}
-
-/** What a token crosses between two stages; the last one leads back to the first. */
-export interface HopView {
-  readonly from: string;
-  readonly to: string;
-  readonly back: boolean;
-  readonly predictedMs: number | null; // one way, with what is sent
-  readonly roundTripMs: number | null; // now; when it was planned, where nobody says
-  readonly bytes: number; // of one token
-  readonly bytesPerS: number;
-}
-
-/** Bytes that a peer lends, and what the plan puts there. */
-export interface MemoryView {
-  readonly peer: string;
-  readonly name: string;
-  readonly you: boolean;
-  readonly pledge: number;
-  readonly weights: number;
-  readonly kv: number; // of all promised conversations, whole
-  readonly standby: number; // weights and KV of what it stands by for
-  readonly scratch: number; // what computing takes besides
-  readonly inUse: number; // weights and KV now, as it reports; 0: it says nothing
-}
-
-export interface LossView {
-  readonly peer: string;
-  readonly name: string;
-  readonly you: boolean;
-  readonly tokenMs: number | null; // afterwards; null: answers would stop
-  readonly outcome: 'unnoticed' | 'covered' | 'waits' | 'stops';
-  readonly text: string;
-}
-
-export interface PlanView {
-  readonly version: number;
-  readonly serves: boolean;
-  readonly strategy: string;
-  readonly goal: string;
-  readonly sessions: number;
-  readonly context: number;
-  readonly tokenMs: number; // predicted for one answer, when it was planned
-  readonly nowMs: number; // the same by what peers measured of themselves since; where they did not, as planned
-  readonly allPerS: number; // tokens of all promised conversations together
-  readonly measuredMs: number | null; // of the last answer to this tab over these stages
-  readonly stages: readonly StageView[];
-  readonly hops: readonly HopView[]; // as many as stages; none when there is one stage
-  readonly memory: readonly MemoryView[];
-  readonly losses: readonly LossView[];
-  readonly choices: readonly ChoiceView[]; // this plan among others, fastest first
-  readonly comparedBy: 'planner' | 'tab'; // whose figures those are
-  readonly why: readonly string[];
-  readonly next: string; // what the plan after this one waits for; "" none is on its way
 }
 
 interface Known {

@@ -2,9 +2,10 @@
 
 import { signal } from '@preact/signals';
 
-import type { Mesh } from '../../src/member/mesh_member';
+import type { MeshMember } from '../../src/member/mesh_member';
 import { type PlannerUnit, plannerUnits } from '../../src/coordination/plan_request';
-import { type PlanSeen, type PlanView, planView } from './plan_view';
+import type { PlanView } from '../app/view';
+import { type PlanSeen, planView } from './plan_view';
 
 const AGAIN_MS = 1000; // between two looks: the losses of all peers are thought through each time
 
@@ -22,7 +23,7 @@ export class PlanWatch {
   }
 
   /** Called often. */
-  look(mesh: Mesh, seen: Pick<PlanSeen, 'reports' | 'rttS' | 'answer'>, now: number): void {
+  look(mesh: MeshMember, seen: Pick<PlanSeen, 'reports' | 'rttS' | 'answer'>, now: number): void {
     if (!this.watched || now - this.lookedAt < AGAIN_MS) return;
     this.lookedAt = now;
     const { view } = mesh;
