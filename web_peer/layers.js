@@ -93,5 +93,4 @@ export const isPure = (file) =>
   PURE.includes(file) || PURE_PACKAGES.some((name) => file.startsWith(`src/${name}/`));
 
 /** Imports that are not cut yet; one that is not needed any more is an error. */
-export const EXCEPTIONS = [
-];
+export const EXCEPTIONS = [];

@@ -50,6 +50,7 @@ afterEach(() => {
 
 /** A tab that lends and is at rest; `measures` answers when the test says so. */
 class Tab implements Measurable {
+  readonly lending = this;
   readonly model = { manifest: {} as Manifest };
   readonly signal = new AbortController().signal;
   readonly told: { readonly method: string; readonly body: Body }[] = [];
@@ -84,7 +85,7 @@ class Tab implements Measurable {
     return this.isResting;
   }
 
-  mine(): ReturnType<Measurable['mine']> {
+  facts(): ReturnType<Measurable['lending']['facts']> {
     const pledgeBytes = this.profile?.memoryBytes ?? 0;
     const rest = { kvBytes: 0, provider: 'wasm', threads: 2, tokensHelped: this.steps, tokensPerS: 0 };
     return { pledgeBytes, weightBytes: this.weightBytes, runs: [RUN], ...rest };

@@ -19,7 +19,9 @@ import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/messages';
 import { type BlobRef, blobsOf, type Manifest } from '../planner/manifest';
 import { measuresAgain } from './remeasure';
-import { type Lending, AGENT, MeshMember, type MeshEvents, phaseOf } from './mesh_member';
+import { MeshMember, type MeshEvents } from './mesh_member';
+import { phaseOf } from './progress';
+import { AGENT } from './status_report';
 import type { Profile } from '../state/mesh_state';
 import { PeerLinks } from '../transport/peer_links';
 import { PeerParts } from './peer_parts';
@@ -119,12 +121,12 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
 async function comeIn(
   mesh: MeshMember,
   options: JoinOptions,
-  asks: Lending | null,
+  asks: string | null,
   events: MeshEvents,
 ): Promise<void> {
   const { links, view, model, stage } = mesh;
   const { lends } = options;
-  mesh.setPhase(phaseOf('connect', 'connecting to the others'));
+  mesh.progress.at(phaseOf('connect', 'connecting to the others'));
   if (asks === null) mesh.part.keeps();
   const store = new Store(mesh.link.server);
   const fetcher = new Fetcher(options.cache, {
@@ -152,21 +154,21 @@ async function comeIn(
   mesh.read(new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }), ends);
   mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
   if (asks !== null || 'why' in lends) {
-    mesh.setLending(asks ?? { kind: 'asks', why: '' });
-    mesh.setPhase(phaseOf('ready'));
+    mesh.lending.asksOnly(asks ?? '');
+    mesh.progress.at(phaseOf('ready'));
     return;
   }
-  mesh.setPhase(phaseOf('measure', 'how fast this browser computes'));
+  mesh.progress.at(phaseOf('measure', 'how fast this browser computes'));
   const times = await lends.measure(manifest, mesh.signal);
-  const pledgeBytes = (): number => mesh.mine().pledgeBytes;
-  const lentBytes = (): number => (mesh.lending.kind === 'lending' ? pledgeBytes() : 0);
+  const pledgeBytes = (): number => mesh.lending.facts().pledgeBytes;
+  const lentBytes = (): number => (mesh.lending.state.kind === 'lending' ? pledgeBytes() : 0);
   makeRoomForFronts(stage, view, lentBytes, mesh.signal);
   new Caches(mesh, manifest, pledgeBytes, mesh.signal).follow();
   const around = new Around(mesh.link.mesh, links, view, {
     relayOnly: options.relayOnly === true,
     says: options.older !== true,
   });
-  await mesh.compute(fetcher, { ...times, memoryBytes: lends.memoryBytes }, around);
+  await mesh.lending.begin(fetcher, { ...times, memoryBytes: lends.memoryBytes }, around);
   measuresAgain(mesh);
   if (stage.units !== null) {
     const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
@@ -235,9 +237,10 @@ function isRelay({ urls }: IceServer): boolean {
   return urls.some((url) => url.startsWith('turn'));
 }
 
-function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): Lending | null {
-  if ('why' in lends) return { kind: 'asks', why: lends.why };
-  return client.role === 'guest' ? { kind: 'asks', why: 'this invite is for asking only' } : null;
+/** Why this tab only asks, or null: it lends. */
+function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): string | null {
+  if ('why' in lends) return lends.why;
+  return client.role === 'guest' ? 'this invite is for asking only' : null;
 }
 
 /** An error that a person should read, and nothing of the program's own making. */

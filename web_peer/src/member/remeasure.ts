@@ -8,6 +8,7 @@ import type { Body } from '../transport/rpc';
 import { BadCommand } from '../errors';
 import type { Manifest } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
+import type { Lending } from './lending';
 import type { MeshMember } from './mesh_member';
 import { encodeCommand, type Profile } from '../state/mesh_state';
 import type { Provider } from '../planner/shards';
@@ -20,11 +21,12 @@ const MEASURING_BYTES = 192 << 20; // of the worker that measures: code, 64 MiB 
 
 type Measure = typeof candidate;
 /** What of a mesh this concerns. */
-export type Measurable = Pick<MeshMember, 'signal' | 'isAtRest' | 'measured' | 'mine'> & {
-  readonly profile: MeshMember['profile'];
+export interface Measurable {
+  readonly signal: AbortSignal;
   readonly model: Pick<MeshMember['model'], 'manifest'>;
   readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'askLeader'>;
-};
+  readonly lending: Pick<Lending, 'isAtRest' | 'measured' | 'facts' | 'profile'>;
+}
 
 export class MeasuringAgain {
   private readonly mesh: Measurable;
@@ -61,7 +63,7 @@ export class MeasuringAgain {
   private atRest(): Profile | null {
     const { me, state } = this.mesh.view;
     const { members, plan, proposed } = state;
-    const { runs } = this.mesh.mine();
+    const { runs } = this.mesh.lending.facts();
     const mine = (plan?.stages ?? []).filter(
       ({ primary, standbys }) => primary === me || standbys.includes(me),
     );
@@ -69,15 +71,17 @@ export class MeasuringAgain {
       runs.some(({ first, stop }) => first === stage.first && stop === stage.stop),
     );
     const isKnown = members.get(me)?.status === 'measured';
-    return isKnown && isLoaded && proposed === null && this.mesh.isAtRest() ? this.mesh.profile : null;
+    return isKnown && isLoaded && proposed === null && this.mesh.lending.isAtRest()
+      ? this.mesh.lending.profile
+      : null;
   }
 
   /** What is measured while nothing else is computed here; null when something was. Raises CannotServe. */
   private async undisturbed(manifest: Manifest, profile: Profile): Promise<Times | null> {
     const disturbed = new AbortController();
-    const steps = this.mesh.mine().tokensHelped; // those that run behind a stage, as of a standby, are work as well
+    const steps = this.mesh.lending.facts().tokensHelped; // those that run behind a stage, as of a standby, are work as well
     const looking = setInterval(() => {
-      if (this.atRest() === null || this.mesh.mine().tokensHelped !== steps) disturbed.abort();
+      if (this.atRest() === null || this.mesh.lending.facts().tokensHelped !== steps) disturbed.abort();
     }, LOOK_MS);
     try {
       const limit = AbortSignal.any([disturbed.signal, this.mesh.signal]);
@@ -92,7 +96,7 @@ export class MeasuringAgain {
 
   /** Whether what is measured fits beside what this tab holds, inside what it pledged. */
   private hasRoom({ overheadBytes }: Profile): boolean {
-    const { weightBytes, kvBytes, pledgeBytes } = this.mesh.mine();
+    const { weightBytes, kvBytes, pledgeBytes } = this.mesh.lending.facts();
     return weightBytes + kvBytes + overheadBytes + MEASURING_BYTES <= pledgeBytes;
   }
 
@@ -105,7 +109,7 @@ export class MeasuringAgain {
     const { decodeNs, prefillNs, batchNs, stepNs } = times;
     const arithmetic = (before.arithmetic ?? '') || (times.arithmetic ?? '');
     const profile = { ...before, decodeNs, prefillNs, batchNs, stepNs, arithmetic };
-    this.mesh.measured(profile);
+    this.mesh.lending.measured(profile);
     const surroundings = view.state.members.get(view.me)?.profile?.surroundings;
     const said = surroundings === undefined ? profile : { ...profile, surroundings };
     const command = encodeCommand({ kind: 'MemberMeasured', peer: view.me, profile: said, links: [] });

@@ -10,7 +10,8 @@ import { MeshError, NotAdmitted, textOf } from '../errors';
 import { type KeptIdentity, keptIdentity, viewerIdentity } from '../storage/peer_keys';
 import { join, type JoinOptions, type Times } from './joining';
 import type { Manifest } from '../planner/manifest';
-import { type JoinPhase, type MeshMember, phaseOf } from './mesh_member';
+import type { MeshMember } from './mesh_member';
+import { type JoinPhase, phaseOf } from './progress';
 import type { Patience } from '../coordination/voter_policy';
 
 const LOCK = 'shoal-lends';
@@ -92,7 +93,7 @@ export class Tab {
 
   setPledge(bytes: number): void {
     this.options = { ...this.options, memoryBytes: bytes };
-    this.mesh?.setPledge(bytes).catch((error: unknown) => this.events.notice(textOf(error)));
+    this.mesh?.lending.setPledge(bytes).catch((error: unknown) => this.events.notice(textOf(error)));
   }
 
   /** Leaves politely; lets another tab of this profile take over. */
@@ -276,9 +277,9 @@ export class Tab {
       const [why] = this.reasons;
       const hard = [...this.reasons].find((reason) => HARD.has(reason));
       try {
-        if (hard !== undefined) await mesh?.pause(hard);
-        else if (why !== undefined) await mesh?.drain(why);
-        else await mesh?.resume();
+        if (hard !== undefined) await mesh?.lending.pause(hard);
+        else if (why !== undefined) await mesh?.lending.drain(why);
+        else await mesh?.lending.resume();
       } catch (error) {
         if (!(error instanceof NotAdmitted)) this.events.notice(textOf(error));
       }

@@ -134,13 +134,13 @@ setInterval(() => {
 function status(): Status {
   const mesh = tab?.mesh ?? null;
   const state = mesh?.view.state;
-  const mine = mesh?.mine();
+  const mine = mesh?.lending.facts();
   const plan = state?.plan ?? null;
   return {
     state: tab?.state.kind ?? 'none',
     error: tab?.state.kind === 'out' ? `${nameOf(tab.state.error)}: ${textOf(tab.state.error)}` : '',
     phase: tab?.phase.step ?? '',
-    lending: mesh?.lending.kind ?? '',
+    lending: mesh?.lending.state.kind ?? '',
     viewer: tab?.viewer ?? false,
     serving:
       plan !== null &&

@@ -4,7 +4,9 @@ import { batch, computed, signal } from '@preact/signals';
 
 import { PieceCache } from '../../src/model/piece_cache';
 import type { EntryLink } from '../../src/conversation/entry_links';
-import type { JoinPhase, Lending as TabLending, MeshMember } from '../../src/member/mesh_member';
+import type { LendingState } from '../../src/member/lending';
+import type { MeshMember } from '../../src/member/mesh_member';
+import type { JoinPhase } from '../../src/member/progress';
 import {
   EMPTY_STATE,
   holdersOf,
@@ -423,7 +425,7 @@ export class Bound {
     for (const peer of links.connectedPeers()) {
       rttS.set(peer, steady(links.connection(peer)?.rttS ?? 0));
     }
-    const mine = mesh.mine();
+    const mine = mesh.lending.facts();
     const seen = {
       me: view.me,
       coordinator: view.leader,
@@ -495,7 +497,7 @@ export class Bound {
   }
 
   private myPart(mesh: MeshMember | null): MyPart {
-    const facts = mesh?.mine();
+    const facts = mesh?.lending.facts();
     const next: MyPart = {
       lending: mesh === null ? { kind: 'starting' } : lendingOf(mesh, this.tab),
       pledgeBytes: this.pledge,
@@ -529,18 +531,18 @@ const tenths = (value: number): number => Math.round(value * 10) / 10;
 
 /** Whether this tab does all that it is asked to do: a spare one waits for nothing. */
 function isReady(mesh: MeshMember, phase: JoinPhase): boolean {
-  if (phase.step === 'ready' || mesh.lending.kind === 'asks') return true;
+  if (phase.step === 'ready' || mesh.lending.state.kind === 'asks') return true;
   const { state, me } = mesh.view;
   const wanted = [state.plan, state.proposed].flatMap((plan) =>
     plan === null ? [] : (holdersOf(plan).get(me) ?? []),
   );
-  const held = mesh.mine().runs;
+  const held = mesh.lending.facts().runs;
   const has = wanted.every((run) => held.some(({ first, stop }) => first === run.first && stop === run.stop));
   return has && (wanted.length > 0 || (serving(state) !== null && state.proposed === null));
 }
 
 function lendingOf(mesh: MeshMember, tab: Tab | null): Lending {
-  const { lending } = mesh;
+  const lending = mesh.lending.state;
   switch (lending.kind) {
     case 'lending':
       return tab !== null && !isReady(mesh, tab.phase) ? { kind: 'starting' } : { kind: 'lending' };
@@ -553,7 +555,7 @@ function lendingOf(mesh: MeshMember, tab: Tab | null): Lending {
   }
 }
 
-function asksText(lending: Extract<TabLending, { kind: 'asks' }>, tab: Tab | null): string {
+function asksText(lending: Extract<LendingState, { kind: 'asks' }>, tab: Tab | null): string {
   if (tab?.viewer === true) {
     return 'Another tab of this browser lends already. This one asks, and takes over when the other closes.';
   }
@@ -586,10 +588,14 @@ function standingNotices(tab: Tab): readonly Notice[] {
   if (tab.viewer && mesh !== null) {
     note('viewer', 'calm', 'Another tab of this browser already computes. You can ask here all the same.');
   }
-  if (mesh?.lending.kind === 'paused' && mesh.lending.why !== ASKED && navigator.onLine) {
+  const lending = mesh?.lending ?? null;
+  const standing = lending?.state;
+  if (standing?.kind === 'paused' && standing.why !== ASKED && navigator.onLine) {
     const how =
-      mesh.mine().runs.length > 0 ? 'serves on only while nobody else can' : 'lends nothing for now';
-    note('paused', 'calm', `This tab ${how}: ${mesh.lending.why}.`);
+      (lending?.facts().runs.length ?? 0) > 0
+        ? 'serves on only while nobody else can'
+        : 'lends nothing for now';
+    note('paused', 'calm', `This tab ${how}: ${standing.why}.`);
   }
   return notices;
 }

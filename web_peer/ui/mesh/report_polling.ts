@@ -57,7 +57,7 @@ export class Watching {
 /** What this tab would say of itself. */
 export function ownReport(mesh: MeshMember): Report {
   const { core } = mesh.stage;
-  const mine = mesh.mine();
+  const mine = mesh.lending.facts();
   return {
     steps: mine.tokensHelped,
     active: core.active(),

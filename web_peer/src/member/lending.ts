@@ -1,0 +1,359 @@
+/*
+ * This tab as it is lent: measures, loads what plans give it, pauses and comes back, goes on without its GPU (twin of
+ * peer/member/lending.py). Edge.
+ */
+
+import { NoPlan, PeerError, textOf } from '../errors';
+import type { PeerParts } from './peer_parts';
+import { isAway, type LinkFacts, type ModelChosen, type Profile, type Run } from '../state/mesh_state';
+import { Meter } from './rate_meter';
+import { Holding } from '../stage/unit_loader';
+import { Journal } from '../storage/journal';
+import { Serving } from '../stage/unit_host';
+import { followPace } from '../stage/slowdown_reports';
+import type { Fetcher } from '../model/fetcher';
+import { blobsOf, type Manifest } from '../planner/manifest';
+import { bothWays, linkWords } from '../transport/link_probe';
+import { abilities, candidate } from '../runtime/self_benchmark';
+import type { Room } from '../runtime/worker_messages';
+import { nowS } from '../transport/ticker';
+import type { Around } from './failure_domain_watch';
+import { phaseOf, type Progress } from './progress';
+
+const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
+const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
+const METER_MS = 500;
+const GPU_LOST = 'its GPU device is lost; it measures without';
+
+/** What this tab gives the mesh. */
+export type LendingState =
+  | { readonly kind: 'starting' }
+  | { readonly kind: 'lending' }
+  | { readonly kind: 'paused'; readonly why: string; readonly serves: boolean } // `serves`: only while nobody else can
+  | { readonly kind: 'asks'; readonly why: string };
+
+export interface MyFacts {
+  readonly pledgeBytes: number;
+  readonly weightBytes: number;
+  readonly kvBytes: number;
+  readonly runs: readonly Run[];
+  readonly provider: string;
+  readonly threads: number;
+  readonly tokensHelped: number; // steps that ran here: every token of every answer that crossed this tab
+  readonly tokensPerS: number;
+}
+
+/** What lending tells: look again, one sentence for the person. */
+export interface LendingEvents {
+  changed(): void;
+  notice(text: string): void;
+}
+
+export class Lending {
+  private readonly parts: PeerParts;
+  private readonly progress: Progress;
+  private readonly signal: AbortSignal;
+  private readonly events: LendingEvents;
+  private standing: LendingState = { kind: 'starting' };
+  private own: Profile | null = null;
+  private around: Around | null = null; // null: nothing is told of its surroundings
+  private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
+  private going = false; // this membership ends
+  private holding: Holding | null = null;
+  private journal = new Journal();
+  private couldNot = ''; // why units could not be loaded, last
+  private readonly meter = new Meter();
+
+  /** `signal` aborts when this membership is over. */
+  constructor(parts: PeerParts, progress: Progress, signal: AbortSignal, events: LendingEvents) {
+    this.parts = parts;
+    this.progress = progress;
+    this.signal = signal;
+    this.events = events;
+    const { core } = parts.stage;
+    const reading = setInterval(() => this.meter.read(nowS(), core.stepsRun), METER_MS);
+    signal.addEventListener('abort', () => {
+      clearInterval(reading);
+      this.holding?.close();
+      void this.journal.close();
+    });
+  }
+
+  get state(): LendingState {
+    return this.standing;
+  }
+
+  /** What this tab measured of itself; null: it lends nothing. */
+  get profile(): Profile | null {
+    return this.own;
+  }
+
+  /** This tab lends nothing, for a reason that people may read. */
+  asksOnly(why: string): void {
+    this.become({ kind: 'asks', why });
+  }
+
+  /** What this tab gives, for people. */
+  facts(): MyFacts {
+    const { units, core } = this.parts.stage;
+    const memory = units?.memoryBytes() ?? { weights: 0, kv: 0 };
+    return {
+      pledgeBytes: this.profile?.memoryBytes ?? 0,
+      weightBytes: memory.weights,
+      kvBytes: memory.kv,
+      runs: units?.runs ?? [],
+      provider: this.profile?.provider ?? '',
+      threads: this.profile?.threads ?? 0,
+      tokensHelped: core.stepsRun,
+      tokensPerS: this.meter.perSecond(nowS()),
+    };
+  }
+
+  /** Whether this tab lends, computes for nobody, and is as fast as it measured. */
+  isAtRest(): boolean {
+    const { standing: lending } = this;
+    const { stage } = this.parts;
+    const isFree =
+      lending.kind === 'lending' && !this.going && this.gpu !== 'lost' && stage.core.active() === 0;
+    return isFree && stage.units?.isAtRest() === true;
+  }
+
+  /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
+  async pause(why: string): Promise<void> {
+    const { holding, standing: lending } = this;
+    if (holding === null || this.going) return;
+    if (lending.kind === 'paused' && !lending.serves && lending.why === why) return;
+    this.become({ kind: 'paused', why, serves: false });
+    holding.leave();
+    // Said before anything is awaited: a page that is frozen now gets no further.
+    const told = this.parts.view.askLeader('paused', { why });
+    this.parts.stage.perform(this.parts.stage.core.leave());
+    await told;
+    await Promise.race([
+      this.parts.stage.idle(),
+      new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS)),
+    ]);
+    holding.look();
+  }
+
+  /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
+  async drain(why: string): Promise<void> {
+    const { standing: lending } = this;
+    if (this.holding === null || this.going || (lending.kind !== 'lending' && lending.kind !== 'paused'))
+      return;
+    if (lending.kind === 'paused' && lending.serves && lending.why === why) return;
+    this.become({ kind: 'paused', why, serves: true });
+    if (this.holding.isLeaving) await this.lendAgain();
+    else await this.parts.view.askLeader('drain', { why });
+  }
+
+  /** Lends again: the coordinator plans with this tab once more. */
+  async resume(): Promise<void> {
+    if (this.standing.kind !== 'paused' || this.holding === null || this.going) return;
+    this.become({ kind: 'lending' });
+    await this.lendAgain();
+  }
+
+  private async lendAgain(): Promise<void> {
+    if (this.holding === null || this.gpu === 'lost') return; // said when it is measured anew
+    this.parts.stage.core.comeBack();
+    this.holding.comeBack();
+    await this.tellStanding();
+    this.holding.look();
+  }
+
+  /** What the coordinator should know of a peer that lends at all. */
+  private async tellStanding(): Promise<void> {
+    const { standing: lending, own: profile } = this;
+    if (profile === null || this.holding === null || this.going) return;
+    if (this.gpu !== 'lost' && !this.holding.isLeaving) await this.tellMeasured(profile);
+    if (lending.kind !== 'paused') return;
+    await this.parts.view.askLeader(lending.serves ? 'drain' : 'paused', { why: lending.why });
+  }
+
+  /** Promises another amount of memory; the coordinator plans anew. */
+  async setPledge(bytes: number): Promise<void> {
+    if (this.profile === null || this.profile.memoryBytes === bytes) return;
+    this.own = { ...this.profile, memoryBytes: bytes };
+    await this.tellStanding();
+    this.events.changed();
+  }
+
+  /** This membership ends: nothing is loaded any more. */
+  leave(): void {
+    this.going = true;
+    this.holding?.leave();
+  }
+
+  /** This peer is a whole member again: the coordinator hears what it holds, and how it stands. */
+  async reportAgain(): Promise<void> {
+    await this.tellStanding();
+    this.holding?.forgetReport();
+    // What could not be fetched while the mesh was away may be there again.
+    if (this.standing.kind === 'paused' && this.standing.why === this.couldNot) await this.resume();
+  }
+
+  /** This tab measured itself, or was measured anew. */
+  measured(profile: Profile): void {
+    this.own = profile;
+  }
+
+  /** Begins to hold what plans give this peer. */
+  async begin(fetcher: Fetcher, profile: Profile, around: Around): Promise<void> {
+    const { model } = this.parts.view.state;
+    const { manifest } = this.parts.model;
+    if (model === null || manifest === null) throw new NoPlan('the model is not known yet');
+    this.measured(profile);
+    this.around = around;
+    const units = new Serving(
+      fetcher,
+      manifest,
+      roomOf(profile, model),
+      followPace(this.parts.view, manifest, this.signal),
+      (results) => this.parts.stage.results(results),
+      (run, text) => this.lost(run, text),
+    );
+    const name = `${this.parts.view.me}:${model.model}`;
+    this.journal = await Journal.open(name, (text) => this.events.notice(text));
+    if (this.signal.aborted) return this.journal.close();
+    this.parts.stage.lend(units, this.journal);
+    this.holding = new Holding(
+      this.parts,
+      units,
+      model.sessions,
+      (runs) => this.reportHeld(runs),
+      {
+        progress: (run, of) => {
+          const detail = `units ${run.first}-${run.stop - 1}`;
+          const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;
+          this.progress.at({ step: 'fetch', detail, done, total, perSecond, leftS });
+        },
+        reported: () => {
+          const { state, me } = this.parts.view;
+          const plan = state.proposed ?? state.plan;
+          if (plan?.stages.some(({ primary }) => primary === me) === true) this.progress.at(phaseOf('ready'));
+          this.events.changed();
+        },
+        failed: (text) => this.cannotLend(text),
+      },
+      this.journal,
+    );
+    const followProtection = (): void => this.journal.turn(this.parts.view.state.protection.transactions);
+    followProtection();
+    this.parts.view.subscribe(followProtection);
+    const before = this.journal.kept ? await this.heldBefore(fetcher, manifest, profile.memoryBytes) : [];
+    const heldAgain = this.holding.keep(before);
+    this.holding.start();
+    this.become({ kind: 'lending' });
+    await Promise.race([heldAgain, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
+    await this.tellMeasured(profile);
+    around.follow(this.signal);
+  }
+
+  /** The runs of units that this tab held when it ended, of which this browser still keeps every piece. */
+  private async heldBefore(fetcher: Fetcher, manifest: Manifest, memoryBytes: number): Promise<Run[]> {
+    const found: Run[] = [];
+    let left = memoryBytes;
+    for (const { first, stop } of this.journal.recovered.held) {
+      if (stop > manifest.units.length) continue;
+      const blobs = blobsOf(manifest, first, stop);
+      left -= blobs.reduce((sum, { bytes }) => sum + bytes, 0);
+      if (left >= 0 && (await fetcher.keeps(blobs))) found.push({ first, stop });
+    }
+    return found;
+  }
+
+  /** Reports this peer's profile and its links to the other members that compute. */
+  async tellMeasured(profile: Profile): Promise<void> {
+    const { links, view } = this.parts;
+    // Those who are away measure when they are back.
+    const others = [...view.state.members.values()].filter(
+      (member) => member.compute && member.peer !== view.me && !isAway(member),
+    );
+    const facts: LinkFacts[] = [];
+    for (const { peer, name } of others) {
+      if (this.progress.phase.step === 'measure') this.progress.at(phaseOf('measure', `the link to ${name}`));
+      try {
+        await links.dial(peer);
+        const there = await links.prober.measure(peer);
+        const back = await links.call(peer, 'measure_link', {});
+        facts.push(...bothWays(view.me, peer, linkWords(there, await links.relayed(peer)), back));
+      } catch (error) {
+        if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
+      }
+    }
+    const said = this.around?.with(profile) ?? profile;
+    await view.tell('measured', { kind: 'MemberMeasured', peer: view.me, profile: said, links: facts });
+  }
+
+  // --- inner moves
+
+  private become(state: LendingState): void {
+    this.standing = state;
+    this.events.changed();
+  }
+
+  private async reportHeld(runs: readonly Run[]): Promise<void> {
+    await this.parts.view.tell('held', { kind: 'UnitsHeld', peer: this.parts.view.me, held: runs });
+  }
+
+  private lost(run: Run, text: string): void {
+    this.parts.stage.perform(this.parts.stage.core.drop(run));
+    if (this.profile?.provider === 'webgpu') {
+      this.gpuLost(text);
+      return;
+    }
+    this.events.notice(`units ${run.first}-${run.stop - 1} stopped: ${text}; loading them again`);
+    this.holding?.lostRun();
+  }
+
+  private cannotLend(text: string): void {
+    this.couldNot = text;
+    this.events.notice(text);
+    void this.pause(text).catch(() => undefined);
+  }
+
+  private gpuLost(text: string): void {
+    if (this.gpu !== 'fine') return; // under way for another run of the same device
+    this.gpu = 'lost';
+    this.events.notice(`${text}; going on without it, slower`);
+    this.leaveGpu().catch((error: unknown) => {
+      this.gpu = 'left';
+      this.cannotLend(textOf(error));
+    });
+  }
+
+  /**
+   * The GPU device is gone: this tab goes on with WebAssembly. Until that is measured it holds nothing, and the
+   * coordinator, which knows at once, plans without it; then with what WebAssembly takes.
+   */
+  private async leaveGpu(): Promise<void> {
+    const { holding, own: profile } = this;
+    const { stage, view } = this.parts;
+    const { manifest } = this.parts.model;
+    const { units } = stage;
+    const { model } = view.state;
+    if (holding === null || manifest === null || profile === null || units === null || model === null) return;
+    holding.leave();
+    const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
+    for (const run of units.changeRoom(asWasm)) stage.perform(stage.core.drop(run));
+    holding.lostRun();
+    await view.askLeader('paused', { why: GPU_LOST }).catch((error: unknown) => {
+      if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
+    });
+    const { threads } = await abilities();
+    const times = await candidate(manifest, 'wasm', threads, this.signal);
+    const now: Profile = { ...times, memoryBytes: this.own?.memoryBytes ?? profile.memoryBytes };
+    this.own = now;
+    units.changeRoom(roomOf(now, model));
+    this.gpu = 'left';
+    if (this.standing.kind !== 'paused' || this.standing.serves) await this.lendAgain();
+  }
+}
+
+/** How runtimes are sized: by what was measured here and what the mesh promises. */
+function roomOf(profile: Profile, model: ModelChosen): Room {
+  const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
+  const slots = model.sessions + 1; // one that a check uses, so that it never takes that of an answer
+  return { provider, threads: profile.threads, slots, context: model.context };
+}
