@@ -104,7 +104,6 @@ EDGESHARD_MS = {  # memory in GB of each device -> exact optimum, milliseconds a
     (3, 3, 8, 8, 8): 141.99,
     (6, 6, 6, 6, 6): 163.75,
 }
-EDGESHARD_SOURCE = "1 nx"
 
 
 def edgeshard(memory_gb: tuple[int, ...]) -> PlanRequest:

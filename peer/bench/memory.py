@@ -33,7 +33,6 @@ from planner.types import WeightFormat
 
 EVERY_S: Final = 0.002  # between two looks: a repacked tensor of a peak lives longer
 OF_A_WEIGHT: Final = {"8bit": 1.25, "4bit": 0.875, "f32": 4.0, "f16": 4.0}  # bytes in memory
-TABLES: Final = {"8bit": 1.25, "4bit": 1.25, "f32": 4.0, "f16": 4.0}
 
 
 def bench_memory(args: argparse.Namespace) -> dict[str, Any]:

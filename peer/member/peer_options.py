@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from peer.state.fairness import OPEN, FairnessChosen
@@ -73,14 +72,6 @@ class MeshOptions:
     protection: Protection = STANDARD
     fairness: FairnessChosen = OPEN
     wish: PlanWished | None = None  # None: the strategy `optimal`, by the objective
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Folders and addresses that the command line chose."""
-
-    store: Path
-    state: Path
 
 
 def address(text: str) -> tuple[str, int]:

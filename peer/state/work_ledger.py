@@ -87,12 +87,6 @@ class WorkRecorded:
 LedgerCommand = WorkRecorded
 
 
-def account(ledger: Ledger, command: LedgerCommand) -> Ledger | str:
-    """The ledger after `command`, or why none of its entries counts."""
-    after, why = tally(ledger, command.entries)
-    return next((reason for reason in why if reason), "there are no entries") if all(why) else after
-
-
 def tally(ledger: Ledger, entries: tuple[Work, ...]) -> tuple[Ledger, tuple[str, ...]]:
     """The ledger with those of `entries` that count, and for each why it does not ("": it does)."""
     sessions, balances = dict(ledger.sessions), dict(ledger.balances)

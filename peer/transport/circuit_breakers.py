@@ -1,6 +1,6 @@
-"""Decides who is left alone for a while after failing or being slow: circuit breakers for peers and for links.
+"""Decides which peer is left alone for a while after failing: circuit breakers.
 
-Pure; whole milliseconds and microseconds only, so that web_peer/src/transport/circuit_breakers.ts does the same. A
+Pure; whole milliseconds only, so that web_peer/src/transport/circuit_breakers.ts does the same. A
 breaker is closed (used), open (left alone until a quiet time has passed since its last fault) or half-open (one probe
 may find out). Only a success closes it again. Each time it opens soon after it had closed, the quiet time doubles, up
 to MAX_QUIET_MS: a flapping peer is not chosen until it is quiet. `order` never removes anybody.
@@ -16,23 +16,14 @@ State = Literal["closed", "half-open", "open"]
 
 WINDOW_MS: Final = 10_000  # faults older than this are forgotten
 FAILED_WEIGHT: Final = 3
-SLOW_WEIGHT: Final = 1
-TRIP_WEIGHT: Final = 6  # two failures, or six slow steps more than usual ones
+TRIP_WEIGHT: Final = 6  # two failures
 QUIET_MS: Final = 2_000  # the first quiet time
 MAX_QUIET_MS: Final = 128_000
 CALM_MS: Final = 300_000  # closed for so long: the next quiet time is the first one again
 PROBE_MS: Final = 10_000  # a probe that nobody heard of is given up, and another may go
-LEARNED: Final = 8  # steps seen before any is called slow
-SLOW_TIMES: Final = 4  # of the usual time
-SLOW_MORE_US: Final = 50_000  # and at least so much above it: a busy machine is not a broken one
 MAX_KEYS: Final = 1024
 
 _RANK: Final[dict[State, int]] = {"closed": 0, "half-open": 1, "open": 2}
-
-
-def link(src: str, dst: str) -> str:
-    """The key of the way from `src` to `dst`; a peer's own key is its id."""
-    return f"{src}>{dst}"
 
 
 @dataclass(slots=True)
@@ -44,8 +35,6 @@ class _Breaker:
     closed_ms: int | None = None  # when it closed again; None: it never opened
     quiet_ms: int = 0  # the present quiet time, or the last one
     probe_ms: int | None = None  # since when a probe is under way
-    usual_us: int = 0
-    steps: int = 0
 
 
 class Breakers:
@@ -106,45 +95,15 @@ class Breakers:
         """A step, a request or a connection failed."""
         self._fault(key, now, FAILED_WEIGHT)
 
-    def slow(self, key: str, now: int) -> None:
-        """A step was late."""
-        self._fault(key, now, SLOW_WEIGHT)
-
     def broke(self, key: str, now: int) -> None:
         """It is certain that `key` is not there: opens at once."""
         self._fault(key, now, TRIP_WEIGHT)
 
     def succeeded(self, key: str, now: int) -> None:
-        """A step or a probe came out well. Makes up for one slow step; closes what is half-open."""
+        """A step or a probe came out well: closes what is half-open."""
         breaker = self._all.get(key)
-        if breaker is None:
-            return
-        match self.state(key, now):
-            case "closed":
-                slow = next((fault for fault in breaker.faults if fault[1] == SLOW_WEIGHT), None)
-                if slow is not None:
-                    breaker.faults.remove(slow)
-            case "half-open":
-                breaker.opened_ms, breaker.probe_ms, breaker.closed_ms = None, None, now
-            case "open":
-                return  # too early to say: it must be quiet first
-
-    def stepped(self, key: str, now: int, took_us: int) -> bool:
-        """A decode step of `key` took so long; counts as slow or as a success by what is usual there. True: slow."""
-        breaker = self._breaker(key)
-        usual = breaker.usual_us
-        late = breaker.steps >= LEARNED and took_us > max(SLOW_TIMES * usual, usual + SLOW_MORE_US)
-        breaker.usual_us = took_us if not breaker.steps else usual + (min(took_us, 2 * usual) - usual) // 8
-        breaker.steps = min(breaker.steps + 1, LEARNED)
-        if late:
-            self.slow(key, now)
-        else:
-            self.succeeded(key, now)
-        return late
-
-    def forget(self, key: str) -> None:
-        """`key` left for good."""
-        self._all.pop(key, None)
+        if breaker is not None and self.state(key, now) == "half-open":  # while open it must be quiet first
+            breaker.opened_ms, breaker.probe_ms, breaker.closed_ms = None, None, now
 
     # --- inner moves
 

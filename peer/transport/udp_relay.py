@@ -26,7 +26,6 @@ MAX_PAIRS_EACH: Final = 4  # of them that one other peer asked for
 IDLE_S: Final = 60.0  # ICE says something at least every few seconds
 MAX_HOSTS: Final = 4
 ASK_WITHIN_S: Final = 3.0
-BUFFER_BYTES: Final = 1 << 20
 PRIORITY: Final = 65535  # below every other kind of candidate
 _STUN_COOKIE: Final = b"\x21\x12\xa4\x42"
 Address = tuple[Any, ...]

@@ -21,7 +21,6 @@ from planner.types import Infeasible, PeerProfile, PlanRequest, Stage
 
 Run = tuple[int, int]
 SHARES = (1000, 800, 650, 500, 400, 330, 250)  # thousandths of the pledges that the first chain may use
-RELOAD_BYTES_PER_S = 10e6  # at which a lost stage comes back from others, where no link says better
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Survivable:
-    """A chain with its copies. `losses`: hazard-weighted seconds lost an hour, with and without the copies."""
+    """A chain with its copies."""
 
     stages: tuple[Stage, ...]
     copies: tuple[Copy, ...]
-    losses: float
-    losses_alone: float
 
     def held(self) -> dict[str, tuple[Run, ...]]:
         """Runs of every peer."""
@@ -66,7 +63,7 @@ def survivable(
             copies = _copies(steady, stages, k)
             if copies is None:
                 continue
-            made = _weighed(steady, stages, copies)
+            made = _with_standbys(stages, copies)
             if survives(steady, made.held(), k):
                 best = made
                 break
@@ -246,37 +243,11 @@ def _pace(peer: PeerProfile) -> float:
     return sum(peer.decode_s.values())
 
 
-def recovery_s(request: PlanRequest, stage: Stage, taken_over: bool) -> float:
-    """Until a lost stage serves again: its weights unless somebody holds them, then each session's KV or its prompt."""
-    rates = [
-        link.bytes_per_s * (1 - link.loss) for link in request.links if stage.peer in (link.src, link.dst)
-    ]
-    rate = max(rates, default=RELOAD_BYTES_PER_S)
-    weights = 0.0 if taken_over else stage.weight_bytes / rate
-    peer = evaluator.profiles(request)[stage.peer]
-    prompt = sum(
-        peer.prefill_s.get(unit.kind, 0.0) * request.context
-        for unit in request.units[stage.first : stage.stop]
-        if unit.kind != "head"
-    )
-    kv = (
-        sum(unit.kv_bytes_per_token for unit in request.units[stage.first : stage.stop])
-        * request.context
-        / rate
-    )
-    return weights + min(prompt, kv) * request.sessions
-
-
-def _weighed(request: PlanRequest, stages: tuple[Stage, ...], copies: tuple[Copy, ...]) -> Survivable:
-    known = evaluator.profiles(request)
-
-    def losses(covered: bool) -> float:
-        return sum(hazard(known[stage.peer]) * recovery_s(request, stage, covered) for stage in stages)
-
+def _with_standbys(stages: tuple[Stage, ...], copies: tuple[Copy, ...]) -> Survivable:
     by_run: dict[Run, list[str]] = {}
     for copy in copies:
         by_run.setdefault((copy.first, copy.stop), []).append(copy.peer)
     named = tuple(
         replace(stage, standbys=tuple(by_run.get((stage.first, stage.stop), ()))) for stage in stages
     )
-    return Survivable(named, copies, losses(bool(copies)), losses(False))
+    return Survivable(named, copies)

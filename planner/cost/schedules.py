@@ -1,8 +1,4 @@
-"""Decides the chunks of a prompt and the cohorts of sessions, and gives their timelines: who does what when.
-
-`simulate` plays them; here is the choice (the least time to a first token, the best rate), the idle shares, and the
-bars that a picture draws.
-"""
+"""Timelines of a plan, as bars that a picture draws: which stage works on what, and when. The simulator plays them."""
 
 from __future__ import annotations
 
@@ -14,54 +10,9 @@ from planner.cost import evaluator, simulator
 from planner.cost.simulator import Work
 from planner.types import PlanRequest, Stage
 
-CHUNKS: Final = (16, 32, 64, 128, 256, 512)
 DRAWN_ROUNDS: Final = 2  # of the running answers
 DRAWN_CHUNKS: Final = 12
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # more cohorts than that are never in flight
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Bars of a timeline, when the last ends, and the share of that in which each peer waits."""
-
-    works: tuple[Work, ...]
-    total_ps: int
-    idle: tuple[tuple[str, float], ...]
-    batch: int  # tokens of a chunk, or sessions of a cohort
-
-
-def prompt(request: PlanRequest, stages: Sequence[Stage], tokens: int, chunk: int | None = None) -> Schedule:
-    """A prompt in chunks; None: the chunk with the least time to a first token, the largest of equals."""
-    sizes = [size for size in CHUNKS if size < tokens] or [tokens]
-    best = (
-        min(sizes, key=lambda size: (evaluator.prefill_ps(request, stages, tokens, size), -size))
-        if chunk is None
-        else chunk
-    )
-    trace: list[Work] = []
-    total = simulator.prefill_ps(request, stages, tokens, best, trace)
-    return _made(stages, trace, total, best)
-
-
-def decode(request: PlanRequest, stages: Sequence[Stage], rounds: int = 3) -> Schedule:
-    """Rounds of all sessions, in the cohorts of the best rate."""
-    rows = evaluator.evaluate(request, stages).rows
-    works = simulator.timeline(request, stages, rows, rounds)
-    return _made(stages, works, max(work.stop_ps for work in works), rows)
-
-
-def _made(stages: Sequence[Stage], works: Sequence[Work], total: int, batch: int) -> Schedule:
-    ordered = tuple(sorted(works, key=lambda work: (work.start_ps, work.where, work.batch)))
-    busy = {stage.peer: 0 for stage in stages}
-    for work in ordered:
-        if work.what == "stage":
-            busy[work.where] += work.stop_ps - work.start_ps
-    return Schedule(
-        ordered,
-        total,
-        tuple((name, 1 - spent / max(1, total)) for name, spent in sorted(busy.items())),
-        batch,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +29,17 @@ class Bar:
 
 def answers(request: PlanRequest, stages: Sequence[Stage]) -> tuple[Bar, ...]:
     """Two rounds of all sessions from a start together, each cohort named by a letter."""
-    works = decode(request, stages, DRAWN_ROUNDS + 1).works
+    rows = evaluator.evaluate(request, stages).rows
+    works = simulator.timeline(request, stages, rows, DRAWN_ROUNDS + 1)
     return _bars(request, stages, [work for work in works if work.turn < DRAWN_ROUNDS], LETTERS)
 
 
 def chunks(request: PlanRequest, stages: Sequence[Stage], tokens: int, chunk: int) -> tuple[Bar, ...]:
     """A prompt in numbered chunks through the stages, until its first token."""
-    works = prompt(request, stages, tokens, chunk).works
+    works: list[Work] = []
+    simulator.prefill_ps(request, stages, tokens, chunk, works)
     names = [str(number + 1) for number in range(DRAWN_CHUNKS)]
+    works.sort(key=lambda work: (work.start_ps, work.where, work.batch))
     return _bars(request, stages, [work for work in works if work.batch < DRAWN_CHUNKS], names)
 
 

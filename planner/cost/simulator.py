@@ -87,11 +87,6 @@ def token_ps(request: PlanRequest, stages: Sequence[Stage], rows: int) -> Fracti
     return Fraction(rounds[-1], request.sessions)
 
 
-def best_token_ps(request: PlanRequest, stages: Sequence[Stage]) -> tuple[Fraction, int]:
-    """The least of token_ps over the cohorts there can be, and its rows."""
-    return min((token_ps(request, stages, rows), rows) for rows in evaluator.row_choices(request.sessions))
-
-
 def timeline(request: PlanRequest, stages: Sequence[Stage], rows: int, rounds: int = 3) -> tuple[Work, ...]:
     """What every peer and link does in the first rounds."""
     trace: list[Work] = []

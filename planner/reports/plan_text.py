@@ -1,8 +1,4 @@
-"""Decides how a plan is shown to people: lines with stages, hops, predicted figures and reasons.
-
-The JSON forms of requests and answers are in planner.service.request_codec, and are offered here too for callers that
-need both.
-"""
+"""Decides how a plan is shown to people: lines with stages, hops, predicted figures and reasons."""
 
 from __future__ import annotations
 
@@ -12,10 +8,7 @@ from typing import assert_never
 from planner.cost import evaluator
 from planner.cost.wording import mib, ms, units_text
 from planner.model.arithmetic_class import shown
-from planner.service.request_codec import decode_answer, decode_request, encode_answer, encode_request
 from planner.types import Infeasible, Plan, PlanRequest
-
-__all__ = ["decode_answer", "decode_request", "encode_answer", "encode_request", "explain"]
 
 HEADINGS = ("stage", "peer", "units", "weights", "KV", "overhead", "of pledge", "decode", "standbys")
 PROMPT_TOKENS = 512  # the prompt whose first token is predicted, and the chunks it is sent in

@@ -24,9 +24,7 @@ from planner.types import (
     PeerFacts,
     PeerProfile,
     Plan,
-    PlanChoice,
     PlanRequest,
-    Stage,
     Unit,
     UnitKind,
 )
@@ -36,7 +34,6 @@ MAX_UNITS = 320  # 159 blocks; the deepest llama-family model known has 126
 MAX_PEERS = 64
 MAX_NAME = 128  # characters of a peer id or unit name
 MAX_TEXT = 4096  # characters of a reason or sentence
-MAX_CHOICES = 16
 MAX_OPS = 256
 MAX_DOMAINS = 8
 MAX_INT = 2**53 - 1  # what JSON readers in browsers keep exact
@@ -82,26 +79,6 @@ def request_of(parsed: object) -> PlanRequest:
     )
     check_request(request)
     return request
-
-
-def decode_answer(data: bytes) -> Plan | Infeasible:
-    """Raises RequestError for anything but the encoding of an answer."""
-    parsed = parse(data)
-    if not isinstance(parsed, dict) or list(parsed) not in (["plan"], ["infeasible"]):
-        refuse("answer", 'an object with one field, "plan" or "infeasible"', parsed)
-    if "infeasible" in parsed:
-        fields = Fields("infeasible", parsed["infeasible"], Infeasible)
-        return Infeasible(fields.text("reason"), fields.integer("missing_bytes", 2**62))
-    fields = Fields("plan", parsed["plan"], Plan)
-    return Plan(
-        stages=fields.items("stages", _stage, MAX_PEERS),
-        objective=_objective(fields),
-        decode_s=fields.number("decode_s"),
-        tokens_per_s=fields.number("tokens_per_s"),
-        bottleneck_s=fields.number("bottleneck_s"),
-        why=fields.items("why", _sentence, MAX_PEERS),
-        choices=fields.items("choices", _choice, MAX_CHOICES),
-    )
 
 
 def encoded(value: object) -> bytes:
@@ -259,10 +236,6 @@ def _holding(fields: Fields) -> Holding:
     return known[value]
 
 
-def _sentence(where: str, raw: object) -> str:
-    return _text(where, raw, MAX_TEXT)
-
-
 def _peer_name(where: str, raw: object) -> str:
     return _text(where, raw, MAX_NAME)
 
@@ -339,35 +312,4 @@ def _link(where: str, raw: object) -> Link:
         overhead_s=fields.number("overhead_s"),
         loss=fields.number("loss"),
         relayed=None if fields.raw["relayed"] is None else fields.flag("relayed"),
-    )
-
-
-def _choice(where: str, raw: object) -> PlanChoice:
-    fields = Fields(where, raw, PlanChoice)
-    return PlanChoice(
-        name=fields.text("name"),
-        decode_s=fields.number("decode_s"),
-        prefill_s=fields.number("prefill_s"),
-        tokens_per_s=fields.number("tokens_per_s"),
-        memory_bytes=fields.integer("memory_bytes", 2**62),
-        chosen=fields.flag("chosen"),
-        best=fields.flag("best"),
-        knee=fields.flag("knee"),
-        why_not=fields.raw["why_not"] if fields.raw["why_not"] == "" else fields.text("why_not"),
-    )
-
-
-def _stage(where: str, raw: object) -> Stage:
-    fields = Fields(where, raw, Stage)
-    first, stop = fields.integer("first", MAX_UNITS), fields.integer("stop", MAX_UNITS)
-    if first >= stop:
-        refuse(where, "first before stop", (first, stop))
-    return Stage(
-        first=first,
-        stop=stop,
-        peer=fields.name("peer"),
-        standbys=fields.items("standbys", _peer_name, MAX_PEERS),
-        weight_bytes=fields.integer("weight_bytes", 2**62),
-        kv_bytes=fields.integer("kv_bytes", 2**62),
-        overhead_bytes=fields.integer("overhead_bytes", 2**62),
     )

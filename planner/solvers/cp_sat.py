@@ -18,7 +18,6 @@ from planner.solvers.network import INF
 from planner.types import PlanRequest
 
 NANO = 1000  # picoseconds in the solver's unit: smaller numbers make it faster
-MOST_PEERS = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from peer.transport.circuit_breakers import (
     CALM_MS,
-    LEARNED,
     MAX_KEYS,
     MAX_QUIET_MS,
     PROBE_MS,
     QUIET_MS,
     WINDOW_MS,
     Breakers,
-    link,
 )
 
 
@@ -36,44 +34,6 @@ def test_two_failures_within_the_window_open_it_and_two_far_apart_do_not() -> No
     far.failed("a", 0)
     far.failed("a", WINDOW_MS)
     assert far.state("a", WINDOW_MS) == "closed"
-
-
-def test_slow_steps_open_it_unless_usual_ones_make_up_for_them() -> None:
-    slow, mixed = Breakers(), Breakers()
-    for now in range(6):
-        slow.slow("a", now)
-        mixed.slow("a", now)
-        mixed.succeeded("a", now)
-    assert slow.state("a", 6) == "open"
-    assert mixed.state("a", 6) == "closed"
-
-
-@pytest.mark.parametrize("usual_us", [800, 20_000, 2_000_000])
-def test_slow_is_slow_for_that_peer(usual_us: int) -> None:
-    breakers = Breakers()
-    late = max(4 * usual_us, usual_us + 50_000) + 1
-    assert not breakers.stepped("a", 0, late), "nothing is usual yet"
-    breakers.forget("a")
-    for now in range(LEARNED):
-        assert not breakers.stepped("a", now, usual_us)
-    assert not breakers.stepped("a", 50, late - 1 - usual_us // 8)
-    again = Breakers()
-    for now in range(LEARNED):
-        again.stepped("a", now, usual_us)
-    for now in range(6):
-        again.stepped("a", 100 + now, 100 * late)
-    assert again.state("a", 106) == "open"
-
-
-def test_a_peer_that_stays_slower_becomes_usual_and_closes_again() -> None:
-    breakers = Breakers()
-    for now in range(LEARNED):
-        breakers.stepped("a", now, 20_000)
-    steps = 0
-    while breakers.stepped("a", 1_000 * steps, 200_000):
-        steps += 1
-        assert steps < 30
-    assert steps > 3
 
 
 def test_half_open_takes_one_probe_and_a_success_closes_it() -> None:
@@ -100,7 +60,7 @@ def test_a_success_while_open_is_too_early_and_a_fault_starts_the_quiet_anew() -
     assert breakers.quiet_until("a") == 1_500 + QUIET_MS
 
 
-@pytest.mark.parametrize("fault", ["failed", "slow", "broke"])
+@pytest.mark.parametrize("fault", ["failed", "broke"])
 def test_flapping_doubles_the_quiet_time_up_to_a_bound_and_calm_forgives(fault: str) -> None:
     breakers, now, quiet = Breakers(), 0, list[int]()
     breakers.broke("a", now)
@@ -125,14 +85,6 @@ def test_a_breaker_that_closed_and_soon_breaks_waits_longer() -> None:
     breakers.succeeded("a", QUIET_MS)
     breakers.broke("a", QUIET_MS + 10)
     assert breakers.quiet_until("a") == QUIET_MS + 10 + 2 * QUIET_MS
-
-
-def test_links_have_breakers_of_their_own() -> None:
-    breakers = opened(link("a", "b"))
-    assert breakers.allows("a", 0)
-    assert breakers.allows(link("b", "a"), 0)
-    assert not breakers.allows(link("a", "b"), 0)
-    assert breakers.shown(0) == [("a>b", "open")]
 
 
 @given(st.lists(st.sampled_from("abcdef"), unique=True), st.lists(st.sampled_from("abcdef")))

@@ -41,7 +41,6 @@ def test_any_single_loss_in_two_hundred_meshes_leaves_a_chain_that_fits_its_kv(t
             assert evaluator.refuse(rest, stages) is None
         for peer in request.peers:
             assert evaluator.overfull(request, peer, held.get(peer.peer, ())) is None
-        assert found.losses < found.losses_alone
 
 
 def _whole_bytes(request: PlanRequest) -> int:

@@ -11,8 +11,9 @@ import pytest
 
 from planner.cost import wording
 from planner.errors import PlannerError, RequestError
-from planner.reports.plan_text import decode_answer, decode_request, encode_answer, encode_request, explain
+from planner.reports.plan_text import explain
 from planner.service import request_codec
+from planner.service.request_codec import decode_request, encode_request
 from planner.solvers import placement
 from planner.types import Infeasible, Link, PeerProfile, Plan, PlanRequest, Stage, Unit
 
@@ -132,8 +133,6 @@ def test_sizes_are_rounded_up(size: int, text: str) -> None:
 )
 def test_round_trips(request_: PlanRequest) -> None:
     assert decode_request(encode_request(request_)) == request_
-    answer = placement.plan(request_)
-    assert decode_answer(encode_answer(answer)) == answer
 
 
 def test_the_encoding_is_canonical_and_defaults_may_be_left_out() -> None:
@@ -217,30 +216,11 @@ def test_hostile_requests_are_refused_by_name(data: bytes, says: str | None) -> 
         answer = placement.plan(decode_request(data))
         assert isinstance(answer, Infeasible)
         assert answer.missing_bytes > 2**52
-        assert decode_answer(encode_answer(answer)) == answer
         return
     with pytest.raises(RequestError, match=says) as caught:
         decode_request(data)
     assert isinstance(caught.value, PlannerError)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (b"{}", "answer: expected an object with one field"),
-        (b'{"plan":1,"infeasible":2}', "answer: expected an object with one field"),
-        (b'{"plan":[]}', "plan: expected an object"),
-        (b'{"infeasible":{"reason":"x","missing_bytes":-1}}', "infeasible.missing_bytes"),
-        (b'{"infeasible":{"missing_bytes":1}}', "the field reason"),
-        (encode_answer(planned(REQUEST)).replace(b'"first":0', b'"first":99'), "first before stop"),
-        (encode_answer(planned(REQUEST)).replace(b'"why":[', b'"why":[7,'), r"plan.why\[0\]"),
-        (encode_answer(planned(REQUEST)).replace(b'"standbys":[]', b'"standbys":[{}]'), r"standbys\[0\]"),
-    ],
-)
-def test_hostile_answers_are_refused_by_name(data: bytes, says: str) -> None:
-    with pytest.raises(RequestError, match=says):
-        decode_answer(data)
 
 
 def test_mutated_requests_are_refused_or_planned() -> None:
@@ -274,5 +254,4 @@ def test_a_plan_without_any_delay_has_a_finite_rate() -> None:
     request = replace(REQUEST, peers=(PeerProfile("anna", 2**40, 0, zero, zero),), links=())  # type: ignore[arg-type]
     plan = planned(request)
     assert plan.stages == (Stage(0, 34, "anna", (), 140 * MIB, 32 * MIB, 0),)
-    assert decode_answer(encode_answer(plan)) == plan
     assert explain(request, plan)

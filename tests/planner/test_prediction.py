@@ -10,7 +10,6 @@ import pytest
 
 from planner.history.facts import PeerClass, class_named, class_of
 from planner.history.reading import Cell
-from planner.predict.hazard import hazard
 from planner.predict.priors import Roof, leaning, roof_of
 from planner.predict.unit_times import (
     MIN_RUNS,
@@ -172,29 +171,3 @@ def test_cells_of_a_history_become_samples() -> None:
     (sample,) = samples_of(cells)
     assert class_named(name) == sample.query.peer == made_class(1)
     assert (sample.runs, sample.query.bucket) == (12, 20)
-
-
-# --- leaving ----------------------------------------------------------------------------------------------
-
-
-def test_hazard_comes_from_stays_and_begins_at_the_prior_of_the_platform() -> None:
-    process, tab = class_of("shoal/0.1.0 (aiortc)", "cpu", 4), class_of("Chrome/140", "webgpu", 1)
-    phone = class_of("Chrome/140 Mobile", "webgpu", 1)
-    order = [hazard(peer, []).per_s for peer in (process, tab, phone)]
-    assert order == sorted(order)
-    assert hazard(tab, []).leaves_within(2 * 3600) == pytest.approx(1 - math.exp(-1))
-    often = [(tab.name, "", 200, 200 * 600.0)]  # each stayed ten minutes
-    found = hazard(tab, often)
-    assert found.per_s == pytest.approx(1 / 600, rel=0.35)
-    assert found.low_per_s < 1 / 600 < found.high_per_s
-    assert found.high_per_s / found.low_per_s < hazard(tab, []).high_per_s / hazard(tab, []).low_per_s
-
-
-@pytest.mark.parametrize("condition", ["background", "throttled", "battery"])
-def test_a_peer_under_a_condition_leaves_sooner_until_measured_otherwise(condition: str) -> None:
-    tab = class_of("Chrome/140", "webgpu", 1)
-    often = [(tab.name, "", 50, 50 * 3600.0)]
-    assert hazard(tab, often, [condition]).per_s > 1.9 * hazard(tab, often).per_s
-    stayed = [*often, (tab.name, condition, 10, 10 * 36_000.0)]
-    assert hazard(tab, stayed, [condition]).per_s < hazard(tab, often).per_s
-    assert hazard(tab, often, ["unheard of"]) == hazard(tab, often)

@@ -1,4 +1,4 @@
-"""Writes breakers.json: what happened to peers and links, and how their breakers stood, for both languages."""
+"""Writes breakers.json: what happened to peers, and how their breakers stood, for both languages."""
 
 from __future__ import annotations
 
@@ -7,35 +7,28 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.transport.circuit_breakers import CALM_MS, PROBE_MS, QUIET_MS, WINDOW_MS, Breakers, link
+from peer.transport.circuit_breakers import CALM_MS, PROBE_MS, QUIET_MS, WINDOW_MS, Breakers
 
 PATH = beside(__file__, "breakers.json")
 SEED = 20261128
 TRACES = 12
 OPS = 60
-KEYS = ("pa", "pb", "10", link("pa", "pb"), link("pb", "pa"))
+KEYS = ("pa", "pb", "10", "pa>pb", "pb>pa")
 PAUSES = (0, 1, 40, 300, QUIET_MS - 1, QUIET_MS, 2 * QUIET_MS, PROBE_MS, WINDOW_MS, CALM_MS)
 OFTEN = (10, 10, 20, 20, 4, 8, 4, 2, 1, 1)
-DEEDS = ("failed", "slow", "succeeded", "stepped", "chosen", "broke", "forget")
+DEEDS = ("failed", "succeeded", "chosen", "broke")
 
 
 def trace(number: int) -> dict[str, Any]:
     rng = random.Random(SEED + number)
     breakers, now, ops = Breakers(), rng.randrange(10**6), list[dict[str, Any]]()
     keys = KEYS[: rng.choice((1, 2, 5))]
-    often = rng.choice(((3, 3, 3, 10, 4, 1, 0), (1, 8, 1, 4, 3, 0, 0), (4, 1, 6, 2, 6, 2, 1)))
-    usual = rng.choice((900, 20_000, 300_000))
+    often = rng.choice(((6, 3, 4, 1), (6, 1, 3, 0), (5, 6, 6, 2)))
     for _ in range(OPS):
         now += rng.choices(PAUSES, OFTEN)[0]
         key, deed = rng.choice(keys), rng.choices(DEEDS, often)[0]
         op: dict[str, Any] = {"now": now, "key": key, "do": deed}
-        if deed == "stepped":
-            op["took_us"] = max(1, round(usual * rng.choice((0.5, 1, 1, 1, 1.5, 5, 40))))
-            op["gives"] = breakers.stepped(key, now, op["took_us"])
-        elif deed == "forget":
-            breakers.forget(key)
-        else:
-            getattr(breakers, deed)(key, now)
+        getattr(breakers, deed)(key, now)
         ops.append(
             {
                 **op,

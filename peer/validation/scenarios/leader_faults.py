@@ -35,7 +35,6 @@ VOTERS: Final = {
 }
 FROZEN_S: Final = 10.0
 CUT_S: Final = 20.0  # longer than a connection may be silent, so that it ends and is dialled again
-LEASE_S: Final = 3.0  # nobody leads longer without a majority
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 /*
- * Decides who is left alone for a while after failing or being slow: circuit breakers for peers and for links (twin of
+ * Decides which peer is left alone for a while after failing: circuit breakers (twin of
  * peer/transport/circuit_breakers.py).
  *
- * Pure; whole milliseconds and microseconds only. A breaker is closed (used), open (left alone until a quiet time has
+ * Pure; whole milliseconds only. A breaker is closed (used), open (left alone until a quiet time has
  * passed since its last fault) or half-open (one probe may find out). Only a success closes it again. Each time it
  * opens soon after it had closed, the quiet time doubles, up to MAX_QUIET_MS: a flapping peer is not chosen until it
  * is quiet. `order` never removes anybody.
@@ -12,23 +12,14 @@ export type BreakerState = 'closed' | 'half-open' | 'open';
 
 export const WINDOW_MS = 10_000; // faults older than this are forgotten
 const FAILED_WEIGHT = 3;
-const SLOW_WEIGHT = 1;
-const TRIP_WEIGHT = 6; // two failures, or six slow steps more than usual ones
+const TRIP_WEIGHT = 6; // two failures
 export const QUIET_MS = 2_000; // the first quiet time
 export const MAX_QUIET_MS = 128_000;
 export const CALM_MS = 300_000; // closed for so long: the next quiet time is the first one again
 export const PROBE_MS = 10_000; // a probe that nobody heard of is given up, and another may go
-const LEARNED = 8; // steps seen before any is called slow
-const SLOW_TIMES = 4; // of the usual time
-const SLOW_MORE_US = 50_000; // and at least so much above it: a busy machine is not a broken one
 const MAX_KEYS = 1024;
 
 const RANK: Readonly<Record<BreakerState, number>> = { closed: 0, 'half-open': 1, open: 2 };
-
-/** The key of the way from `src` to `dst`; a peer's own key is its id. */
-export function linkKey(src: string, dst: string): string {
-  return `${src}>${dst}`;
-}
 
 interface Fault {
   readonly atMs: number;
@@ -42,8 +33,6 @@ interface Breaker {
   closedMs: number | null; // when it closed again; null: it never opened
   quietMs: number; // the present quiet time, or the last one
   probeMs: number | null; // since when a probe is under way
-  usualUs: number;
-  steps: number;
 }
 
 /** All breakers of one peer's view. `now` is any rising time in whole milliseconds. */
@@ -105,55 +94,18 @@ export class Breakers {
     this.fault(key, now, FAILED_WEIGHT);
   }
 
-  /** A step was late. */
-  slow(key: string, now: number): void {
-    this.fault(key, now, SLOW_WEIGHT);
-  }
-
   /** It is certain that `key` is not there: opens at once. */
   broke(key: string, now: number): void {
     this.fault(key, now, TRIP_WEIGHT);
   }
 
-  /** A step or a probe came out well. Makes up for one slow step; closes what is half-open. */
+  /** A step or a probe came out well: closes what is half-open. */
   succeeded(key: string, now: number): void {
     const breaker = this.all.get(key);
-    if (breaker === undefined) return;
-    const state = this.state(key, now);
-    switch (state) {
-      case 'closed': {
-        const slow = breaker.faults.findIndex(({ weight }) => weight === SLOW_WEIGHT);
-        if (slow >= 0) breaker.faults.splice(slow, 1);
-        return;
-      }
-      case 'half-open':
-        breaker.openedMs = null;
-        breaker.probeMs = null;
-        breaker.closedMs = now;
-        return;
-      case 'open':
-        return; // too early to say: it must be quiet first
-      default:
-        state satisfies never;
-    }
-  }
-
-  /** A decode step of `key` took so long; counts as slow or as a success by what is usual there. True: slow. */
-  stepped(key: string, now: number, tookUs: number): boolean {
-    const breaker = this.breaker(key);
-    const usual = breaker.usualUs;
-    const late = breaker.steps >= LEARNED && tookUs > Math.max(SLOW_TIMES * usual, usual + SLOW_MORE_US);
-    const change = Math.floor((Math.min(tookUs, 2 * usual) - usual) / 8);
-    breaker.usualUs = breaker.steps === 0 ? tookUs : usual + change;
-    breaker.steps = Math.min(breaker.steps + 1, LEARNED);
-    if (late) this.slow(key, now);
-    else this.succeeded(key, now);
-    return late;
-  }
-
-  /** `key` left for good. */
-  forget(key: string): void {
-    this.all.delete(key);
+    if (breaker === undefined || this.state(key, now) !== 'half-open') return; // while open it must be quiet first
+    breaker.openedMs = null;
+    breaker.probeMs = null;
+    breaker.closedMs = now;
   }
 
   // --- inner moves
@@ -168,8 +120,6 @@ export class Breakers {
       closedMs: null,
       quietMs: 0,
       probeMs: null,
-      usualUs: 0,
-      steps: 0,
     };
     this.all.set(key, made);
     return made;
