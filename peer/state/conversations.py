@@ -147,11 +147,6 @@ def thread(messages: Messages, leaf: str) -> tuple[Message, ...]:
     return tuple(reversed(found))
 
 
-def branches(messages: Messages, parent: str) -> tuple[Message, ...]:
-    """What follows `parent` ("": what begins the conversation), in the order of the log."""
-    return tuple(message for message in messages if message.parent == parent)
-
-
 def asker_of(conversations: Conversations, session: str) -> str | None:
     """Who asks the answer that runs in `session`; None where none does. Of several, the first one counts."""
     for conversation in conversations.values():

@@ -33,7 +33,6 @@ from peer.state.conversations import (
     Messages,
     ParticipantLeft,
     ParticipantSet,
-    branches,
     thread,
 )
 from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned
@@ -210,8 +209,6 @@ def test_a_state_of_an_older_version_is_read() -> None:
 
 def test_edited_questions_are_branches() -> None:
     state = grown(EXAMPLES[0], added("a"), added("b", "a"), added("c", "b"), added("d", "a"))
-    assert [message.id for message in branches(messages(state), "a")] == ["b", "d"]
-    assert [message.id for message in branches(messages(state), "")] == ["a"]
     assert [message.id for message in thread(messages(state), "c")] == ["a", "b", "c"]
     assert [message.id for message in thread(messages(state), "d")] == ["a", "d"]
     assert thread(messages(state), "x") == ()

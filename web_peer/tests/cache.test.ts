@@ -88,15 +88,6 @@ describe('pieces in IndexedDB', () => {
     await Promise.all([1, 2, 3, 4].map((value) => cache.write(hashOf(filled(value)), filled(value))));
     expect((await cache.usage()).bytes).toBe(200);
   });
-
-  test('above a new, lower limit go at once', async () => {
-    const cache = await open();
-    for (const value of [1, 2, 3]) await cache.write(hashOf(filled(value)), filled(value));
-    await cache.setLimit(100);
-    expect((await cache.usage()).bytes).toBe(100);
-    await cache.clear();
-    expect((await cache.usage()).bytes).toBe(0);
-  });
 });
 
 describe('where the browser refuses', () => {

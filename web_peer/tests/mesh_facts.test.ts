@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
 import { byBytes } from '../src/wire/utf8_order';
-import { branches, MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/state/conversations';
+import { MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/state/conversations';
 import {
   apply,
   applyEntry,
@@ -99,8 +99,6 @@ describe('a conversation', () => {
       EMPTY_STATE,
     );
     const ids = (found: readonly { id: string }[]): string => found.map(({ id }) => id).join('');
-    expect(ids(branches(of(state), 'a'))).toBe('bd');
-    expect(ids(branches(of(state), ''))).toBe('a');
     expect(ids(thread(of(state), 'c'))).toBe('abc');
     expect(ids(thread(of(state), 'd'))).toBe('ad');
     expect(thread(of(state), 'x')).toEqual([]);

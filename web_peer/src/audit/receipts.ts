@@ -67,10 +67,6 @@ export class Receipts {
   private pending = new Map<string, { readonly claim: Claim; tries: number }>();
   private readonly ofSession = new Map<string, string>();
 
-  get size(): number {
-    return this.pending.size;
-  }
-
   /**
    * An answer goes over the route of `turn`, whose stages have `runs`; below the `start` of its first turn all was
    * there. A second session, to which the answer may move, counts from its first token on: until then the first one

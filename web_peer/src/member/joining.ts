@@ -11,7 +11,7 @@ import { PieceCache } from '../model/piece_cache';
 import { Caches } from '../stage/kv_transfer_service';
 import { RtcEngine } from '../transport/engines/browser';
 import { coordinates, enter, TRY_S } from './mesh_entry';
-import { ConnectFailed, NotAdmitted, PeerError, textOf } from '../errors';
+import { ConnectFailed, NotAdmitted, textOf } from '../errors';
 import { Fetcher, HttpStore, type PieceSource } from '../model/fetcher';
 import { makeRoomForFronts } from '../stage/prefix_budget';
 import type { KeptIdentity } from '../storage/peer_keys';
@@ -28,7 +28,6 @@ import { PeerParts } from './peer_parts';
 import { KeptEnds } from '../origin/pinned_ends';
 import { looksAtRows } from '../audit/outlier_reports';
 import { drawn, SignalingClient } from '../transport/signaling_client';
-import { SignalingError } from '../signaling/errors';
 import { Around } from './failure_domain_watch';
 import { Text } from '../model/tokenizer';
 import { announced, OLDER, SPOKEN } from '../state/version_negotiation';
@@ -241,9 +240,4 @@ function isRelay({ urls }: IceServer): boolean {
 function asksOnly(client: SignalingClient, lends: JoinOptions['lends']): string | null {
   if ('why' in lends) return lends.why;
   return client.role === 'guest' ? 'this invite is for asking only' : null;
-}
-
-/** An error that a person should read, and nothing of the program's own making. */
-export function isKnown(error: unknown): error is PeerError | SignalingError {
-  return error instanceof PeerError || error instanceof SignalingError;
 }

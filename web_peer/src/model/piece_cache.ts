@@ -163,13 +163,6 @@ export class PieceCache {
     };
   }
 
-  /** A new limit from the person; what is above it goes at once, least recently used first. */
-  async setLimit(bytes: number): Promise<void> {
-    this.limitBytes = bytes;
-    this.told = false;
-    await this.makeRoom(0);
-  }
-
   /** Deletes everything that is stored. */
   async clear(): Promise<void> {
     this.checked.clear();

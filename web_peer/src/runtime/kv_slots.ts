@@ -48,10 +48,6 @@ export class KvSlots {
     this.context = context;
   }
 
-  get size(): number {
-    return this.filled.length;
-  }
-
   row(session: SessionId): number | null {
     return this.rows.get(session) ?? null;
   }

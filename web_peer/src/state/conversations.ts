@@ -117,11 +117,6 @@ export function thread(messages: Messages, leaf: string): Message[] {
   return found.reverse();
 }
 
-/** What follows `parent` ("": what begins the conversation), in the order of the log. */
-export function branches(messages: Messages, parent: string): Message[] {
-  return messagesOf(messages).filter((message) => message.parent === parent);
-}
-
 /** Who asks the answer that runs in `session`; null where none does. Of several, the first one counts. */
 export function askerOf(conversations: Conversations, session: string): string | null {
   for (const { messages } of conversations.values()) {

@@ -73,12 +73,6 @@ export interface WorkRecorded {
 
 export type LedgerCommand = WorkRecorded;
 
-/** The ledger after `command`, or why none of its entries counts. */
-export function account(ledger: Ledger, { entries }: LedgerCommand): Ledger | string {
-  const { after, why } = tally(ledger, entries);
-  return why.includes('') ? after : (why[0] ?? 'there are no entries');
-}
-
 /** The ledger with those of `entries` that count, and for each why it does not ("": it does). */
 export function tally(ledger: Ledger, entries: readonly Work[]): { after: Ledger; why: readonly string[] } {
   const sessions = new Map(ledger.sessions);
