@@ -78,7 +78,7 @@ def _thinned(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def write_report(path: Path, folder: Path) -> tuple[Path, Path]:
     """Writes history.html and history.png into `folder`; returns where. Raises HistoryUnusable or HistoryBusy."""
-    from planner.reports.history_charts import history_page
+    from planner.reports.history_page import history_page
 
     try:
         from planner.reports.history_image import draw

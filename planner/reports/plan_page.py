@@ -13,8 +13,8 @@ from typing import Final
 
 from planner.cost import evaluator, schedules
 from planner.cost.wording import ms
+from planner.reports.page_kit import figure, figures, key, listed, page, section, table
 from planner.reports.plan_charts import Choice, Leaving, chain, front, leaving, memory, schedule, size
-from planner.reports.svg import both, figure, figures, key, page, section, table
 from planner.solvers.placement import plan
 from planner.solvers.portfolio import Effort, Outcome, solve
 from planner.types import Infeasible, Plan, PlanRequest, Stage
@@ -54,23 +54,22 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
         (f"{first_s:.2f} s" if first_s >= 1 else ms(first_s), f"to the first token after {PROMPT_TOKENS}"),
         (_slowest(numbers), "limits the rate"),
     )
-    why = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.why) + "</ul>"
-    body += section("Why this plan", "", why)
+    body += section("Why this plan", "", listed(found.why))
     body += section(
         "Stages",
         "Units in order, each stage on one peer. The filled part is its share of a token's time.",
-        both(lambda width: chain(request, stages, width)),
+        chain(request, stages),
     )
     body += _schedules(request, stages, numbers)
     body += section(
         "Memory",
         "What each peer lends, and what this plan puts there.",
-        both(lambda width: memory(request, stages, width)),
+        memory(request, stages),
         key(
-            ("fa", "weights"),
-            ("hb", "KV of all promised sessions"),
-            ("hc", "standby"),
-            ("fi", "the program"),
+            ("a", "weights"),
+            ("striped", "KV of all promised sessions"),
+            ("dotted", "standby"),
+            ("ink", "the program"),
             ("no", "free"),
         ),
     )
@@ -102,7 +101,7 @@ def _refused(request: PlanRequest, answer: Infeasible, title: str) -> str:
         body += section(
             "Memory",
             "What each peer lends.",
-            both(lambda width: memory(request, (), width)),
+            memory(request, ()),
             key(("no", "lent")),
         )
     return body + _FOOT
@@ -121,13 +120,11 @@ def _schedules(request: PlanRequest, stages: Sequence[Stage], numbers: evaluator
     return section(
         "Answers running",
         words,
-        both(lambda width: schedule(stages, bars, width, "When each stage works on which answer")),
+        schedule(stages, bars, "When each stage works on which answer"),
     ) + section(
         "A prompt coming in",
         f"{PROMPT_TOKENS} tokens in pieces of {CHUNK_TOKENS}: a stage works on one while the one before has the next.",
-        both(
-            lambda width: schedule(stages, prompt, width, "When each stage works on which piece of a prompt")
-        ),
+        schedule(stages, prompt, "When each stage works on which piece of a prompt"),
     )
 
 
@@ -153,7 +150,7 @@ def _others(request: PlanRequest, found: Plan) -> str:
     return section(
         "Other plans",
         "Filled points are plans that no other one beats in both; the chosen one has a ring.",
-        both(lambda width: front(choices, width)),
+        front(choices),
         table(("plan", "one session", "all sessions"), rows, frozenset({0})),
         "<p>Looked at and not taken:</p>" + table(("plan", "why not"), refused, frozenset({0, 1}))
         if refused
@@ -256,7 +253,7 @@ def _leaving(request: PlanRequest, found: Plan) -> str:
     return section(
         "If a peer left",
         "The best plan of those who stay, against the present one. Longer is slower.",
-        both(lambda width: leaving(rows, found.decode_s, width)),
+        leaving(rows, found.decode_s),
     )
 
 

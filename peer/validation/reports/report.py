@@ -17,18 +17,9 @@ from peer.errors import StateUnusable
 from peer.validation.reports.advice import Seen, advice
 from peer.validation.reports.results import Results
 from peer.validation.scenarios.faults import MEANING, Name
+from planner.reports.page_kit import listed, page, section, table
 
 LEVELS: Final = ("basic", "standard", "high", "critical")
-_STYLE: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 72rem; margin: 2rem auto;
-  padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem }
-th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid #bbb; text-align: right; white-space: nowrap }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left }
-td.bad { font-weight: bold; outline: 2px solid #111 }
-img { max-width: 100%; height: auto }
-.wide { overflow-x: auto }
-"""
 
 
 def write_report(results: Results, folder: Path) -> tuple[Path, Path]:
@@ -137,54 +128,37 @@ def _page(
 ) -> str:
     starts = results.rows("select * from started order by id desc limit 1")
     of = starts[0] if starts else {}
-    sentences = "".join(f"<li>{html.escape(word)}</li>" for word in words)
-    image = base64.b64encode(picture).decode()
-    meanings = "".join(
-        f"<li><b>{name.value}</b>: {html.escape(meaning)}</li>" for name, meaning in MEANING.items()
-    )
     setting = (
         f"{of.get('machine', '')}; last start: {of.get('peers')} peers, {of.get('stages')} stages, "
         f"{of.get('sessions')} answers of {of.get('tokens')} tokens at a time, {of.get('weights')} weights, "
         f"seed {of.get('seed')}"
     )
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Shoal: what answers survive</title><style>{_STYLE}</style>
-<h1>What answers survive</h1>
-<p>{html.escape(setting)}</p>
-<h2>What to change</h2><ul>{sentences}</ul>
-<h2>Scenarios</h2>
-<div class="wide">{_scenario_table(seen)}</div>
-<p>Recovery is the time between the tokens around the fault, less the usual gap, of the answers that needed the peer
-which was hit. Slowdown is the time of the whole answer, over that of the undisturbed one.</p>
-{_cost_table(costs)}
-<h2>Picture</h2>
-<img alt="Recovery times, shares of answers that held, cost of protection and a soak"
-  src="data:image/png;base64,{image}">
-<h2>What the scenarios do</h2><ul>{meanings}</ul>
-</html>
-"""
+    image = base64.b64encode(picture).decode()
+    body = f'<h1>What answers survive</h1><p class="lead">{html.escape(setting)}</p>'
+    body += section("What to change", "", listed(words))
+    body += section(
+        "Scenarios",
+        "Recovery is the time between the tokens around the fault, less the usual gap, of the answers that needed the "
+        "peer which was hit. Slowdown is the time of the whole answer, over that of the undisturbed one.",
+        _scenario_table(seen),
+    )
+    body += _costs(costs)
+    body += section(
+        "Picture",
+        "",
+        '<img alt="Recovery times, shares of answers that held, cost of protection and a soak" '
+        f'src="data:image/png;base64,{image}">',
+    )
+    body += section(
+        "What the scenarios do", "", listed(f"{name.value}: {meaning}" for name, meaning in MEANING.items())
+    )
+    return page("Shoal: what answers survive", body)
 
 
 def _scenario_table(seen: list[Seen]) -> str:
-    heads = (
-        *(
-            "level",
-            "scenario",
-            "runs",
-            "complete",
-            "equal",
-            "caches equal",
-            "recovery p50",
-            "p95",
-            "slowdown",
-        ),
-        *("replayed", "whole again"),
-    )
-    rows = [_row([html.escape(head) for head in heads], "th")]
-    for one in seen:
-        restored = median(one.restored_s) if one.restored_s else None
-        cells = [
+    heads = "level,scenario,runs,complete,equal,caches equal,recovery p50,p95,slowdown,replayed,whole again"
+    rows = [
+        (
             one.level,
             one.scenario,
             str(one.runs),
@@ -195,29 +169,28 @@ def _scenario_table(seen: list[Seen]) -> str:
             _ms(one.p95_ms),
             "-" if one.slowdown is None else f"{one.slowdown:.2f}x",
             f"{one.replayed_bytes / 1e6:.1f} MB",
-            "-" if restored is None else f"{restored:.1f} s",
-        ]
-        rows.append(_row(cells, "td", bad=not one.held))
-    return f"<table>{''.join(rows)}</table>"
+            f"{median(one.restored_s):.1f} s" if one.restored_s else "-",
+        )
+        for one in seen
+    ]
+    bad = frozenset(at for at, one in enumerate(seen) if not one.held)
+    return table(heads.split(","), rows, frozenset({1}), bad)
 
 
-def _cost_table(costs: dict[str, dict[str, float]]) -> str:
+def _costs(costs: dict[str, dict[str, float]]) -> str:
     if not costs:
         return ""
-    rows = [_row(["standbys are fed by", "", "tok/s of one answer", "memory of all peers", "of it KV"], "th")]
-    for shadow, row in costs.items():
-        memory, kv = f"{row['rss_bytes'] / 2**20:.0f} MiB", f"{row['kv_bytes'] / 2**20:.0f} MiB"
-        rows.append(_row([shadow, "", f"{row['tok_s']:.1f}", memory, kv], "td"))
-    return f"<h2>What protection costs</h2><table>{''.join(rows)}</table>"
-
-
-def _row(cells: Sequence[str], tag: str, *, bad: bool = False) -> str:
-    mark = ' class="bad"' if bad else ""
-    return (
-        "<tr>"
-        + "".join(f"<{tag}{mark if place == 1 else ''}>{cell}</{tag}>" for place, cell in enumerate(cells))
-        + "</tr>"
-    )
+    rows = [
+        (
+            shadow,
+            f"{row['tok_s']:.1f}",
+            f"{row['rss_bytes'] / 2**20:.0f} MiB",
+            f"{row['kv_bytes'] / 2**20:.0f} MiB",
+        )
+        for shadow, row in costs.items()
+    ]
+    heads = ("standbys are fed by", "tok/s of one answer", "memory of all peers", "of it KV")
+    return section("What protection costs", "", table(heads, rows))
 
 
 def _ms(value: float | None) -> str:
