@@ -18,7 +18,7 @@ from planner.reports.page_kit import Plot, bar, marks, rows, span, stacked
 from planner.types import PlanRequest, Stage
 
 GIB: Final = 2**30
-MOST_ACROSS: Final = 4  # stages side by side; more of them, or a narrow screen, stand below each other
+MOST_ACROSS: Final = 3  # stages side by side; more of them, or a narrow screen, stand below each other
 ROW_PX: Final = 38  # of a schedule
 LOOKS: Final = ("a", "a2", "b2", "free")  # of bars that follow one another
 

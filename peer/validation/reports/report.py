@@ -174,7 +174,7 @@ def _scenario_table(seen: list[Seen]) -> str:
         for one in seen
     ]
     bad = frozenset(at for at, one in enumerate(seen) if not one.held)
-    return table(heads.split(","), rows, frozenset({1}), bad)
+    return table(heads.split(","), rows, bad=bad)
 
 
 def _costs(costs: dict[str, dict[str, float]]) -> str:
