@@ -3,6 +3,8 @@
 Shards go to peers with the fewest missing bytes (an assignment: Kuhn and Munkres). Then make before break: whatever can
 be loaded is loaded; a unit is dropped only when somebody else holds it (k + 1 others while memory allows). Where no
 such order exists it says so, with the bytes that are then missing for a while.
+
+Nothing calls it yet: it waits for placements that people choose (`shoal plan --placement hungarian`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import {
 } from '../src/signaling/presence';
 import { Roster } from '../src/signaling/roster';
 import { SignalingError } from '../src/signaling/errors';
-import { parseStrict } from '../src/wire/strict_json';
+import { parseStrict } from '../src/wire/json_codec';
 import { vectors } from './vectors';
 
 interface Vectors {

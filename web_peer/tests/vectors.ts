@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 
-import { fromHex, toHex } from '../src/wire/hex';
+import { fromHex } from '../src/wire/hex';
 
 /** The parsed file; each test states the shape that it reads. */
 export function vectors(name: string): unknown {
@@ -19,4 +19,3 @@ export function snake(name: string): string {
 }
 
 export const bytesOf = fromHex;
-export const hexOf = toHex;

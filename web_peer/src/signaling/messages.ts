@@ -7,7 +7,9 @@ import { type Grant, MAX_GRANTS, MAX_UNIX, MAX_USES, type Revocation, ROLES } fr
 import { type Base64, ED25519_BYTES, fromText, isId, P256_BYTES, SIGNATURE_BYTES } from './keys';
 import { NONCE_BYTES, type Presence, SIGNAL_KINDS, type Signal, type Vouch } from './presence';
 import { signalingError } from './errors';
-import { type Json, type JsonObject, parseStrict } from '../wire/strict_json';
+import { type Json, parseStrict } from '../wire/json_codec';
+
+type JsonObject = Readonly<Record<string, Json>>;
 
 export const SIGNALING_PROTOCOL = 2;
 export const MAX_CLIENT_BYTES = 256 * 1024; // what a server takes

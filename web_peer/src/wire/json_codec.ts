@@ -232,7 +232,7 @@ export function load(bytes: Uint8Array): Body {
   try {
     const source = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
     parsed = JSON.parse(source);
-    checkAll(source);
+    membersSpelt(source);
   } catch (error) {
     throw new BadCommand(`expected JSON, got ${bytes.length} bytes that are not: ${String(error)}`);
   }
@@ -240,10 +240,31 @@ export function load(bytes: Uint8Array): Body {
   return parsed;
 }
 
-/** What is passed over must not decide who reads on: both languages refuse the same there, too. `source` is JSON. */
-function checkAll(source: string): void {
+/** The value of a text that doubles no name and has integers below 2^53 only. Raises a SyntaxError for another one. */
+export function parseStrict(source: string): Json {
+  const value = JSON.parse(source) as Json;
+  if (membersSpelt(source) !== membersOf(value)) throw new SyntaxError('a name occurs twice in one object');
+  return value;
+}
+
+function membersOf(value: Json): number {
+  if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+    throw new SyntaxError('an integer beyond 2^53');
+  }
+  if (typeof value !== 'object' || value === null) return 0;
+  const inside = Object.values<Json>(value);
+  return inside.reduce((sum: number, each) => sum + membersOf(each), isList(value) ? 0 : inside.length);
+}
+
+/**
+ * How many members the objects of `source`, which is JSON, are spelt with. Raises a SyntaxError for other numbers than
+ * integers and for more depth than there may be: what is passed over must not decide who reads on, so both languages
+ * refuse the same there, too.
+ */
+function membersSpelt(source: string): number {
   let depth = 0;
   let digits = 0;
+  let members = 0;
   for (let at = 0; at < source.length; at++) {
     const letter = source[at] ?? '';
     if (letter === '"') {
@@ -255,13 +276,15 @@ function checkAll(source: string): void {
     } else {
       if (digits > 0 && '.eE'.includes(letter)) throw new SyntaxError('a number that is no integer');
       digits = 0;
-      if (letter === '[' || letter === '{') depth += 1;
+      if (letter === ':') members += 1;
+      else if (letter === '[' || letter === '{') depth += 1;
       else if (letter === ']' || letter === '}') depth -= 1;
       if (depth > MAX_DEPTH) {
         throw new SyntaxError(`more than ${MAX_DEPTH} lists and objects inside one another`);
       }
     }
   }
+  return members;
 }
 
 /** Where the string that begins at `start` ends. */
