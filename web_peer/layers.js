@@ -87,7 +87,11 @@ export const PURE = [
 ];
 
 /** What pure modules import that is not ours. */
-export const PURE_PACKAGES_OUTSIDE = ['@huggingface/tokenizers', '@huggingface/jinja', '@noble/hashes/sha2.js'];
+export const PURE_PACKAGES_OUTSIDE = [
+  '@huggingface/tokenizers',
+  '@huggingface/jinja',
+  '@noble/hashes/sha2.js',
+];
 
 export const isPure = (file) =>
   PURE.includes(file) || PURE_PACKAGES.some((name) => file.startsWith(`src/${name}/`));
