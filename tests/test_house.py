@@ -48,16 +48,6 @@ def test_no_folder_has_more_modules_than_a_reader_takes_in() -> None:
     assert {folder: many for folder, many in count.items() if many > MOST_MODULES} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"|srcset=\"([^\"]+)\"", text):
-        link = next(part for part in target if part)
-        if "://" in link or link.startswith("#"):
-            continue
-        assert (page.parent / link.split("#")[0]).exists(), link
-
-
 def test_the_readme_begins_with_what_to_type() -> None:
     text = (ROOT / "README.md").read_text()
     assert 0 < text.index("make demo") < text.index("make test") < 1500
