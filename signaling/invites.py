@@ -69,10 +69,12 @@ class Grant:
 
     @property
     def mesh(self) -> str:
+        """The id of the mesh whose key signed it."""
         return key_id(self.mesh_key)
 
     @property
     def is_membership(self) -> bool:
+        """Whether it is of one peer, made from an invite, and not the invite itself."""
         return bool(self.via)
 
     @property
@@ -91,6 +93,7 @@ class Revocation:
 
     @property
     def mesh(self) -> str:
+        """The id of the mesh whose key signed it."""
         return key_id(self.mesh_key)
 
 
@@ -107,6 +110,7 @@ class InviteLink:
         return f"{self.server}/#{self.mesh}.{to_text(self.seed + _check(self.mesh, self.seed))}"
 
     def invite(self) -> Identity:
+        """The key pair of the invite, made from the secret of the link."""
         return identity_from_seed(self.seed)
 
 
@@ -155,6 +159,7 @@ def make_membership(mesh_key: Identity, peer_key: bytes, invite: Grant) -> Grant
 
 
 def make_revocation(mesh_key: Identity, invite_key: bytes) -> Revocation:
+    """Returns the word of the mesh key that the invite with `invite_key` is revoked."""
     own = mesh_key.public.encoded
     return Revocation(own, invite_key, mesh_key.sign(transcript("revocation", own, invite_key)))
 

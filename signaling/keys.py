@@ -39,6 +39,7 @@ class PublicKey:
 
     @cached_property
     def id(self) -> str:
+        """The id of whoever has this key: a hash of it."""
         return key_id(self.encoded)
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
@@ -65,6 +66,7 @@ class Identity:
 
     @property
     def id(self) -> str:
+        """The id of whoever has this key: a hash of its public half."""
         return self.public.id
 
     def sign(self, message: bytes) -> bytes:

@@ -183,8 +183,11 @@ K = TypeVar("K", covariant=True)
 class Field(Protocol[K]):
     """How one field is written and checked; JSON values are Any until a field has checked them."""
 
-    def write(self, value: Any) -> Any: ...
-    def read(self, raw: Any, name: str) -> K: ...
+    def write(self, value: Any) -> Any:
+        """Returns the value as JSON holds it."""
+
+    def read(self, raw: Any, name: str) -> K:
+        """Returns the value in parsed JSON. Raises MalformedMessage that names the field."""
 
 
 def _wrong(name: str, expected: str, raw: object) -> NoReturn:
@@ -315,9 +318,11 @@ class Record(Generic[T]):
     fields: tuple[tuple[str, Field[object]], ...]
 
     def write(self, value: Any) -> dict[str, Any]:
+        """Returns the record as an object of its fields."""
         return {name: f.write(getattr(value, name)) for name, f in self.fields}
 
     def read(self, raw: Any, name: str) -> T:
+        """Returns the record in an object that has its fields and no others. Raises MalformedMessage."""
         if not isinstance(raw, dict):
             _wrong(name, "an object", raw)
         absent = [n for n, _ in self.fields if n not in raw]

@@ -34,4 +34,5 @@ class Metrics:
         self.planning = Histogram("shoal_plan_seconds", "Time to answer POST /plan", registry=self._registry)
 
     def text(self) -> bytes:
+        """Returns the figures in the text format of Prometheus."""
         return generate_latest(self._registry)

@@ -62,6 +62,7 @@ class Presence:
 
     @cached_property
     def peer(self) -> str:
+        """The id of the peer: a hash of its key."""
         return key_id(self.key)
 
     @property
@@ -71,6 +72,7 @@ class Presence:
 
     @cached_property
     def person(self) -> str:
+        """The id of the person: a hash of that key."""
         return key_id(self.person_key)
 
     @property
@@ -80,6 +82,7 @@ class Presence:
 
     @property
     def mesh(self) -> str:
+        """The id of the mesh whose key signed the grant."""
         return self.grant.mesh
 
 

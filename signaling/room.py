@@ -170,6 +170,7 @@ class Room:
         self.members: dict[str, _Member] = {}
 
     def sockets(self, besides: str = "") -> tuple[int, ...]:
+        """Returns the sockets of all members, but for the peer `besides`."""
         return tuple(m.socket for peer, m in self.members.items() if peer != besides)
 
 
@@ -187,6 +188,7 @@ class Hub:
         return sum(1 for room in self.rooms.values() if room.members)
 
     def members(self) -> int:
+        """How many members all rooms have."""
         return sum(len(room.members) for room in self.rooms.values())
 
     def is_inside(self, socket: int) -> bool:

@@ -108,6 +108,7 @@ class StateFolder:
             raise
 
     def forget(self, mesh: str) -> None:
+        """Removes the file of that mesh, if there is one."""
         (self._folder / f"{mesh}.json").unlink(missing_ok=True)
 
 

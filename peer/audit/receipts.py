@@ -210,6 +210,7 @@ class Till:
     _waiting: dict[Work, None] = field(default_factory=dict)
 
     def put(self, works: Sequence[Work]) -> None:
+        """Adds works that are to be acknowledged, as far as MAX_PENDING has room."""
         for work in works[: max(0, MAX_PENDING - len(self._waiting))]:
             self._waiting.setdefault(work)
 

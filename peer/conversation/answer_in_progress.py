@@ -44,6 +44,7 @@ class Making:
 
     @property
     def standing(self) -> Heard:
+        """How far the answer is."""
         return self.asking.under_way
 
     async def run(self, pieces: AsyncGenerator[Delta | Finished], grown: Callable[[], None]) -> str:

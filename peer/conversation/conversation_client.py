@@ -147,6 +147,7 @@ class Talking:
 
     @property
     def me(self) -> str:
+        """The id of this peer."""
         return self._view.me
 
     def typing(self, conversation: str) -> list[str]:
@@ -226,6 +227,7 @@ class Talking:
         )
 
     def remove(self, conversation: str) -> None:
+        """Proposes that the conversation is removed for all."""
         self._proposals.say(ConversationRemoved(conversation))
 
     def add(self, conversation: str, form: Literal["to-model", "to-people"], text: str, parent: str) -> str:

@@ -35,6 +35,7 @@ class EntryLink:
     seed: bytes = field(repr=False)
 
     def identity(self) -> Identity:
+        """The key pair of the link, made from its secret."""
         return identity_from_seed(self.seed)
 
     def after(self, link: str) -> str:

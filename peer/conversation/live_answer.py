@@ -104,6 +104,7 @@ class Listening:
         self._streams[message.id] = stream
 
     def of(self, message: str) -> Stream | None:
+        """Returns the answer to that message as it streams, or None."""
         return self._streams.get(message)
 
     def text(self, message: Message) -> tuple[str, int]:

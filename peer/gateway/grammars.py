@@ -107,11 +107,14 @@ class Guided:
         self._vocab = vocab
 
     def allowed(self) -> tuple[int, ...]:
+        """Returns the tokens that may come next as words of a bit mask; () after an error of the grammar."""
         bits = self._matcher.compute_bitmask()
         return () if self._matcher.is_error() else mask_words(bits, self._vocab)
 
     def take(self, token: int) -> None:
+        """Tells the grammar which token came."""
         self._matcher.consume_token(token)
 
     def over(self) -> bool:
+        """Returns whether the grammar is complete."""
         return self._matcher.is_stopped()

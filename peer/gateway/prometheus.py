@@ -52,6 +52,7 @@ class Figures(Collector):
         self._mesh = mesh
 
     def collect(self) -> Iterator[Metric]:
+        """Yields the figures of this peer and of its mesh, as they are now."""
         report: dict[str, Any] = self._mesh.report_of_self()
         view = self._mesh.view
         replica, state = view.replica, view.state

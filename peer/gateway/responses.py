@@ -59,6 +59,7 @@ class Used:
 
     @property
     def all(self) -> Usage:
+        """Returns the tokens of all prompts and answers together."""
         return sum(self._of_prompt.values(), Usage(0, 0, 0))
 
 
@@ -88,6 +89,7 @@ class Heading:
     with_likely: bool
 
     def of(self, kind: str, choices: Sequence[Shape]) -> Shape:
+        """Returns a response of that kind ("chat.completion" and others) around the choices."""
         return {
             "id": self.id,
             "object": kind,
@@ -123,10 +125,12 @@ def model(name: str, created: int, context: int, model_id: str) -> Shape:
 
 
 def models(found: Sequence[Shape]) -> Shape:
+    """Returns the response of GET /v1/models."""
     return {"object": "list", "data": list(found)}
 
 
 def usage(used: Usage) -> Shape:
+    """Returns the counts of tokens as the API names them."""
     return {
         "prompt_tokens": used.prompt,
         "completion_tokens": used.answer,
@@ -159,10 +163,12 @@ def chat_begins(heading: Heading, index: int) -> Shape:
 
 
 def chat_says(heading: Heading, index: int, text: str, likely: Sequence[Likely]) -> Shape:
+    """Returns a chunk of a chat stream with text."""
     return _chat_chunk(heading, index, {"content": text}, likely)
 
 
 def chat_calls(heading: Heading, index: int, calls: Sequence[ToolCall], ids: Sequence[str]) -> Shape:
+    """Returns a chunk of a chat stream with calls of tools; `ids` are theirs."""
     shaped = [{"index": place, **call} for place, call in enumerate(_calls(calls, ids))]
     return _chat_chunk(heading, index, {"tool_calls": shaped})
 
@@ -241,6 +247,7 @@ def completion_says(
 
 
 def completion_used(heading: Heading, used: Usage) -> Shape:
+    """Returns the last chunk of a text stream, which has the counts of tokens."""
     return heading.of("text_completion", []) | {"usage": usage(used)}
 
 

@@ -131,6 +131,7 @@ class Gateway:
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self) -> web.Application:
+        """Returns the web application with all routes."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
         app.router.add_get("/v1/models", self._list_models)
         app.router.add_get("/v1/models/{model:.+}", self._one_model)
@@ -141,6 +142,7 @@ class Gateway:
         return app
 
     def close(self) -> None:
+        """Stops listening to the state of the mesh."""
         self._unsubscribe()
 
     # --- who may ask, and how refusals look

@@ -17,6 +17,7 @@ class JsonLines(logging.Formatter):
     """A log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns the record as one line of JSON."""
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         return line(record.levelname.lower(), record.name, record.getMessage(), trace, record.created)
 

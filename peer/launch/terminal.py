@@ -122,6 +122,7 @@ class Progressing:
         self._said = ""
 
     def __call__(self, phase: Phase) -> None:
+        """Shows how far the phase is: as a bar at a terminal, else one line when a phase begins."""
         if phase.total <= 1 or not err.is_terminal or json_lines.chosen:
             if phase.what != self._said:
                 self._said = phase.what

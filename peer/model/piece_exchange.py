@@ -87,6 +87,7 @@ class Pieces:
 
     @property
     def lent_bytes(self) -> int:
+        """How many bytes of caches are kept for other peers."""
         return sum(len(data) for data in self._lent.values())
 
     async def fetch(self, peer: str, sha256: bytes, size: int, open_ranges: int = OPEN_RANGES) -> bytes:

@@ -90,18 +90,22 @@ class Execution:
 
     @property
     def has_embed(self) -> bool:
+        """Whether the shard begins with the embedding."""
         return self._embed is not None
 
     @property
     def has_head(self) -> bool:
+        """Whether the shard ends with the head."""
         return bool(self._heads)
 
     @property
     def shape(self) -> Shape:
+        """The size of the KV arrays: rows and positions."""
         return self._kv.shape
 
     @property
     def kv_bytes(self) -> int:
+        """How many bytes the KV arrays take."""
         return self._kv.bytes
 
     def ensure(self, slots: KvSlots, rows: int, positions: int) -> None:
@@ -114,6 +118,7 @@ class Execution:
         self._kv.used_rows = max(self._kv.used_rows, rows)
 
     def move(self, move: Move) -> None:
+        """Copies rows of the KV arrays as `move` says."""
         self._kv.move(move)
 
     def let_go(self, rows: int) -> None:
@@ -196,6 +201,7 @@ class Execution:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def close(self) -> None:
+        """Lets go of sessions, arrays and weights. Nothing may be called afterwards."""
         self._bindings.clear()
         self._kv.close()
         self._body = None

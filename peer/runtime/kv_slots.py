@@ -52,6 +52,7 @@ class KvSlots:
         return len(self._sessions)
 
     def row(self, session: bytes) -> int | None:
+        """Returns the row of a session, or None."""
         return self._rows.get(session)
 
     def length(self, session: bytes) -> int:
@@ -64,6 +65,7 @@ class KvSlots:
         return self._lengths[row] if row < len(self._lengths) else 0
 
     def lengths(self) -> dict[bytes, int]:
+        """Returns how many positions each session has cached."""
         return dict(zip(self._sessions, self._lengths, strict=True))
 
     def admit(self, session: bytes) -> int | None:
@@ -79,6 +81,10 @@ class KvSlots:
         return len(self._sessions) - 1
 
     def set_length(self, session: bytes, length: int) -> None:
+        """Sets how many positions a session has cached.
+
+        Raises ValueError beyond the context, KeyError without a row.
+        """
         row = self._rows[session]
         if not 0 <= length <= self.context:
             raise ValueError(f"a length from 0 to {self.context} expected, got {length}")

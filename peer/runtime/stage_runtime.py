@@ -253,6 +253,7 @@ class StageRuntime:
         return self._lengths
 
     def memory_bytes(self) -> MemoryBytes:
+        """What this stage occupies: weights, KV arrays, overhead, kept prefixes."""
         return MemoryBytes(
             self._shard.weight_bytes, self._execution.kv_bytes, self._overhead, self._fronts.bytes
         )

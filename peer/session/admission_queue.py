@@ -127,6 +127,7 @@ class Line:
         return {key: waiter.place for key, waiter in self._waiters.items()}
 
     def find(self, asker: str, session: str) -> Waiter | None:
+        """Returns the waiter for that session of that origin, or None."""
         return self._waiters.get((asker, session))
 
     def enter(self, now_ms: int, asker: str, session: str, run: Run_, wants: Busy) -> str:

@@ -22,6 +22,8 @@ Progress = tuple[tuple[int, int, int], ...]  # by stage: received, computed, ste
 
 
 class Phase(Enum):
+    """Where a question is on the origin's side."""
+
     IDLE = "idle"
     PREFILL = "prefill"
     DECODE = "decode"

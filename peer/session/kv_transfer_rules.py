@@ -71,6 +71,7 @@ def sources_of(plan: PlanRecord | None, peers: Sequence[str], run: Run_) -> list
 
 
 def wish_body(wish: Wish) -> dict[str, Any]:
+    """Returns the body of the request `kv_copy`."""
     (first, stop), (start, end) = wish.units, wish.run
     return {"session": wish.session.hex(), "first": first, "stop": stop, "from": start, "to": end}
 

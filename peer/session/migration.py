@@ -39,6 +39,8 @@ LEAST_TOKENS: Final = 4  # of an answer: for fewer nothing moves
 
 
 class MovePhase(Enum):
+    """Where a move is: the new stages catch up, or both sides race for the next token."""
+
     WARMING = "warming"
     RACING = "racing"
 

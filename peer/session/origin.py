@@ -108,6 +108,7 @@ class OriginSession:
 
     @property
     def route(self) -> tuple[str, ...]:
+        """The peers of the current turn in order; () while there is none."""
         return self.current.peers if self.current is not None else ()
 
     @property

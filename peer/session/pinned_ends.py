@@ -96,7 +96,9 @@ class Ends(Protocol):
 
     width: int  # of a state
 
-    def embed(self, tokens: Sequence[int]) -> Tensor: ...  # float32 (tokens, width)
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """Returns the rows of the tokens, float32 (tokens, width)."""
+
     def draw(self, drawing: Drawing, state: Floats, tell: Callable[[Token | None], None]) -> None:
         """Tells, later, the token that follows from `state`, float32 (1, width); None where none could be drawn."""
 

@@ -64,6 +64,7 @@ class Seat:
 
     @property
     def serves(self) -> bool:
+        """Whether this seat computes and passes on, and does not shadow."""
         return self.opening.role == Role.SERVE
 
     @property
@@ -73,6 +74,7 @@ class Seat:
 
     @property
     def key(self) -> tuple[bytes, int]:
+        """What seats are kept by: session and stage."""
         return self.opening.session, self.opening.stage
 
     @property
@@ -83,10 +85,12 @@ class Seat:
 
     @property
     def is_tail(self) -> bool:
+        """Whether this is the last stage of the route."""
         return self.opening.stage == len(self.opening.route) - 1
 
     @property
     def downstream(self) -> str | None:
+        """The peer of the next stage; None at the last one."""
         return None if self.is_tail else self.opening.route[self.opening.stage + 1]
 
     def shadows(self, stage: int) -> list[str]:

@@ -203,6 +203,7 @@ class StageCore:
 
     @property
     def log_bytes(self) -> int:
+        """How many bytes the activation logs of all seats hold."""
         return sum(seat.log.bytes for seat in self._seats.values())
 
     def drop(self, run: Run_) -> list[StageEffect]:
@@ -512,6 +513,7 @@ class StageCore:
         return [self._seats[session, place] for place in self._places.get(session, ())]
 
     def seat_at(self, session: bytes, stage: int) -> Seat | None:
+        """Returns the seat of a session at a stage, also one whose session is over, or None."""
         return self._seats.get((session, stage)) or self._late.get((session, stage))
 
     def _next_epoch(self) -> int:

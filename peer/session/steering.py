@@ -139,6 +139,7 @@ class Pick:
     body: bytes = field(default=b"")
 
     def __call__(self, logits: Logits) -> int:
+        """Returns the token drawn from steered logits (vocabulary,); notes the likely ones where that is asked."""
         token = self.draw(steered(logits, self.steering))
         if self.steering.alternatives is not None:
             self.body = likely(logits, token, self.steering.alternatives)

@@ -44,12 +44,16 @@ OPEN: Final = Entry()
 
 @dataclass(frozen=True, slots=True)
 class EntryChosen:
+    """Who may enter a conversation: with `by_invite` only invited members, else every member."""
+
     conversation: str
     by_invite: bool
 
 
 @dataclass(frozen=True, slots=True)
 class EntryOffered:
+    """A link into a conversation: its public key, and the role that it gives."""
+
     conversation: str
     key: str
     role: Given

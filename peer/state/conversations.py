@@ -61,6 +61,8 @@ CHUNK: Final = 128  # messages copied for a change, at most
 
 @dataclass(frozen=True, slots=True)
 class Participant:
+    """A person in a conversation, as the others see them."""
+
     name: str
     colour: str
     role: Role
@@ -94,6 +96,7 @@ class Messages:
     text_bytes: int = 0
 
     def get(self, message: str) -> Message | None:
+        """Returns the message of that id, or None."""
         for chunk in reversed(self.chunks):
             if (found := chunk.get(message)) is not None:
                 return found
@@ -106,6 +109,7 @@ class Messages:
         return self.count
 
     def added(self, message: Message) -> Messages:
+        """Returns these messages with one more; chunks that are full are shared."""
         last, full = (self.chunks[-1], self.chunks[:-1]) if self.count % CHUNK else ({}, self.chunks)
         size = self.text_bytes + len(message.text.encode())
         return Messages((*full, {**last, message.id: message}), self.count + 1, size)
@@ -176,6 +180,8 @@ class ConversationStarted:
 
 @dataclass(frozen=True, slots=True)
 class ConversationChanged:
+    """New title, model, instructions and sampling of a conversation."""
+
     conversation: str
     title: str
     model: str
@@ -185,6 +191,8 @@ class ConversationChanged:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRemoved:
+    """A conversation is removed for all."""
+
     conversation: str
 
 
@@ -201,6 +209,8 @@ class ParticipantSet:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantLeft:
+    """A participant leaves a conversation."""
+
     conversation: str
     peer: str
 

@@ -152,6 +152,8 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MemberMeasured:
+    """A member's measurement of itself, and of its links."""
+
     peer: str
     profile: Profile
     links: tuple[LinkFacts, ...]
@@ -159,17 +161,23 @@ class MemberMeasured:
 
 @dataclass(frozen=True, slots=True)
 class PlanProposed:
+    """A plan that members load for."""
+
     plan: PlanRecord
 
 
 @dataclass(frozen=True, slots=True)
 class UnitsHeld:
+    """The runs of units that a member holds now, each [first, stop)."""
+
     peer: str
     held: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanActivated:
+    """The proposed plan of that version serves from now on."""
+
     version: int
 
 
@@ -205,6 +213,8 @@ class MemberLeaving:
 
 @dataclass(frozen=True, slots=True)
 class MemberLeft:
+    """A member is gone."""
+
     peer: str
     reason: str
 

@@ -51,17 +51,23 @@ class People:
 
 @dataclass(frozen=True, slots=True)
 class RoleGiven:
+    """A member has another role in the mesh."""
+
     peer: str
     role: Role
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTaken:
+    """A member has no role of its own in the mesh any more."""
+
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class InviteRecorded:
+    """An invite of the mesh, with the proof of who made it."""
+
     key: str
     role: Role
     expires_unix: int
@@ -73,6 +79,8 @@ class InviteRecorded:
 
 @dataclass(frozen=True, slots=True)
 class InviteRevoked:
+    """An invite that admits no one any more, with the proof of who revoked it."""
+
     key: str
     by: str
     when_ms: int

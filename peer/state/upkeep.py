@@ -71,6 +71,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class StandbyReady:
+    """The runs of units that a standby can take over at once, each [first, stop)."""
+
     peer: str
     version: int
     ready: tuple[tuple[int, int], ...]
@@ -78,6 +80,8 @@ class StandbyReady:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegun:
+    """An operation on units or a session begins on a member."""
+
     id: str
     peer: str
     operation: OperationKind
@@ -89,6 +93,8 @@ class TransactionBegun:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
+    """An operation is committed or rolled back."""
+
     id: str
     state: Outcome
     reason: str

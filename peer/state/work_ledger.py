@@ -56,6 +56,8 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
+    """What is counted of one answer."""
+
     started_ms: int
     areas: tuple[Area, ...] = ()  # none touches another
 

@@ -69,6 +69,7 @@ class KeptMesh:
 
     @property
     def key(self) -> Identity:
+        """The key pair of the mesh."""
         return identity_from_seed(self.seed)
 
 

@@ -144,16 +144,22 @@ def describe(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
+    """An operation begins."""
+
     operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
+    """An operation is done."""
+
     operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
+    """An operation is undone."""
+
     operation: Operation
 
 

@@ -65,6 +65,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
+    """What a log file holds."""
+
     salt: bytes
     beginning: Beginning
     groups: tuple[Group, ...]
@@ -73,6 +75,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
+    """What a snapshot file holds."""
+
     number: int
     first: int  # the log is cut to first..last with it
     last: int
@@ -104,6 +108,7 @@ def group_bytes(salt: bytes, number: int, group: Group) -> bytes:
 
 
 def snapshot_bytes(file: SnapshotFile) -> bytes:
+    """Returns the bytes of a snapshot file: mark, SHA-256, msgpack."""
     found = file.snapshot
     servers = [[server.id, server.incarnation, server.voter] for server in found.config.servers]
     payload: bytes = msgpack.packb(

@@ -59,12 +59,15 @@ class MemoryStore:
         self._held = _fresh()
 
     def load(self) -> Kept:
+        """Returns what is held."""
         return self._held.kept()
 
     def persist(self, effect: Persist) -> None:
+        """Stores term, vote and entries until the process ends."""
         self._held.take(group_of(effect))
 
     def store_snapshot(self, effect: StoreSnapshot) -> None:
+        """Stores a snapshot until the process ends, and cuts the log to it."""
         file = SnapshotFile(self._held.snapshots + 1, effect.first, effect.last, effect.snapshot)
         self._held = self._held.with_snapshot(file)
 

@@ -50,6 +50,7 @@ class Held:
         return stay
 
     def take(self, group: Group) -> None:
+        """Adds what a group changes. Raises as `check` does, and then changes nothing."""
         stay = self.check(group)
         for entry in self.entries[stay:]:
             self._count(entry, -1)
@@ -72,6 +73,7 @@ class Held:
         return Held(beginning, snapshot)
 
     def beginning(self) -> Beginning:
+        """Returns what the first record of a new log file says."""
         return Beginning(self.incarnation, self.snapshots, self.first, self.hard_state, tuple(self.entries))
 
     def kept(self) -> Kept:
@@ -83,6 +85,7 @@ class Held:
 
     @property
     def wants_snapshot(self) -> bool:
+        """Whether the log grew enough since the last snapshot for another."""
         size = len(self.snapshot.data) if self.snapshot is not None else 0
         return self.since_bytes > max(MIN_SNAPSHOT_BYTES, size)
 
@@ -106,4 +109,5 @@ def _follows(entries: tuple[Entry, ...], index: int) -> None:
 
 
 def group_of(effect: Persist) -> Group:
+    """Returns what `effect` stores, as a record of the log."""
     return Group(HardState(effect.term, effect.vote), effect.truncate_from, effect.entries)

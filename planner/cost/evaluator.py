@@ -73,6 +73,7 @@ def row_choices(sessions: int) -> tuple[int, ...]:
 
 
 def picoseconds(seconds: float) -> int:
+    """Returns `seconds` as whole picoseconds, the unit of exact sums."""
     return round(seconds * PICO)
 
 
@@ -128,10 +129,12 @@ def make_stage(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -
 
 
 def profiles(request: PlanRequest) -> dict[str, PeerProfile]:
+    """Returns the peers of a request by name."""
     return {peer.peer: peer for peer in request.peers}
 
 
 def link_table(request: PlanRequest) -> dict[tuple[str, str], Link]:
+    """Returns the links of a request by (source, destination)."""
     return {(link.src, link.dst): link for link in request.links}
 
 

@@ -68,14 +68,17 @@ class Figures:
 
     @property
     def decode_s(self) -> float:
+        """Seconds a token of one answer."""
         return self.decode_ps / evaluator.PICO
 
     @property
     def prefill_s(self) -> float:
+        """Seconds until the first token of a prompt of PROMPT_TOKENS."""
         return self.prefill_ps / evaluator.PICO
 
     @property
     def tokens_per_s(self) -> float:
+        """Tokens a second of all sessions together."""
         return float(evaluator.PICO / max(self.token_ps, Fraction(1)))
 
 
@@ -180,10 +183,12 @@ class Option:
 
     @property
     def order(self) -> tuple[tuple[str, int], ...]:
+        """The peers with the borders at which their stages stop; equal orders are equal placements."""
         return tuple((stage.peer, stage.stop) for stage in self.stages)
 
     @property
     def name(self) -> str:
+        """The stages for people; with more than NAMED stages only how many, and on which peers."""
         if len(self.stages) > NAMED:
             peers = sorted({stage.peer for stage in self.stages})
             return f"{len(self.stages)} stages on {', '.join(peers)}"

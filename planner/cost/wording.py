@@ -24,11 +24,13 @@ def mib(size: int) -> str:
 
 
 def ms(seconds: float) -> str:
+    """Returns `seconds` as milliseconds with three digits or so, for people."""
     value = seconds * 1000
     return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
 
 
 def chain(stages: Sequence[Stage]) -> str:
+    """Returns the peers of the stages in order, for people."""
     return " > ".join(stage.peer for stage in stages)
 
 
@@ -126,6 +128,7 @@ def method(considered: int, peers: int, *, exact: bool) -> str:
 
 
 def no_peers(request: PlanRequest) -> str:
+    """Returns what is missing where no peer is there, for people."""
     total = sum(sum(evaluator.unit_bytes(request, unit)) for unit in request.units)
     return (
         f"no peer has joined; the model needs {mib(total)} for weights and KV, and each peer's own overhead"
@@ -133,6 +136,7 @@ def no_peers(request: PlanRequest) -> str:
 
 
 def unreachable(request: PlanRequest) -> str:
+    """Returns what is missing where links are, for people."""
     return (
         f"no memory would help: {request.origin} has no link to a first stage and back from a tail; "
         "connect it to a peer that has room"

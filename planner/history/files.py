@@ -50,6 +50,7 @@ def duckdb() -> Any:
 
 
 def beside(path: Path, what: str) -> Path:
+    """Returns the path of a file that belongs to `path`, named after it."""
     return path.with_name(f"{path.name}.{what}")
 
 

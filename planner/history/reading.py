@@ -32,6 +32,7 @@ class Answer:
     more: bool = False
 
     def dicts(self) -> list[dict[str, Any]]:
+        """Returns each row as an object, by the names of the columns."""
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
 
 

@@ -108,10 +108,12 @@ class GgufTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Rows first, as the architecture counts them."""
         return self.stored.shape
 
     @property
     def kind(self) -> str:
+        """The name of the tensor type, such as "Q4_0"."""
         return str(self.stored.kind.name)
 
     def float32(self) -> npt.NDArray[np.float32]:

@@ -185,6 +185,7 @@ class Numbers:
         self._where = where
 
     def whole(self, key: str, otherwise: int | None = None) -> int:
+        """Returns a whole number of at least 0, or `otherwise` where it is missing. Raises CorruptModel."""
         value = self._source.get(key)
         if value is None and otherwise is not None:
             return otherwise
@@ -193,6 +194,7 @@ class Numbers:
         return value
 
     def real(self, key: str, otherwise: float | None = None) -> float:
+        """Returns a finite number, or `otherwise` where it is missing. Raises CorruptModel."""
         value = self._source.get(key)
         if value is None and otherwise is not None:
             return otherwise
@@ -201,6 +203,7 @@ class Numbers:
         return float(value)
 
     def positive(self, key: str) -> float:
+        """Returns a finite number above 0. Raises CorruptModel."""
         value = self.real(key)
         if value <= 0:
             raise CorruptModel(f"{self._where}: {key} should be above 0, is {value}")

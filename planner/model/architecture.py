@@ -77,7 +77,8 @@ class SourceTensor(Protocol):
     """One weight: (rows=outputs, columns=inputs), or (n,) for vectors; rows already in half-split rotary order."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Rows first, as `tensor_shapes` counts them."""
 
     @property
     def kind(self) -> str:
@@ -101,13 +102,16 @@ class SourceModel(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the model is called, for people."""
 
     @property
-    def architecture(self) -> Architecture: ...
+    def architecture(self) -> Architecture:
+        """The numbers of the model."""
 
     @property
-    def tokenizer(self) -> TokenizerSource: ...
+    def tokenizer(self) -> TokenizerSource:
+        """The tokenizer with its special tokens and the chat template."""
 
     def tensor(self, name: str) -> SourceTensor:
         """Raises planner.errors.MissingTensor, naming it, when the file lacks it."""

@@ -47,6 +47,7 @@ class BlobPlan:
 
     @property
     def bytes(self) -> int:
+        """The size of the blob, padding included."""
         return sum(_padded(tensor.bytes) for tensor in self.tensors)
 
     def chunks(self) -> Iterator[Callable[[], list[tuple[int, memoryview]]]]:

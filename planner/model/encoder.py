@@ -66,11 +66,17 @@ class SourceEncoder(Protocol):
     """An opened foreign model, before import."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the model is called, for people."""
+
     @property
-    def numbers(self) -> EncoderNumbers: ...
+    def numbers(self) -> EncoderNumbers:
+        """The numbers of the encoder."""
+
     @property
-    def tokenizer_json(self) -> bytes: ...
+    def tokenizer_json(self) -> bytes:
+        """The bytes of tokenizer.json."""
+
     def weights(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor with our name `name`, in the shape that tensor_shapes says."""
 

@@ -64,6 +64,7 @@ class ManifestUnit:
     resident_bytes: int
 
     def tensor(self, name: str) -> StoredTensor | None:
+        """Returns the tensor of that name, or None."""
         return next((tensor for tensor in self.tensors if tensor.name == name), None)
 
 
@@ -83,6 +84,7 @@ class Manifest:
     units: tuple[ManifestUnit, ...]
 
     def planner_units(self) -> tuple[Unit, ...]:
+        """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
         return tuple(
             Unit(
                 unit.name,
@@ -236,6 +238,7 @@ _UNIT_COUNTS: Final = (
 
 
 def blob_document(blob: BlobRef) -> dict[str, object]:
+    """Returns a blob as the manifest's JSON has it."""
     return {"sha256": blob.sha256, "bytes": blob.bytes, "pieces": list(blob.pieces)}
 
 
@@ -268,33 +271,39 @@ class Fields:
         return CorruptStore(f"{self.place}.{name}: {expected} expected")
 
     def is_null(self, name: str) -> bool:
+        """Returns whether the field is null. Raises CorruptStore where it is missing."""
         return self._get(name) is None
 
     def text(self, name: str, limit: int) -> str:
+        """Returns a string of at most `limit` characters. Raises CorruptStore."""
         value = self._get(name)
         if not isinstance(value, str) or len(value) > limit:
             raise self._wrong(name, f"a string of at most {limit} characters")
         return value
 
     def boolean(self, name: str) -> bool:
+        """Returns true or false. Raises CorruptStore."""
         value = self._get(name)
         if not isinstance(value, bool):
             raise self._wrong(name, "true or false")
         return value
 
     def count(self, name: str, limit: int = MAX_COUNT, least: int = 0) -> int:
+        """Returns a whole number from `least` to `limit`. Raises CorruptStore."""
         value = self._get(name)
         if type(value) is not int or not least <= value <= limit:
             raise self._wrong(name, f"a whole number from {least} to {limit}")
         return value
 
     def positive(self, name: str) -> float:
+        """Returns a finite number above 0. Raises CorruptStore."""
         value = self._get(name)
         if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
             raise self._wrong(name, "a positive finite number")
         return float(value)  # type: ignore[arg-type]
 
     def positives(self, name: str, limit: int) -> tuple[float, ...]:
+        """Returns a list of at most `limit` finite numbers above 0. Raises CorruptStore."""
         items = self._list(name, limit)
         return tuple(
             Fields({name: item}, f"{self.place}.{name}[{place}]").positive(name)
@@ -302,6 +311,7 @@ class Fields:
         )
 
     def choice(self, name: str, allowed: tuple[T, ...]) -> T:
+        """Returns the one of `allowed` that the field equals. Raises CorruptStore."""
         value = self._get(name)
         for option in allowed:
             if value == option:
@@ -315,6 +325,7 @@ class Fields:
         return value
 
     def counts(self, name: str, length: int, limit: int, least: int = 0) -> tuple[int, ...]:
+        """Returns a list of at most `length` whole numbers from `least` to `limit`. Raises CorruptStore."""
         items = self._list(name, length)
         for item in items:
             if type(item) is not int or not least <= item <= limit:
@@ -322,6 +333,7 @@ class Fields:
         return tuple(items)  # type: ignore[arg-type]
 
     def texts(self, name: str, length: int, limit: int) -> tuple[str, ...]:
+        """Returns a list of at most `length` strings of at most `limit` characters. Raises CorruptStore."""
         items = self._list(name, length)
         for item in items:
             if not isinstance(item, str) or len(item) > limit:
@@ -329,9 +341,11 @@ class Fields:
         return tuple(items)  # type: ignore[arg-type]
 
     def fields(self, name: str) -> Fields:
+        """Returns the fields of an object. Raises CorruptStore."""
         return Fields(self._get(name), f"{self.place}.{name}")
 
     def list_of_fields(self, name: str, limit: int) -> list[Fields]:
+        """Returns the fields of each object in a list of at most `limit`. Raises CorruptStore."""
         return [
             Fields(item, f"{self.place}.{name}[{place}]")
             for place, item in enumerate(self._list(name, limit))
@@ -339,6 +353,7 @@ class Fields:
 
 
 def blob_of(fields: Fields) -> BlobRef:
+    """Returns a blob with as many hashes as it has pieces. Raises CorruptStore."""
     sha256 = fields.text("sha256", 64)
     size = fields.count("bytes", MAX_BLOB_BYTES)
     pieces = fields.texts("pieces", MAX_BLOB_BYTES // PIECE_BYTES, 64)
@@ -399,6 +414,7 @@ def _unit(fields: Fields) -> ManifestUnit:
 
 
 def tensor_of(fields: Fields, blob: BlobRef) -> StoredTensor:
+    """Returns a tensor that lies inside `blob`, aligned to 64 bytes. Raises CorruptStore."""
     dtype: DType = fields.choice("dtype", get_args(DType))
     shape = fields.counts("shape", 4, 1 << 32, least=1)
     offset, size = fields.count("offset", MAX_BLOB_BYTES), fields.count("bytes", MAX_BLOB_BYTES)

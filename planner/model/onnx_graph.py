@@ -30,9 +30,12 @@ class StoredUnit(Protocol):
     """Whose tensors a graph names: a unit of a decoder, or of an encoder."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the unit."""
+
     @property
-    def blob(self) -> BlobRef: ...
+    def blob(self) -> BlobRef:
+        """The blob with its tensors."""
 
 
 class Graph:
@@ -46,12 +49,14 @@ class Graph:
     def add(
         self, operator: str, inputs: list[str], output: str, *more: str, domain: str = "", **attributes: Any
     ) -> str:
+        """Adds a node and returns the name of its first output, which is the node's own."""
         self.nodes.append(
             helper.make_node(operator, inputs, [output, *more], name=output, domain=domain, **attributes)
         )
         return output
 
     def constant(self, name: str, array: npt.NDArray[Any]) -> str:
+        """Adds an array that the graph itself holds, and returns its name."""
         self.initializers.append(onnx.numpy_helper.from_array(array, name))
         return name
 
@@ -92,6 +97,7 @@ class Graph:
     def finish(
         self, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], name: str = "shard"
     ) -> bytes:
+        """Returns the model as the bytes of an ONNX file."""
         graph = helper.make_graph(self.nodes, name, inputs, outputs, self.initializers)
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]

@@ -57,7 +57,8 @@ _ACCURACY: Final[dict[Placed, int]] = {"packed": ACCURACY_GPU, "exact": ACCURACY
 class Blobs(Protocol):
     """Where blobs lie; a Store, or what stands in for one."""
 
-    def blob_path(self, sha256: str) -> Path: ...
+    def blob_path(self, sha256: str) -> Path:
+        """Returns where the blob of that hash lies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,11 @@ class Query:
 
     @property
     def cell(self) -> tuple[str, str, int]:
+        """What runs are grouped by: the class of the peer, the kind of unit, the bucket of its size."""
         return self.peer.name, self.kind, self.bucket
 
     def prior_s(self) -> float:
+        """Seconds a token by the roofline of the class, before anything is learned."""
         return (self.roof or roof_of(self.peer)).seconds(self.flops, self.weight_bytes)
 
 
@@ -93,6 +95,7 @@ class Prediction:
 
     @property
     def wide(self) -> bool:
+        """Whether the interval is too wide to plan by."""
         return self.high_s > WIDE * self.low_s
 
 
@@ -116,6 +119,7 @@ class Gate:
 
     @property
     def passed(self) -> bool:
+        """Whether classes without measurements may be predicted."""
         return (
             self.classes >= MIN_CLASSES
             and self.mean_error <= MOST_ERROR

@@ -29,6 +29,8 @@ from planner.types import Infeasible, Plan, PlanRequest, Stage
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """A plan request with what the mesh wishes of its plans and what serves; None where the caller names none."""
+
     request: PlanRequest
     wish: Wish | None
     serving: Serving | None

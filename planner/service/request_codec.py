@@ -44,6 +44,7 @@ Item = TypeVar("Item")
 
 
 def encode_request(request: PlanRequest) -> bytes:
+    """Returns a request as JSON that `decode_request` reads."""
     return encoded(dataclasses.asdict(request))
 
 
@@ -65,6 +66,7 @@ def decode_wished(data: bytes) -> tuple[PlanRequest, Wish | None]:
 
 
 def request_of(parsed: object) -> PlanRequest:
+    """Returns the request in parsed JSON. Raises RequestError that names the field."""
     top = Fields("request", parsed, PlanRequest)
     request = PlanRequest(
         units=top.items("units", _unit, MAX_UNITS),
@@ -82,12 +84,14 @@ def request_of(parsed: object) -> PlanRequest:
 
 
 def encoded(value: object) -> bytes:
+    """Returns `value` as JSON with sorted keys, without spaces, in UTF-8. Raises ValueError for NaN and infinity."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
 
 
 def parse(data: bytes) -> object:
+    """Returns what strict JSON of at most MAX_BYTES holds: no key twice, no NaN. Raises RequestError."""
     if len(data) > MAX_BYTES:
         raise RequestError(f"expected at most {MAX_BYTES} bytes of JSON, got {len(data)}")
     try:
@@ -113,6 +117,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def refuse(where: str, expected: str, got: object) -> NoReturn:
+    """Raises RequestError that says where, what was expected and what came."""
     raise RequestError(f"{where}: expected {expected}, got {repr(got)[:80]}")
 
 
@@ -139,30 +144,37 @@ class Fields:
                 refuse(where, f"the field {name}", list(raw))
 
     def integer(self, name: str, most: int = MAX_INT) -> int:
+        """Returns an integer from 0 to `most`. Raises RequestError."""
         value = self.raw[name]
         if type(value) is not int or not 0 <= value <= most:
             refuse(f"{self.where}.{name}", f"an integer from 0 to {most}", value)
         return value
 
     def integer_or_none(self, name: str) -> int | None:
+        """Returns an integer from 0 to MAX_INT, or None for null. Raises RequestError."""
         return None if self.raw[name] is None else self.integer(name)
 
     def flag(self, name: str) -> bool:
+        """Returns true or false. Raises RequestError."""
         value = self.raw[name]
         if not isinstance(value, bool):
             refuse(f"{self.where}.{name}", "true or false", value)
         return value
 
     def number(self, name: str) -> float:
+        """Returns a number from 0 to MAX_INT. Raises RequestError."""
         return _number(f"{self.where}.{name}", self.raw[name])
 
     def text(self, name: str, most: int = MAX_TEXT) -> str:
+        """Returns a string of at most `most` characters. Raises RequestError."""
         return _text(f"{self.where}.{name}", self.raw[name], most)
 
     def name(self, name: str) -> str:
+        """Returns a string of at most MAX_NAME characters. Raises RequestError."""
         return self.text(name, MAX_NAME)
 
     def times(self, name: str) -> Mapping[UnitKind, float]:
+        """Returns seconds by kind of unit. Raises RequestError."""
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, dict):
             refuse(where, "an object of seconds per kind of unit", raw)
@@ -172,12 +184,14 @@ class Fields:
         return {kind: _number(f"{where}.{kind}", raw[kind]) for kind in get_args(UnitKind) if kind in raw}
 
     def times_by_name(self, name: str) -> Mapping[str, float]:
+        """Returns seconds by unit, of at most MAX_UNITS. Raises RequestError."""
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, dict) or len(raw) > MAX_UNITS:
             refuse(where, f"an object of seconds by unit, at most {MAX_UNITS}", raw)
         return {_text(where, key, MAX_NAME): _number(f"{where}.{key}", value) for key, value in raw.items()}
 
     def items(self, name: str, decode: Callable[[str, object], Item], most: int) -> tuple[Item, ...]:
+        """Returns a list of at most `most`, each item decoded with its place. Raises RequestError."""
         raw, where = self.raw[name], f"{self.where}.{name}"
         if not isinstance(raw, (list, tuple)) or len(raw) > most:
             refuse(where, f"a list of at most {most}", raw)
@@ -204,6 +218,7 @@ def _objective(fields: Fields) -> Objective:
 
 
 def wish_of(raw: object) -> Wish:
+    """Returns the wish in parsed JSON; what it does not name is the default. Raises RequestError."""
     if not isinstance(raw, dict) or not raw.keys() <= {"strategy", "goal", "components"}:
         refuse("wish", "an object of strategy, goal and components", raw)
     strategies: dict[object, Strategy] = {name: name for name in get_args(Strategy)}

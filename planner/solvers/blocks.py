@@ -64,6 +64,7 @@ class Blocks:
         return np.where(able & (fixed < INF // 64), np.minimum(fixed + work, INF), INF)
 
     def path(self, order: Sequence[int]) -> Path | None:
+        """Returns the best cuts for that order of peers, or None where they cannot hold all units."""
         return cut(self.view, order)
 
 

@@ -19,6 +19,8 @@ WORK = 300_000_000  # numbers written; some seconds
 
 @dataclass(frozen=True, slots=True)
 class Exact:
+    """The best path that was found, None where there is none, and what is known of the optimum."""
+
     path: Path | None
     value: int
     bound: int  # no path is faster

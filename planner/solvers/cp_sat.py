@@ -30,6 +30,7 @@ class Proof:
 
 
 def available() -> bool:
+    """Returns whether the extra `planner` is installed."""
     return importlib.util.find_spec("ortools") is not None
 
 

@@ -37,9 +37,11 @@ class Lattice:
 
     @property
     def unit_count(self) -> int:
+        """How many units the model has."""
         return len(self.classes) - 1
 
     def stage(self, peer: int, first: int, stop: int) -> int:
+        """Returns the picoseconds of units [first, stop) on a peer, INF where it cannot hold them."""
         if not first < stop <= int(self.reach[peer, first]):
             return INF
         return int(self.step[peer] + self.times[peer, stop] - self.times[peer, first])
@@ -59,6 +61,7 @@ class Lattice:
         return self.value(path), len(path), path
 
     def stages(self, request: PlanRequest, path: Path) -> tuple[Stage, ...]:
+        """Returns a path, pairs of a peer and where it stops, as stages."""
         names = {self.peers[peer] for peer, _ in path}
         known = {peer.peer: peer for peer in request.peers if peer.peer in names}
         firsts = (0, *(stop for _, stop in path))

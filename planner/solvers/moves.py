@@ -43,6 +43,7 @@ class Order:
     gap_bytes: int
 
     def downtime_s(self, bytes_per_s: float) -> float:
+        """Returns the seconds without an answer at that rate of transfers."""
         return self.gap_bytes / bytes_per_s
 
 

@@ -38,6 +38,7 @@ class Network:
 
     @property
     def unit_count(self) -> int:
+        """How many units the model has."""
         return int(self.stage.shape[1]) - 1
 
     def limits(self) -> Ints:
@@ -55,6 +56,7 @@ class Network:
         )
 
     def stages(self, request: PlanRequest, path: Path) -> tuple[Stage, ...]:
+        """Returns a path, pairs of a peer and where it stops, as stages."""
         known, firsts = evaluator.profiles(request), (0, *(stop for _, stop in path))
         return tuple(
             evaluator.make_stage(request, known[self.peers[peer]], first, stop)

@@ -133,6 +133,7 @@ def _rates(net: Network, sessions: int, solver: Solver, best: Rate) -> list[Rate
 
 
 def rate_key(rate: Rate) -> tuple[Fraction, int]:
+    """Returns what rates are ordered by: the time of a token, then the rows of a batch."""
     return rate.token_ps, rate.rows
 
 

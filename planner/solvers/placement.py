@@ -39,6 +39,7 @@ class Shortfall:
 
     @property
     def bytes(self) -> int:
+        """How many bytes are missing in all."""
         return sum(size for _, size in self.extra)
 
 
@@ -145,6 +146,7 @@ def shortfall(request: PlanRequest, *, linked: bool = True) -> Shortfall | None:
 
 
 def is_affordable(peers: int, units: int) -> bool:
+    """Returns whether an exact search of that size ends within the bounded work."""
     return exact.work(peers, units) <= EXACT_WORK
 
 

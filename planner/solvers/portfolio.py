@@ -97,6 +97,7 @@ class Outcome:
 
     @property
     def split(self) -> bool:
+        """Whether the chosen plan has more than one stage."""
         return self.chosen is not None and len(self.chosen.stages) > 1
 
 

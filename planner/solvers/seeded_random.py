@@ -28,17 +28,21 @@ class Draws:
         return self.bits() % limit
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """Returns a number from `low` up to, but without, `high`."""
         return low + (high - low) * (self.bits() >> 11) * 2.0**-53
 
     def choice(self, items: Sequence[Item]) -> Item:
+        """Returns one of the items, all equally likely."""
         return items[self.below(len(items))]
 
     def shuffle(self, items: MutableSequence[Item]) -> None:
+        """Puts the items into a random order, in place."""
         for at in range(len(items) - 1, 0, -1):
             other = self.below(at + 1)
             items[at], items[other] = items[other], items[at]
 
     def sample(self, items: Sequence[Item], count: int) -> list[Item]:
+        """Returns `count` different items in a random order."""
         pool = list(items)
         self.shuffle(pool)
         return pool[:count]
