@@ -384,24 +384,24 @@ def _receive_from_older_term(server: RaftServer, message: Message) -> None:
 def _receive_in_term(
     server: RaftServer,
     message: Message,
-    body: VoteReply | Append | AppendReply | Install | InstallReply | TimeoutNow | ReadIndex | ReadIndexReply,
+    body: Append | AppendReply | Install | InstallReply | VoteReply | TimeoutNow | ReadIndex | ReadIndexReply,
 ) -> None:
     match body:
-        case VoteReply():
-            if election.on_vote_reply(server, message, body):
-                _count_votes(server)
         case Append():
             if server.role != "leader":  # two leaders of one term cannot be
                 _follow(server, message, body.seq)
                 replication.on_append(server, message, body)
-        case Install():
-            if server.role != "leader":
-                _follow(server, message, body.seq)
-                snapshot.on_install(server, message, body)
         case AppendReply() | InstallReply():
             progress = server.progress.get(message.sender)
             if server.role == "leader" and progress is not None:
                 _receive_reply(server, message.sender, progress, body)
+        case Install():
+            if server.role != "leader":
+                _follow(server, message, body.seq)
+                snapshot.on_install(server, message, body)
+        case VoteReply():
+            if election.on_vote_reply(server, message, body):
+                _count_votes(server)
         case TimeoutNow():
             if election.takes_over(server, message):
                 _become_candidate(server, by_transfer=True)

@@ -369,21 +369,13 @@ function receiveFromOlderTerm(server: RaftServer, message: Message): void {
 function receiveInTerm(
   server: RaftServer,
   message: Message,
-  body: VoteReply | Append | AppendReply | Install | InstallReply | TimeoutNow | ReadIndex | ReadIndexReply,
+  body: Append | AppendReply | Install | InstallReply | VoteReply | TimeoutNow | ReadIndex | ReadIndexReply,
 ): void {
   switch (body.kind) {
-    case 'vote_reply':
-      if (election.onVoteReply(server, message, body)) countVotes(server);
-      return;
     case 'append':
       if (server.role === 'leader') return; // two leaders of one term cannot be
       follow(server, message, body.seq);
       replication.onAppend(server, message, body);
-      return;
-    case 'install':
-      if (server.role === 'leader') return;
-      follow(server, message, body.seq);
-      snapshot.onInstall(server, message, body);
       return;
     case 'append_reply':
     case 'install_reply': {
@@ -393,6 +385,14 @@ function receiveInTerm(
       }
       return;
     }
+    case 'install':
+      if (server.role === 'leader') return;
+      follow(server, message, body.seq);
+      snapshot.onInstall(server, message, body);
+      return;
+    case 'vote_reply':
+      if (election.onVoteReply(server, message, body)) countVotes(server);
+      return;
     case 'timeout_now':
       if (election.takesOver(server, message)) becomeCandidate(server, true);
       return;
