@@ -34,8 +34,8 @@ async function told(encoded: string | null): Promise<readonly (readonly [string,
   };
   const file = encoded === null ? null : new TextEncoder().encode(encoded);
   const recorded = (): Promise<Uint8Array | null> => Promise.resolve(file);
-  const model = { model: 'm' } as ModelChosen;
-  await looksAtRows(links, stage, model, MANIFEST, recorded, new AbortController().signal);
+  const view = { state: { model: { model: 'm' } as ModelChosen } };
+  await looksAtRows({ links, view, stage }, MANIFEST, recorded, new AbortController().signal);
   const step = { session: SESSION, run: { first: 1, stop: 3 }, position: 7 };
   const look = (lengths: readonly number[]): void => {
     const hidden = Float32Array.from(lengths.flatMap((length) => [0, length, 0, 0]));

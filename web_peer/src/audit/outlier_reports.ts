@@ -22,15 +22,20 @@ export type Recorded = (model: string, signal: AbortSignal) => Promise<Uint8Arra
 type Links = Pick<PeerLinks, 'call'>;
 type Stage = Pick<StageHost, 'onStep'> & { readonly core: Pick<StageHost['core'], 'asker'> };
 
+interface Parts {
+  readonly links: Links;
+  readonly view: { readonly state: { readonly model: ModelChosen | null } };
+  readonly stage: Stage;
+}
+
 /** From here on what `stage` is to compute is looked at, if lengths of the model were recorded. */
 export async function looksAtRows(
-  links: Links,
-  stage: Stage,
-  model: ModelChosen | null,
+  { links, view, stage }: Parts,
   manifest: Manifest,
   recorded: Recorded,
   signal: AbortSignal,
 ): Promise<void> {
+  const { model } = view.state;
   const encoded = model === null ? null : await recorded(model.model, signal);
   const envelopes = encoded === null ? null : decodeEnvelopes(encoded, manifest.units.length);
   if (envelopes !== null) stage.onStep(looking(links, stage, envelopes, manifest.architecture.hidden));

@@ -173,7 +173,7 @@ async function comeIn(
     const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
       store.envelopes(id, signal);
     // A server that is silent holds up nobody.
-    void looksAtRows(links, stage, view.state.model, manifest, recorded, mesh.signal);
+    void looksAtRows(mesh, manifest, recorded, mesh.signal);
   }
 }
 

@@ -210,8 +210,10 @@ export class Lending {
       manifest,
       roomOf(profile, model),
       followPace(this.parts.view, manifest, this.signal),
-      (results) => this.parts.stage.results(results),
-      (run, text) => this.lost(run, text),
+      {
+        results: (results) => this.parts.stage.results(results),
+        lost: (run, text) => this.lost(run, text),
+      },
     );
     const name = `${this.parts.view.me}:${model.model}`;
     this.journal = await Journal.open(name, (text) => this.events.notice(text));
@@ -221,8 +223,8 @@ export class Lending {
       this.parts,
       units,
       model.sessions,
-      (runs) => this.reportHeld(runs),
       {
+        report: (runs) => this.reportHeld(runs),
         progress: (run, of) => {
           const detail = `units ${run.first}-${run.stop - 1}`;
           const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;

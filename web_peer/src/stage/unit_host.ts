@@ -26,32 +26,30 @@ export interface Aside {
   close(): void;
 }
 
+/** What becomes of units that are loaded here. */
+export interface UnitEvents {
+  results(results: readonly (Ran | NotRan)[]): void;
+  /** A worker or its GPU device is gone; its run is no longer loaded. */
+  lost(run: Run, text: string): void;
+}
+
 export class Serving {
   readonly stepTimes = new StepTimes();
   private readonly pacing: Pacing;
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
-  private readonly onResults: (results: readonly (Ran | NotRan)[]) => void;
-  private readonly onLost: (run: Run, text: string) => void;
+  private readonly events: UnitEvents;
   private readonly asides = new Map<string, (answer: Answer) => void>(); // by session
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
 
-  /** `pacing` looks at how long steps take. `onLost`: a worker or its GPU device is gone; its run is no longer loaded. */
-  constructor(
-    fetcher: Fetcher,
-    manifest: Manifest,
-    room: Room,
-    pacing: Pacing,
-    onResults: (results: readonly (Ran | NotRan)[]) => void,
-    onLost: (run: Run, text: string) => void,
-  ) {
+  /** `pacing` looks at how long steps take. */
+  constructor(fetcher: Fetcher, manifest: Manifest, room: Room, pacing: Pacing, events: UnitEvents) {
     this.fetcher = fetcher;
     this.manifest = manifest;
     this.room = room;
     this.pacing = pacing;
-    this.onResults = onResults;
-    this.onLost = onLost;
+    this.events = events;
   }
 
   /** The runs that can serve, sorted. */
@@ -87,7 +85,7 @@ export class Serving {
       this.runtimes.set(runKey(run), { run, runtime });
     } catch (error) {
       if (room.provider !== 'webgpu' || signal.aborted) throw error;
-      this.onLost(run, textOf(error)); // there is another provider, which takes what a GPU refuses
+      this.events.lost(run, textOf(error)); // there is another provider, which takes what a GPU refuses
     }
   }
 
@@ -105,7 +103,7 @@ export class Serving {
     if (loaded === undefined) {
       const text = `units ${step.run.first}-${step.run.stop - 1} are no longer loaded here`;
       const refusal: NotRan = { run, session, epoch, position, have: 0, reason: 'unknown_plan', text };
-      queueMicrotask(() => this.onResults([refusal]));
+      queueMicrotask(() => this.events.results([refusal]));
       return;
     }
     if (this.asides.size === 0) this.pacing.begun(step); // what runs beside makes it no slower
@@ -206,12 +204,12 @@ export class Serving {
       this.stepTimes.ended(nowS(), result, 'count' in result);
       this.pacing.ended(result);
     }
-    this.onResults(results);
+    this.events.results(results);
   }
 
   private lost(run: Run, text: string): void {
     this.unload(run);
-    this.onLost(run, text);
+    this.events.lost(run, text);
   }
 }
 

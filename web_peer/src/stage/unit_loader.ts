@@ -21,6 +21,8 @@ const LOOK_MS = 250;
 const REPORT_AGAIN_MS = 1000; // after a report that did not arrive
 
 export interface HoldingEvents {
+  /** Tells the coordinator what is held here. Raises PeerError. */
+  report(runs: readonly Run[]): Promise<void>;
   /** Bytes of a run that are here, of all it needs; with all of them the worker loads the run. */
   progress(run: Run, of: FetchProgress): void;
   /** The coordinator knows what is held now. */
@@ -40,7 +42,6 @@ export class Holding {
   private readonly parts: Parts;
   private readonly serving: Serving;
   private readonly slots: number;
-  private readonly report: (runs: readonly Run[]) => Promise<void>;
   private readonly events: HoldingEvents;
   private readonly journal: Journal; // loads and unloads are begun and ended in it
   private kept: readonly Run[] = []; // held before a reload, and not yet given up
@@ -54,18 +55,10 @@ export class Holding {
   private leaving = false;
   private unsubscribe: () => void = () => undefined;
 
-  constructor(
-    parts: Parts,
-    runs: Serving,
-    slots: number,
-    report: (runs: readonly Run[]) => Promise<void>,
-    events: HoldingEvents,
-    journal: Journal,
-  ) {
+  constructor(parts: Parts, runs: Serving, slots: number, events: HoldingEvents, journal: Journal) {
     this.parts = parts;
     this.serving = runs;
     this.slots = slots;
-    this.report = report;
     this.events = events;
     this.journal = journal;
   }
@@ -184,7 +177,7 @@ export class Holding {
     const key = held.map(runKey).join(' ');
     if (this.reported !== key) {
       try {
-        await this.report(held);
+        await this.events.report(held);
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
         setTimeout(() => this.look(), REPORT_AGAIN_MS); // the coordinator may not know this peer yet, or any more
