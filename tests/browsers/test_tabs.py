@@ -45,7 +45,7 @@ async def test_a_tab_asks_a_python_mesh(driver: Driver, harness: Path, models: M
         await made.close()
 
 
-async def voting(mesh: Mesh, count: int) -> None:
+async def voting(mesh: MeshMember, count: int) -> None:
     """Waits until so many members vote."""
     replica = mesh.view.replica
     assert replica is not None

@@ -16,7 +16,6 @@ from peer.state.conversations import (
     MessageEnded,
     ParticipantSet,
     asker_of,
-    branches,
     thread,
 )
 from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned, counted_milli, may_ask
@@ -171,10 +170,6 @@ def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
         "thread": {
             leaf: [message.id for message in thread(messages, leaf)]
             for leaf in ("a2", "a4", "q3", "none", "")
-        },
-        "branches": {
-            parent: [message.id for message in branches(messages, parent)]
-            for parent in ("", "a1", "q1", "a4")
         },
     }
 

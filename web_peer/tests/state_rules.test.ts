@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { countedMilli, mayAsk } from '../src/state/fairness';
-import { askerOf, branches, messagesOf, NO_MESSAGES, thread } from '../src/state/conversations';
+import { askerOf, messagesOf, NO_MESSAGES, thread } from '../src/state/conversations';
 import { apply, decodeCommand, EMPTY_STATE, type Command } from '../src/state/mesh_state';
 import { maySay } from '../src/state/proposal_rights';
 import { levelOf } from '../src/state/protection';
@@ -20,7 +20,6 @@ interface Vectors {
     needed_to_lead: number;
     asker_of: Record<string, string | null>;
     thread: Record<string, string[]>;
-    branches: Record<string, string[]>;
   }[];
   readonly versions: readonly {
     command: string;
@@ -58,12 +57,10 @@ describe.each(VECTORS.states)('$name', (row) => {
     expect(neededToLead(state)).toBe(row.needed_to_lead);
   });
 
-  it('whose answer a session is, and what leads to a message and follows it', () => {
+  it('whose answer a session is, and what leads to a message', () => {
     expect(each(row.asker_of, (session) => askerOf(state.conversations, session))).toEqual(row.asker_of);
     const threads = each(row.thread, (leaf) => thread(messages, leaf).map(({ id }) => id));
     expect(threads).toEqual(row.thread);
-    const following = each(row.branches, (parent) => branches(messages, parent).map(({ id }) => id));
-    expect(following).toEqual(row.branches);
     expect(messagesOf(messages).length).toBe(
       row.commands.filter((text) => text.includes('MessageAdded')).length,
     );

@@ -5,8 +5,9 @@ import { describe, expect, it } from 'vitest';
 import { FrameError } from '../src/errors';
 import { bundled, framesOf } from '../src/wire/bundles';
 import { type Bundle, decode, encode, type Frame, sessionsOf } from '../src/wire/frame_codec';
+import { toHex } from '../src/wire/hex';
 import { tensorOf } from '../src/wire/tensors';
-import { bytesOf, hexOf, vectors } from './vectors';
+import { bytesOf, vectors } from './vectors';
 
 interface Vectors {
   readonly orders: readonly { hex: string; sessions: string[] }[];
@@ -31,7 +32,7 @@ it.each(VECTORS.orders)('the order of $hex', ({ hex, sessions }) => {
 describe('frames that travel together', () => {
   it.each(VECTORS.bundled)('$name', ({ frames, sent }) => {
     const made = bundled(frames.map((hex) => decode(bytesOf(hex))));
-    expect(made.map((frame) => hexOf(encode(frame)))).toEqual(sent);
+    expect(made.map((frame) => toHex(encode(frame)))).toEqual(sent);
   });
 
   it.each(VECTORS.sizes)('$name', ({ rows, sent }) => {
@@ -46,7 +47,7 @@ it.each(VECTORS.bundles)('what is in $body', ({ sizes, body, frames }) => {
 
 function opened(bundle: Bundle): string[] | string {
   try {
-    return framesOf(bundle).map((frame) => hexOf(encode(frame)));
+    return framesOf(bundle).map((frame) => toHex(encode(frame)));
   } catch (error) {
     if (error instanceof FrameError) return error.name;
     throw error;
