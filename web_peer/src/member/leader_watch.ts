@@ -1,7 +1,7 @@
 /*
  * Watches whether this peer is a whole member: somebody leads, there is a way there, and it is among the members (twin
- * of peer/member/leader_watch.py). Edge. When something is missing it waits a moment, since leadership may just be handed
- * over, then tells people and searches (reconnect.ts).
+ * of peer/member/leader_watch.py). Edge. When something is missing it waits a moment, since leadership may just be
+ * handed over, then tells people and searches (reconnect.ts).
  */
 
 import { textOf } from '../errors';

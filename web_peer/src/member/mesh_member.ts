@@ -1,6 +1,6 @@
 /*
- * This tab as a member of a mesh: its parts, asking, leaving (twin of peer/member/mesh_member.py). Edge; joining.ts makes
- * a `MeshMember`. What changed is told without saying what: whoever shows it reads it again.
+ * This tab as a member of a mesh: its parts, asking, leaving (twin of peer/member/mesh_member.py). Edge; joining.ts
+ * makes a `MeshMember`. What changed is told without saying what: whoever shows it reads it again.
  */
 
 import { keepAccounts } from '../audit/accounting';

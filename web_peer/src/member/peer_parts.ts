@@ -1,6 +1,6 @@
 /*
- * The parts of one peer, built and wired: links, the mesh as it is known, the turn to lead, the model, the stage and the
- * sessions (twin of peer/member/peer_parts.py). Edge.
+ * The parts of one peer, built and wired: links, the mesh as it is known, the turn to lead, the model, the stage and
+ * the sessions (twin of peer/member/peer_parts.py). Edge.
  */
 
 import { Leadership } from '../coordination/leadership';

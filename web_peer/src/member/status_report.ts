@@ -1,6 +1,6 @@
 /*
- * What a tab says of itself when it is asked: figures for people (twin of peer/member/status_report.py). Nothing of what
- * people ask or get is in it.
+ * What a tab says of itself when it is asked: figures for people (twin of peer/member/status_report.py). Nothing of
+ * what people ask or get is in it.
  */
 
 import { nowS } from '../transport/ticker';

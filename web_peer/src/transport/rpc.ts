@@ -1,4 +1,7 @@
-/* Requests between two connected peers: REQUEST and RESPONSE frames as awaitable calls (twin of peer/transport/rpc.py). Edge. */
+/*
+ * Requests between two connected peers: REQUEST and RESPONSE frames as awaitable calls (twin of peer/transport/rpc.py).
+ * Edge.
+ */
 
 import { cut } from './connection';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
