@@ -156,3 +156,7 @@ class Infeasible:
 
     reason: str
     missing_bytes: int = 0
+
+
+Run = tuple[int, int]  # units [first, stop)
+Held = Mapping[str, tuple[Run, ...]]  # runs by peer

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from peer.cli.chat import asker
+from peer.cli.plan_goal import KNOWN_S
 from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
@@ -16,7 +17,6 @@ from peer.state.proposal_rights import may_say
 from peer.state.roles import Role, RoleGiven
 from peer.storage.peer_keys import OWNERS
 
-KNOWN_S: Final = 30.0  # until this peer's own log has what was committed
 MAY: Final[Mapping[Role, str]] = {
     "owner": "changes how plans are made, and decides over all conversations",
     "member": "asks",

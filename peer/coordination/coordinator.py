@@ -6,7 +6,7 @@ log by what is not committed yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -49,13 +49,12 @@ from planner.cost.objectives import Wish
 from planner.cost.standbys import with_standbys
 from planner.errors import RequestError
 from planner.solvers.placement import replan_held
-from planner.types import Infeasible, Plan, PlanRequest, Stage, Unit
+from planner.types import Held, Infeasible, Plan, PlanRequest, Stage, Unit
 
 SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it
 SLOWEST_BYTES_PER_S = 1000
 SILENT = "it does not answer"  # the reason of a member that the coordinator itself drains
 KEPT = "The stages stay; who stands by for them has changed."
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.adapt import resharding
-from planner.adapt.plan_comparison import LIMITS, Held, bare, relieved
+from planner.adapt.plan_comparison import LIMITS, bare, relieved
 from planner.cost.objectives import Wish
 from planner.errors import RequestError
-from planner.types import Plan, PlanRequest, Stage
+from planner.types import Held, Plan, PlanRequest, Stage
 
 LOOK_S: Final = 0.7  # between two checks, at least: who coordinates looks every 0.75 s
 REST_S: Final = 60.0  # after a relief

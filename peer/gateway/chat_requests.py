@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 from peer.errors import ApiError, BadSampling
 from peer.gateway.tool_calls import Tool, arguments_of, tool_of
 from peer.session.sampling import MAX_SEED, MILLION, Sampling
+from peer.session.steering import MAX_ALTERNATIVES, MAX_BIASES
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_CHARACTERS: Final = 256
 MAX_CHOICES: Final = 16  # of one request
 MAX_MESSAGES: Final = 4096
 MAX_TOOLS: Final = 128
-MAX_ALTERNATIVES: Final = 20  # as in OpenAI's API
-MAX_BIASES: Final = 300
 MAX_BIAS: Final = 100.0
 MAX_PROMPTS: Final = 64  # of one completions request
 

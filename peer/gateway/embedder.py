@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from peer.errors import ApiError, CannotServe
@@ -21,6 +20,7 @@ from peer.gateway.embedding_requests import EmbeddingRequest, batches, embedding
 from peer.gateway.request_queue import RETRY_AFTER_S
 from peer.runtime.execution import session_options
 from peer.runtime.onnxruntime_import import ort
+from peer.session.evidence import Floats
 from planner.model.encoder import EncoderManifest, decode_encoder
 from planner.model.encoder_graph import encoder_graph
 from planner.model.store import Store
@@ -28,7 +28,6 @@ from planner.model.store import Store
 MAX_REQUESTS: Final = 64  # that wait or are being answered
 CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens
 
-Floats = npt.NDArray[np.float32]
 T = TypeVar("T")
 
 

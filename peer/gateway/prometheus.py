@@ -16,13 +16,13 @@ from prometheus_client.registry import Collector
 
 from peer.errors import CannotServe
 from peer.version import VERSION
+from signaling.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from peer.member.mesh_member import MeshMember
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 GAUGES: Final = {
     "rss_bytes": "Memory of this process",
     "weight_bytes": "Weights that are loaded",

@@ -19,7 +19,8 @@ from peer.errors import CannotServe, SamplingError
 from peer.model.fetcher import Fetcher
 from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution
-from peer.session.pinned_ends import Drawing, Floats
+from peer.session.evidence import Floats
+from peer.session.pinned_ends import Drawing
 from peer.wire.frame_types import Token
 from peer.wire.tensors import Tensor, tensor_of
 from planner.model.manifest import Manifest

@@ -27,6 +27,7 @@ from peer.runtime.forms import ALONE, ENDS, FASTEST, MOST_ROWS, PIECE_TOKENS, Fo
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.onnxruntime_import import ort
 from peer.runtime.processor import instruction_set, processor_name
+from peer.session.evidence import Floats
 from planner.model.manifest import Manifest, ManifestUnit, StoredTensor
 from planner.model.shards import make_shard, rotary_tables
 from planner.model.store import Store
@@ -57,7 +58,6 @@ FOLDER: Final = "arithmetic"  # of a store
 
 log = logging.getLogger(__name__)
 _known: Final[dict[str, Proof]] = {}  # by key: what holds in this process, whatever lies in stores
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

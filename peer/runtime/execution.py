@@ -34,9 +34,9 @@ from peer.runtime.huge_pages import (
 )
 from peer.runtime.kv_slots import KvSlots, Move, Shape
 from peer.runtime.onnxruntime_import import OrtDevice, ort
+from peer.session.evidence import Floats
 from planner.model.shards import EmbedTable, Shard, rotary_tables
 
-Floats = npt.NDArray[np.float32]
 PROVIDERS: Final = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",

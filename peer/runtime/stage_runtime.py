@@ -25,10 +25,10 @@ from peer.runtime.forms import PIECE_TOKENS, Form
 from peer.runtime.kv_slots import KvSlots, spans
 from peer.runtime.prefix_kv import KeptFronts
 from peer.session.effects import PrefixWork
+from peer.session.evidence import Floats
 from planner.model.architecture import Architecture
 from planner.model.shards import Shard
 
-Floats = npt.NDArray[np.float32]
 SOON_TOKENS: Final = 64  # for which a cache that was copied has room
 GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
 

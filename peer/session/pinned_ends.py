@@ -12,10 +12,10 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from peer.session.ask import Ask
 from peer.session.effects import Ran, Reason, Send
+from peer.session.evidence import Floats
 from peer.session.open_checks import pick
 from peer.session.prefix_cache import split
 from peer.session.sampling import Sampling, needs_history
@@ -24,8 +24,6 @@ from peer.session.steering import STRAIGHT, Pick, Steering, from_wire
 from peer.wire.frame_codec import MAX_ROUTE
 from peer.wire.frame_types import Finish, Open, Refuse, Step, Token
 from peer.wire.tensors import Dtype, Tensor, tensor_of
-
-Floats = npt.NDArray[np.float32]
 
 
 def is_pinned(frame: Open) -> bool:

@@ -18,8 +18,8 @@ from peer.errors import BadCommand, CannotServe, PeerError
 from peer.model.local_model import LocalModel
 from peer.model.piece_exchange import OPEN_LENT
 from peer.replication.mesh_view import MeshView
-from peer.runtime.stage_runtime import Floats
 from peer.session.effects import StageEffect
+from peer.session.evidence import Floats
 from peer.session.kv_transfer_rules import Source, Wish, remembered, sources_of, told_of, wish_body, wish_of
 from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore

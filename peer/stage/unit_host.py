@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from peer.errors import CannotServe
 from peer.model.fetcher import Fetcher, Progress
 from peer.runtime.arithmetic import proven
-from peer.runtime.stage_runtime import Digest, Done, Floats, RefusalReason, Refused, StageRuntime
+from peer.runtime.stage_runtime import Digest, Done, RefusalReason, Refused, StageRuntime
 from peer.runtime.step_requests import runtime_step
 from peer.runtime.step_times import StepTimes
 from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep
+from peer.session.evidence import Floats
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
 from peer.transport.listeners import Listeners

@@ -17,9 +17,8 @@ from planner.cost.independent_copies import apart, domains, doubtful, hazard
 from planner.cost.wording import mib
 from planner.model.arithmetic_class import unlike
 from planner.solvers import held_paths, portfolio
-from planner.types import Infeasible, PeerProfile, PlanRequest, Stage
+from planner.types import Infeasible, PeerProfile, PlanRequest, Run, Stage
 
-Run = tuple[int, int]
 SHARES = (1000, 800, 650, 500, 400, 330, 250)  # thousandths of the pledges that the first chain may use
 
 

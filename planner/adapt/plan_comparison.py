@@ -4,7 +4,7 @@ which step the mesh is relieved of a peer that became slower. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,10 +14,9 @@ from planner.cost.objectives import Wish
 from planner.cost.wording import TIMES
 from planner.errors import RequestError
 from planner.solvers import strategies
-from planner.types import Infeasible, Plan, PlanRequest, Stage
+from planner.types import Held, Infeasible, Plan, PlanRequest, Stage
 
 LIMITS: Final = resharding.Limits()
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)

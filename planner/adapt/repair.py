@@ -13,9 +13,8 @@ import numpy as np
 from planner.solvers import lattice
 from planner.solvers.lattice import Lattice
 from planner.solvers.network import INF, Ints, Path
-from planner.types import PlanRequest, Stage
+from planner.types import Held, PlanRequest, Stage
 
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 UNIT = 2**42  # one loaded unit outweighs four seconds a token
 
 

@@ -8,7 +8,7 @@ by time, imbalance, memory pressure or communication.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,10 +17,9 @@ from planner.cost import evaluator
 from planner.cost.wording import mib, ms
 from planner.errors import RequestError
 from planner.solvers import held_paths, network, partition
-from planner.types import PlanRequest, Stage
+from planner.types import Held, PlanRequest, Stage
 
 Rung = Literal["stay", "re-route", "trim or extend", "activate standby", "move one boundary", "global"]
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)

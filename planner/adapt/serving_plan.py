@@ -6,7 +6,7 @@ otherwise than wished is better than one that does not. Bounded work, the same p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from planner.cost.wording import ms
 from planner.errors import RequestError
 from planner.solvers import held_paths, placement, strategies
 from planner.solvers.portfolio import Effort, Outcome, solve
-from planner.types import Infeasible, Plan, PlanRequest, Stage
+from planner.types import Held, Infeasible, Plan, PlanRequest, Stage
 
 MESH: Final = Effort(  # well under a second for most meshes
     search=100_000, exact=2_000_000, front=False, caps=3, width=60, sides=12
@@ -29,7 +29,6 @@ WORTH_MOVING: Final = 0.95  # a new plan replaces a working one only below this 
 DOUBLED: Final = 2000  # thousandths of copies from which any one peer's loss is to be survived
 SURVIVE_PEERS: Final = 9  # more take too long to look for a chain that leaves room for every copy
 REFUSED: Final = 2  # plans not taken whose reason is told
-Held = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 def choose(request: PlanRequest, wish: Wish | None = None) -> Plan | Infeasible:

@@ -24,7 +24,7 @@ Goal = Literal["latency", "throughput", "memory", "balanced"]
 Strategy = Literal[
     "optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid", "tensor", "expert", "tiles"
 ]
-PROMPT_TOKENS = 512
+PROMPT_TOKENS = 512  # the prompt whose first token is predicted, and the chunks it is sent in
 CHUNK_TOKENS = 64
 NAMED = 12  # stages of a plan whose name lists them all
 MOST_STAGES = 64  # that the route of a mesh names

@@ -29,10 +29,8 @@ from typing import Final
 from planner.cost import evaluator
 from planner.cost.independent_copies import PRIOR_HAZARD_PER_H, apart, doubtful, hazard, shared
 from planner.model.arithmetic_class import unlike
-from planner.types import PeerProfile, PlanRequest, Stage
+from planner.types import Held, PeerProfile, PlanRequest, Run, Stage
 
-Run = tuple[int, int]
-Held = Mapping[str, tuple[Run, ...]]
 SEARCH_WORK: Final = 20_000  # peers looked at while standbys that were placed before are moved to make room
 HELD_WORTH: Final = (
     16  # a standby stays unless another is so many times less likely to be lost: loading takes a while

@@ -14,11 +14,10 @@ from typing import Final, Literal, TypeVar, get_args
 
 from planner.errors import CorruptStore
 from planner.model.architecture import Architecture, RopeScaling
-from planner.model.store import BlobRef
+from planner.model.store import PIECE_BYTES, BlobRef
 from planner.types import Unit, UnitKind, WeightFormat
 
 FORMAT: Final = "shoal-1"
-PIECE_BYTES: Final = 4 << 20  # blobs are hashed in pieces of this size
 MAX_MANIFEST_BYTES: Final = 32 << 20  # 2000 units with a few hundred pieces each stay under this
 MAX_BLOB_BYTES: Final = 64 << 30
 MAX_UNITS: Final = 4096

@@ -12,6 +12,7 @@ from html import escape
 from typing import Final
 
 from planner.cost import evaluator, schedules
+from planner.cost.objectives import CHUNK_TOKENS, PROMPT_TOKENS
 from planner.cost.wording import ms
 from planner.reports.page_kit import figure, figures, key, listed, page, section, table
 from planner.reports.plan_charts import Choice, Leaving, chain, front, leaving, memory, schedule, size
@@ -19,8 +20,6 @@ from planner.solvers.placement import plan
 from planner.solvers.portfolio import Effort, Outcome, solve
 from planner.types import Infeasible, Plan, PlanRequest, Stage
 
-PROMPT_TOKENS: Final = 512
-CHUNK_TOKENS: Final = 64
 COMPARED_PEERS: Final = 10  # of a request: beyond that one plan takes seconds, and few others are made
 MOST_CHOICES: Final = 9
 MOST_REFUSED: Final = 6

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from planner.cost import evaluator
+from planner.cost.objectives import CHUNK_TOKENS, PROMPT_TOKENS
 from planner.cost.wording import mib, ms, units_text
 from planner.model.arithmetic_class import shown
 from planner.types import Infeasible, Plan, PlanRequest
 
 HEADINGS = ("stage", "peer", "units", "weights", "KV", "overhead", "of pledge", "decode", "standbys")
-PROMPT_TOKENS = 512  # the prompt whose first token is predicted, and the chunks it is sent in
-CHUNK_TOKENS = 64
 SHOWN_CHARS = 24  # of a failure domain's name; a hash is told by its beginning
 
 

@@ -5,17 +5,15 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost import evaluator
 from planner.solvers.network import INF, Network
-from planner.types import PeerProfile, PlanRequest, Stage
+from planner.types import Held, PeerProfile, PlanRequest, Run, Stage
 
-Run = tuple[int, int]
-Held = Mapping[str, tuple[Run, ...]]
 MOST_STEPS = 2_000_000  # of looking for ways: what a peer says that it holds takes no planner for long
 FETCHED = (
     8  # a byte that has to be fetched counts as so many that are only read again from the peer's own disk

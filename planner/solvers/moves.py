@@ -9,7 +9,7 @@ Nothing calls it yet: it waits for placements that people choose (`shoal plan --
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,10 +18,8 @@ import numpy as np
 from planner.cost import evaluator
 from planner.errors import RequestError
 from planner.solvers.network import Ints
-from planner.types import PeerProfile, PlanRequest, Stage
+from planner.types import Held, PeerProfile, PlanRequest, Run, Stage
 
-Run = tuple[int, int]
-Held = Mapping[str, tuple[Run, ...]]
 IMPOSSIBLE = 2**50
 
 

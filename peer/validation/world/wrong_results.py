@@ -11,7 +11,8 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from peer.runtime.stage_runtime import Floats, StageRuntime, Step
+from peer.runtime.stage_runtime import StageRuntime, Step
+from peer.session.evidence import Floats
 from peer.stage import unit_host
 
 SLIGHTLY: Final = 0.01  # relative
