@@ -243,7 +243,7 @@ class Plot:
         )
 
     def dot(self, x: float, y: float, look: str, words: str = "", inside: str = "") -> None:
-        """Draws a dot at (x, y), in units of the axes; `words` are shown beside it, `inside` within."""
+        """A point, the words of which show when it is pointed at."""
         left, bottom = map(_percent, self._at(x, y))
         self._parts.append(
             f'<b class="{look}" title="{escape(words)}" style="left:{left};bottom:{bottom}">{escape(inside)}</b>'
@@ -259,7 +259,7 @@ class Plot:
         )
 
     def html(self) -> str:
-        """Returns the drawing as HTML."""
+        """The plot as a box of its own."""
         named = " named" if self.named else ""
         return (
             f'<div class="plot{named}" role="img" aria-label="{escape(self.label)}" style="height:{self.height:.0f}px">'
