@@ -45,10 +45,12 @@
  * Names are written out: they go into BYE frames, and a minifier renames classes.
  */
 
+/** What an error says, or the value itself as text. */
 export function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** The root of the tab's errors. */
 export class PeerError extends Error {
   override readonly name: string = 'PeerError';
 }

@@ -100,12 +100,14 @@ export const ASKED: readonly string[] = [
 const TOKENS: Range = [8, 24]; // of an answer, at least and at most
 const COUNTED: Range = [2, 12];
 
+/** The next question of a known answer, drawn from `roll`. */
 export function question(roll: Roll): string {
   const form = oneOf(ASKED, roll);
   const about = oneOf(ABOUT, roll);
   return form.replace('{about}', about).replace('{count}', String(wholeBetween(COUNTED, roll)));
 }
 
+/** The sampling settings of that question, drawn from `roll`. */
 export function sampling(roll: Roll): Sampling {
   const warm = roll() < 0.5;
   return samplingOf({

@@ -14,6 +14,7 @@ const WIDER_MILLI = 1000; // half of the shortest row that was seen, and twice t
 
 type Border = readonly [low: number, high: number];
 
+/** The ranges of norms that were recorded behind each unit of a model. */
 export class Envelopes {
   /**
    * For the border behind each unit but the head: logarithms to base 2 of least and greatest length, in thousandths.

@@ -20,6 +20,7 @@ export type Inputs =
   | { readonly kind: 'tokens'; readonly tokens: Int32Array }
   | { readonly kind: 'rows'; readonly rows: Float32Array; readonly width: number };
 
+/** How many positions the inputs have. */
 export function countOf(inputs: Inputs): number {
   return inputs.kind === 'tokens' ? inputs.tokens.length : inputs.rows.length / inputs.width;
 }

@@ -51,6 +51,7 @@ interface Asked {
 
 type Counts = Record<Verdict, number>;
 
+/** The checks of this tab's answers, and those that others ask of it. */
 export class Checks {
   readonly judge: Judge;
   readonly made: Counts = { same: 0, differs: 0, disputed: 0, unable: 0 }; // here, for others and for this tab

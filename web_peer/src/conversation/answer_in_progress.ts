@@ -21,6 +21,7 @@ export type End =
   | { readonly kind: 'stopped' }
   | { readonly kind: 'failed'; readonly text: string };
 
+/** One answer that this tab makes: its text as it comes, told to the others and to the log. */
 export class Making {
   readonly conversation: string;
   readonly session: Session;

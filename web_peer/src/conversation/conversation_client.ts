@@ -76,6 +76,7 @@ interface Adoption {
   readonly standing: Standing | null;
 }
 
+/** This person in the conversations of the mesh: what they propose, ask and adopt. */
 export class Talking {
   conversations: Conversations = new Map(); // as said here, committed or not
   readonly heard = new Heard();

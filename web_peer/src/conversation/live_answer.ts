@@ -54,6 +54,7 @@ function grown(stream: Stream, piece: Piece): Stream {
   return stream.waiting.reduce(grown, made);
 }
 
+/** Answers of others as they stream, by message. */
 export class Heard {
   private readonly streams = new Map<string, Stream>(); // by message
 

@@ -27,6 +27,7 @@ interface Telling {
   timer: ReturnType<typeof setTimeout> | undefined;
 }
 
+/** What others tell between entries of the log: answers as they stream, and who is typing. */
 export class Hints {
   private readonly links: Pick<TalkLinks, 'isConnected' | 'prepare' | 'call'>;
   private readonly tellings = new Map<string, Telling>(); // by message
@@ -115,6 +116,7 @@ export interface Typing {
   readonly typing: boolean;
 }
 
+/** The fields of a hint about an answer. Throws BadCommand. */
 export function liveOf(body: Body): Live {
   const { text } = body;
   if (typeof text !== 'string' || text.length > MAX_TEXT) throw new BadCommand('live: expected text');
@@ -131,6 +133,7 @@ export function liveOf(body: Body): Live {
   };
 }
 
+/** The fields of a hint about somebody who types. Throws BadCommand. */
 export function typingOf(body: Body): Typing {
   const { typing } = body;
   if (typeof typing !== 'boolean') throw new BadCommand('typing: expected true or false');

@@ -48,6 +48,7 @@ export interface FetcherSettings {
   readonly wrongPiece: (source: string) => void;
 }
 
+/** Fetches the pieces of a model, from other peers and from the server, and checks each by its hash. */
 export class Fetcher {
   /** Bytes of pieces that came over the network since the page opened; 0 when everything was here already. */
   networkBytes = 0;

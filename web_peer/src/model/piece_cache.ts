@@ -54,6 +54,7 @@ export interface CacheSettings {
   readonly notice: (text: string) => void;
 }
 
+/** The pieces of models that this browser keeps: in its database, or in memory where that refuses. */
 export class PieceCache {
   private shelf: Shelf;
   private where: CacheUsage['where'];

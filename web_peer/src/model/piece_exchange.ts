@@ -34,6 +34,7 @@ interface Waiting {
   reject(error: Error): void;
 }
 
+/** Pieces that this tab asks of other peers, and gives to them. */
 export class Pieces {
   givenBytes = 0;
   private nextId = 0;

@@ -23,6 +23,7 @@ interface Prepared {
   readonly tensors: readonly number[];
 }
 
+/** Runs the units of a shard with onnxruntime's WebAssembly. */
 export class WasmExecution implements Execution {
   readonly provider = 'wasm';
   readonly weightBytes: number;

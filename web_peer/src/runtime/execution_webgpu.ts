@@ -27,6 +27,7 @@ const MAP_READ = 1; // also GPUMapMode.READ
 
 const LOSS_KNOWN_MS = 1000; // between a call that breaks off and the word that its device is gone
 
+/** Runs the units of a shard on the GPU. */
 export class WebGpuExecution implements Execution {
   readonly provider = 'webgpu';
   readonly overheadBytes = 0; // the device tells nobody

@@ -14,6 +14,7 @@ export interface FrontWork {
   readonly count: number; // positions
 }
 
+/** Keys and values of prompts' beginnings that conversations share, the least recently used first to go. */
 export class KeptFronts {
   private readonly execution: Execution;
   private readonly slots: KvSlots;

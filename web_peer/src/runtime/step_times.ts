@@ -75,6 +75,7 @@ export class StepTimes {
   }
 }
 
+/** What a step is kept by, as one string. */
 export function stepKey({ run, session, epoch, position }: StepKey): string {
   return `${runKey(run)}/${session}/${epoch}/${position}`;
 }

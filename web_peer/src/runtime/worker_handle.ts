@@ -27,6 +27,7 @@ export interface Receiver {
   lost(text: string): void;
 }
 
+/** The runtime of this tab's units, which lives in a worker. */
 export class StageRuntime {
   readonly room: Room;
   private readonly worker: Worker;

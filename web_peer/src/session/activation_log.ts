@@ -81,6 +81,7 @@ export class ActivationLog {
   }
 }
 
+/** How many rows (positions) a tensor of activations has. */
 export function rowsIn(tensor: Tensor): number {
   return tensor.shape[0] ?? 0;
 }

@@ -46,10 +46,12 @@ export interface Spare {
   readonly frame: Frame;
 }
 
+/** A frame for a peer. */
 export function send(peer: string, frame: Frame): Send {
   return { kind: 'send', peer, frame };
 }
 
+/** A frame for a standby, which waits while the link has no room. */
 export function spare(peer: string, frame: Frame): Spare {
   return { kind: 'spare', peer, frame };
 }

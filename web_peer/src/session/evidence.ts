@@ -99,6 +99,7 @@ export function rowsBody(found: Uint8Array | null): Body {
   return { rows: found === null || !fitsPage(found.length) ? null : base64(found) };
 }
 
+/** The bytes in base64. */
 export function base64(bytes: Uint8Array): string {
   let text = '';
   for (let at = 0; at < bytes.length; at += AT_ONCE) {

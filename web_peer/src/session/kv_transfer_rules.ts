@@ -64,6 +64,7 @@ export function arrayBytes({ kvHeads, headSize }: Architecture, count: number): 
   return 4 * kvHeads * count * headSize;
 }
 
+/** The body of the request `kv_copy`. */
 export function wishBody({ session, run, units }: Wish): Body {
   return { session, first: units.first, stop: units.stop, from: run.first, to: run.stop };
 }

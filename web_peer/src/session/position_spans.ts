@@ -48,6 +48,7 @@ export function cutSpans(spans: readonly number[], length: number): number[] {
   return kept;
 }
 
+/** The sum of the counts. */
 export function sumOf(counts: readonly number[]): number {
   return counts.reduce((sum, count) => sum + count, 0);
 }

@@ -10,6 +10,7 @@ import type { OriginSession } from './origin';
 
 const MOST_SESSIONS = 256; // that are remembered; an answer has one
 
+/** The states of the last stage that an origin with pinned ends gets back. */
 export class HandedBack {
   private readonly returned: (frame: Step) => void;
   private readonly drawn = new Map<SessionId, string>(); // turn and position of the last one, by session

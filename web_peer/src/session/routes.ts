@@ -27,6 +27,7 @@ export function membersOf(route: Route): Set<string> {
   return new Set([...route.peers, ...route.shadows.map(({ peer }) => peer)]);
 }
 
+/** Whether both are the same peers in the same order. */
 export function samePeers(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((peer, stage) => peer === b[stage]);
 }

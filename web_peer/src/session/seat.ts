@@ -331,6 +331,7 @@ export function byKey(a: Seat, b: Seat): number {
   return (a.session < b.session ? -1 : a.session > b.session ? 1 : 0) || a.opening.stage - b.opening.stage;
 }
 
+/** Whether both are the same units. */
 export function sameRun(a: Run, b: Run): boolean {
   return a.first === b.first && a.stop === b.stop;
 }

@@ -65,6 +65,7 @@ export type SignalingCode =
   | 'ServerUnreachable'
   | 'NotConnected';
 
+/** The error for a code of the wire. */
 export function signalingError(code: SignalingCode, message: string): SignalingError {
   return new SignalingError(code, message);
 }
@@ -74,10 +75,12 @@ export function fromWire(code: string, text: string): SignalingError {
   return new SignalingError(code, text);
 }
 
+/** Whether trying again is of no use. */
 export function isFinal(error: SignalingError): boolean {
   return FINAL.has(error.code);
 }
 
+/** Whether it says that a message broke the protocol. */
 export function isMessageError(error: unknown): error is SignalingError {
   return error instanceof SignalingError && MESSAGE.has(error.code);
 }

@@ -54,6 +54,7 @@ export interface InviteLink {
   readonly seed: Uint8Array<ArrayBuffer>;
 }
 
+/** The key pair of the invite, made from the secret of the link. */
 export function inviteOf(link: InviteLink): Promise<Identity> {
   return identityFromSeed(link.seed);
 }

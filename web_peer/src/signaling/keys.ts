@@ -84,6 +84,7 @@ export async function newKeyPair(): Promise<KeyPair> {
   return { encoded: await exported(TAG_P256, made.publicKey), privateKey: made.privateKey };
 }
 
+/** The identity with these keys. */
 export async function identityOf(pair: KeyPair): Promise<Identity> {
   const algorithm = pair.privateKey.algorithm.name === 'ECDSA' ? P256_SIGNATURE : { name: 'Ed25519' };
   return {
@@ -160,10 +161,12 @@ export async function keyId(encoded: Base64): Promise<string> {
   return base32((await sha256(fromText(encoded))).subarray(0, ID_BYTES));
 }
 
+/** Whether the text has the form of an id. */
 export function isId(text: string): boolean {
   return ID_PATTERN.test(text);
 }
 
+/** The SHA-256 of the bytes. */
 export async function sha256(bytes: Bytes): Promise<Bytes> {
   return new Uint8Array(await subtle().digest('SHA-256', bytes));
 }
@@ -191,10 +194,12 @@ function bytesOf(part: Part): Bytes {
   return raw;
 }
 
+/** The bytes of the text. */
 export function utf8(text: string): Bytes {
   return new Uint8Array(new TextEncoder().encode(text));
 }
 
+/** All pieces in one array. */
 export function concat(pieces: readonly Uint8Array[]): Bytes {
   const made = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
   let at = 0;
@@ -205,6 +210,7 @@ export function concat(pieces: readonly Uint8Array[]): Bytes {
   return made;
 }
 
+/** The bytes in base64 of URLs, without padding. */
 export function toText(bytes: Uint8Array): Base64 {
   let binary = '';
   for (const byte of bytes) binary += String.fromCharCode(byte);

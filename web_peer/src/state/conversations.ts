@@ -93,12 +93,14 @@ export interface Conversation {
 
 export type Conversations = ReadonlyMap<string, Conversation>;
 
+/** The message of that id, or undefined. */
 export function messageOf({ chunks }: Messages, id: string): Message | undefined {
   return chunks.findLast((chunk) => chunk.has(id))?.get(id);
 }
 
 const lists = new WeakMap<Messages, readonly Message[]>(); // of each the list that is asked for again and again
 
+/** All messages in the order of the log. */
 export function messagesOf(messages: Messages): readonly Message[] {
   const known = lists.get(messages);
   if (known !== undefined) return known;
