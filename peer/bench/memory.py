@@ -113,6 +113,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def look(self) -> None:
+        """Notes what the process occupies now, of what no file is behind."""
         try:
             lines = self._status.read_text()
         except OSError:
@@ -122,6 +123,7 @@ class Watch:
             self._most = max(self._most, int(anonymous) << 10)
 
     def taken(self) -> int:
+        """Returns the most bytes that were noted since the last call."""
         self.look()
         with self._lock:
             most, self._most = self._most, 0

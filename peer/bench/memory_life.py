@@ -60,6 +60,7 @@ class _Peer:
 
 
 def main() -> None:
+    """Lives a peer's life: STORE MODEL CONTEXT SESSIONS on the command line; tells figures as it goes."""
     root, model, context_text, sessions_text = sys.argv[1:]
     context, sessions = int(context_text), int(sessions_text)
     store = Store(Path(root))

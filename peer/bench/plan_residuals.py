@@ -31,6 +31,7 @@ class Compared:
 
     @property
     def ln_residual(self) -> float:
+        """The logarithm of measured over predicted; 0 where they agree."""
         return math.log(self.measured_s / self.predicted_s)
 
 

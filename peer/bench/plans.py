@@ -80,6 +80,7 @@ class Tried:
 
     @property
     def compared(self) -> Compared:
+        """Returns the plan's prediction beside the median gap between its tokens."""
         measured_s = statistics.median(self.gaps_s)
         return Compared(self.classes, self.plan.decode_s, measured_s, len(self.plan.stages))
 

@@ -112,10 +112,12 @@ class Room:
 
     @property
     def known(self) -> Conversations:
+        """The conversations of the mesh, by id."""
         return self.talking.conversations
 
     @property
     def talk(self) -> Conversation | None:
+        """The conversation that is open, or None."""
         return self.known.get(self.open)
 
     async def until(self, holds: Callable[[], bool], within_s: float | None = None) -> bool:

@@ -54,6 +54,7 @@ async def measured(
 
 @asynccontextmanager
 async def opened(mesh: MeshMember, options: GatewayOptions, loaded: Embedder | None) -> AsyncIterator[str]:
+    """Opens the gateway while the block runs and yields its URL. Raises CannotServe where the port is not free."""
     async with AsyncExitStack() as stack:
         try:
             url = await stack.enter_async_context(gateway(mesh, options, loaded))

@@ -21,6 +21,7 @@ class WaitingLines:
         self._told_at = 0.0
 
     def __call__(self, waits: Waits | None) -> None:
+        """Says the place in the queue when it changes, and other text at most each AGAIN_S; None: the wait is over."""
         now, told = self._clock(), self._told
         if waits is None:
             self._told = None

@@ -26,6 +26,7 @@ class LeaderFound:
     calm_s: list[float] = field(default_factory=list)
 
     def figures(self, within_ms: float | None) -> dict[str, Any]:
+        """Returns the figures of all runs; `within_ms` bounds the recovery where it is given."""
         return figures(self.runs, self.kept, self.calm_s, within_ms)
 
 

@@ -23,6 +23,7 @@ class LiarsFound:
         self.rounds: dict[Lie, list[Lied]] = {lie: [] for lie in Lie}
 
     def figures(self) -> dict[str, Any]:
+        """Returns the figures of each kind of lie, and whether all rounds held."""
         shown: dict[str, Mapping[str, Any]] = {
             lie.value: figures(rounds, self.wanted) for lie, rounds in self.rounds.items()
         }
