@@ -19,7 +19,7 @@ APP := web_peer/dist/index.html
 APP_SOURCES := $(shell find web_peer/src web_peer/ui web_peer/public web_peer/index.html web_peer/vite.config.ts -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick soak check bench dist clean
+.PHONY: help setup demo test test-quick soak generate check bench dist clean
 
 help:  ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -84,9 +84,12 @@ test-quick: setup  ## a cross-section of the tests, with one real mesh and one r
 soak: setup  ## the whole series of simulated runs, of which `make test` runs a tenth
 	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
 
-check: setup  ## format, lint, types, import contracts, parity of the two languages
+generate: setup  ## write what schema/ says into both languages and docs/protocol.md
+	@$(RUN)/python -m schema.generate
+
+check: setup  ## format, lint, types, import contracts, generated files, parity of the two languages
 	@failed=; \
-	for tool in "ruff format --check ." "ruff check ." "mypy" "lint-imports"; do \
+	for tool in "ruff format --check ." "ruff check ." "mypy" "lint-imports" "python -m schema.generate --check"; do \
 		echo "$$tool"; $(RUN)/$$tool || failed="$$failed  $$tool\n"; \
 	done; \
 	echo "parity"; ($(WITH_NODE) $(RUN)/python -m tests.parity) || failed="$$failed  parity\n"; \

@@ -14,12 +14,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from signaling.errors import BadIceServer
-from signaling.messages import IceServer
 
 LIFETIME_S = 24 * 3600  # a connection made within this time stays for as long as it lives
 LENT_TIMES = 3  # within a lifetime: who dials always has credentials for two thirds of one
 MIN_SECRET_BYTES = 16
 _URL = re.compile(r"(stuns?|turns?):(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?(\?transport=(udp|tcp))?")
+
+
+@dataclass(frozen=True)
+class IceServer:
+    """One STUN or TURN server, as WebRTC names it. The credential stays out of repr."""
+
+    urls: tuple[str, ...]
+    username: str = ""
+    credential: str = ""
+
+    def __repr__(self) -> str:
+        return f"IceServer({', '.join(self.urls)})"
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,14 @@ from signaling.errors import (
     WrongMesh,
     code_of,
 )
-from signaling.ice import TurnService
-from signaling.invites import Admissions, Grant, Revocation, verify_grant
-from signaling.limits import JoinGate, Limits
-from signaling.messages import (
+from signaling.generated.messages import (
     MAX_TEXT_CHARS,
-    PROTOCOL,
+    SIGNALING_PROTOCOL,
     Admit,
     Admitted,
     Challenge,
     ClientMessage,
     Ice,
-    IceServer,
     Join,
     Joined,
     Leave,
@@ -50,6 +46,9 @@ from signaling.messages import (
     ServerMessage,
     Welcome,
 )
+from signaling.ice import IceServer, TurnService
+from signaling.invites import Admissions, Grant, Revocation, verify_grant
+from signaling.limits import JoinGate, Limits
 from signaling.presence import MAX_VIEWERS, Presence, Signal, verify_presence
 
 # --- events
@@ -200,7 +199,7 @@ class Hub:
         match event:
             case Opened(socket, address, nonce):
                 self._sockets[socket] = _Waiting(address, nonce)
-                return [Send((socket,), Challenge(PROTOCOL, nonce))]
+                return [Send((socket,), Challenge(SIGNALING_PROTOCOL, nonce))]
             case Received(socket, message):
                 state = self._sockets.get(socket)
                 if state is None:
@@ -250,9 +249,9 @@ class Hub:
                 assert_never(message)
 
     def _join(self, socket: int, state: _Waiting, join: Join, now_unix: float) -> list[Effect]:
-        if join.protocol != PROTOCOL:
+        if join.protocol != SIGNALING_PROTOCOL:
             raise ProtocolMismatch(
-                f"this server speaks signaling protocol {PROTOCOL}, you speak {join.protocol}: update the "
+                f"this server speaks signaling protocol {SIGNALING_PROTOCOL}, you speak {join.protocol}: update the "
                 f"older one"
             )
         late = self._gate.join(state.address, now_unix)

@@ -35,10 +35,11 @@ from signaling.errors import (
     TooSlow,
     code_of,
 )
+from signaling.generated.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage
 from signaling.guard import check_host, check_origin
 from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
-from signaling.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage, decode_client, encode
+from signaling.messages import decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
 from signaling.planning import Planning, add_planning_route
 from signaling.presence import NONCE_BYTES

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from signaling.errors import CorruptState, IdentityError, InviteError, MessageError
+from signaling.generated.messages import GRANT, REVOCATION
 from signaling.invites import MAX_ADMITTED, MAX_GRANTS, Admissions
 from signaling.keys import from_text, is_id, to_text
-from signaling.messages import GRANT, REVOCATION, load_json
+from signaling.messages import load_json
 
 FORMAT = 1
 

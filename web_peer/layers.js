@@ -12,7 +12,7 @@ const page = (name, most = '') => ({ name, holds: (file) => file.startsWith(`${n
 const file = (name) => ({ name, holds: (one) => one === name });
 
 export const FLOORS = [
-  [room('errors')],
+  [room('errors'), room('limits')],
   [room('wire')],
   [room('planner'), room('signaling')],
   [room('consensus', ['planner', 'signaling']), room('state')],
@@ -59,6 +59,7 @@ export const PURE = [
   'src/coordination/repair_order',
   'src/coordination/voter_policy',
   'src/errors',
+  'src/limits',
   'src/member/page_options',
   'src/member/rate_meter',
   'src/model/chat_template',

@@ -17,7 +17,7 @@ from peer.audit.step_checks import Checks
 from peer.errors import PeerError
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 from peer.wire.tensors import Tensor
 from planner.model.store import BlobRef
 

@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from peer.audit.step_checks import Answer, Checks
 from peer.errors import PeerError
+from peer.limits import SESSION_BYTES
 from peer.model.chat_template import Message
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import Outcome, SessionHost
@@ -27,9 +28,9 @@ from peer.session.evidence import Verdict
 from peer.session.origin import OriginSession
 from peer.session.routes import Route, choose, holders
 from peer.session.sampling import Sampling
-from peer.state.mesh_state import MeshState, PlanRecord
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
-from peer.wire.frame_codec import SESSION_BYTES
 
 LOOK_S: Final = 5.0  # between two looks at who is due
 TOKENS: Final = (8, 24)  # of an answer, at least and at most

@@ -16,8 +16,9 @@ from peer.errors import BadCommand
 from peer.session.pinned_ends import is_pinned
 from peer.session.seat import Run_
 from peer.state.fairness import Fairness
-from peer.state.work_ledger import MAX_ENTRIES, Ledger, Work
-from peer.wire.frame_types import Open
+from peer.state.generated.commands import MAX_ENTRIES, Work
+from peer.state.work_ledger import Ledger
+from peer.wire.generated.frames import Open
 from peer.wire.json_codec import listed, matching, one_of, record, span, text, uint
 
 MAX_PENDING: Final = 2048  # claims that wait for a ledger; the oldest make room

@@ -38,7 +38,7 @@ from peer.session.evidence import (
 from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
-from peer.state.mesh_state import Member
+from peer.state.generated.commands import Member
 from planner.model.arithmetic_class import other_bits
 from planner.model.shards import make_shard
 

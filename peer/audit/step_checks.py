@@ -25,11 +25,12 @@ from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
 from peer.stage.stage_host import StageHost
-from peer.state.fairness import CheckFailed
-from peer.state.mesh_state import AWAY, PlanRecord
+from peer.state.generated.commands import CheckFailed
+from peer.state.mesh_state import AWAY
+from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.transport.request_table import Who
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 from peer.wire.json_codec import Body, whole
 from planner.errors import PlannerError
 

@@ -23,6 +23,7 @@ from peer.errors import PeerError
 from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import interrupts, say
+from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.origin.answer_stream import Conversation, Finished, Settings
@@ -30,7 +31,6 @@ from peer.session.evidence import Floats, distance
 from peer.session.sampling import Sampling
 from peer.validation.world.mesh import Rig, Shape, rig
 from peer.validation.world.wrong_results import Lie
-from peer.wire.frame_codec import SESSION_BYTES
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 

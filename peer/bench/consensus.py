@@ -27,7 +27,7 @@ from peer.launch.terminal import say
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
-from peer.state.conversations import ConversationStarted, MessageAdded
+from peer.state.generated.commands import ConversationStarted, MessageAdded
 from peer.state.mesh_state import encode_state
 from peer.state.protection import STANDARD
 from peer.storage.peer_keys import kept_identity

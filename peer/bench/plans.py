@@ -41,7 +41,8 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
-from peer.state.mesh_state import MeshState, PlanProposed, plan_record
+from peer.state.generated.commands import PlanProposed
+from peer.state.mesh_state import MeshState, plan_record
 from peer.state.protection import PRESETS
 from peer.validation.scenarios.link_conditions import Conditions
 from peer.validation.world.child_processes import How, JoinedProcess

@@ -10,8 +10,8 @@ from peer.conversation.conversation_client import Self, Talking
 from peer.conversation.entry_links import EntryLink, used
 from peer.errors import BadCommand
 from peer.member.mesh_member import MeshMember
-from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, Given
 from peer.state.conversations import Conversation
+from peer.state.generated.commands import EntryChosen, EntryOffered, EntryWithdrawn, Given
 from signaling.keys import SEED_BYTES, to_text
 
 SHORT_KEY = slice(2, 10)  # of a public key, behind its tag: enough to tell invites apart

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.conversation.turn_order import branch_key, shown
-from peer.state.conversations import Conversation, Message, Messages
+from peer.state.conversations import Conversation, Messages
 from peer.state.display_names import plain
+from peer.state.generated.commands import Message
 
 HELP: Final = """\
 TEXT              asks the model; every participant sees question and answer

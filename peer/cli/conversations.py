@@ -38,13 +38,14 @@ from peer.conversation.transcripts import as_json, as_markdown, brought, from_js
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.launch.terminal import interrupts, out, say
+from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.origin.arithmetic_changes import crossed_text
-from peer.state.conversations import Conversation, Conversations, Message
+from peer.state.conversations import Conversation, Conversations
 from peer.state.display_names import plain, plain_lines
-from peer.state.roles import ROLES, Role
-from peer.wire.frame_codec import SESSION_BYTES
+from peer.state.generated.commands import Message, Role
+from peer.state.roles import ROLES
 
 MODEL: Final = "model"
 MODEL_STYLE: Final = "bold"

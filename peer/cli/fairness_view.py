@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from peer.state.fairness import ALLOWANCE_MILLI, CHECKS_PPM, FairnessChosen
+from peer.state.generated.commands import ALLOWANCE_MILLI, CHECKS_PPM, FairnessChosen
 from peer.state.mesh_state import MeshState
 
 PPM: Final = 1_000_000

@@ -12,9 +12,9 @@ from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
 from peer.state.display_names import names
+from peer.state.generated.commands import Role, RoleGiven
 from peer.state.mesh_state import MeshState
 from peer.state.proposal_rights import may_say
-from peer.state.roles import Role, RoleGiven
 from peer.storage.peer_keys import OWNERS
 
 MAY: Final[Mapping[Role, str]] = {

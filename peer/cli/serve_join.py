@@ -30,8 +30,10 @@ from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.state.display_names import named, names
-from peer.state.mesh_state import MeshState, PlanRecord
-from peer.state.protection import Protection, chosen
+from peer.state.generated.commands import Protection
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord
+from peer.state.protection import chosen
 from peer.storage.founder_file import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.storage.peer_keys import kept_identity, owner_beside
 from planner.history.files import NAME

@@ -23,6 +23,8 @@ RoleName = Literal["follower", "precandidate", "candidate", "leader"]  # of a le
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Times in milliseconds, sizes in bytes, and counts."""
+
     heartbeat_ms: int = 250
     election_min_ms: int = 1500
     election_max_ms: int = 3000  # also how long a leader goes on without hearing from a majority
@@ -89,16 +91,22 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
+    """The learner `id` becomes a voter."""
+
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Demote:
+    """The voter `id` becomes a learner."""
+
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
+    """The server `id` leaves the group."""
+
     id: str
 
 
@@ -214,6 +222,8 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """`message` goes to `to`; it may be lost."""
+
     to: str
     message: Message
 
@@ -242,6 +252,8 @@ class ReadReady:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
+    """The proposal `ctx` is in the leader's log at this index and term, not yet committed."""
+
     ctx: int
     index: int
     term: int
@@ -284,6 +296,8 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Reject:
+    """What was asked as `ctx` is not done, or nobody knows whether it is."""
+
     ctx: int
     reason: Reason
     leader: str  # "": unknown

@@ -65,10 +65,12 @@ class Log:
 
     @property
     def last_index(self) -> int:
+        """Index of the last entry; of what came before, where there are none."""
         return self.first_index + len(self.entries) - 1
 
     @property
     def last_term(self) -> int:
+        """Term at `last_index`; 0 where it is unknown."""
         return self.term_at(self.last_index) or 0
 
     @property

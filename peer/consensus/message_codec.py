@@ -1,33 +1,19 @@
 """The bytes of a message: strictly checked msgpack.
 
-One message is one msgpack map with the short keys of `_HEAD` and `_BODIES`. Unknown keys are skipped, so that later
+One message is one msgpack map with the short keys of schema/consensus.toml. Unknown keys are skipped, so that later
 versions may add some; anything else that does not fit raises BadMessage naming the field.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgpack
 
 from peer.consensus.errors import BadMessage
-from peer.consensus.messages import (
-    Append,
-    AppendReply,
-    Body,
-    Install,
-    InstallReply,
-    Message,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-    ReadIndexReply,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
+from peer.consensus.messages import BODY_FIELDS, HEAD_FIELDS, Append, Body, Install, Message
 from peer.consensus.records import Config, Entry, EntryKind, Server
 
 MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold exactly
@@ -114,69 +100,24 @@ def _entries(value: object, name: str) -> tuple[tuple[int, EntryKind, bytes], ..
 # --- the wire ---------------------------------------------------------------------------------------------
 
 Check = Callable[[object, str], Any]
-_HEAD: Final[tuple[tuple[str, str, Check], ...]] = (
-    ("mesh_id", "m", _identity),
-    ("group_epoch", "g", _integer),
-    ("sender", "s", _identity),
-    ("sender_incarnation", "i", _integer),
-    ("to_incarnation", "o", _integer),
-    ("term", "t", _integer),
-)
-_BODIES: Final[
-    tuple[tuple[type[Any], tuple[tuple[str, str, Check], ...]], ...]
-] = (  # the kind "k" is the place here
-    (
-        PreVote,
-        (("campaign_term", "c", _integer), ("last_index", "l", _integer), ("last_term", "r", _integer)),
-    ),
-    (PreVoteReply, (("campaign_term", "c", _integer), ("granted", "y", _flag))),
-    (Vote, (("last_index", "l", _integer), ("last_term", "r", _integer), ("transfer", "f", _flag))),
-    (VoteReply, (("granted", "y", _flag),)),
-    (
-        Append,
-        (
-            ("seq", "q", _integer),
-            ("prev_index", "p", _integer),
-            ("prev_term", "r", _integer),
-            ("commit", "c", _integer),
-            ("entries", "e", _entries),
-        ),
-    ),
-    (
-        AppendReply,
-        (
-            ("seq", "q", _integer),
-            ("ok", "y", _flag),
-            ("index", "x", _integer),
-            ("hint_index", "h", _integer),
-            ("hint_term", "r", _integer),
-        ),
-    ),
-    (
-        Install,
-        (
-            ("seq", "q", _integer),
-            ("index", "x", _integer),
-            ("snapshot_term", "r", _integer),
-            ("config", "c", _config),
-            ("total", "n", _integer),
-            ("crc", "z", _integer),
-            ("offset", "f", _integer),
-            ("data", "d", _data),
-        ),
-    ),
-    (
-        InstallReply,
-        (
-            ("seq", "q", _integer),
-            ("index", "x", _integer),
-            ("snapshot_term", "r", _integer),
-            ("offset", "f", _integer),
-        ),
-    ),
-    (TimeoutNow, ()),
-    (ReadIndex, (("read", "n", _integer),)),
-    (ReadIndexReply, (("read", "n", _integer), ("ok", "y", _flag), ("index", "x", _integer))),
+_Rows = tuple[tuple[str, str, Check], ...]
+_CHECKS: Final[Mapping[str, Check]] = {
+    "uint": _integer,
+    "flag": _flag,
+    "id": _identity,
+    "data": _data,
+    "config": _config,
+    "entries": _entries,
+}
+
+
+def _checked(rows: Iterable[tuple[str, str, str]]) -> _Rows:
+    return tuple((name, key, _CHECKS[kind]) for name, key, kind in rows)
+
+
+_HEAD: Final = _checked(HEAD_FIELDS)
+_BODIES: Final[tuple[tuple[type[Any], _Rows], ...]] = tuple(
+    (body, _checked(rows)) for body, rows in BODY_FIELDS
 )
 _KIND_OF: Final = {body: kind for kind, (body, _) in enumerate(_BODIES)}
 

@@ -1,11 +1,13 @@
-"""The messages between Raft servers; message_codec has their bytes.
+"""The messages between Raft servers; message_codec has their bytes. Pure.
 
-Every message carries its sender, the incarnations of sender and receiver, mesh and epoch, and the sender's term.
+Every message carries its sender, the incarnations of sender and receiver, mesh and epoch, and the sender's
+term. Generated from schema/consensus.toml by `make generate`: change that, not this.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from peer.consensus.records import Config, Entry
 
@@ -21,14 +23,16 @@ class PreVote:
 
 @dataclass(frozen=True, slots=True)
 class PreVoteReply:
+    """The answer to a PreVote."""
+
     campaign_term: int  # of the question: the answer counts even where the sender's own term is lower
     granted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """RequestVote (3.4). `transfer`: the leader asked for this election itself (3.10), so voters answer although they
-    have one.
+    """RequestVote (3.4). `transfer`: the leader asked for this election itself (3.10), so voters answer
+    although they have one.
     """
 
     last_index: int
@@ -38,6 +42,8 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class VoteReply:
+    """The answer to a Vote."""
+
     granted: bool
 
 
@@ -58,8 +64,8 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendReply:
-    """ok: everything up to `index` agrees with the leader and is durable. Else: `index` is the refused `prev_index`,
-    and no entry after `hint_index` can agree; `hint_term` is the term of the entry there.
+    """ok: everything up to `index` agrees with the leader and is durable. Else: `index` is the refused
+    `prev_index`, and no entry after `hint_index` can agree; `hint_term` is the term of the entry there.
     """
 
     seq: int
@@ -107,6 +113,8 @@ class ReadIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndexReply:
+    """The answer to a ReadIndex."""
+
     read: int
     ok: bool
     index: int
@@ -129,6 +137,8 @@ Body = (
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """A message with its envelope."""
+
     mesh_id: str
     group_epoch: int
     sender: str
@@ -136,3 +146,93 @@ class Message:
     to_incarnation: int
     term: int
     body: Body
+
+
+# Name, key on the wire and type of each field.
+HEAD_FIELDS: Final = (
+    ("mesh_id", "m", "id"),
+    ("group_epoch", "g", "uint"),
+    ("sender", "s", "id"),
+    ("sender_incarnation", "i", "uint"),
+    ("to_incarnation", "o", "uint"),
+    ("term", "t", "uint"),
+)
+# The kind "k" on the wire is the place here.
+BODY_FIELDS: Final[tuple[tuple[type[Any], tuple[tuple[str, str, str], ...]], ...]] = (
+    (
+        PreVote,
+        (
+            ("campaign_term", "c", "uint"),
+            ("last_index", "l", "uint"),
+            ("last_term", "r", "uint"),
+        ),
+    ),
+    (
+        PreVoteReply,
+        (
+            ("campaign_term", "c", "uint"),
+            ("granted", "y", "flag"),
+        ),
+    ),
+    (
+        Vote,
+        (
+            ("last_index", "l", "uint"),
+            ("last_term", "r", "uint"),
+            ("transfer", "f", "flag"),
+        ),
+    ),
+    (VoteReply, (("granted", "y", "flag"),)),
+    (
+        Append,
+        (
+            ("seq", "q", "uint"),
+            ("prev_index", "p", "uint"),
+            ("prev_term", "r", "uint"),
+            ("commit", "c", "uint"),
+            ("entries", "e", "entries"),
+        ),
+    ),
+    (
+        AppendReply,
+        (
+            ("seq", "q", "uint"),
+            ("ok", "y", "flag"),
+            ("index", "x", "uint"),
+            ("hint_index", "h", "uint"),
+            ("hint_term", "r", "uint"),
+        ),
+    ),
+    (
+        Install,
+        (
+            ("seq", "q", "uint"),
+            ("index", "x", "uint"),
+            ("snapshot_term", "r", "uint"),
+            ("config", "c", "config"),
+            ("total", "n", "uint"),
+            ("crc", "z", "uint"),
+            ("offset", "f", "uint"),
+            ("data", "d", "data"),
+        ),
+    ),
+    (
+        InstallReply,
+        (
+            ("seq", "q", "uint"),
+            ("index", "x", "uint"),
+            ("snapshot_term", "r", "uint"),
+            ("offset", "f", "uint"),
+        ),
+    ),
+    (TimeoutNow, ()),
+    (ReadIndex, (("read", "n", "uint"),)),
+    (
+        ReadIndexReply,
+        (
+            ("read", "n", "uint"),
+            ("ok", "y", "flag"),
+            ("index", "x", "uint"),
+        ),
+    ),
+)

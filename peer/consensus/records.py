@@ -29,13 +29,16 @@ class Config:
 
     @cached_property
     def voters(self) -> tuple[str, ...]:
+        """The ids of those that vote, in order."""
         return tuple(server.id for server in self.servers if server.voter)
 
     @cached_property
     def by_id(self) -> dict[str, Server]:
+        """The servers by their ids."""
         return {server.id: server for server in self.servers}
 
     def votes(self, peer: str, incarnation: int) -> bool:
+        """Whether this incarnation of `peer` is a voter."""
         server = self.by_id.get(peer)
         return server is not None and server.voter and server.incarnation == incarnation
 
@@ -52,6 +55,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
+    """The current term, and whom this server voted for in it ("": nobody)."""
+
     term: int = 0
     vote: str = ""
 

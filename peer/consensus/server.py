@@ -177,6 +177,7 @@ class RaftServer:
         self.send(to, incarnation, AppendReply(seq, True, self.acknowledged_index, 0, 0))
 
     def reject(self, ctx: int, reason: Reason) -> None:
+        """What was asked as `ctx` is refused; names the leader, where one is known."""
         self.effects.append(Reject(ctx, reason, self.leader))
 
     # --- effects ------------------------------------------------------------------------------------------

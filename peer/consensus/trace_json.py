@@ -42,6 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
+    """A value of a trace in its one spelling."""
     return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -51,10 +52,12 @@ def event_of(text: str) -> events.Event:
 
 
 def effect_of(text: str) -> events.Effect:
+    """The effect that `text_of` wrote. Only for traces: it trusts what it reads."""
     return cast(events.Effect, _read(json.loads(text), events.Effect))
 
 
 def message_of(text: str) -> messages.Message:
+    """The message that `text_of` wrote. Only for traces: it trusts what it reads."""
     return cast(messages.Message, _read(json.loads(text), messages.Message))
 
 

@@ -16,7 +16,7 @@ from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Begun, Conversation, Delta, Finished, Settings
 from peer.session.origin import Heard
 from peer.stage.seat_waiting import Waits
-from peer.state.conversations import Message
+from peer.state.generated.commands import Message
 
 LOG_S: Final = 2.0  # the log gets what came at the latest after that,
 LOG_TOKENS: Final = 64  # or so many tokens

@@ -19,6 +19,7 @@ from peer.conversation.live_answer import Listening, Piece
 from peer.conversation.live_hints import TYPING_S, Hints, live_of, typing_of
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
 from peer.errors import ContextOverflow, PeerError
+from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
 from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, asking_else
 from peer.origin.session_host import SessionHost
@@ -27,27 +28,26 @@ from peer.replication.proposal_queue import Proposals
 from peer.session.origin import Heard, room_for
 from peer.session.prefix_cache import shared_front
 from peer.session.sampling import Sampling
-from peer.state.conversation_entry import ParticipantPutOut
-from peer.state.conversations import (
+from peer.state.conversations import Conversation as Talk
+from peer.state.conversations import Conversations
+from peer.state.generated.commands import (
     AnswerAdopted,
     ConversationChanged,
     ConversationCommand,
     ConversationRemoved,
-    Conversations,
     ConversationStarted,
     MessageAdded,
     MessageEnded,
     MessageExtended,
     Participant,
     ParticipantLeft,
+    ParticipantPutOut,
     ParticipantSet,
+    Role,
 )
-from peer.state.conversations import Conversation as Talk
-from peer.state.conversations import Message as Said
-from peer.state.roles import Role
+from peer.state.generated.commands import Message as Said
 from peer.transport.peer_links import PeerLinks
 from peer.transport.request_table import Who
-from peer.wire.frame_codec import SESSION_BYTES
 from peer.wire.json_codec import Body
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from peer.state.conversation_entry import ParticipantInvited
+from peer.state.generated.commands import ParticipantInvited
 from signaling.errors import BadKey, WrongLink
 from signaling.keys import (
     SEED_BYTES,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from peer.session.origin import Heard
-from peer.state.conversations import MAX_MESSAGE_BYTES, Message
+from peer.state.generated.commands import MAX_MESSAGE_BYTES, Message
 
 MAX_STREAMS: Final = 64  # answers that run at once, or are not known yet
 MAX_WAITING: Final = 64  # pieces of one answer that do not fit yet

@@ -15,9 +15,10 @@ from typing import Any, Final
 from peer.conversation.answer_in_progress import Making
 from peer.conversation.live_answer import Piece
 from peer.errors import BadCommand, PeerError
+from peer.limits import MAX_INT
 from peer.session.origin import Heard
 from peer.transport.peer_links import PeerLinks
-from peer.wire.json_codec import MAX_INT, Body
+from peer.wire.json_codec import Body
 
 TYPING_S: Final = 6.0  # a mark lasts so long
 TYPING_AGAIN_S: Final = 2.5

@@ -12,20 +12,19 @@ from typing import Any, Final, cast
 
 from peer.conversation.turn_order import shown
 from peer.errors import BadCommand
-from peer.state.conversations import (
+from peer.limits import MAX_INT, MAX_SAMPLING
+from peer.state.conversations import Conversation
+from peer.state.display_names import plain
+from peer.state.generated.commands import (
     MAX_CONVERSATION_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGES,
-    MAX_SAMPLING,
-    Conversation,
     ConversationCommand,
+    Ended,
     Form,
     MessageAdded,
     MessageEnded,
-    Progress,
 )
-from peer.state.display_names import plain
-from peer.wire.json_codec import MAX_INT
 
 FORMAT: Final = "shoal conversation 1"
 MAX_FILE_BYTES: Final = 4 * MAX_CONVERSATION_BYTES  # texts as JSON spells them, and what stands around them
@@ -43,7 +42,7 @@ class Kept:
     form: Form
     by: str
     text: str
-    state: Progress
+    state: Ended
     tokens: int
     when_ms: int
 
@@ -153,7 +152,7 @@ def _kept(item: Any, number: int, before: str, known: Mapping[str, Kept]) -> Kep
         raise BadCommand(f"{where}: expected whole numbers as tokens and when_ms")
     by = plain(_text(item.get("by", ""), where))[:MAX_TITLE]
     text = _text(item.get("text"), where)
-    return Kept(key, parent, cast(Form, form), by, text, cast(Progress, state), tokens, when_ms)
+    return Kept(key, parent, cast(Form, form), by, text, cast(Ended, state), tokens, when_ms)
 
 
 def _text(value: object, where: str) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.model import chat_template
-from peer.state.conversations import Conversation, Message, Messages
+from peer.state.conversations import Conversation, Messages
+from peer.state.generated.commands import Message
 
 # What JavaScript's trim takes away: both implementations must render the same prompt.
 _BLANK: Final = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(

@@ -12,7 +12,9 @@ from statistics import median
 from typing import Final
 
 from peer.session.effects import Ran
-from peer.state.mesh_state import MICRO, LinkFacts, Member, MeshState, PlanRecord, Profile
+from peer.state.generated.commands import LinkFacts, Member, Profile
+from peer.state.mesh_state import MICRO, MeshState
+from peer.state.plan_record import PlanRecord
 from planner.history.facts import (
     MAX_FIELD,
     Fact,

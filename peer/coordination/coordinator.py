@@ -16,10 +16,9 @@ from peer.coordination.planner_goal import planner_wish
 from peer.coordination.rebalance import Case, Relief
 from peer.coordination.repair_order import chained, priority_stages, waves
 from peer.errors import BadCommand
-from peer.state.fairness import CheckFailed, PeerPardoned
-from peer.state.mesh_state import (
-    AWAY,
-    Command,
+from peer.state.generated.commands import (
+    CheckFailed,
+    CutsFixed,
     LinkFacts,
     Member,
     MemberDraining,
@@ -27,20 +26,17 @@ from peer.state.mesh_state import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
-    MeshState,
+    PeerPardoned,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
     PlanRefused,
+    PlanWished,
     ProtectionChosen,
     UnitsHeld,
-    apply,
-    plan_record,
-    planner_link,
-    planner_profile,
 )
-from peer.state.plan_goal import PlanWished
-from peer.state.upkeep import CutsFixed
+from peer.state.member_commands import Command
+from peer.state.mesh_state import AWAY, MeshState, apply, plan_record, planner_link, planner_profile
+from peer.state.plan_record import PlanRecord
 from planner.adapt.plan_comparison import with_other_standbys
 from planner.adapt.serving_plan import better, choose, choose_after_loss
 from planner.cost.evaluator import check_request, evaluate, make_stage, profiles

@@ -25,10 +25,10 @@ from peer.coordination.remeasure_requests import Freshening
 from peer.coordination.suspicion import Findings, Reach, Suspicions
 from peer.coordination.voter_policy import PATIENCE, HandOver, Patience, Situation, next_move
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
-from peer.state.conversation_entry import ParticipantInvited
+from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.state.display_names import plain
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
+    CutsFixed,
     LinkFacts,
     Member,
     MemberDraining,
@@ -37,22 +37,19 @@ from peer.state.mesh_state import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
-    MeshState,
+    ParticipantInvited,
     Profile,
+    Protection,
     ProtectionChosen,
     UnitsHeld,
-    apply,
-    decode_command,
-    encode_command,
-    refusal,
+    WorkRecorded,
 )
+from peer.state.member_commands import Command, decode_command, encode_command
+from peer.state.mesh_state import MeshState, apply, refusal
 from peer.state.proposal_rights import may_say
-from peer.state.protection import Protection
-from peer.state.upkeep import CutsFixed
 from peer.state.version_negotiation import needed_to_lead, too_new
-from peer.state.work_ledger import WorkRecorded, tally
+from peer.state.work_ledger import tally
 from peer.transport.request_table import Who
-from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION
 from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 from planner.predict.forecast import explained
@@ -82,11 +79,21 @@ class Log(Protocol):
     """Where proposals go. The future is done when the entry is committed; NotLeader where nobody can say so."""
 
     @property
-    def epoch(self) -> int: ...
-    def status(self) -> Status: ...
-    def propose(self, data: bytes) -> asyncio.Future[Order]: ...
-    def change(self, change: Change) -> asyncio.Future[Order]: ...
-    def transfer(self, to: str) -> asyncio.Future[Order]: ...
+    def epoch(self) -> int:
+        """The epoch of the mesh that the log belongs to."""
+
+    def status(self) -> Status:
+        """What the core of this peer says of itself."""
+
+    def propose(self, data: bytes) -> asyncio.Future[Order]:
+        """Appends a command."""
+
+    def change(self, change: Change) -> asyncio.Future[Order]:
+        """Changes the members of the group."""
+
+    def transfer(self, to: str) -> asyncio.Future[Order]:
+        """Hands leadership over to `to`."""
+
     def incarnation_of(self, peer: str) -> int:
         """Of the server of that name in the group; 0: none."""
 
@@ -155,6 +162,7 @@ class Coordinating:
 
     @property
     def state(self) -> MeshState:
+        """What all commands so far build, proposed ones among them."""
         return self._core.state
 
     def submit(self, command: Command) -> None:

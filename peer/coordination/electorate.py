@@ -11,7 +11,8 @@ from typing import Final
 
 from peer.consensus.events import Status
 from peer.coordination.voter_policy import PATIENCE, Candidate, Patience, Watch
-from peer.state.mesh_state import Member, MeshState
+from peer.state.generated.commands import Member
+from peer.state.mesh_state import MeshState
 
 NEARLY: Final = 64  # entries that a member may lack and count as caught up
 LEARNER_KEPT_MS: Final = 10_000  # the place of a learner that was lost

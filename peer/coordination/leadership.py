@@ -15,7 +15,8 @@ from peer.coordination.coordinator_service import LEADER_REQUESTS, Coordinating
 from peer.errors import NotLeader
 from peer.replication.mesh_view import MeshView
 from peer.replication.replica import Replica
-from peer.state.mesh_state import MeshState, Profile
+from peer.state.generated.commands import Profile
+from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.transport.request_table import Who
 from peer.wire.json_codec import Body

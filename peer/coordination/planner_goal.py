@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from peer.state.generated.commands import PlanWished
 from peer.state.mesh_state import MeshState
-from peer.state.plan_goal import PlanWished
 from planner.cost.objectives import Component, Wish
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from peer.state.mesh_state import MeshState, Profile
+from peer.state.generated.commands import Profile
+from peer.state.mesh_state import MeshState
 
 QUIET_S: Final = 30.0  # without a change of members, of what they hold, or of plans
 NEXT_S: Final = 10.0  # between two members

@@ -13,7 +13,8 @@ from typing import Final
 
 from peer.coordination.remeasure_policy import FreshTimes, Outcome
 from peer.errors import ConnectFailed, ConnectionLost, MeshError
-from peer.state.mesh_state import MemberMeasured, MeshState
+from peer.state.generated.commands import MemberMeasured
+from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.wire.json_codec import Body
 from planner.predict.forecast import Foreseen

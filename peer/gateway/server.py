@@ -52,7 +52,7 @@ from peer.session.origin import room_for
 from peer.session.prefix_cache import shared_front
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
-from peer.state.member_commands import ModelChosen
+from peer.state.generated.commands import ModelChosen
 
 MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 MAX_WAITING: Final = 512

@@ -36,10 +36,12 @@ class KeptPeer:
 
     @property
     def request(self) -> Path:
+        """The file that asks this peer to begin the next epoch."""
         return request_of(self.beside)
 
     @property
     def answer(self) -> Path:
+        """The file in which it says what became of that."""
         return self.beside.with_name(f"{self.beside.name}-recovered")
 
 

@@ -21,7 +21,7 @@ from peer.errors import PeerError
 from peer.member.peer_options import PeerOptions
 from peer.replication.mesh_view import MeshView
 from peer.state.failure_domains import UNKNOWN, Surroundings, Telling, hashed, hazard_milli, public_address
-from peer.state.mesh_state import MemberMeasured, Profile
+from peer.state.generated.commands import MemberMeasured, Profile
 from peer.transport.peer_links import PeerLinks
 from peer.transport.ticker import After
 

@@ -19,7 +19,7 @@ from peer.session.effects import StageEffect
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
 from peer.wire.bundles import frames_of
-from peer.wire.frame_codec import (
+from peer.wire.generated.frames import (
     Bundle,
     Bye,
     ByeAck,

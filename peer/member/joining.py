@@ -33,11 +33,10 @@ from peer.origin.pinned_ends import own_ends
 from peer.replication.log_keeping import LogKeeping
 from peer.runtime.self_benchmark import UnitTimes, measure_here
 from peer.state.display_names import named
-from peer.state.mesh_state import MeshState, ModelChosen, refusal
+from peer.state.generated.commands import MAX_ADDRESSES, ModelChosen, RoleGiven, SignalingListed
+from peer.state.mesh_state import MeshState, refusal
 from peer.state.plan_goal import check_wish
 from peer.state.protection import check_protection
-from peer.state.roles import RoleGiven
-from peer.state.upkeep import MAX_ADDRESSES, SignalingListed
 from peer.state.version_negotiation import OLDER, SPOKEN, announced
 from peer.storage.founder_file import KeptInvite
 from peer.storage.journal import Journal

@@ -14,7 +14,7 @@ from typing import Any, Final
 from peer.member.reconnect import Away, Returning
 from peer.replication.mesh_view import MeshView
 from peer.state.display_names import plain
-from peer.state.mesh_state import PlanStage
+from peer.state.plan_record import PlanStage
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 

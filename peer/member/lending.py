@@ -24,7 +24,8 @@ from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
 from peer.stage.unit_host import Room, Serving
 from peer.stage.unit_loader import Holding
-from peer.state.mesh_state import AWAY, LinkFacts, MemberMeasured, Profile
+from peer.state.generated.commands import LinkFacts, MemberMeasured, Profile
+from peer.state.mesh_state import AWAY
 from peer.storage.journal import Journal
 from peer.transport.link_probe import both_ways, link_words
 from planner.model.manifest import Manifest

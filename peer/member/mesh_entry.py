@@ -18,6 +18,7 @@ from peer.coordination.plan_forecast import Foresight, agent_of
 from peer.coordination.remeasure_requests import freshening
 from peer.coordination.suspicion import Reach
 from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
+from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
@@ -26,7 +27,6 @@ from peer.replication.replica import Replica
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
-from peer.wire.frame_codec import LOWEST_VERSION
 from peer.wire.json_codec import whole
 from signaling.invites import Role
 
@@ -71,6 +71,7 @@ def meets(mesh: MeshMember) -> None:
 
 
 def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> dict[str, object]:
+    """The body of the request `join`, of a member that has a copy of the log."""
     replica = mesh.view.replica
     assert replica is not None
     return {

@@ -21,6 +21,7 @@ from peer.audit.step_checks import Checks
 from peer.consensus.events import Settings
 from peer.conversation.conversation_client import Talking
 from peer.errors import BadCommand, NoPlan, PeerError
+from peer.limits import SESSION_BYTES
 from peer.member.epoch_recovery import answered, requested
 from peer.member.leader_watch import HANDOVER_GRACE_S, LeaderWatch
 from peer.member.lending import Lending
@@ -37,12 +38,12 @@ from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning
 from peer.session.seat import Run_
 from peer.state.display_names import named
-from peer.state.mesh_state import Command, MeshState
-from peer.state.upkeep import CutsFixed
+from peer.state.generated.commands import CutsFixed
+from peer.state.member_commands import Command
+from peer.state.mesh_state import MeshState
 from peer.storage.journal import Journal
 from peer.transport.request_table import Who
 from peer.transport.signaling_client import SignalingClient
-from peer.wire.frame_codec import SESSION_BYTES
 from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 from planner.model.store import BlobRef

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from peer.state.fairness import OPEN, FairnessChosen
-from peer.state.plan_goal import PlanWished
-from peer.state.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD, Protection
+from peer.state.fairness import OPEN
+from peer.state.generated.commands import FairnessChosen, PlanWished, Protection
+from peer.state.protection import MAX_REDUNDANCY, MIN_REDUNDANCY, STANDARD
 from planner.types import Objective, WeightFormat
 from signaling.invites import MAX_USES
 

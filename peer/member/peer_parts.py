@@ -22,7 +22,7 @@ from peer.transport.connection import Engine
 from peer.transport.peer_links import PeerLinks
 from peer.transport.ticker import Ticks
 from peer.transport.udp_relay import ThirdPeer
-from peer.wire.frame_codec import Hello
+from peer.wire.generated.frames import Hello
 from planner.model.store import Store
 from signaling.presence import SignalKind
 

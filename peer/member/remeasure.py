@@ -26,7 +26,7 @@ from peer.replication.leader_client import body_of
 from peer.replication.mesh_view import MeshView
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
 from peer.stage.stage_host import StageHost
-from peer.state.mesh_state import Member, MemberMeasured
+from peer.state.generated.commands import Member, MemberMeasured
 from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 

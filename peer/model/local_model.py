@@ -6,7 +6,7 @@ from peer.errors import NoPlan
 from peer.model.piece_exchange import ABSENT, Pieces
 from peer.model.tokenizer import Text, text_of
 from peer.transport.peer_links import PeerLinks
-from peer.wire.frame_codec import Piece, PieceRequest
+from peer.wire.generated.frames import Piece, PieceRequest
 from planner.model.manifest import Manifest
 from planner.model.store import Store
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 from peer.errors import BadCommand, CannotServe, ConnectionLost, PeerError
+from peer.limits import MAX_RANGE_BYTES
 from peer.transport.connection import Connection
-from peer.wire.frame_codec import MAX_RANGE_BYTES, Frame, Piece, PieceRequest
+from peer.wire.generated.frames import Frame, Piece, PieceRequest
 from planner.errors import PlannerError
 from planner.model.manifest import Manifest
 from planner.model.store import PIECE_BYTES, BlobRef, Store

@@ -28,7 +28,7 @@ from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
 from peer.state.display_names import named
 from peer.state.fairness import may_ask
 from peer.transport.listeners import Listeners
-from peer.wire.frame_codec import Cancel
+from peer.wire.generated.frames import Cancel
 
 SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
@@ -37,9 +37,14 @@ PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller se
 class Guide(Protocol):
     """Which tokens may come next in one answer, by a grammar (peer.gateway.grammars)."""
 
-    def allowed(self) -> tuple[int, ...]: ...  # the mask, as peer.session.steering has it; () where none may
-    def take(self, token: int) -> None: ...
-    def over(self) -> bool: ...  # nothing may follow
+    def allowed(self) -> tuple[int, ...]:
+        """The mask, as peer.session.steering has it; () where no token may come."""
+
+    def take(self, token: int) -> None:
+        """This token came next."""
+
+    def over(self) -> bool:
+        """Whether nothing may follow."""
 
 
 @dataclass(frozen=True, slots=True)

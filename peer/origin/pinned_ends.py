@@ -21,7 +21,7 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution
 from peer.session.evidence import Floats
 from peer.session.pinned_ends import Drawing
-from peer.wire.frame_types import Token
+from peer.wire.generated.frames import Token
 from peer.wire.tensors import Tensor, tensor_of
 from planner.model.manifest import Manifest
 from planner.model.shards import make_shard

@@ -20,12 +20,13 @@ from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
 from peer.session.routes import Route, choose, placed
-from peer.state.mesh_state import AWAY, PlanRecord
+from peer.state.mesh_state import AWAY
+from peer.state.plan_record import PlanRecord
 from peer.state.version_negotiation import OPENS
 from peer.transport.circuit_breakers import Breakers
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
-from peer.wire.frame_codec import Feed, Frame, Here, Open, Refuse, Step, Token
+from peer.wire.generated.frames import Feed, Frame, Here, Open, Refuse, Step, Token
 from peer.wire.tensors import Tensor
 
 APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader
-from peer.state.mesh_state import Command, encode_command
+from peer.state.member_commands import Command, encode_command
 from peer.transport.rpc import CALL_TIMEOUT_S
 from peer.wire.json_codec import Body
 

@@ -39,6 +39,7 @@ class LogKeeping:
 
     @property
     def durable(self) -> bool:
+        """Whether the log is kept on disk."""
         return self.beside is not None
 
     def epochs(self) -> list[int]:

@@ -17,13 +17,14 @@ from peer.consensus.records import Entry
 from peer.errors import BadCommand
 from peer.replication.leader_client import PATIENCE_S, LeaderLine, body_of
 from peer.replication.replica import Beginning, Keeper, Replica, who_leads
-from peer.state.mesh_state import Command, MeshState
+from peer.state.member_commands import Command
+from peer.state.mesh_state import MeshState
 from peer.state.version_negotiation import too_new
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.transport.redial import Redial, wanted
 from peer.transport.request_table import Who
-from peer.wire.frame_codec import Consensus
+from peer.wire.generated.frames import Consensus
 from peer.wire.json_codec import Body
 
 PATIENT_S: Final = 2.0  # most questions are over by then

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader, PeerError
-from peer.state.conversations import (
-    ConversationChanged,
-    ConversationCommand,
-    Conversations,
-    ParticipantSet,
-    converse,
-)
+from peer.state.conversations import Conversations, converse
+from peer.state.generated.commands import ConversationChanged, ConversationCommand, ParticipantSet
 
 AGAIN_S: Final = 0.5  # after nobody could take it
 MAX_WAITING: Final = 4096  # commands; beyond that nothing more is taken

@@ -86,8 +86,11 @@ class Beginning:
 class Keeper(Protocol):
     """Where the log is kept. Both are called on one thread, in order, and return when all is durable."""
 
-    def persist(self, effect: Persist) -> None: ...
-    def store_snapshot(self, effect: StoreSnapshot) -> None: ...
+    def persist(self, effect: Persist) -> None:
+        """Stores term, vote and entries."""
+
+    def store_snapshot(self, effect: StoreSnapshot) -> None:
+        """Stores a snapshot, and cuts the log to it."""
 
 
 class ReplicaEvents(Protocol):
@@ -189,17 +192,21 @@ class Replica:
 
     @property
     def epoch(self) -> int:
+        """The epoch of the mesh that this log belongs to."""
         return self.begin.epoch
 
     @property
     def leads(self) -> bool:
+        """Whether this member leads, as far as it knows."""
         return self.role == "leader"
 
     def status(self) -> Status:
+        """What the core says of itself, for people."""
         return self._core.status()
 
     @property
     def config(self) -> Config:
+        """The members of the group, as this log has them."""
         return self._core.status().config
 
     def propose(self, data: bytes) -> asyncio.Future[tuple[int, int]]:

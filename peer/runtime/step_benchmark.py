@@ -20,7 +20,7 @@ from peer.session.effects import Ran, RunStep, Send, StageEffect
 from peer.session.sampling import Sampling
 from peer.session.stage import StageCore
 from peer.wire.frame_codec import decode, encode
-from peer.wire.frame_types import Finish, Open, Role, Step, Token
+from peer.wire.generated.frames import Finish, Open, Role, Step, Token
 from peer.wire.tensors import tensor_of
 from planner.model.shards import Shard
 

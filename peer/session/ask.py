@@ -11,7 +11,7 @@ from peer.errors import ContextOverflow
 from peer.session.position_spans import cut_spans, extended
 from peer.session.sampling import Sampling, needs_history
 from peer.session.steering import STRAIGHT, Steering, to_wire
-from peer.wire.frame_types import Here
+from peer.wire.generated.frames import Here
 
 STUCK_S: Final = 1.0  # no progress anywhere for this long, at least, before a stage counts as stuck
 STUCK_GAPS: Final = 10  # and for as many usual gaps

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peer.session.seat import Run_
-from peer.wire.frame_types import Frame
+from peer.wire.generated.frames import Frame
 
 
 class Reason(IntEnum):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from peer.errors import BadCommand
 from peer.session.seat import Run_
-from peer.state.mesh_state import MeshState, PlanRecord
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord
 from peer.wire.json_codec import matching, uint
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced

@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from peer.session.effects import OriginEffect, Send
 from peer.session.routes import Route
 from peer.session.seat import ID_BYTES
-from peer.wire.frame_types import Here, Refuse, Release, Step, Token, Where
+from peer.wire.generated.frames import Here, Refuse, Release, Step, Token, Where
 
 WARM_WITHIN_S: Final = 120.0  # a route that needs longer is given up; the old one still serves then
 RACE_WITHIN_S: Final = 5.0  # from being asked for a token to a token

@@ -14,7 +14,7 @@ from peer.session.prefix_cache import named
 from peer.session.sampling import Sampling, sample
 from peer.session.seat import Run_, Seat
 from peer.session.steering import STRAIGHT, Pick
-from peer.wire.frame_types import Finish, Open, Refuse, Role, Step, Token
+from peer.wire.generated.frames import Finish, Open, Refuse, Role, Step, Token
 from peer.wire.tensors import Tensor
 
 PlanStages = tuple[tuple[frozenset[str], Run_], ...]  # for each stage who may hold it, and its units

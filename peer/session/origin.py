@@ -22,6 +22,7 @@ from typing import Final, assert_never
 
 import numpy as np
 
+from peer.limits import MAX_SPANS
 from peer.session.ask import Ask, Heard, Phase, Progress, compared, room_for, stuck_after_s
 from peer.session.effects import (
     Broken,
@@ -50,8 +51,19 @@ from peer.session.pinned_ends import Drawing, Ends, drawing_of, pinned
 from peer.session.position_spans import common_prefix, extended, steps_of
 from peer.session.prefix_cache import named, prefix_of
 from peer.session.routes import Route
-from peer.wire.frame_codec import MAX_SPANS
-from peer.wire.frame_types import Cancel, Feed, Finish, Here, Open, Refuse, Release, Role, Step, Token, Where
+from peer.wire.generated.frames import (
+    Cancel,
+    Feed,
+    Finish,
+    Here,
+    Open,
+    Refuse,
+    Release,
+    Role,
+    Step,
+    Token,
+    Where,
+)
 from peer.wire.tensors import tensor_of
 
 __all__ = ["Ask", "Heard", "OriginSession", "Phase", "room_for"]

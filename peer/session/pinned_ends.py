@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from peer.limits import MAX_ROUTE
 from peer.session.ask import Ask
 from peer.session.effects import Ran, Reason, Send
 from peer.session.evidence import Floats
@@ -21,8 +22,7 @@ from peer.session.prefix_cache import split
 from peer.session.sampling import Sampling, needs_history
 from peer.session.seat import Seat
 from peer.session.steering import STRAIGHT, Pick, Steering, from_wire
-from peer.wire.frame_codec import MAX_ROUTE
-from peer.wire.frame_types import Finish, Open, Refuse, Step, Token
+from peer.wire.generated.frames import Finish, Open, Refuse, Step, Token
 from peer.wire.tensors import Dtype, Tensor, tensor_of
 
 

@@ -19,7 +19,7 @@ from peer.session.evidence import marks_of
 from peer.session.position_spans import common_prefix
 from peer.session.prefix import HASH_BYTES, NOT_SAID, WORD_BYTES, WORDS, Prefix
 from peer.session.seat import Run_, Seat
-from peer.wire.frame_types import Open
+from peer.wire.generated.frames import Open
 from peer.wire.tensors import Tensor
 
 LEAST_TOKENS: Final = 64  # fewer are computed about as fast as a cache is copied

@@ -10,7 +10,7 @@ from peer.session.evidence import Evidence
 from peer.session.prefix import Prefix
 from peer.session.sampling import Sampling
 from peer.session.steering import STRAIGHT, Pick, Steering
-from peer.wire.frame_types import Finish, Open, Role, Step
+from peer.wire.generated.frames import Finish, Open, Role, Step
 
 Run_ = tuple[int, int]  # units [first, stop)
 FEED_AGAIN_S = 1.0  # a gap that was not filled is asked for again after this

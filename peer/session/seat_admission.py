@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from peer.session.admission_queue import Busy, Line, Room
 from peer.session.effects import Ran
 from peer.session.seat import LEFT_S, Run_, Seat, pauses
-from peer.wire.frame_types import Cancel, Open, Role
+from peer.wire.generated.frames import Cancel, Open, Role
 
 MILLI = 1000
 MICRO = 1_000_000

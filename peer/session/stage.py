@@ -47,18 +47,7 @@ from peer.session.seat import (
     most_rows,
 )
 from peer.session.seat_admission import Admitting
-from peer.wire.frame_types import (
-    Cancel,
-    Feed,
-    Finish,
-    Here,
-    Open,
-    Release,
-    Role,
-    Step,
-    Token,
-    Where,
-)
+from peer.wire.generated.frames import Cancel, Feed, Finish, Here, Open, Release, Role, Step, Token, Where
 from peer.wire.tensors import Dtype, tensor_of
 
 AHEAD_STEPS = 2  # keeps the worker busy while the loop handles the last result

@@ -24,9 +24,9 @@ from peer.session.kv_transfer_rules import Source, Wish, remembered, sources_of,
 from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore
 from peer.stage.unit_host import Serving
-from peer.state.mesh_state import PlanRecord
+from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
-from peer.wire.frame_types import Open
+from peer.wire.generated.frames import Open
 from peer.wire.json_codec import Body
 
 COPY_WITHIN_S: Final = 20.0

@@ -109,7 +109,8 @@ def _whole(value: object, name: str) -> int:
 class Asks(Protocol):
     """How an asker reaches a stage."""
 
-    def __call__(self, peer: str, method: str, body: Body) -> Awaitable[Body]: ...
+    def __call__(self, peer: str, method: str, body: Body) -> Awaitable[Body]:
+        """The answer of `peer` to a request."""
 
 
 @dataclass(frozen=True, slots=True)

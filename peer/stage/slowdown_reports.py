@@ -17,7 +17,8 @@ from peer.runtime.slowdown import CHECK_S, Pace, at_pace, should_take
 from peer.session.effects import FreeSlot, NotRan, Ran, RunStep
 from peer.session.seat import Run_
 from peer.state.failure_domains import UNKNOWN
-from peer.state.mesh_state import MemberMeasured, MeshState, Profile
+from peer.state.generated.commands import MemberMeasured, Profile
+from peer.state.mesh_state import MeshState
 from peer.transport.ticker import SLACK_S, After
 from planner.model.manifest import Manifest
 

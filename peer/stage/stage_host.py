@@ -27,7 +27,7 @@ from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.transport.request_table import Who
 from peer.wire.bundles import bundled
-from peer.wire.frame_codec import Frame
+from peer.wire.generated.frames import Frame
 from peer.wire.json_codec import Body, whole
 
 MAX_WHY: Final = 500  # characters of a refusal

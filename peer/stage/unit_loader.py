@@ -18,7 +18,8 @@ from peer.replication.mesh_view import MeshView
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.stage.unit_host import Serving
-from peer.state.mesh_state import PlanRecord, UnitsHeld
+from peer.state.generated.commands import UnitsHeld
+from peer.state.plan_record import PlanRecord
 from peer.storage.journal import Journal
 from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
 from peer.transport.peer_links import PeerLinks

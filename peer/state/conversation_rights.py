@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from peer.state.conversation_entry import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.state.conversations import (
+from peer.state.conversations import Conversation
+from peer.state.generated.commands import (
     AnswerAdopted,
-    Conversation,
     ConversationChanged,
     ConversationCommand,
     ConversationRemoved,
     ConversationStarted,
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
     MessageAdded,
     MessageEnded,
     MessageExtended,
+    ParticipantInvited,
     ParticipantLeft,
+    ParticipantPutOut,
     ParticipantSet,
 )
 from peer.state.mesh_state import MeshState

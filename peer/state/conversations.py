@@ -9,35 +9,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, Literal, assert_never, get_args
+from typing import Any, Final, assert_never
 
 from peer.errors import BadCommand
-from peer.state.conversation_entry import (
-    OPEN,
+from peer.limits import MAX_SAMPLING
+from peer.state.conversation_entry import OPEN, barring, given, letting, offered
+from peer.state.generated.commands import (
+    MAX_ALL_BYTES,
+    MAX_CONVERSATION_BYTES,
+    MAX_CONVERSATIONS,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGES,
+    MAX_PARTICIPANTS,
+    AnswerAdopted,
+    ConversationChanged,
+    ConversationCommand,
+    ConversationRemoved,
+    ConversationStarted,
     Entry,
     EntryChosen,
     EntryCommand,
     EntryOffered,
     EntryWithdrawn,
+    Message,
+    MessageAdded,
+    MessageEnded,
+    MessageExtended,
+    Participant,
     ParticipantInvited,
+    ParticipantLeft,
     ParticipantPutOut,
-    barring,
+    ParticipantSet,
     entry_codec,
-    entry_commands,
-    given,
-    letting,
-    offered,
+    message_codec,
+    participant_codec,
 )
-from peer.state.roles import Role, role
 from peer.wire.json_codec import (
     Codec,
-    Fields,
     integer,
     items_of,
     listed,
-    matching,
-    maybe,
-    one_of,
     prose,
     record,
     table,
@@ -45,46 +56,8 @@ from peer.wire.json_codec import (
     uint,
 )
 
-Form = Literal["to-model", "to-people", "answer"]
-Progress = Literal["running", "done", "stopped", "failed"]
-FORMS: Final[tuple[Form, ...]] = get_args(Form)
-MAX_CONVERSATIONS: Final = 256
-MAX_PARTICIPANTS: Final = 256
-MAX_MESSAGES: Final = 16384  # of one conversation
-MAX_MESSAGE_BYTES: Final = 65536  # of UTF-8
-MAX_CONVERSATION_BYTES: Final = 16 << 20  # texts of the messages of one conversation
-MAX_ALL_BYTES: Final = 64 << 20  # of all conversations: bounds what a snapshot brings
-MAX_SAMPLING: Final = 32  # integers of an OPEN frame
 FULL: Final = f"{MAX_PARTICIPANTS} people take part, which is the most"
 CHUNK: Final = 128  # messages copied for a change, at most
-
-
-@dataclass(frozen=True, slots=True)
-class Participant:
-    """A person in a conversation, as the others see them."""
-
-    name: str
-    colour: str
-    role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message. Another with the same parent is another branch: an edited question, or an answer made again."""
-
-    id: str
-    parent: str  # "": it begins the conversation
-    author: str  # of an answer: the peer that asks the model
-    form: Form
-    text: str
-    when_ms: int
-    state: Progress
-    tokens: int  # of an answer, so far
-    reason: str  # why an answer failed, for people
-    session: str  # of an answer, with the model and the settings that whoever adopts it needs
-    model: str
-    sampling: tuple[int, ...]
-    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,124 +133,7 @@ def asker_of(conversations: Conversations, session: str) -> str | None:
     return None
 
 
-# --- commands ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationStarted:
-    """`peer` becomes its owner."""
-
-    conversation: str
-    title: str
-    model: str
-    system: str
-    sampling: tuple[int, ...]
-    when_ms: int
-    peer: str
-    name: str
-    colour: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationChanged:
-    """New title, model, instructions and sampling of a conversation."""
-
-    conversation: str
-    title: str
-    model: str
-    system: str
-    sampling: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationRemoved:
-    """A conversation is removed for all."""
-
-    conversation: str
-
-
-@dataclass(frozen=True, slots=True)
-class ParticipantSet:
-    """`peer` comes in, or has another name, colour or role from now on."""
-
-    conversation: str
-    peer: str
-    name: str
-    colour: str
-    role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class ParticipantLeft:
-    """A participant leaves a conversation."""
-
-    conversation: str
-    peer: str
-
-
-@dataclass(frozen=True, slots=True)
-class MessageAdded:
-    """An answer is running from here on; other messages are done."""
-
-    conversation: str
-    id: str
-    parent: str
-    author: str
-    form: Form
-    text: str
-    when_ms: int
-    session: str
-    model: str
-    sampling: tuple[int, ...]
-    max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessageExtended:
-    """`text` follows what a running answer has: it had `after` tokens and has `tokens` now."""
-
-    conversation: str
-    id: str
-    after: int
-    tokens: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class MessageEnded:
-    """`text`: all of the answer, or None for what is there."""
-
-    conversation: str
-    id: str
-    state: Progress
-    tokens: int
-    text: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerAdopted:
-    """`author` makes an answer go on that `before` asked for: of several peers that try, the first one does."""
-
-    conversation: str
-    id: str
-    before: str
-    author: str
-    session: str
-
-
-ConversationCommand = (
-    ConversationStarted
-    | ConversationChanged
-    | ConversationRemoved
-    | ParticipantSet
-    | ParticipantLeft
-    | MessageAdded
-    | MessageExtended
-    | MessageEnded
-    | AnswerAdopted
-    | EntryCommand
-)
+# --- what commands change ---------------------------------------------------------------------------------
 
 
 def converse(conversations: Conversations, command: ConversationCommand) -> Conversations | str:
@@ -433,36 +289,11 @@ def _changed(messages: Messages, command: MessageExtended | MessageEnded | Answe
 
 # --- wire -------------------------------------------------------------------------------------------------
 
-_id: Final = matching("[0-9A-Za-z_.:-]{1,64}", "an id of 1 to 64 letters, digits and _.:-")
-_parent: Final = matching("[0-9A-Za-z_.:-]{0,64}", "the id of a message, or nothing")
-_session: Final = matching("([0-9a-f]{32})?", "a session of 16 bytes in hex, or nothing")
-_colour: Final = matching("#[0-9a-f]{6}", "a colour such as #3366cc")
-_words: Final = prose(MAX_MESSAGE_BYTES)
-_sampling: Final = listed(integer, MAX_SAMPLING)
-_settings: Final[Fields] = {"title": text, "model": text, "system": _words, "sampling": _sampling}
-_of_message: Final[Fields] = {
-    "id": _id,
-    "parent": _parent,
-    "author": text,
-    "form": one_of(*FORMS),
-    "text": _words,
-    "when_ms": uint,
-    "session": _session,
-    "model": text,
-    "sampling": _sampling,
-    "max_tokens": uint,
-}
-_ended: Final = ("done", "stopped", "failed")
-_message: Final = record(
-    Message, {**_of_message, "state": one_of("running", *_ended), "tokens": uint, "reason": text}
-)
-_participant: Final = record(Participant, {"name": text, "colour": _colour, "role": role})
-
 
 def _decode_messages(value: Any, where: str) -> Messages:
     known: dict[str, Message] = {}
     for item in items_of(value, where, MAX_MESSAGES):
-        message = _message.decode(item, where)
+        message = message_codec.decode(item, where)
         if message.id in known or (message.parent and message.parent not in known):
             raise BadCommand(f"{where}: expected each message once, and after the one that it follows")
         known[message.id] = message
@@ -472,13 +303,16 @@ def _decode_messages(value: Any, where: str) -> Messages:
     return Messages(chunks, len(every), size)
 
 
-_messages: Final = Codec(_decode_messages, lambda value: [_message.encode(each) for each in value])
+_messages: Final = Codec(_decode_messages, lambda value: [message_codec.encode(each) for each in value])
 _conversation: Final = record(
     Conversation,
     {
-        **_settings,
+        "title": text,
+        "model": text,
+        "system": prose(MAX_MESSAGE_BYTES),
+        "sampling": listed(integer, MAX_SAMPLING),
         "created_ms": uint,
-        "participants": table(_participant, MAX_PARTICIPANTS),
+        "participants": table(participant_codec, MAX_PARTICIPANTS),
         "messages": _messages,
         "entry": entry_codec,
     },
@@ -496,24 +330,3 @@ def _decode_conversations(value: Any, where: str) -> Conversations:
 
 
 conversations_codec: Final = Codec(_decode_conversations, _every.encode)
-_of: Final[Fields] = {"conversation": _id}
-_in: Final[Fields] = {**_of, "id": _id}
-_who: Final[Fields] = {"peer": text, "name": text, "colour": _colour}
-CONVERSATION_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
-    ConversationStarted: record(ConversationStarted, {**_of, **_settings, "when_ms": uint, **_who}),
-    ConversationChanged: record(ConversationChanged, {**_of, **_settings}),
-    ConversationRemoved: record(ConversationRemoved, _of),
-    ParticipantSet: record(ParticipantSet, {**_of, **_who, "role": role}),
-    ParticipantLeft: record(ParticipantLeft, {**_of, "peer": text}),
-    MessageAdded: record(MessageAdded, {**_of, **_of_message}),
-    MessageExtended: record(MessageExtended, {**_in, "after": uint, "tokens": uint, "text": _words}),
-    MessageEnded: record(
-        MessageEnded,
-        {**_in, "state": one_of(*_ended), "tokens": uint, "text": maybe(_words), "reason": text},
-    ),
-    AnswerAdopted: record(
-        AnswerAdopted,
-        {**_in, "before": text, "author": text, "session": matching("[0-9a-f]{32}", "a session in hex")},
-    ),
-    **entry_commands(_id, _colour),
-}

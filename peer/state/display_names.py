@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # not at run time: whatever only prints needs no mesh
-    from peer.state.mesh_state import Member
+    from peer.state.generated.commands import Member
 
 SHORT_CHARS = 4  # of a peer id, behind a name that two members have
 _ID = re.compile(r"\b[a-z2-7]{32}\b")

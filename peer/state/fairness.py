@@ -9,61 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, assert_never
+from typing import Final, assert_never
 
-from peer.state.work_ledger import Balance, Ledger, WorkRecorded, tally
-from peer.wire.json_codec import Codec, listed, matching, one_of, record, span, table, text, uint
-
-MAX_FINDINGS: Final = 256  # the newest: two peers that find the same step wrong do so within seconds
-MAX_QUARANTINED: Final = 1024
-MAX_SERVED: Final = 8  # the last sessions of a peer, which are marked when it is convicted
-ALLOWANCE_MILLI: Final = 2_000_000  # what anybody may ask for before it must contribute: 2000 tokens
-CHECKS_PPM: Final = 20_000
-Policy = Literal["open", "fair", "off"]
-
-
-@dataclass(frozen=True, slots=True)
-class FairnessChosen:
-    """`open`: balances order who waits; `fair`: who owes too much may not ask; `off`: nothing is counted."""
-
-    policy: Policy
-    allowance_milli: int
-    checks_ppm: int  # millionths of steps that askers have checked
-
+from peer.state.generated.commands import (
+    ALLOWANCE_MILLI,
+    CHECKS_PPM,
+    MAX_FINDINGS,
+    MAX_QUARANTINED,
+    MAX_SERVED,
+    CheckFailed,
+    FairnessChosen,
+    FairnessCommand,
+    PeerPardoned,
+    Policy,
+    Quarantine,
+    WorkRecorded,
+    check_failed_codec,
+    policy_codec,
+    quarantine_codec,
+    session_pattern,
+)
+from peer.state.work_ledger import Balance, Ledger, tally
+from peer.wire.json_codec import listed, record, table, uint
 
 OPEN: Final = FairnessChosen("open", ALLOWANCE_MILLI, CHECKS_PPM)  # unless its founder says otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFailed:
-    """`by` computed `position` of a session through `units` itself, and found another result than `peer` gave."""
-
-    session: str
-    position: int
-    units: tuple[int, int]
-    peer: str
-    by: str
-    when_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PeerPardoned:
-    """An owner lets a convicted peer compute again; what it lost stays lost."""
-
-    peer: str
-
-
-FairnessCommand = FairnessChosen | CheckFailed | PeerPardoned
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """A peer that was convicted: when, by whose words, what it lost, and the sessions that it computed last."""
-
-    when_ms: int
-    by: tuple[str, ...]
-    lost_milli: int
-    sessions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,34 +145,14 @@ def _step(found: CheckFailed) -> tuple[str, int, tuple[int, int], str]:
 
 # --- wire -------------------------------------------------------------------------------------------------
 
-_session: Final = matching("[0-9a-f]{32}", "a session of 16 bytes in hex")
-_policy: Final = one_of("open", "fair", "off")
-_found_codec: Final = record(
-    CheckFailed,
-    {"session": _session, "position": uint, "units": span, "peer": text, "by": text, "when_ms": uint},
-)
-_quarantine: Final = record(
-    Quarantine,
-    {
-        "when_ms": uint,
-        "by": listed(text, 8),
-        "lost_milli": uint,
-        "sessions": listed(_session, MAX_SERVED),
-    },
-)
 fairness_codec: Final = record(
     Fairness,
     {
-        "policy": _policy,
+        "policy": policy_codec,
         "allowance_milli": uint,
         "checks_ppm": uint,
-        "findings": listed(_found_codec, MAX_FINDINGS),
-        "quarantined": table(_quarantine, MAX_QUARANTINED),
-        "served": table(listed(_session, MAX_SERVED)),
+        "findings": listed(check_failed_codec, MAX_FINDINGS),
+        "quarantined": table(quarantine_codec, MAX_QUARANTINED),
+        "served": table(listed(session_pattern, MAX_SERVED)),
     },
 )
-FAIRNESS_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
-    FairnessChosen: record(FairnessChosen, {"policy": _policy, "allowance_milli": uint, "checks_ppm": uint}),
-    CheckFailed: _found_codec,
-    PeerPardoned: record(PeerPardoned, {"peer": text}),
-}

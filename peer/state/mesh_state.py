@@ -11,41 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never, cast
 
 from peer.errors import BadCommand
-from peer.state.conversation_entry import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.state.conversations import (
-    AnswerAdopted,
-    ConversationChanged,
-    ConversationRemoved,
-    Conversations,
-    ConversationStarted,
-    MessageAdded,
-    MessageEnded,
-    MessageExtended,
-    ParticipantLeft,
-    ParticipantSet,
-    conversations_codec,
-    converse,
-)
+from peer.limits import MAX_TEXT
+from peer.state.conversations import Conversations, conversations_codec, converse
 from peer.state.failure_domains import Surroundings
-from peer.state.fairness import (
-    CheckFailed,
-    Fairness,
-    FairnessChosen,
-    PeerPardoned,
-    account_fairly,
-    fairness_codec,
-    settle,
-)
-from peer.state.member_commands import (
-    COMMANDS,
+from peer.state.fairness import Fairness, account_fairly, fairness_codec, settle
+from peer.state.generated.commands import (
+    MAX_ADDRESSES,
     MAX_LINKS,
-    Command,
+    MAX_TRANSACTIONS,
+    ConversationCommand,
+    CutsFixed,
+    FairnessCommand,
     LinkFacts,
     Member,
     MemberDraining,
@@ -56,38 +32,14 @@ from peer.state.member_commands import (
     MemberPaused,
     MemberStatus,
     ModelChosen,
+    People,
+    PeopleCommand,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
     PlanRefused,
-    PlanStage,
-    Profile,
+    PlanWished,
+    Protection,
     ProtectionChosen,
-    UnitsHeld,
-    UnknownCommand,
-    check_command,
-    decode_command,
-    encode_command,
-    link_codec,
-    member_codec,
-    model_codec,
-    plan_codec,
-    protection_codec,
-)
-from peer.state.plan_alternatives import choice_records
-from peer.state.plan_goal import PlanWished, wish
-from peer.state.protection import STANDARD, Protection
-from peer.state.roles import (
-    InviteRecorded,
-    InviteRevoked,
-    People,
-    RoleGiven,
-    RoleTaken,
-    govern,
-    people_codec,
-)
-from peer.state.upkeep import (
-    CutsFixed,
     SignalingListed,
     Skipped,
     Standby,
@@ -95,59 +47,31 @@ from peer.state.upkeep import (
     Transaction,
     TransactionBegun,
     TransactionEnded,
-    addresses,
-    begun,
-    cuts,
-    ended,
-    seen,
-    skip,
-    skipped_codec,
+    UnitsHeld,
+    WorkRecorded,
+    address_pattern,
+    link_facts_codec,
+    member_codec,
+    model_chosen_codec,
+    people_codec,
+    plan_wished_codec,
+    protection_codec,
     standby_codec,
-    transactions_codec,
+    transaction_codec,
 )
-from peer.state.work_ledger import Ledger, WorkRecorded, ledger_codec
-from peer.wire.json_codec import MAX_TEXT, checksum, dump, listed, load, maybe, record, table, text, uint
+from peer.state.member_commands import (
+    Command,
+    UnknownCommand,
+    decode_command,
+)
+from peer.state.plan_alternatives import choice_records
+from peer.state.plan_record import PlanRecord, PlanStage, plan_codec
+from peer.state.protection import STANDARD
+from peer.state.roles import govern
+from peer.state.upkeep import begun, bounded_skipped_codec, ended, seen, skip
+from peer.state.work_ledger import Ledger, ledger_codec
+from peer.wire.json_codec import checksum, dump, listed, load, maybe, record, table, text, uint
 from planner.types import Holding, Link, PeerFacts, PeerProfile, Plan, Stage, UnitKind
-
-__all__ = [
-    "AWAY",
-    "COMMANDS",
-    "MICRO",
-    "Command",
-    "LinkFacts",
-    "Member",
-    "MemberDraining",
-    "MemberJoined",
-    "MemberLeaving",
-    "MemberLeft",
-    "MemberMeasured",
-    "MemberPaused",
-    "MemberStatus",
-    "MeshState",
-    "ModelChosen",
-    "PlanActivated",
-    "PlanProposed",
-    "PlanRecord",
-    "PlanRefused",
-    "PlanStage",
-    "Profile",
-    "Protection",
-    "ProtectionChosen",
-    "UnitsHeld",
-    "UnknownCommand",
-    "apply",
-    "apply_entry",
-    "check_command",
-    "decode_command",
-    "decode_state",
-    "encode_command",
-    "encode_state",
-    "plan_record",
-    "planner_link",
-    "planner_profile",
-    "refusal",
-    "state_digest",
-]
 
 AWAY: Final[frozenset[MemberStatus]] = frozenset({"paused", "leaving"})  # no session may use such a member
 MICRO = 1_000_000
@@ -221,6 +145,17 @@ def refusal(state: MeshState, command: Command) -> str:
 
 def _changed(state: MeshState, command: Command) -> MeshState | str:
     """The state with what `command` changes, or why it changes nothing."""
+    if isinstance(command, ConversationCommand):
+        conversations = converse(state.conversations, command)
+        return (
+            conversations if isinstance(conversations, str) else replace(state, conversations=conversations)
+        )
+    if isinstance(command, PeopleCommand):
+        people = govern(state.people, command)
+        return people if isinstance(people, str) else replace(state, people=people)
+    if isinstance(command, FairnessCommand):
+        settled = settle(state.ledger, state.fairness, command)
+        return settled if isinstance(settled, str) else _settled(state, *settled)
     match command:
         case ModelChosen():
             return replace(state, model=command, plan=None, proposed=None, refused="", standbys={})
@@ -246,37 +181,9 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             return _left(state, command.peer)
         case ProtectionChosen():
             return replace(state, protection=command.protection)
-        case RoleGiven() | RoleTaken() | InviteRecorded() | InviteRevoked():
-            people = govern(state.people, command)
-            return people if isinstance(people, str) else replace(state, people=people)
-        case (
-            ConversationStarted()
-            | ConversationChanged()
-            | ConversationRemoved()
-            | ParticipantSet()
-            | ParticipantLeft()
-            | MessageAdded()
-            | MessageExtended()
-            | MessageEnded()
-            | AnswerAdopted()
-            | EntryChosen()
-            | EntryOffered()
-            | EntryWithdrawn()
-            | ParticipantInvited()
-            | ParticipantPutOut()
-        ):
-            conversations = converse(state.conversations, command)
-            return (
-                conversations
-                if isinstance(conversations, str)
-                else replace(state, conversations=conversations)
-            )
         case WorkRecorded():
             counted = account_fairly(state.ledger, state.fairness, command)
             return counted if isinstance(counted, str) else _settled(state, *counted)
-        case FairnessChosen() | CheckFailed() | PeerPardoned():
-            settled = settle(state.ledger, state.fairness, command)
-            return settled if isinstance(settled, str) else _settled(state, *settled)
         case StandbyReady():
             return _ready(state, command)
         case TransactionBegun():
@@ -464,9 +371,9 @@ _state: Final = record(
     {
         "term": uint,
         "index": uint,
-        "model": maybe(model_codec),
+        "model": maybe(model_chosen_codec),
         "members": table(member_codec),
-        "links": listed(link_codec, MAX_LINKS),
+        "links": listed(link_facts_codec, MAX_LINKS),
         "plan": maybe(plan_codec),
         "proposed": maybe(plan_codec),
         "last_version": uint,
@@ -476,13 +383,13 @@ _state: Final = record(
         "conversations": conversations_codec,
         "ledger": ledger_codec,
         "standbys": table(standby_codec),
-        "transactions": transactions_codec,
-        "signaling": addresses,
-        "cuts": cuts,
+        "transactions": listed(transaction_codec, MAX_TRANSACTIONS),
+        "signaling": listed(address_pattern, MAX_ADDRESSES),
+        "cuts": maybe(listed(uint)),
         "incarnations": table(uint),
-        "skipped": skipped_codec,
+        "skipped": bounded_skipped_codec,
         "fairness": fairness_codec,
-        "wish": wish,
+        "wish": maybe(plan_wished_codec),
     },
     since={"fairness": Fairness(), "wish": None},
 )

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from peer.wire.json_codec import MAX_INT, MAX_TEXT, Codec, flag, listed, record, text, uint
+from peer.limits import MAX_INT, MAX_TEXT
+from peer.wire.json_codec import Codec, flag, listed, record, text, uint
 from planner.types import PlanChoice
 
 MAX_CHOICES: Final = 16

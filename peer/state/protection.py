@@ -6,36 +6,20 @@ Pure; web_peer/src/state/protection.ts has the same. A level is a named preset; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from peer.errors import BadCommand
+from peer.state.generated.commands import Protection, RepairStrategy, Shadow
 
-Shadow = Literal["off", "log", "shadow"]  # standbys get nothing; keep inputs; compute behind as well
-Strategy = Literal["simple", "progressive", "parallel", "coordinated"]
 Level = Literal["basic", "standard", "high", "critical"]
 SHADOWS: Final[tuple[Shadow, ...]] = get_args(Shadow)
-STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+STRATEGIES: Final[tuple[RepairStrategy, ...]] = get_args(RepairStrategy)
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 MIN_REDUNDANCY: Final = 1000
 MAX_REDUNDANCY: Final = 8000
 MAX_PRIORITY: Final = 64  # units named
 MIB: Final = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Protection:
-    """What all peers of a mesh keep to. The default is the level `standard`."""
-
-    redundancy_milli: int = 1500  # copies of stages in thousandths: 1500 is half of them doubled
-    spare: bool = True  # peers that would lie idle stand by as well, beyond that
-    shadow: Shadow = "log"
-    strategy: Strategy = "progressive"
-    transactions: bool = True  # operations of a peer are logged, and undone after a restart
-    priority: tuple[str, ...] = ()  # units whose stages are repaired first
-    together: bool = True  # stages that do not wait for one another are repaired at the same time
-    log_session_bytes: int = 32 * MIB  # activation log of one session on one stage
-    log_total_bytes: int = 256 * MIB  # of all sessions of a peer
 
 
 STANDARD: Final = Protection()
@@ -51,7 +35,7 @@ def chosen(
     level: Level = "standard",
     redundancy_milli: int | None = None,
     shadow: Shadow | None = None,
-    strategy: Strategy | None = None,
+    strategy: RepairStrategy | None = None,
     priority: tuple[str, ...] = (),
 ) -> Protection:
     """A level with the settings given alone in place of its own. A redundancy given alone is kept to exactly."""

@@ -5,89 +5,24 @@ Pure; the same in web_peer/src/state/roles.ts. An invite stands here by its publ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, assert_never, get_args
+from dataclasses import replace
+from typing import Final, assert_never, get_args
 
-from peer.wire.json_codec import MAX_ITEMS, Codec, Fields, matching, one_of, record, table, text, uint
+from peer.limits import MAX_ITEMS
+from peer.state.generated.commands import (
+    MAX_INVITES,
+    Invite,
+    InviteRecorded,
+    InviteRevoked,
+    People,
+    PeopleCommand,
+    Revocation,
+    Role,
+    RoleGiven,
+    RoleTaken,
+)
 
-Role = Literal["owner", "member", "viewer"]  # decides all; asks; reads
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-MAX_INVITES: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Invite:
-    """A link that somebody was given. `proof`: the signed grant as JSON, or empty."""
-
-    role: Role
-    expires_unix: int  # seconds; 0: never
-    uses: int  # 0: unlimited
-    by: str
-    when_ms: int
-    proof: str
-
-
-@dataclass(frozen=True, slots=True)
-class Revocation:
-    """An invite with which nobody comes in any more. `proof`: the signed revocation as JSON, or empty."""
-
-    by: str
-    when_ms: int
-    proof: str
-
-
-@dataclass(frozen=True, slots=True)
-class People:
-    """Roles by peer, also of peers that are not here; invites and revocations by the invite's public key."""
-
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    invites: Mapping[str, Invite] = field(default_factory=dict)
-    revocations: Mapping[str, Revocation] = field(default_factory=dict)
-
-
-# --- commands ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RoleGiven:
-    """A member has another role in the mesh."""
-
-    peer: str
-    role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class RoleTaken:
-    """A member has no role of its own in the mesh any more."""
-
-    peer: str
-
-
-@dataclass(frozen=True, slots=True)
-class InviteRecorded:
-    """An invite of the mesh, with the proof of who made it."""
-
-    key: str
-    role: Role
-    expires_unix: int
-    uses: int
-    by: str
-    when_ms: int
-    proof: str
-
-
-@dataclass(frozen=True, slots=True)
-class InviteRevoked:
-    """An invite that admits no one any more, with the proof of who revoked it."""
-
-    key: str
-    by: str
-    when_ms: int
-    proof: str
-
-
-PeopleCommand = RoleGiven | RoleTaken | InviteRecorded | InviteRevoked
 
 
 def govern(people: People, command: PeopleCommand) -> People | str:
@@ -124,26 +59,3 @@ def _invited(people: People, command: InviteRecorded) -> People | str:
         command.role, command.expires_unix, command.uses, command.by, command.when_ms, command.proof
     )
     return replace(people, invites=invites)
-
-
-# --- wire -------------------------------------------------------------------------------------------------
-
-# A public key, 33 bytes with tag 1. The secret of a link has another length, so that it cannot stand here by mistake.
-_key: Final = matching("A[Q-Za-f][0-9A-Za-z_-]{42}", "the public key of an invite")
-role: Final = one_of(*ROLES)
-_proof: Final[Fields] = {"by": text, "when_ms": uint, "proof": text}
-_invite: Final[Fields] = {"role": role, "expires_unix": uint, "uses": uint, **_proof}
-people_codec: Final = record(
-    People,
-    {
-        "roles": table(role),
-        "invites": table(record(Invite, _invite), MAX_INVITES),
-        "revocations": table(record(Revocation, _proof)),
-    },
-)
-PEOPLE_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
-    RoleGiven: record(RoleGiven, {"peer": text, "role": role}),
-    RoleTaken: record(RoleTaken, {"peer": text}),
-    InviteRecorded: record(InviteRecorded, {"key": _key, **_invite}),
-    InviteRevoked: record(InviteRevoked, {"key": _key, **_proof}),
-}

@@ -12,9 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from peer.errors import VersionMismatch
-from peer.state.conversation_entry import OPEN, EntryCommand
-from peer.state.mesh_state import Command, MeshState
-from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION, Hello
+from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
+from peer.state.conversation_entry import OPEN
+from peer.state.generated.commands import SINCE
+from peer.state.member_commands import Command
+from peer.state.mesh_state import MeshState
+from peer.wire.generated.frames import Hello
 
 ENTRIES: Final = 4  # conversations that one is invited to, and is put out of, came with it
 OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
@@ -63,7 +66,7 @@ def common(own: Versions, other: Versions) -> int:
 
 def needed_by(command: Command) -> int:
     """The version that every voter must speak before the log may have `command`."""
-    return ENTRIES if isinstance(command, EntryCommand) else LOWEST_VERSION
+    return SINCE.get(type(command), LOWEST_VERSION)
 
 
 def needed_to_lead(state: MeshState) -> int:

@@ -14,36 +14,12 @@ from heapq import nsmallest
 from typing import Any, Final
 
 from peer.errors import BadCommand
-from peer.wire.json_codec import (
-    MAX_INT,
-    MAX_ITEMS,
-    Codec,
-    items_of,
-    listed,
-    matching,
-    record,
-    span,
-    table,
-    text,
-    uint,
-)
+from peer.limits import MAX_INT, MAX_ITEMS
+from peer.state.generated.commands import Work, WorkRecorded
+from peer.wire.json_codec import Codec, items_of, listed, record, span, table, uint
 
-MAX_ENTRIES: Final = 256  # of a batch
 MAX_SESSIONS: Final = 4096  # whose work can still be counted
 MAX_AREAS: Final = 64  # rectangles of a session, after joining those that touch
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """`peer` computed positions of a session through units, for `asker`. The price is in thousandths of a credit."""
-
-    session: str
-    started_ms: int  # of the session, the same in all of its entries
-    peer: str
-    asker: str
-    positions: tuple[int, int]
-    units: tuple[int, int]
-    milli: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +55,10 @@ class Ledger:
     horizon_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkRecorded:
-    """A batch: each entry counts or does not, whatever the others do."""
-
-    entries: tuple[Work, ...]
-
-
-LedgerCommand = WorkRecorded
+def account(ledger: Ledger, command: WorkRecorded) -> Ledger | str:
+    """The ledger after `command`, or why none of its entries counts."""
+    after, why = tally(ledger, command.entries)
+    return next((reason for reason in why if reason), "there are no entries") if all(why) else after
 
 
 def tally(ledger: Ledger, entries: tuple[Work, ...]) -> tuple[Ledger, tuple[str, ...]]:
@@ -153,20 +125,6 @@ def _paid(balances: dict[str, Balance], work: Work) -> str:
 
 # --- wire -------------------------------------------------------------------------------------------------
 
-_session: Final = matching("[0-9a-f]{32}", "a session of 16 bytes in hex")
-_work: Final = record(
-    Work,
-    {
-        "session": _session,
-        "started_ms": uint,
-        "peer": text,
-        "asker": text,
-        "positions": span,
-        "units": span,
-        "milli": uint,
-    },
-)
-
 
 def _decode_area(value: Any, where: str) -> Area:
     numbers = items_of(value, where)
@@ -186,6 +144,3 @@ ledger_codec: Final = record(
         "horizon_ms": uint,
     },
 )
-LEDGER_COMMANDS: Final[Mapping[type[Any], Codec[Any]]] = {
-    WorkRecorded: record(WorkRecorded, {"entries": listed(_work, MAX_ENTRIES)})
-}

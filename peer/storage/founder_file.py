@@ -19,9 +19,10 @@ from peer.errors import StateUnusable
 from peer.storage.peer_keys import private_folder, read_private, write_private
 from planner.model.durable_files import open_locked
 from signaling.errors import IdentityError, InviteError, MessageError
+from signaling.generated.messages import GRANT
 from signaling.invites import Admissions, Grant, InviteLink, Role, make_invite, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text
-from signaling.messages import GRANT, load_json
+from signaling.messages import load_json
 from signaling.state import StateFolder
 
 FORMAT: Final = 1

@@ -21,9 +21,10 @@ from typing import Any, Final
 from peer.errors import StateUnusable
 from planner.model.durable_files import open_locked, rename_durably
 from signaling.errors import IdentityError, InviteError, MessageError
+from signaling.generated.messages import GRANT
 from signaling.invites import Grant, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text
-from signaling.messages import GRANT, load_json
+from signaling.messages import load_json
 
 FORMAT: Final = 1
 OWNERS: Final = "owners"  # in a state folder: who speaks for the founder from a command line beside it

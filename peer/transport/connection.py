@@ -23,33 +23,22 @@ from peer.errors import (
     WrongField,
     WrongPiece,
 )
+from peer.limits import CLOSE_S, LINGER_S, LOW_WATER_BYTES, MAX_TEXT_BYTES
 from peer.state.version_negotiation import common, told
 from peer.transport.connection_path import Path
-from peer.transport.flow_control import LOW_WATER_BYTES, Receiver, Sender
+from peer.transport.flow_control import Receiver, Sender
 from peer.transport.heartbeat import Heartbeat, HeartbeatTimes, Verdict
-from peer.wire.frame_codec import (
-    MAX_TEXT_BYTES,
-    Bye,
-    ByeAck,
-    Channel,
-    Credit,
-    Frame,
-    Hello,
-    Ping,
-    Pong,
-    channel_of,
-    decode,
-    encode,
-    sessions_of,
-)
+from peer.wire.frame_codec import channel_of, decode, encode, sessions_of
+from peer.wire.generated.frames import Bye, ByeAck, Channel, Credit, Frame, Hello, Ping, Pong
 
 _T = TypeVar("_T")
 
-LINGER_S: Final = 1.0  # how long a BYE may take to be answered once nothing else is waiting
 _FINGERPRINT: Final = re.compile(r"^a=fingerprint:(\S+) ([0-9A-Fa-f:]+)\s*$", re.MULTILINE)
 
 
 class ConnectionState(Enum):
+    """Where a connection is in its life; TRANSITIONS says what may follow what."""
+
     NEW = "new"
     CONNECTING = "connecting"
     OPEN = "open"
@@ -109,14 +98,29 @@ class Engine(Protocol):
 
     name: str
 
-    def attach(self, events: EngineEvents) -> None: ...
-    async def offer(self) -> str: ...
-    async def accept(self, offer: str) -> str: ...
-    async def set_answer(self, answer: str) -> None: ...
-    async def add_candidate(self, candidate: str) -> None: ...
-    def send(self, channel: Channel, data: bytes) -> None: ...
-    def buffered_bytes(self, channel: Channel) -> int: ...
-    async def close(self) -> None: ...
+    def attach(self, events: EngineEvents) -> None:
+        """Takes whom to tell what happens."""
+
+    async def offer(self) -> str:
+        """Begins, and gives the offer (SDP)."""
+
+    async def accept(self, offer: str) -> str:
+        """Takes the offer (SDP) of the other side, and gives the answer."""
+
+    async def set_answer(self, answer: str) -> None:
+        """Takes the answer (SDP) of the other side."""
+
+    async def add_candidate(self, candidate: str) -> None:
+        """Takes one more address of the other side, as an ICE candidate line; or SignalingFault."""
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        """Puts one message into a channel; or ConnectionLost."""
+
+    def buffered_bytes(self, channel: Channel) -> int:
+        """How much waits in a channel to be sent."""
+
+    async def close(self) -> None:
+        """Ends the transport."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class Times:
 
     heartbeat: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     connect_s: float = 20.0  # from the first call to HELLO: a person still waits that long
-    close_s: float = 5.0  # for what is queued to arrive before the transport goes
+    close_s: float = CLOSE_S  # for what is queued to arrive before the transport goes
 
 
 @dataclass(slots=True)
@@ -272,12 +276,14 @@ class Connection:
     # EngineEvents
 
     def engine_open(self) -> None:
+        """Both channels are open: says HELLO."""
         if self.state is ConnectionState.CONNECTING:
             self._channels_open = True
             self._send(self._hello)
             self._maybe_open()
 
     def engine_message(self, channel: Channel, data: bytes | str) -> None:
+        """Takes what came; a fault in it ends the connection."""
         now_s = self._loop.time()
         self._heartbeat.heard(now_s)
         self.suspect = False
@@ -305,9 +311,11 @@ class Connection:
             self._fail(PeerError(f"a fault of the receiving program ({type(error).__name__})"))
 
     def engine_writable(self, channel: Channel) -> None:
+        """Sends more of what waits for this channel."""
         self._pump(channel)
 
     def engine_closed(self, reason: str) -> None:
+        """The transport is gone: a failure, where nobody said goodbye before."""
         self._engine_gone = True
         match self.state:
             case ConnectionState.NEW | ConnectionState.CONNECTING:

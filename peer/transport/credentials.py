@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from signaling.errors import BadName
+from signaling.generated.messages import MAX_NAME_CHARS
 from signaling.invites import Grant, InviteLink, founder_grant
 from signaling.keys import Identity
-from signaling.messages import MAX_NAME_CHARS, is_clean
+from signaling.message_fields import is_clean
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class Credentials:
         membership: Grant | None = None,
         voucher: Identity | None = None,
     ) -> Credentials:
+        """Of a peer that came with an invite link."""
         return cls(identity, name, link.mesh, link.invite(), None, membership, voucher)
 
     @classmethod
     def founder(cls, mesh_key: Identity, identity: Identity, name: str) -> Credentials:
+        """Of the peer that holds the key of the mesh."""
         return cls(identity, name, mesh_key.id, mesh_key, founder_grant(mesh_key), None)
 
     @property
@@ -50,4 +53,5 @@ class Credentials:
 
     @property
     def is_founder(self) -> bool:
+        """Whether this peer shows the key of the mesh itself."""
         return self.invite.id == self.mesh

@@ -17,7 +17,7 @@ from peer.errors import BackpressureExceeded, ConnectFailed, ConnectionLost, Pee
 from peer.state.version_negotiation import told
 from peer.transport.connection import Connection, ConnectionState, Engine, Times
 from peer.transport.udp_relay import Way, with_candidates
-from peer.wire.frame_codec import Frame, Hello
+from peer.wire.generated.frames import Frame, Hello
 from signaling.errors import SignalingError
 from signaling.presence import SignalKind
 
@@ -32,10 +32,17 @@ log = logging.getLogger(__name__)
 class DialerEvents(Protocol):
     """What the dialer tells its owner, on the loop's thread."""
 
-    def frame(self, peer: str, frame: Frame) -> None: ...
-    def connected(self, peer: str) -> None: ...
-    def disconnected(self, peer: str, reason: str, polite: bool) -> None: ...
-    def congestion(self, peer: str, full: bool) -> None: ...
+    def frame(self, peer: str, frame: Frame) -> None:
+        """A frame came from `peer`."""
+
+    def connected(self, peer: str) -> None:
+        """There is an open connection to `peer`."""
+
+    def disconnected(self, peer: str, reason: str, polite: bool) -> None:
+        """There is none to `peer` any more; `polite`: a goodbye was said."""
+
+    def congestion(self, peer: str, full: bool) -> None:
+        """The way to `peer` became full, or free again."""
 
 
 @dataclass(slots=True)

@@ -8,18 +8,18 @@ from collections import Counter, deque
 from typing import Final
 
 from peer.errors import BackpressureExceeded, CreditExceeded, OversizeFrame, TruncatedFrame, WrongPiece
-from peer.wire.frame_codec import MAX_FRAME_BYTES, Channel
+from peer.limits import (
+    BULK_WATER_BYTES,
+    GRANT_STEP_BYTES,
+    HIGH_WATER_BYTES,
+    MAX_QUEUED_BYTES,
+    PIECE_BYTES,
+    PIECE_VERSION,
+    WINDOW_BYTES,
+)
+from peer.wire.frame_codec import MAX_FRAME_BYTES
+from peer.wire.generated.frames import Channel
 
-PIECE_BYTES: Final = 16 * 1024  # the size that every WebRTC implementation passes on whole
-WINDOW_BYTES: Final = 4 * 1024 * 1024  # granted at the start and kept open ahead of a receiver that keeps up
-GRANT_STEP_BYTES: Final = WINDOW_BYTES // 4  # a CREDIT is worth sending from here on
-MAX_BUFFERED_BYTES: Final = 1024 * 1024  # no engine is ever given more than this per channel
-HIGH_WATER_BYTES: Final = 256 * 1024  # stop feeding the engine: what waits there cannot be overtaken
-BULK_WATER_BYTES: Final = 96 * 1024  # the same for a long frame of no session: 0.2 s at 5 Mbit/s
-LOW_WATER_BYTES: Final = 64 * 1024  # feed it again; at 30 MB/s these last 2 ms
-MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024  # per channel; a sender that does not wait for drained() hits this
-
-PIECE_VERSION: Final = 1
 _FIRST: Final = 1
 _LAST: Final = 2
 _WHOLE: Final = bytes([PIECE_VERSION << 4 | _FIRST | _LAST])

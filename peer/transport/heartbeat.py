@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from peer.limits import BEAT_S, LOST_S, SUSPECT_S
+
 RTT_GAIN: Final = 1 / 8  # RFC 6298
 RTT_DEVIATION_GAIN: Final = 1 / 4  # RFC 6298
 ASK_BEATS: Final = 5  # a connection that is heard but does not work is asked at every fifth beat
@@ -14,9 +16,9 @@ MAX_ASKED: Final = 64  # PINGs remembered; older ones were never answered
 class HeartbeatTimes:
     """How often to ask, after how much silence to suspect the other peer, and after how much it is lost."""
 
-    interval_s: float = 1.0
-    suspect_s: float = 3.0
-    lost_s: float = 7.0  # a person must see within 10 s what became of an answer
+    interval_s: float = BEAT_S
+    suspect_s: float = SUSPECT_S
+    lost_s: float = LOST_S  # a person must see within 10 s what became of an answer
 
 
 class Verdict(Enum):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from peer.errors import BadCommand, PeerError
 from peer.state.failure_domains import agreed
-from peer.state.member_commands import LinkFacts
-from peer.wire.frame_codec import Frame, Probe, ProbeAck
+from peer.state.generated.commands import LinkFacts
+from peer.wire.generated.frames import Frame, Probe, ProbeAck
 from peer.wire.json_codec import Body, whole
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted

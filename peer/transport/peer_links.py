@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from peer.errors import BadCommand, ConnectionLost, FrameError, PeerError
-from peer.state.mesh_state import Member
+from peer.state.generated.commands import Member
 from peer.state.version_negotiation import told
 from peer.transport.connection import Engine
 from peer.transport.dialer import Dialer
@@ -23,7 +23,7 @@ from peer.transport.request_table import Requests, Who, as_it_is
 from peer.transport.rpc import CALL_TIMEOUT_S, Calls
 from peer.transport.shadow_sender import Spares
 from peer.transport.udp_relay import ThirdPeer, Way, asked_way, other_of
-from peer.wire.frame_codec import Frame, Hello, Probe, ProbeAck, Request, Response
+from peer.wire.generated.frames import Frame, Hello, Probe, ProbeAck, Request, Response
 from peer.wire.json_codec import Body
 from signaling.presence import SignalKind
 

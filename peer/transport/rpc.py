@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
-from peer.wire.frame_codec import MAX_TEXT_BYTES, Frame, Request, Response
+from peer.limits import MAX_TEXT_BYTES
+from peer.wire.generated.frames import Frame, Request, Response
 from peer.wire.json_codec import Body
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run

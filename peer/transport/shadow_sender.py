@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from peer.wire.bundles import bundled
-from peer.wire.frame_codec import Frame
+from peer.wire.generated.frames import Frame
 
 TOGETHER: Final = (
     4  # frames that go as one bundle: as many tokens may be missing at a shadow when it takes over

@@ -36,24 +36,15 @@ from signaling.errors import (
     SignalingError,
     from_wire,
 )
-from signaling.invites import (
-    Grant,
-    Revocation,
-    Role,
-    make_membership,
-    make_revocation,
-    verify_grant,
-)
-from signaling.messages import (
+from signaling.generated.messages import (
     MAX_BATCH,
     MAX_SERVER_BYTES,
-    PROTOCOL,
+    SIGNALING_PROTOCOL,
     Admit,
     Admitted,
     Challenge,
     ClientMessage,
     Ice,
-    IceServer,
     Join,
     Joined,
     Leave,
@@ -65,9 +56,17 @@ from signaling.messages import (
     Revoked,
     ServerMessage,
     Welcome,
-    decode_server,
-    encode,
 )
+from signaling.ice import IceServer
+from signaling.invites import (
+    Grant,
+    Revocation,
+    Role,
+    make_membership,
+    make_revocation,
+    verify_grant,
+)
+from signaling.messages import decode_server, encode
 from signaling.presence import (
     NONCE_BYTES,
     Presence,
@@ -180,6 +179,7 @@ class SignalingClient:
 
     @property
     def peer(self) -> str:
+        """The id of this peer."""
         return self._credentials.identity.id
 
     @property
@@ -212,9 +212,11 @@ class SignalingClient:
         await self._signal(to, SignalKind.OFFER, connection, sdp)
 
     async def send_answer(self, to: str, connection: bytes, sdp: str) -> None:
+        """Sends an answer (SDP) to `to` for one connection."""
         await self._signal(to, SignalKind.ANSWER, connection, sdp)
 
     async def send_candidate(self, to: str, connection: bytes, candidate: str) -> None:
+        """Sends an ICE candidate line to `to` for one connection."""
         await self._signal(to, SignalKind.CANDIDATE, connection, candidate)
 
     async def register(self, *grants: Grant) -> None:
@@ -380,9 +382,9 @@ class SignalingClient:
             raise from_wire(challenge.code, challenge.text)
         if not isinstance(challenge, Challenge):
             raise OutOfOrder("a signaling server first sends a challenge: is this one of ours?")
-        if challenge.protocol != PROTOCOL:
+        if challenge.protocol != SIGNALING_PROTOCOL:
             raise ProtocolMismatch(
-                f"the server speaks signaling protocol {challenge.protocol}, this peer {PROTOCOL}: update "
+                f"the server speaks signaling protocol {challenge.protocol}, this peer {SIGNALING_PROTOCOL}: update "
                 f"the older one"
             )
         nonce = self._settings.token(NONCE_BYTES)
@@ -391,7 +393,7 @@ class SignalingClient:
             credentials.mesh, invite_key, key, credentials.name, challenge.room_nonce, nonce
         )
         join = Join(
-            PROTOCOL,
+            SIGNALING_PROTOCOL,
             credentials.mesh,
             invite_key,
             key,

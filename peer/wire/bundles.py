@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peer.errors import WrongField
-from peer.wire.frame_codec import MAX_BUNDLE_FRAMES, Bundle, Channel, Frame, channel_of, decode, encode
+from peer.limits import MAX_BUNDLE_FRAMES
+from peer.wire.frame_codec import channel_of, decode, encode
+from peer.wire.generated.frames import Bundle, Channel, Frame
 
 BUNDLE_BYTES = 256 * 1024  # larger frames gain nothing from company
 

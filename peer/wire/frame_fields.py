@@ -1,54 +1,44 @@
-"""Decides what the header of a frame may hold, and how a wrong field is shown."""
+"""What a header field may hold, and how a wrong one is refused: what the generated checks of frames call."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-import msgpack
-
-from peer.errors import TruncatedFrame, WrongField
-
-_MAX_HEADER_ITEMS: Final = 1024  # per msgpack array: bounds what the decoder allocates
-MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold exactly
+from peer.errors import WrongField
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """What a header field may hold."""
-
-    expected: str
-    fits: Callable[[Any], bool]
-
-
-def integer(low: int, high: int) -> Field:
-    return Field(f"an integer from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
-
-
-def text(limit: int) -> Field:
-    return Field(
-        f"text of at most {limit} bytes",
-        lambda v: type(v) is str and len(v) <= limit and (len(v) * 4 <= limit or len(v.encode()) <= limit),
+def fits_text(value: Any, limit: int) -> bool:
+    """Returns whether `value` is text of at most `limit` bytes of UTF-8."""
+    return (
+        type(value) is str
+        and len(value) <= limit
+        and (len(value) * 4 <= limit or len(value.encode()) <= limit)
     )
 
 
-def integers(limit: int, low: int, high: int = MAX_INT) -> Field:
-    def fits(value: Any) -> bool:
-        if type(value) is not tuple or len(value) > limit:
-            return False
-        return all(type(v) is int and low <= v <= high for v in value)
-
-    return Field(f"at most {limit} integers from {low} to {high}", fits)
+def fits_texts(value: Any, most: int, limit: int) -> bool:
+    """Returns whether `value` is a tuple of at most `most` texts, each of at most `limit` bytes."""
+    return type(value) is tuple and len(value) <= most and all(fits_text(text, limit) for text in value)
 
 
-def texts(limit: int, each: Field) -> Field:
-    return Field(
-        f"at most {limit} texts, each {each.expected}",
-        lambda v: type(v) is tuple and len(v) <= limit and all(each.fits(t) for t in v),
-    )
+def fits_integers(value: Any, most: int, low: int, high: int) -> bool:
+    """Returns whether `value` is a tuple of at most `most` integers from `low` to `high`."""
+    if type(value) is not tuple or len(value) > most:
+        return False
+    return all(type(each) is int and low <= each <= high for each in value)
+
+
+def wrong_field(name: str, expected: str, value: Any) -> WrongField:
+    """Returns the refusal of a field, to be raised; `name` is KIND.field."""
+    return WrongField(f"{name}: expected {expected}, got {shown(value)}")
+
+
+def wrong_count(kind: str, expected: int, values: Sequence[Any]) -> WrongField:
+    """Returns the refusal of a header that has too few or too many fields, to be raised."""
+    return WrongField(f"{kind}: expected {expected} fields, got {len(values)}")
 
 
 def shown(value: object) -> str:
-    """A number as it is; of anything that people may have written only its type and length."""
+    """Returns a number as it is; of anything that people may have written only its type and length."""
     match value:
         case bool() | int() | float() | None:
             return repr(value)[:40]
@@ -56,22 +46,3 @@ def shown(value: object) -> str:
             return f"{type(value).__name__} of length {len(value)}"
         case _:
             return type(value).__name__
-
-
-def unpacked(header: bytes) -> tuple[Any, ...]:
-    """The items of a frame's header. Raises TruncatedFrame or WrongField; nothing nested or long is built."""
-    try:
-        values = msgpack.unpackb(
-            header, use_list=False, raw=False, max_array_len=_MAX_HEADER_ITEMS, max_map_len=0, max_ext_len=0
-        )
-    except (ValueError, msgpack.UnpackException) as error:
-        if "incomplete" in str(error) or not header:
-            raise TruncatedFrame(
-                f"expected a whole msgpack header, it ends after {len(header)} bytes"
-            ) from None
-        raise WrongField(
-            f"expected a msgpack array as header, got other bytes ({type(error).__name__}: {str(error)[:80]})"
-        ) from None
-    if type(values) is not tuple or not values:
-        raise WrongField(f"expected a msgpack array of kind and fields as header, got {shown(values)}")
-    return values

@@ -17,13 +17,10 @@ from itertools import accumulate
 from typing import Any, Final, Generic, TypeVar, cast
 
 from peer.errors import BadCommand
+from peer.limits import MAX_DEPTH, MAX_INT, MAX_ITEMS, MAX_TEXT
 
 T = TypeVar("T")
 L = TypeVar("L", bound=str)
-MAX_TEXT = 512  # characters of a name, reason or sentence
-MAX_ITEMS = 4096  # entries of a list or map
-MAX_DEPTH: Final = 32  # lists and objects inside one another; what a peer does not know is held to it as well
-MAX_INT: Final = 2**53 - 1  # the largest integer that JavaScript numbers hold exactly
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot: no entry could carry it
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_INTEGER = re.compile(r"[0-9][.eE]|[0-9]{17}|[NI]")  # fractions, exponents, more digits than 2^53 has, NaN
@@ -106,6 +103,8 @@ def matching(pattern: str, expected: str) -> Codec[str]:
 
 
 def one_of(*allowed: L) -> Codec[L]:
+    """One of these texts; decoding raises BadCommand for any other."""
+
     def decode(value: Any, where: str) -> L:
         if not isinstance(value, str) or value not in allowed:
             raise BadCommand(f"{where}: expected one of {', '.join(allowed)}, got {value!r:.60}")
@@ -118,6 +117,7 @@ def one_of(*allowed: L) -> Codec[L]:
 
 
 def maybe(inner: Codec[T]) -> Codec[T | None]:
+    """What `inner` codes, or None."""
     return Codec(
         lambda value, where: None if value is None else inner.decode(value, where),
         lambda value: None if value is None else inner.encode(value),
@@ -125,12 +125,14 @@ def maybe(inner: Codec[T]) -> Codec[T | None]:
 
 
 def items_of(value: Any, where: str, most: int = MAX_ITEMS) -> list[Any]:
+    """The value, if it is a list of at most `most` items that are not looked at; or BadCommand."""
     if not isinstance(value, list) or len(value) > most:
         raise BadCommand(f"{where}: expected a list of at most {most} entries")
     return value
 
 
 def listed(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[tuple[T, ...]]:
+    """A list of at most `most` items, each by `inner`, as a tuple; or BadCommand."""
     return Codec(
         lambda value, where: tuple([inner.decode(item, where) for item in items_of(value, where, most)]),
         lambda value: [inner.encode(item) for item in value],
@@ -138,6 +140,8 @@ def listed(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[tuple[T, ...]]:
 
 
 def table(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[Mapping[str, T]]:
+    """An object of at most `most` names, each value by `inner`; or BadCommand."""
+
     def decode(value: Any, where: str) -> Mapping[str, T]:
         if not isinstance(value, dict) or len(value) > most:
             raise BadCommand(f"{where}: expected a map of at most {most} entries")

@@ -9,11 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peer.errors import WrongTensor
-
-MAX_RANK: Final = 4
-MAX_TENSOR_BYTES: Final = (
-    16 * 1024 * 1024 - 64 * 1024
-)  # leaves room for a header inside the largest data frame
+from peer.limits import MAX_RANK, MAX_TENSOR_BYTES
 
 
 class Dtype(IntEnum):

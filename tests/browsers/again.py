@@ -16,7 +16,7 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.sampling import Sampling
 from peer.session.seat import ID_BYTES
 from peer.state.conversations import Conversation as Talk
-from peer.state.conversations import Message
+from peer.state.generated.commands import Message
 
 
 @dataclass(frozen=True, slots=True)

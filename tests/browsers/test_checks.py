@@ -13,7 +13,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.stage import unit_host
-from peer.state.fairness import FairnessChosen
+from peer.state.generated.commands import FairnessChosen
 from peer.state.mesh_state import MeshState
 from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime

@@ -12,7 +12,7 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
-from peer.state.mesh_state import Member
+from peer.state.generated.commands import Member
 
 from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
 from .numerics import SOFTWARE_GPU

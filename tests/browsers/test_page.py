@@ -11,7 +11,7 @@ import pytest
 from peer.cli.role import give
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
-from peer.state.plan_goal import PlanWished
+from peer.state.generated.commands import PlanWished
 
 from .conftest import WITHIN_S, Driver, Models, founded, visit
 from .page import HELPED, Page

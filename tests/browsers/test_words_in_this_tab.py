@@ -11,7 +11,7 @@ from peer.origin.answer_stream import Delta, Settings
 from peer.session.prefix_cache import LEAST_TOKENS, split
 from peer.session.sampling import Sampling
 from peer.wire.bundles import frames_of
-from peer.wire.frame_codec import Bundle, Feed, Frame, Open, Step, Token
+from peer.wire.generated.frames import Bundle, Feed, Frame, Open, Step, Token
 from peer.wire.tensors import Dtype
 
 from .conftest import WITHIN_S, Driver, Models, founded, visit

@@ -28,7 +28,8 @@ from peer.launch.model_import import find_or_import
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
-from peer.state.conversations import Conversation, Message, MessageAdded
+from peer.state.conversations import Conversation
+from peer.state.generated.commands import Message, MessageAdded
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes

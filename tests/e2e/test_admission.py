@@ -15,9 +15,9 @@ from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Conversation, Finished, Settings
 from peer.stage.seat_waiting import Waits
-from peer.state.fairness import FairnessChosen
+from peer.state.generated.commands import FairnessChosen
 from peer.wire.bundles import frames_of
-from peer.wire.frame_codec import Bundle, Frame, Token
+from peer.wire.generated.frames import Bundle, Frame, Token
 from tests.patience import WITHIN_S
 
 from .conftest import Start, until

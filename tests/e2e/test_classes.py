@@ -24,8 +24,8 @@ from peer.runtime.stage_runtime import StageRuntime
 from peer.session.evidence import SAME
 from peer.session.seat import Run_
 from peer.stage import unit_host
-from peer.state.fairness import FairnessChosen
-from peer.state.mesh_state import MeshState, Profile
+from peer.state.generated.commands import FairnessChosen, Profile
+from peer.state.mesh_state import MeshState
 from peer.state.protection import STANDARD
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions

@@ -15,8 +15,8 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
-from peer.state.conversations import ConversationStarted
-from peer.state.mesh_state import encode_command
+from peer.state.generated.commands import ConversationStarted
+from peer.state.member_commands import encode_command
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

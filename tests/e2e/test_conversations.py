@@ -14,7 +14,7 @@ from peer.conversation.conversation_client import Manner, Self
 from peer.conversation.turn_order import prompt_of
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Delta, Settings
-from peer.state.conversations import Form, Message
+from peer.state.generated.commands import Form, Message
 from tests.patience import WITHIN_S
 
 from .command import running

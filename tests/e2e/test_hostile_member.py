@@ -21,8 +21,9 @@ from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message as Said
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.session.sampling import Sampling
-from peer.state.mesh_state import LinkFacts, MemberMeasured, UnitsHeld, encode_command
-from peer.wire.frame_codec import (
+from peer.state.generated.commands import LinkFacts, MemberMeasured, UnitsHeld
+from peer.state.member_commands import encode_command
+from peer.wire.generated.frames import (
     Cancel,
     Consensus,
     Feed,

@@ -20,7 +20,8 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
-from peer.state.protection import PRESETS, STANDARD, Protection
+from peer.state.generated.commands import Protection
+from peer.state.protection import PRESETS, STANDARD
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.patience import WITHIN_S, soon

@@ -17,7 +17,7 @@ from peer.member.peer_options import Disturbance, MeshOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.runtime.stage_runtime import StageRuntime, Step
 from peer.stage import unit_host
-from peer.state.fairness import FairnessChosen
+from peer.state.generated.commands import FairnessChosen
 from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime
 from signaling.keys import identity_from_seed

@@ -12,7 +12,8 @@ from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
 from peer.origin.pinned_ends import ends_of
 from peer.session.sampling import Sampling
-from peer.wire.frame_codec import Frame, Open, Request, Step, Token, encode
+from peer.wire.frame_codec import encode
+from peer.wire.generated.frames import Frame, Open, Request, Step, Token
 from peer.wire.tensors import Dtype
 from planner.model.store import Store
 from tests.patience import WITHIN_S

@@ -9,8 +9,9 @@ from peer.coordination.planner_goal import planner_wish
 from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.session.sampling import Sampling
-from peer.state.mesh_state import MemberMeasured, MeshState, PlanRecord
-from peer.state.plan_goal import Group, PlanWished
+from peer.state.generated.commands import Group, MemberMeasured, PlanWished
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord
 from planner.model.manifest import decode_manifest
 from planner.solvers import strategies
 from planner.types import Stage

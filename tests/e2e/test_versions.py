@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from peer.errors import PeerError
+from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
@@ -17,10 +18,8 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.effects import StageEffect
 from peer.session.prefix_cache import split
 from peer.session.stage import StageCore
-from peer.state.conversation_entry import EntryChosen
-from peer.state.conversations import ConversationStarted, MessageAdded, ParticipantSet
-from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION
-from peer.wire.frame_types import Open
+from peer.state.generated.commands import ConversationStarted, EntryChosen, MessageAdded, ParticipantSet
+from peer.wire.generated.frames import Open
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 CONSTANT: Final = re.compile(r"_?[A-Z][A-Z0-9_]*")
 PACKAGES: Final = ("peer", "planner", "signaling")
+GENERATED: Final = re.compile(r"Generated from\W+schema/\w+\.toml\b")
+OPENING: Final = 1000  # characters of a module, in which it says that it is generated
 FOLDED: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -50,10 +52,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Its definitions by name; of TypeScript also the strings that name variants of a union."""
+    """Its definitions by name; of TypeScript also strings that name variants of a union. `generated`: by schema/."""
 
     names: Mapping[str, Name]
     labels: frozenset[str] = frozenset()
+    generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ def typescript(root: Path) -> tuple[dict[str, Module], dict[str, User]]:
                 for name, one in text["names"].items()
             },
             frozenset(text["labels"]),
+            is_generated(source_of(root, module)),
         )
         for module, text in said["modules"].items()
     }
@@ -108,6 +112,18 @@ def typescript(root: Path) -> tuple[dict[str, Module], dict[str, User]]:
         for name, one in said["users"].items()
     }
     return modules, users
+
+
+def source_of(root: Path, module: str) -> str:
+    """The text of a module of web_peer/src."""
+    file = root / "web_peer" / "src" / module
+    ending = next(ending for ending in (".ts", ".tsx") if file.with_name(file.name + ending).is_file())
+    return file.with_name(file.name + ending).read_text(encoding="utf-8")
+
+
+def is_generated(opening: str) -> bool:
+    """Whether the comment or docstring that a module opens with says that the schema makes it."""
+    return GENERATED.search(opening[:OPENING]) is not None
 
 
 def plain(value: Any) -> object:
@@ -143,7 +159,8 @@ def python(root: Path) -> dict[str, Module]:
                 name.name: name
                 for name in (read(statement, path, values, imported_elsewhere) for statement in tree.body)
                 if name is not None
-            }
+            },
+            generated=is_generated(ast.get_docstring(tree) or ""),
         )
         for path, tree in trees.items()
     }

@@ -61,6 +61,7 @@ MEMBERS: list[tuple[str, str, Found]] = [
         [("members", "Finish")],
     ),
 ]
+MADE = "Pure. Generated from schema/x.toml by `make generate`."
 NAMES: list[tuple[str, str, str, Found]] = [
     ("def may_ask(): ...", "export function mayAsk(): void {}", "may_ask", []),
     ("def may_ask(): ...", "function mayAsk(): void {}", "may_ask", []),
@@ -72,6 +73,8 @@ NAMES: list[tuple[str, str, str, Found]] = [
     ("class Seat: ...", "export type Said = { kind: 'seat' };", "Seat", []),
     ("class Seat: ...", "", "Seat", [("python", "Seat")]),
     ("seat_codec = Codec()", "export const seat = codec();", "seat_codec", []),
+    (f'"""{MADE}"""\ndef may_ask(): ...', f"/* {MADE} */", "may_ask", []),
+    (f'"""{MADE}"""\ndef may_ask(): ...', "", "may_ask", [("python", "may_ask")]),
 ]
 ONLY_HERE = "FEWER = 3\nLEAST = 2\nONLY = 4\nNAME = 'x'\n"
 ONLY_THERE = "export function mayAsk(): void {}\nexport function unused(): void {}\n"

@@ -11,12 +11,13 @@ import pytest
 from peer.conversation.answer_in_progress import LOG_S, Making, day_of
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation, Delta, Finished
-from peer.state.conversations import MAX_MESSAGE_BYTES, Message
+from peer.state.generated.commands import MAX_MESSAGE_BYTES, Message
 
 
 async def made(*pieces: str) -> Making:
     text = SimpleNamespace(stream=lambda: None, end_tokens=())
-    making = Making("c", cast(Conversation, SimpleNamespace()), cast(Text, text), ())
+    session = SimpleNamespace(on_wait=lambda _: lambda: None)
+    making = Making("c", cast(Conversation, session), cast(Text, text), ())
 
     async def given() -> AsyncGenerator[Delta | Finished]:
         for token, words in enumerate(pieces):

@@ -8,24 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from peer.limits import LOW_WATER_BYTES, LOWEST_VERSION, MAX_PROBE_BYTES, PIECE_BYTES
 from peer.session.origin import PATIENCE_S
 from peer.transport.connection import Connection, EngineEvents
-from peer.transport.flow_control import LOW_WATER_BYTES, PIECE_BYTES, Receiver
-from peer.wire.frame_codec import (
-    LOWEST_VERSION,
-    MAX_PROBE_BYTES,
-    Channel,
-    Feed,
-    Frame,
-    Hello,
-    Here,
-    Piece,
-    Ping,
-    Probe,
-    Step,
-    decode,
-    encode,
-)
+from peer.transport.flow_control import Receiver
+from peer.wire.frame_codec import decode, encode
+from peer.wire.generated.frames import Channel, Feed, Frame, Hello, Here, Piece, Ping, Probe, Step
 from peer.wire.tensors import tensor_of
 
 BYTES_PER_S = 5_000_000 / 8

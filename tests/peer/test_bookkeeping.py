@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from peer.audit.receipts import ledger_session
-from peer.state.work_ledger import Balance, Ledger, Work, tally
+from peer.state.generated.commands import Work
+from peer.state.work_ledger import Balance, Ledger, tally
 from peer.validation.runs.ledger_runner import Kills
 from peer.validation.scenarios.expected_ledger import Book, Logged, Seen, compared
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 
 UNITS = 6
 RUNS = ((0, 2), (2, 6))

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from peer.errors import FrameError
+from peer.limits import MAX_BUNDLE_FRAMES
 from peer.wire.bundles import BUNDLE_BYTES, bundled, frames_of
-from peer.wire.frame_codec import MAX_BUNDLE_FRAMES, Bundle, Frame, Ping, Release, Step, Token, decode, encode
+from peer.wire.frame_codec import decode, encode
+from peer.wire.generated.frames import Bundle, Frame, Ping, Release, Step, Token
 from peer.wire.tensors import tensor_of
 
 SESSION = b"s" * 16

@@ -19,7 +19,7 @@ from peer.session.pinned_ends import pinned
 from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
 from peer.transport.request_table import Requests
-from peer.wire.frame_codec import Open, Step
+from peer.wire.generated.frames import Open, Step
 from peer.wire.tensors import tensor_of
 
 from .test_pipeline import GREEDY, opening

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from peer.errors import BackpressureExceeded, ConnectionLost, PeerError, SignalingFault, WrongField
+from peer.limits import LOWEST_VERSION, MAX_PROBE_BYTES, MAX_QUEUED_BYTES, WINDOW_BYTES
 from peer.transport.connection import (
     ENDED,
     TRANSITIONS,
@@ -14,23 +15,9 @@ from peer.transport.connection import (
     Event,
     Times,
 )
-from peer.transport.flow_control import MAX_QUEUED_BYTES, WINDOW_BYTES
 from peer.transport.heartbeat import HeartbeatTimes
-from peer.wire.frame_codec import (
-    LOWEST_VERSION,
-    MAX_PROBE_BYTES,
-    Bye,
-    ByeAck,
-    Channel,
-    Frame,
-    Hello,
-    Ping,
-    Probe,
-    Request,
-    Token,
-    decode,
-    encode,
-)
+from peer.wire.frame_codec import decode, encode
+from peer.wire.generated.frames import Bye, ByeAck, Channel, Frame, Hello, Ping, Probe, Request, Token
 
 S = ConnectionState
 SESSION = bytes(16)

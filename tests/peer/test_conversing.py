@@ -16,17 +16,15 @@ from peer.conversation.transcripts import FORMAT, as_json, as_markdown, brought,
 from peer.conversation.turn_order import leaf_of, shown
 from peer.errors import BadCommand
 from peer.session.origin import Heard
-from peer.state.conversations import (
+from peer.state.conversations import Conversation, Conversations, converse
+from peer.state.generated.commands import (
     AnswerAdopted,
-    Conversation,
     ConversationCommand,
-    Conversations,
     ConversationStarted,
     MessageAdded,
     MessageEnded,
     MessageExtended,
     ParticipantSet,
-    converse,
 )
 
 GREY = "#888888"

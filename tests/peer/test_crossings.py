@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from peer.origin.arithmetic_changes import MOST, Crossing, Crossings, Part, crossed_text, parts_of
-from peer.state.mesh_state import Member, PlanRecord, PlanStage, Profile
+from peer.state.generated.commands import Member, Profile
+from peer.state.plan_record import PlanRecord, PlanStage
 
 A, B = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755", "cpu/avx2/rows-1/0123456789abcdef"
 

@@ -6,10 +6,18 @@ import pytest
 
 from peer.conversation.entry_links import EntryLink, used
 from peer.errors import PeerError
+from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import MeshMember
-from peer.state.conversation_entry import EntryChosen, EntryOffered, EntryWithdrawn, ParticipantPutOut
-from peer.state.conversations import ConversationCommand, ConversationStarted, MessageAdded, ParticipantSet
-from peer.wire.frame_codec import LOWEST_VERSION
+from peer.state.generated.commands import (
+    ConversationCommand,
+    ConversationStarted,
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    MessageAdded,
+    ParticipantPutOut,
+    ParticipantSet,
+)
 from signaling.keys import to_text
 
 from .town import NAME, Town, town

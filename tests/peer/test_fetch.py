@@ -19,7 +19,7 @@ from peer.member.peer_parts import PeerParts
 from peer.model import fetcher as fetch
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.piece_exchange import Pieces
-from peer.wire.frame_codec import PieceRequest
+from peer.wire.generated.frames import PieceRequest
 from planner.model.manifest import Manifest
 from planner.model.store import PIECE_BYTES, BlobRef, Store
 

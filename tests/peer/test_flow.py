@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from peer.errors import BackpressureExceeded, FrameError
-from peer.transport.flow_control import (
+from peer.limits import (
     HIGH_WATER_BYTES,
     LOW_WATER_BYTES,
     MAX_BUFFERED_BYTES,
+    MAX_DATA_FRAME_BYTES,
     PIECE_BYTES,
     WINDOW_BYTES,
-    Receiver,
-    Sender,
 )
-from peer.wire.frame_codec import MAX_DATA_FRAME_BYTES, Channel
+from peer.transport.flow_control import Receiver, Sender
+from peer.wire.generated.frames import Channel
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "frames.json").read_text(encoding="utf-8"))
 FILL = b"\x13" + bytes(PIECE_BYTES - 1)

@@ -21,16 +21,16 @@ from peer.coordination.coordinator_service import Coordinating, Order
 from peer.coordination.plan_forecast import Foresight
 from peer.coordination.rebalance import LOOK_S
 from peer.coordination.remeasure_requests import Freshening
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     PlanProposed,
     Profile,
     UnitsHeld,
 )
+from peer.state.mesh_state import MeshState
 from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter

@@ -8,9 +8,10 @@ from typing import Any, get_args
 import pytest
 
 from peer.errors import WrongChannel
+from peer.limits import LOWEST_VERSION
 from peer.member.peer_parts import PeerParts
 from peer.wire.bundles import bundled
-from peer.wire.frame_codec import LOWEST_VERSION, Frame, Hello, Here, Ping, Refuse, Token, Where
+from peer.wire.generated.frames import Frame, Hello, Here, Ping, Refuse, Token, Where
 from planner.model.store import Store
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from peer.errors import FrameError, OversizeFrame, TruncatedFrame, WrongField
-from peer.wire.frame_codec import (
+from peer.limits import MAX_CONTROL_FRAME_BYTES, MAX_HISTORY
+from peer.wire.frame_codec import channel_of, decode, encode, sessions_of
+from peer.wire.generated.frames import (
     LAYOUTS,
-    MAX_CONTROL_FRAME_BYTES,
-    MAX_HISTORY,
     Bundle,
     Bye,
     Channel,
@@ -23,10 +23,6 @@ from peer.wire.frame_codec import (
     Request,
     Step,
     Token,
-    channel_of,
-    decode,
-    encode,
-    sessions_of,
 )
 from peer.wire.tensors import tensor_of
 

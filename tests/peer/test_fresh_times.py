@@ -21,21 +21,19 @@ from peer.coordination.remeasure_policy import (
 from peer.coordination.remeasure_requests import AGAIN_S, Freshening
 from peer.errors import BadCommand, ConnectionLost
 from peer.state.failure_domains import Surroundings
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     MemberDraining,
     MemberJoined,
     MemberLeft,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
-    PlanStage,
     Profile,
     UnitsHeld,
-    apply,
 )
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import PlanRecord, PlanStage
 from planner.predict.forecast import Foreseen
 
 PEERS = ("a", "b", "c")

@@ -20,25 +20,23 @@ from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.member import history
 from peer.session.effects import Ran
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
     PlanRefused,
-    PlanStage,
     Profile,
     UnitsHeld,
-    apply,
 )
+from peer.state.member_commands import Command
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import PlanRecord, PlanStage
 from peer.transport.listeners import Listeners
 from planner.history.facts import (
     Fact,

@@ -11,7 +11,7 @@ from peer.errors import StateUnusable
 from peer.member.peer_options import PROVIDER_NAMES, TRANSPORTS
 from peer.runtime.execution import PROVIDERS
 from peer.state.display_names import named, names
-from peer.state.mesh_state import Member
+from peer.state.generated.commands import Member
 from peer.storage.founder_file import KeptMeshFile, new_invite, server_address
 from peer.storage.peer_keys import kept_identity, thrown_away, viewer
 from peer.transport.engines.choose import ENGINES

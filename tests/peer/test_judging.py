@@ -19,7 +19,7 @@ from peer.session.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
 from peer.session.pinned_ends_evidence import rows_body
 from peer.session.sampling import Sampling
 from peer.session.seat import Seat
-from peer.wire.frame_codec import Open, Step
+from peer.wire.generated.frames import Open, Step
 from peer.wire.json_codec import Body
 from peer.wire.tensors import tensor_of
 

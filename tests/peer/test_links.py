@@ -8,7 +8,7 @@ import pytest
 
 from peer.member.mesh_member import MeshMember
 from peer.replication.leader_client import body_of
-from peer.state.conversations import ConversationStarted
+from peer.state.generated.commands import ConversationStarted
 
 from .town import WITHIN_S, Town, town
 

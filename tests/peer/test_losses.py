@@ -15,20 +15,21 @@ from peer.coordination.coordinator import SILENT, Coordinator, solve
 from peer.coordination.coordinator_service import Coordinating, Order
 from peer.coordination.suspicion import Reach
 from peer.errors import BadCommand
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
     MemberLeft,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     Profile,
     Protection,
     ProtectionChosen,
+    RepairStrategy,
     UnitsHeld,
 )
-from peer.state.protection import PRESETS, Strategy
+from peer.state.mesh_state import MeshState
+from peer.state.protection import PRESETS
 from peer.transport import circuit_breakers
 from planner.types import Unit
 
@@ -212,7 +213,7 @@ def test_choosing_another_protection_changes_who_stands_by_and_moves_nobody() ->
 
 
 @pytest.mark.parametrize("strategy", ["simple", "progressive", "parallel", "coordinated"])
-def test_strategies(strategy: Strategy) -> None:
+def test_strategies(strategy: RepairStrategy) -> None:
     mesh = Mesh(Protection(2000, False, strategy=strategy))
     mesh.join("a", "b", "c", "d", "e")
     lost = mesh.route[0]

@@ -12,7 +12,8 @@ from peer.member.lending import profile_of
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.runtime.self_benchmark import UnitTimes
-from peer.state.mesh_state import Member, MemberMeasured, decode_command
+from peer.state.generated.commands import Member, MemberMeasured
+from peer.state.member_commands import decode_command
 from peer.wire.json_codec import Body
 
 OPTIONS = PeerOptions("p", 1 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))

@@ -12,58 +12,62 @@ from typing import Any, get_args
 import pytest
 
 from peer.errors import BadCommand
-from peer.state.conversation_entry import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.state.conversations import (
-    CHUNK,
+from peer.state.conversations import CHUNK, Messages, thread
+from peer.state.generated.commands import (
+    MAX_KEPT,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGES,
     AnswerAdopted,
+    CheckFailed,
     ConversationChanged,
     ConversationRemoved,
     ConversationStarted,
+    CutsFixed,
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    FairnessChosen,
+    Group,
+    InviteRecorded,
+    InviteRevoked,
+    MemberCommand,
+    MemberJoined,
     MessageAdded,
     MessageEnded,
     MessageExtended,
-    Messages,
+    ParticipantInvited,
     ParticipantLeft,
+    ParticipantPutOut,
     ParticipantSet,
-    thread,
-)
-from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned
-from peer.state.member_commands import MeshCommand
-from peer.state.mesh_state import (
-    COMMANDS,
-    Command,
-    MemberJoined,
-    MeshState,
-    UnknownCommand,
-    apply,
-    apply_entry,
-    check_command,
-    decode_command,
-    decode_state,
-    encode_command,
-    encode_state,
-    refusal,
-    state_digest,
-)
-from peer.state.plan_goal import Group, PlanWished
-from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
-from peer.state.upkeep import (
-    MAX_KEPT,
-    CutsFixed,
+    PeerPardoned,
+    PlanWished,
+    RoleGiven,
+    RoleTaken,
     SignalingListed,
     StandbyReady,
     TransactionBegun,
     TransactionEnded,
+    Work,
+    WorkRecorded,
 )
-from peer.state.work_ledger import Ledger, Work, WorkRecorded, tally
+from peer.state.member_commands import (
+    COMMANDS,
+    Command,
+    UnknownCommand,
+    check_command,
+    decode_command,
+    encode_command,
+)
+from peer.state.mesh_state import (
+    MeshState,
+    apply,
+    apply_entry,
+    decode_state,
+    encode_state,
+    refusal,
+    state_digest,
+)
+from peer.state.work_ledger import Ledger, tally
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "mesh_facts.json").read_text(encoding="utf-8"))
 SESSION = "0" * 31 + "1"
@@ -118,7 +122,7 @@ def messages(state: MeshState) -> Messages:
 
 
 def test_every_command_of_these_has_an_example() -> None:
-    assert {type(command) for command in EXAMPLES} == set(COMMANDS) - set(get_args(MeshCommand))
+    assert {type(command) for command in EXAMPLES} == set(COMMANDS) - set(get_args(MemberCommand))
 
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: type(command).__name__)

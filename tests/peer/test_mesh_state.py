@@ -10,33 +10,27 @@ import pytest
 
 from peer.coordination.coordinator import Coordinator, check_cuts
 from peer.errors import BadCommand
-from peer.state.member_commands import MeshCommand
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     LinkFacts,
+    MemberCommand,
     MemberDraining,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
     MemberPaused,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
     PlanRefused,
-    PlanStage,
     Profile,
     Protection,
     ProtectionChosen,
     UnitsHeld,
-    apply,
-    decode_command,
-    decode_state,
-    encode_command,
-    encode_state,
 )
+from peer.state.member_commands import Command, decode_command, encode_command
+from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
+from peer.state.plan_record import PlanRecord, PlanStage
 from planner.solvers.placement import plan
 from planner.types import Infeasible, Unit
 
@@ -87,7 +81,7 @@ def grown(commands: list[Command]) -> MeshState:
 
 
 def test_every_command_has_an_example() -> None:
-    assert {type(command) for command in EXAMPLES} == set(get_args(MeshCommand))
+    assert {type(command) for command in EXAMPLES} == set(get_args(MemberCommand))
 
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: type(command).__name__)

@@ -13,19 +13,13 @@ from peer.session.origin import Ask, OriginSession, Phase
 from peer.session.routes import placed
 from peer.session.seat import ID_BYTES, Seat, furthest
 from peer.session.stage import StageCore, StageRules
-from peer.state.mesh_state import (
-    MemberJoined,
-    MeshState,
-    PlanActivated,
-    PlanProposed,
-    PlanRecord,
-    PlanStage,
-    UnitsHeld,
-    encode_command,
-)
+from peer.state.generated.commands import MemberJoined, PlanActivated, PlanProposed, UnitsHeld
+from peer.state.member_commands import encode_command
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord, PlanStage
 from peer.validation.scenarios.figures import Stream, pause
 from peer.validation.scenarios.unit_coverage import Coverage, Way, other_cuts
-from peer.wire.frame_codec import Feed, Here, Refuse, Token
+from peer.wire.generated.frames import Feed, Here, Refuse, Token
 
 from .test_pipeline import GREEDY, World, expected, plan_of, route_of
 

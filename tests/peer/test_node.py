@@ -18,6 +18,7 @@ from peer.consensus.messages import Append, Message
 from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import MAX_COMMANDS, Coordinating
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
+from peer.limits import LOWEST_VERSION
 from peer.member.peer_parts import PeerParts
 from peer.member.report_checks import checked_report
 from peer.origin.session_host import Outcome
@@ -28,25 +29,22 @@ from peer.session.origin import Ask, OriginSession
 from peer.session.routes import Route
 from peer.session.sampling import Sampling
 from peer.state.display_names import names, plain, plain_lines
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,
-    MeshState,
     ModelChosen,
-    PlanRecord,
     Profile,
     UnitsHeld,
-    apply,
-    decode_state,
-    encode_command,
-    encode_state,
 )
+from peer.state.member_commands import encode_command
+from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
+from peer.state.plan_record import PlanRecord
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
 from peer.transport.request_table import Who
 from peer.transport.rpc import MAX_ANSWERING
-from peer.wire.frame_codec import LOWEST_VERSION, Consensus, Frame, Hello, Open, Refuse, Request, Token
+from peer.wire.generated.frames import Consensus, Frame, Hello, Open, Refuse, Request, Token
 from planner.model.store import Store
 from planner.types import Unit
 from signaling.presence import SignalKind

@@ -12,18 +12,17 @@ from peer.coordination.coordinator import Coordinator, solve
 from peer.runtime.slowdown import FORGIVEN_S, MILLI, Pace, at_pace, should_take
 from peer.stage.slowdown_reports import Pacing
 from peer.state.failure_domains import Surroundings
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     PlanProposed,
     Profile,
     UnitsHeld,
-    apply,
 )
+from peer.state.mesh_state import MeshState, apply
 from planner.types import Infeasible, Unit
 
 MIB = 2**20

@@ -13,7 +13,7 @@ import pytest
 from peer.errors import BadCommand, ConnectionLost
 from peer.model.piece_exchange import MAX_WAITING, Pieces
 from peer.transport.connection import Connection
-from peer.wire.frame_codec import Frame, Piece, PieceRequest
+from peer.wire.generated.frames import Frame, Piece, PieceRequest
 from planner.model.manifest import Manifest
 from planner.model.store import PIECE_BYTES, BlobRef, Store
 from tests.patience import WITHIN_S

@@ -13,8 +13,8 @@ from peer.session.effects import NotRan, Ran, Reason, RunStep, Send
 from peer.session.origin import Ask, OriginSession, Phase
 from peer.session.pinned_ends import Drawing, Floats, handed_back, not_usable, pinned, state_in
 from peer.session.sampling import Sampling
-from peer.state.mesh_state import PlanRecord
-from peer.wire.frame_codec import Frame, Open, Refuse, Step, Token
+from peer.state.plan_record import PlanRecord
+from peer.wire.generated.frames import Frame, Open, Refuse, Step, Token
 from peer.wire.tensors import Dtype, Tensor, tensor_of
 
 from .test_moving import WAYS, Moving, answers

@@ -40,8 +40,20 @@ from peer.session.stage import (
     ORPHAN_S,
     StageCore,
 )
-from peer.state.mesh_state import PlanRecord, PlanStage
-from peer.wire.frame_codec import Cancel, Feed, Finish, Frame, Here, Open, Refuse, Release, Step, Token, Where
+from peer.state.plan_record import PlanRecord, PlanStage
+from peer.wire.generated.frames import (
+    Cancel,
+    Feed,
+    Finish,
+    Frame,
+    Here,
+    Open,
+    Refuse,
+    Release,
+    Step,
+    Token,
+    Where,
+)
 from peer.wire.tensors import tensor_of
 
 VOCAB = 97

@@ -23,7 +23,7 @@ from peer.session.prefix_cache import (
     shared_front,
     split,
 )
-from peer.wire.frame_codec import Open, Step
+from peer.wire.generated.frames import Open, Step
 from peer.wire.tensors import tensor_of
 
 from .test_pipeline import GREEDY, UNITS, VOCAB, WIRE, World, expected, opening, plan_of, route_of

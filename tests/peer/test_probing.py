@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from peer.errors import BadCommand
-from peer.state.mesh_state import LinkFacts
+from peer.state.generated.commands import LinkFacts
 from peer.transport.link_probe import FRAME_BYTES, SMALL_BYTES, Prober, link_facts, link_words
-from peer.wire.frame_codec import Frame, Probe, ProbeAck
+from peer.wire.generated.frames import Frame, Probe, ProbeAck
 
 RATE = 10e6
 

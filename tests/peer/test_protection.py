@@ -10,16 +10,8 @@ import pytest
 
 from peer.errors import BadCommand
 from peer.member.peer_options import redundancy, unit_names
-from peer.state.protection import (
-    LEVELS,
-    PRESETS,
-    SHADOWS,
-    STANDARD,
-    Protection,
-    check_protection,
-    chosen,
-    level_of,
-)
+from peer.state.generated.commands import Protection
+from peer.state.protection import LEVELS, PRESETS, SHADOWS, STANDARD, check_protection, chosen, level_of
 
 
 def test_levels_rise() -> None:

@@ -18,9 +18,10 @@ from peer.audit.receipts import (
     unit_costs,
 )
 from peer.errors import BadCommand
-from peer.state.fairness import Fairness, FairnessChosen, may_ask, settle
+from peer.state.fairness import Fairness, may_ask, settle
+from peer.state.generated.commands import FairnessChosen
 from peer.state.work_ledger import Balance, Ledger, tally
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 
 RUNS = ((0, 2), (2, 5), (5, 6))
 COSTS = unit_costs(("embed", "attn", "ffn", "attn", "ffn", "head"), ({"attn": 500, "ffn": 900, "head": 700},))

@@ -10,7 +10,7 @@ import pytest
 from peer.audit.recomputation import Recomputing, _Loaded
 from peer.errors import CannotServe
 from peer.session.evidence import ALIKE, SAME, SAME_CLASS
-from peer.state.mesh_state import Member, Profile
+from peer.state.generated.commands import Member, Profile
 
 RUN = (2, 4)
 VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"

@@ -14,8 +14,9 @@ from peer.member.epoch_recovery import kept_peers, state_in
 from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Replica
-from peer.state.mesh_state import MemberJoined, MeshState, encode_command
-from peer.state.roles import RoleGiven
+from peer.state.generated.commands import MemberJoined, RoleGiven
+from peer.state.member_commands import encode_command
+from peer.state.mesh_state import MeshState
 from tests.patience import WITHIN_S
 
 from .town import MODEL, NAME, QUICK, Town, town

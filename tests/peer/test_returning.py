@@ -12,16 +12,19 @@ from typing import cast
 import pytest
 
 from peer.errors import ConnectFailed
+from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import CLOSED, WITHDRAWN, MeshMember
 from peer.member.peer_parts import PeerParts
 from peer.member.progress import silent
 from peer.member.reconnect import Away, Returning, pauses
 from peer.replication.log_keeping import LogKeeping
-from peer.state.mesh_state import MemberJoined, MeshState, ModelChosen, PlanRecord, PlanStage, apply
+from peer.state.generated.commands import MemberJoined, ModelChosen
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import PlanRecord, PlanStage
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
 from peer.transport.signaling_client import SignalingClient
-from peer.wire.frame_codec import LOWEST_VERSION, Hello
+from peer.wire.generated.frames import Hello
 from planner.model.store import Store
 from signaling.presence import SignalKind
 from tests.patience import WITHIN_S

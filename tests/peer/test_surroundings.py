@@ -22,7 +22,7 @@ from peer.member.failure_domain_watch import (
 from peer.member.peer_options import PeerOptions, known_as
 from peer.stage.slowdown_reports import LOST_S, Pacing
 from peer.state.failure_domains import UNKNOWN, WORSE_MS, End, Surroundings, hashed
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     LinkFacts,
     MemberJoined,
     MemberMeasured,

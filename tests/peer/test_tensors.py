@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from peer.errors import WrongTensor
-from peer.wire.tensors import MAX_TENSOR_BYTES, Dtype, tensor_from_wire, tensor_of
+from peer.limits import MAX_TENSOR_BYTES
+from peer.wire.tensors import Dtype, tensor_from_wire, tensor_of
 
 
 @pytest.mark.parametrize(

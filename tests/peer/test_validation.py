@@ -24,7 +24,7 @@ from peer.validation.scenarios.workload import questions
 from peer.validation.world.answer_streams import first_other, same_caches
 from peer.validation.world.injection import InjectedError, Injection, leave_order, obedient, read_injection
 from peer.validation.world.relay_client import Relayed, relay
-from peer.wire.frame_codec import Channel
+from peer.wire.generated.frames import Channel
 from tests.patience import WITHIN_S
 
 MESH = Mesh(stages=3, peers=6, sessions=4, tokens=48)

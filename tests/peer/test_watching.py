@@ -11,20 +11,18 @@ from rich.console import Console
 
 from peer.cli.status_plan import snapshot, view
 from peer.member.mesh_member import MeshMember
-from peer.state.mesh_state import (
+from peer.state.generated.commands import (
     MemberJoined,
     MemberMeasured,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
-    PlanStage,
     Profile,
     ProtectionChosen,
     UnitsHeld,
-    apply,
 )
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS, chosen
 
 REPORT = {

@@ -10,8 +10,9 @@ import pytest
 from peer.cli.arguments.plan_goal import component, wish_arguments, wish_of
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
-from peer.state.mesh_state import MemberJoined, MeshState, ModelChosen, apply
-from peer.state.plan_goal import Group, PlanWished, check_wish
+from peer.state.generated.commands import Group, MemberJoined, ModelChosen, PlanWished
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_goal import check_wish
 from planner.cost.objectives import Component, Wish
 from planner.errors import RequestError
 from planner.service.request_codec import decode_wished, encode_request

@@ -16,6 +16,7 @@ from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import Coordinating, Gate
 from peer.coordination.voter_policy import Patience
 from peer.errors import ConnectFailed, ConnectionLost, PeerError
+from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.member.mesh_entry import enter
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
@@ -23,11 +24,12 @@ from peer.member.peer_parts import PeerParts
 from peer.member.progress import silent
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Replica
-from peer.state.mesh_state import MeshState, ModelChosen
+from peer.state.generated.commands import ModelChosen
+from peer.state.mesh_state import MeshState
 from peer.transport.connection import Engine
 from peer.transport.dialer import Dialer
 from peer.transport.signaling_client import SignalingClient
-from peer.wire.frame_codec import HIGHEST_VERSION, LOWEST_VERSION, Frame, Hello
+from peer.wire.generated.frames import Frame, Hello
 from planner.model.store import Store
 from planner.types import Unit
 from signaling.invites import Role

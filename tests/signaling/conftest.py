@@ -10,9 +10,9 @@ import pytest
 
 from peer.transport.credentials import Credentials
 from peer.transport.signaling_client import ClientSettings, SignalingClient, SignalingEvents
+from signaling.generated.messages import SIGNALING_PROTOCOL, Join
 from signaling.invites import Grant, InviteLink, Role, founder_grant, make_invite
 from signaling.keys import Identity, identity_from_seed
-from signaling.messages import PROTOCOL, Join
 from signaling.presence import Presence, make_presence
 from tests.patience import WITHIN_S
 
@@ -114,7 +114,7 @@ class Kit:
         return make_presence(cls.key(letter), MESH, founder_grant(MESH), f"peer {letter}", pair)
 
     @staticmethod
-    def join(presence: Presence, grant: Grant | None = None, protocol: int = PROTOCOL) -> Join:
+    def join(presence: Presence, grant: Grant | None = None, protocol: int = SIGNALING_PROTOCOL) -> Join:
         return Join(
             protocol,
             presence.mesh,

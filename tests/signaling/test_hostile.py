@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from peer.transport.signaling_client import SignalingClient
+from signaling.generated.messages import Leave, Register, Relay
 from signaling.limits import Limits, Rate
-from signaling.messages import Leave, Register, Relay, encode
+from signaling.messages import encode
 from signaling.presence import SignalKind, make_signal
 from signaling.room import Policy
 from signaling.server import ServerOptions, serve

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from signaling.errors import BadIceServer
-from signaling.ice import LIFETIME_S, TurnService, ice_services
-from signaling.messages import Ice, IceServer
+from signaling.generated.messages import Ice
+from signaling.ice import LIFETIME_S, IceServer, TurnService, ice_services
 from signaling.room import Hub, LentAnew, Opened, Policy, Received, Send
 from signaling.server import ServerOptions, serve
 from tests.patience import WITHIN_S

@@ -29,9 +29,10 @@ from signaling.errors import (
     UnknownPeer,
     WrongMesh,
 )
+from signaling.generated.messages import Admitted, Joined, Left, Relay, Revoked
 from signaling.invites import Grant, Revocation, Role, make_membership
 from signaling.keys import identity_from_seed
-from signaling.messages import Admitted, Joined, Left, Relay, Revoked, decode_client, decode_server, encode
+from signaling.messages import decode_client, decode_server, encode
 from signaling.presence import SignalKind, make_presence
 from signaling.server import ServerOptions, serve
 

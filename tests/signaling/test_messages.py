@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 
 from signaling.errors import MessageError, SignalingError, code_of, from_wire
-from signaling.messages import (
-    ClientMessage,
-    ServerMessage,
-    decode_client,
-    decode_server,
-    encode,
-    is_clean,
-)
+from signaling.generated.messages import ClientMessage, ServerMessage
+from signaling.message_fields import is_clean
+from signaling.messages import decode_client, decode_server, encode
 
 
 def _vectors() -> ModuleType:

@@ -24,12 +24,8 @@ from signaling.errors import (
     TooSlow,
     UnknownInvite,
 )
-from signaling.guard import BadRange, check_host, check_origin, is_loopback, parse_range
-from signaling.invites import founder_grant, make_membership, make_revocation
-from signaling.keys import identity_from_seed
-from signaling.limits import JoinGate, Limits, Rate, SocketMeter, TokenBucket
-from signaling.messages import (
-    PROTOCOL,
+from signaling.generated.messages import (
+    SIGNALING_PROTOCOL,
     Admit,
     Admitted,
     Challenge,
@@ -43,6 +39,10 @@ from signaling.messages import (
     Revoked,
     Welcome,
 )
+from signaling.guard import BadRange, check_host, check_origin, is_loopback, parse_range
+from signaling.invites import founder_grant, make_membership, make_revocation
+from signaling.keys import identity_from_seed
+from signaling.limits import JoinGate, Limits, Rate, SocketMeter, TokenBucket
 from signaling.presence import MAX_VIEWERS, SignalKind, make_presence, make_signal
 from signaling.room import Broke, Closed, Drop, Effect, Forget, Hub, Opened, Persist, Policy, Received, Send
 
@@ -94,7 +94,7 @@ def errors_of(effects: list[Effect]) -> list[type[Exception]]:
 
 def test_a_meeting_from_start_to_end(kit: Any) -> None:
     desk = Desk(kit)
-    assert desk.open(1) == [Send((1,), Challenge(PROTOCOL, nonce_of(1)))]
+    assert desk.open(1) == [Send((1,), Challenge(SIGNALING_PROTOCOL, nonce_of(1)))]
     ann = desk.founder(1)
     assert desk.join(1, ann, ann.grant) == [
         Persist(ann.mesh),
@@ -125,7 +125,7 @@ def test_joins_that_are_dropped(kit: Any) -> None:
     _, grant = kit.invite()
     _, old = kit.invite(letter="o", expires=kit.now - 1)
     cases = [
-        (lambda d: kit.join(d.peer(2, "b", grant), protocol=PROTOCOL - 1), ProtocolMismatch),
+        (lambda d: kit.join(d.peer(2, "b", grant), protocol=SIGNALING_PROTOCOL - 1), ProtocolMismatch),
         (lambda d: kit.join(d.peer(3, "b", grant)), ReplayedJoin),  # made for another socket
         (lambda d: kit.join(d.peer(2, "b", kit.invite(letter="u")[1], "u")), UnknownInvite),
         (lambda d: kit.join(d.peer(2, "b", old, "o"), old), InviteExpired),

@@ -35,11 +35,10 @@ from signaling.errors import (
     UnknownPeer,
     WrongMesh,
 )
-from signaling.ice import TurnService
+from signaling.ice import IceServer, TurnService
 from signaling.invites import Role
 from signaling.keys import identity_from_seed
 from signaling.limits import Limits
-from signaling.messages import IceServer
 from signaling.presence import SignalKind
 from signaling.room import Policy
 from signaling.server import ServerOptions, serve

@@ -10,16 +10,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from signaling.invites import Role, founder_grant, make_invite, make_membership, make_revocation
-from signaling.keys import identity_from_seed, p256_identity_from_seed, to_text, transcript
-from signaling.messages import (
-    PROTOCOL,
+from signaling.generated.messages import (
+    SIGNALING_PROTOCOL,
     Admit,
     Admitted,
     Challenge,
     ClientMessage,
     Ice,
-    IceServer,
     Join,
     Joined,
     Leave,
@@ -31,8 +28,11 @@ from signaling.messages import (
     Revoked,
     ServerMessage,
     Welcome,
-    encode,
 )
+from signaling.ice import IceServer
+from signaling.invites import Role, founder_grant, make_invite, make_membership, make_revocation
+from signaling.keys import identity_from_seed, p256_identity_from_seed, to_text, transcript
+from signaling.messages import encode
 from signaling.presence import (
     SignalKind,
     join_transcript,
@@ -67,7 +67,7 @@ CANDIDATE = make_signal(
 
 CLIENT: tuple[ClientMessage, ...] = (
     Join(
-        PROTOCOL,
+        SIGNALING_PROTOCOL,
         PRESENCE.mesh,
         GRANT.key,
         PRESENCE.key,
@@ -81,7 +81,7 @@ CLIENT: tuple[ClientMessage, ...] = (
         None,
     ),
     Join(
-        PROTOCOL,
+        SIGNALING_PROTOCOL,
         VIEWER.mesh,
         GRANT.key,
         VIEWER.key,
@@ -102,7 +102,7 @@ CLIENT: tuple[ClientMessage, ...] = (
     Relay(CANDIDATE),
 )
 SERVER: tuple[ServerMessage, ...] = (
-    Challenge(PROTOCOL, ROOM_NONCE),
+    Challenge(SIGNALING_PROTOCOL, ROOM_NONCE),
     Welcome(
         PRESENCE,
         (FOUNDER,),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from peer.session.seat import Seat
-from peer.wire.frame_codec import Cancel, Frame, Release, Step, Token
+from peer.wire.generated.frames import Cancel, Frame, Release, Step, Token
 from peer.wire.tensors import tensor_of
 from tests.sim.member import Member
 from tests.sim.toy import VOCAB

@@ -10,8 +10,10 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from peer.state.mesh_state import Member as Listed
-from peer.state.mesh_state import MeshState, ModelChosen, PlanRecord, PlanStage
+from peer.state.generated.commands import Member as Listed
+from peer.state.generated.commands import ModelChosen
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord, PlanStage
 from tests.sim.member import Member
 from tests.sim.network import Network
 from tests.sim.toy import UNITS

@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from peer.wire.frame_codec import Feed, Frame, Here, Open, Step, Token, Where, decode, encode
+from peer.wire.frame_codec import decode, encode
+from peer.wire.generated.frames import Feed, Frame, Here, Open, Step, Token, Where
 from tests.sim.schedule import Pace
 
 REPEATED = (

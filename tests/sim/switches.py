@@ -17,7 +17,7 @@ from peer.session.origin import OriginSession
 from peer.session.sampling import Sampling, sample
 from peer.session.seat import Over, Run_, Seat
 from peer.session.stage import StageCore
-from peer.wire.frame_codec import Cancel, Open, Step, Token
+from peer.wire.generated.frames import Cancel, Open, Step, Token
 from peer.wire.tensors import Tensor
 from tests.sim import worker
 

@@ -8,7 +8,7 @@ import pytest
 from peer.session.effects import Ran, RunStep
 from peer.session.sampling import Sampling
 from peer.session.stage import StageCore
-from peer.wire.frame_codec import Cancel, Open, Release, Role, Step
+from peer.wire.generated.frames import Cancel, Open, Release, Role, Step
 from peer.wire.tensors import tensor_of
 
 SESSION = b"s" * 16

@@ -14,8 +14,7 @@ from tracing import beside, written
 from peer.coordination.coordinator import SILENT, Coordinator
 from peer.errors import BadCommand
 from peer.state.failure_domains import Surroundings
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -25,14 +24,12 @@ from peer.state.mesh_state import (
     MemberPaused,
     ModelChosen,
     PlanProposed,
-    PlanRecord,
-    PlanStage,
     Profile,
     ProtectionChosen,
     UnitsHeld,
-    decode_command,
-    encode_command,
 )
+from peer.state.member_commands import Command, decode_command, encode_command
+from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS
 from planner.types import Unit
 

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from peer.errors import FrameError
-from peer.transport.flow_control import (
+from peer.limits import (
     GRANT_STEP_BYTES,
     HIGH_WATER_BYTES,
-    PIECE_BYTES,
-    WINDOW_BYTES,
-    Receiver,
-    Sender,
-)
-from peer.wire.frame_codec import (
-    LAYOUTS,
     LOWEST_VERSION,
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_FRAME_BYTES,
     MAX_HEADER_BYTES,
     MAX_INT,
+    PIECE_BYTES,
+    WINDOW_BYTES,
+)
+from peer.transport.flow_control import Receiver, Sender
+from peer.wire.frame_codec import channel_of, decode, encode
+from peer.wire.generated.frames import (
+    LAYOUTS,
     Bundle,
     Bye,
     ByeAck,
@@ -47,9 +47,6 @@ from peer.wire.frame_codec import (
     Step,
     Token,
     Where,
-    channel_of,
-    decode,
-    encode,
 )
 from peer.wire.tensors import Dtype, Tensor
 

@@ -16,7 +16,8 @@ from peer.session.kv_transfer_rules import (
     wish_body,
     wish_of,
 )
-from peer.state.mesh_state import MeshState, PlanRecord, PlanStage
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord, PlanStage
 
 PATH = beside(__file__, "kv_copy.json")
 SEED = 20261128

@@ -11,50 +11,49 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import BadCommand
-from peer.state.conversation_entry import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
-from peer.state.conversations import (
+from peer.state.generated.commands import (
     AnswerAdopted,
+    CheckFailed,
     ConversationChanged,
     ConversationRemoved,
     ConversationStarted,
-    MessageAdded,
-    MessageEnded,
-    MessageExtended,
-    ParticipantLeft,
-    ParticipantSet,
-)
-from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned
-from peer.state.mesh_state import (
-    Command,
+    CutsFixed,
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    FairnessChosen,
+    Group,
+    InviteRecorded,
+    InviteRevoked,
     MemberJoined,
     MemberLeaving,
     MemberLeft,
     MemberMeasured,
-    MeshState,
+    MessageAdded,
+    MessageEnded,
+    MessageExtended,
     ModelChosen,
+    ParticipantInvited,
+    ParticipantLeft,
+    ParticipantPutOut,
+    ParticipantSet,
+    PeerPardoned,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
-    PlanStage,
+    PlanWished,
     Profile,
-    apply_entry,
-    decode_command,
-    decode_state,
-    encode_command,
-    encode_state,
-    refusal,
-    state_digest,
+    RoleGiven,
+    RoleTaken,
+    SignalingListed,
+    StandbyReady,
+    TransactionBegun,
+    TransactionEnded,
+    Work,
+    WorkRecorded,
 )
-from peer.state.plan_goal import Group, PlanWished
-from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
-from peer.state.upkeep import CutsFixed, SignalingListed, StandbyReady, TransactionBegun, TransactionEnded
-from peer.state.work_ledger import Work, WorkRecorded
+from peer.state.member_commands import Command, decode_command, encode_command
+from peer.state.mesh_state import MeshState, apply_entry, decode_state, encode_state, refusal, state_digest
+from peer.state.plan_record import PlanRecord, PlanStage
 
 PATH = beside(__file__, "mesh_facts.json")
 SEED = 20261128

@@ -10,8 +10,7 @@ from tracing import beside, written
 
 from peer.errors import BadCommand
 from peer.state.failure_domains import UNKNOWN, Surroundings
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -19,24 +18,20 @@ from peer.state.mesh_state import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
     PlanRefused,
-    PlanStage,
     Profile,
+    Protection,
     ProtectionChosen,
     UnitsHeld,
-    apply,
-    decode_command,
-    decode_state,
-    encode_command,
-    encode_state,
 )
+from peer.state.member_commands import Command, decode_command, encode_command
+from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
 from peer.state.plan_alternatives import ChoiceRecord
-from peer.state.protection import PRESETS, Protection
+from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.protection import PRESETS
 
 PATH = beside(__file__, "mesh_state.json")
 SEED = 20260713

@@ -22,7 +22,7 @@ from peer.session.migration import (
     next_id,
 )
 from peer.session.origin import Ask, Phase
-from peer.wire.frame_codec import Feed, Finish, Here, Refuse, Token
+from peer.wire.generated.frames import Feed, Finish, Here, Refuse, Token
 
 PATH = beside(__file__, "moving.json")
 SEED = 20261128

@@ -14,7 +14,7 @@ from peer.session.effects import Reason
 from peer.session.origin import OriginSession
 from peer.session.pinned_ends import Drawing, Floats, not_usable, state_in
 from peer.session.position_spans import CHUNK_TOKENS
-from peer.wire.frame_types import Here, Step, Token
+from peer.wire.generated.frames import Here, Step, Token
 from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "pinned.json")

@@ -21,7 +21,7 @@ from peer.session.stage import (
     StageCore,
     StageRules,
 )
-from peer.wire.frame_codec import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
+from peer.wire.generated.frames import Cancel, Feed, Frame, Open, Release, Role, Step, Token, Where
 from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "pipeline.json")

@@ -13,7 +13,7 @@ from tracing import beside, shown_frame, written
 from peer.session.effects import StageEffect
 from peer.session.prefix import Prefix
 from peer.session.prefix_cache import ENTRY_BYTES, MARK_BYTES, Prefixes, hash_of, named, prefix_of, split
-from peer.wire.frame_types import Cancel, Open, Release, Step
+from peer.wire.generated.frames import Cancel, Open, Release, Step
 from peer.wire.tensors import Tensor, tensor_of
 
 PATH = beside(__file__, "prefixes.json")

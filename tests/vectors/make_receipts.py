@@ -10,7 +10,7 @@ from tracing import beside, shown, written
 from peer.audit.receipts import Receipts, priced, unit_costs
 from peer.state.fairness import Fairness
 from peer.state.work_ledger import Ledger, tally
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 
 PATH = beside(__file__, "receipts.json")
 SEED = 20261128

@@ -15,8 +15,7 @@ from tracing import beside, written
 from peer.coordination.coordinator import Coordinator, Wanted, solve
 from peer.coordination.repair_order import chained, priority_stages, waves
 from peer.state.failure_domains import Surroundings
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -26,8 +25,8 @@ from peer.state.mesh_state import (
     Profile,
     ProtectionChosen,
     UnitsHeld,
-    encode_command,
 )
+from peer.state.member_commands import Command, encode_command
 from peer.state.protection import PRESETS
 from planner.adapt.plan_comparison import Serving
 from planner.service.planning_service import Asked, answer

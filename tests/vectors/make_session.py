@@ -26,7 +26,7 @@ from peer.session.origin import (
 from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.routes import Route
 from peer.session.sampling import Sampling
-from peer.wire.frame_codec import Feed, Finish, Here, Refuse, Token
+from peer.wire.generated.frames import Feed, Finish, Here, Refuse, Token
 
 PATH = beside(__file__, "session.json")
 SEED = 20260711

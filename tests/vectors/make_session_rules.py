@@ -17,22 +17,19 @@ from peer.session.pinned_ends import tells_ids
 from peer.session.routes import choose, holders, placed
 from peer.session.sampling import Sampling
 from peer.session.seat import FOR_GOOD, LATE_BYTES, MAX_LATE, Late, Over, Seat
-from peer.state.member_commands import encode_command
-from peer.state.mesh_state import (
-    Command,
+from peer.state.generated.commands import (
     MemberJoined,
     MemberLeaving,
     MemberPaused,
-    MeshState,
     ModelChosen,
     PlanActivated,
     PlanProposed,
-    PlanRecord,
-    PlanStage,
     UnitsHeld,
-    apply,
 )
-from peer.wire.frame_codec import Open, Role
+from peer.state.member_commands import Command, encode_command
+from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import PlanRecord, PlanStage
+from peer.wire.generated.frames import Open, Role
 from peer.wire.tensors import tensor_of
 
 PATH = beside(__file__, "session_rules.json")

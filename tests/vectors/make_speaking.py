@@ -8,30 +8,29 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.state.conversation_entry import (
-    EntryChosen,
-    EntryOffered,
-    EntryWithdrawn,
-    ParticipantInvited,
-    ParticipantPutOut,
-)
 from peer.state.conversation_rights import may_converse
-from peer.state.conversations import (
+from peer.state.conversations import conversations_codec
+from peer.state.generated.commands import (
     AnswerAdopted,
     ConversationChanged,
     ConversationCommand,
     ConversationRemoved,
     ConversationStarted,
+    EntryChosen,
+    EntryOffered,
+    EntryWithdrawn,
+    MemberJoined,
     MessageAdded,
     MessageEnded,
     MessageExtended,
+    ParticipantInvited,
     ParticipantLeft,
+    ParticipantPutOut,
     ParticipantSet,
-    conversations_codec,
+    RoleGiven,
 )
-from peer.state.member_commands import encode_command
-from peer.state.mesh_state import Command, MemberJoined, MeshState, apply
-from peer.state.roles import RoleGiven
+from peer.state.member_commands import Command, encode_command
+from peer.state.mesh_state import MeshState, apply
 
 PATH = beside(__file__, "speaking.json")
 PEERS = ("boss", "ann", "bob", "cho", "dee", "eve", "fay")

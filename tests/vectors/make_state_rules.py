@@ -8,41 +8,44 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.state.conversation_entry import EntryChosen, EntryOffered, ParticipantPutOut
-from peer.state.conversations import (
+from peer.state.conversations import asker_of, thread
+from peer.state.fairness import counted_milli, may_ask
+from peer.state.generated.commands import (
     AnswerAdopted,
+    CheckFailed,
     ConversationStarted,
-    MessageAdded,
-    MessageEnded,
-    ParticipantSet,
-    asker_of,
-    thread,
-)
-from peer.state.fairness import CheckFailed, FairnessChosen, PeerPardoned, counted_milli, may_ask
-from peer.state.member_commands import encode_command
-from peer.state.mesh_state import (
-    Command,
+    CutsFixed,
+    EntryChosen,
+    EntryOffered,
+    FairnessChosen,
+    InviteRecorded,
+    InviteRevoked,
     MemberJoined,
     MemberLeft,
-    MeshState,
+    MessageAdded,
+    MessageEnded,
     ModelChosen,
+    ParticipantPutOut,
+    ParticipantSet,
+    PeerPardoned,
     PlanRefused,
+    PlanWished,
+    Protection,
     ProtectionChosen,
-    apply,
-)
-from peer.state.plan_goal import PlanWished
-from peer.state.proposal_rights import may_say
-from peer.state.protection import PRESETS, Protection, level_of
-from peer.state.roles import InviteRecorded, InviteRevoked, RoleGiven, RoleTaken
-from peer.state.upkeep import (
-    CutsFixed,
+    RoleGiven,
+    RoleTaken,
     SignalingListed,
     StandbyReady,
     TransactionBegun,
     TransactionEnded,
+    Work,
+    WorkRecorded,
 )
+from peer.state.member_commands import Command, encode_command
+from peer.state.mesh_state import MeshState, apply
+from peer.state.proposal_rights import may_say
+from peer.state.protection import PRESETS, level_of
 from peer.state.version_negotiation import needed_by, needed_to_lead, too_new
-from peer.state.work_ledger import Work, WorkRecorded
 
 PATH = beside(__file__, "state_rules.json")
 GREY = "#888888"

@@ -22,16 +22,13 @@ from peer.conversation.turn_order import (
 from peer.conversation.turn_order import (
     shown as shown_of,
 )
-from peer.state.conversations import (
-    Conversation,
-    Conversations,
+from peer.state.conversations import Conversation, Conversations, conversations_codec, converse
+from peer.state.generated.commands import (
     ConversationStarted,
     MessageAdded,
     MessageEnded,
     MessageExtended,
     ParticipantSet,
-    conversations_codec,
-    converse,
 )
 
 PATH = beside(__file__, "turns.json")

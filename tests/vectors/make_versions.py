@@ -10,7 +10,7 @@ from tracing import beside, written
 from peer.conversation.entry_links import EntryLink, is_proven, split_link, used
 from peer.errors import VersionMismatch
 from peer.state.version_negotiation import Versions, announced, common, told
-from peer.wire.frame_codec import Hello
+from peer.wire.generated.frames import Hello
 from signaling.errors import WrongLink
 
 PATH = beside(__file__, "versions.json")

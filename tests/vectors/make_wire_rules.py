@@ -10,20 +10,10 @@ from make_frames import FRAMES, SESSION
 from tracing import beside, written
 
 from peer.errors import FrameError
+from peer.limits import MAX_BUNDLE_FRAMES
 from peer.wire.bundles import BUNDLE_BYTES, bundled, frames_of
-from peer.wire.frame_codec import (
-    MAX_BUNDLE_FRAMES,
-    Bundle,
-    Channel,
-    Frame,
-    Ping,
-    Release,
-    Step,
-    Token,
-    channel_of,
-    encode,
-    sessions_of,
-)
+from peer.wire.frame_codec import channel_of, encode, sessions_of
+from peer.wire.generated.frames import Bundle, Channel, Frame, Ping, Release, Step, Token
 from peer.wire.tensors import tensor_of
 
 PATH = beside(__file__, "wire_rules.json")

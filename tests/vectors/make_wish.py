@@ -8,8 +8,9 @@ from tracing import beside, shown, written
 
 from peer.coordination.planner_goal import wished
 from peer.errors import BadCommand
-from peer.state.mesh_state import MeshState, ModelChosen
-from peer.state.plan_goal import GOALS, STRATEGIES, Group, PlanWished, check_wish
+from peer.state.generated.commands import Group, ModelChosen, PlanWished
+from peer.state.mesh_state import MeshState
+from peer.state.plan_goal import GOALS, STRATEGIES, check_wish
 
 PATH = beside(__file__, "wish.json")
 UNITS = 8

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from peer.wire.frame_codec import LAYOUTS, Frame, Token
+from peer.wire.generated.frames import LAYOUTS, Frame, Token
 from peer.wire.tensors import Tensor
 
 _KINDS = {layout.frame: layout.kind.name for layout in LAYOUTS}

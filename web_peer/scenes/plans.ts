@@ -1,7 +1,9 @@
 /* A made-up mesh of five that lend, and the plan that it would show. For development and screenshots only. */
 
 import type { ChoiceRecord } from '../src/state/plan_alternatives';
-import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/state/mesh_state';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import type { Member, Profile } from '../src/state/generated/commands';
+import type { Run } from '../src/state/plan_record';
 import type { PlannerUnit } from '../src/coordination/plan_request';
 import { planView } from '../ui/plan/plan_view';
 import { type Asked, wishView } from '../ui/plan/plan_goal_view';

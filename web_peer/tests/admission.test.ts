@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { type Busy, headStartMs, Line, type Room, waitingText } from '../src/session/admission_queue';
-import { type Run, runKey } from '../src/state/mesh_state';
+import { type Run, runKey } from '../src/state/plan_record';
 import { vectors } from './vectors';
 
 type Parts = readonly [number, number, number];

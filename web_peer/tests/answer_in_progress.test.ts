@@ -4,14 +4,15 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { dayOf, Making } from '../src/conversation/answer_in_progress';
 import type { Conversation as Session, Delta, Finished } from '../src/origin/answer_stream';
-import { MAX_MESSAGE_BYTES, type Message } from '../src/state/conversations';
+import { MAX_MESSAGE_BYTES, type Message } from '../src/state/generated/commands';
 import { utf8Bytes } from '../src/wire/json_codec';
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
 async function made(...pieces: string[]): Promise<Making> {
-  const making = new Making('c', {} as unknown as Session, []);
+  const session: Pick<Session, 'onWait'> = { onWait: () => undefined };
+  const making = new Making('c', session as Session, []);
   const given = (async function* (): AsyncGenerator<Delta | Finished, void> {
     for (const [token, text] of pieces.entries()) yield { kind: 'delta', text, token };
   })();

@@ -5,15 +5,10 @@ import { describe, expect, it } from 'vitest';
 import { PATIENCE_S } from '../src/session/stage_probing';
 import { Connection, type Engine } from '../src/transport/connection';
 import type { EngineEvents } from '../src/transport/engines/browser';
-import { LOW_WATER_BYTES, PIECE_BYTES, Receiver } from '../src/transport/flow_control';
-import {
-  type Channel,
-  decode,
-  encode,
-  type Frame,
-  type Hello,
-  LOWEST_VERSION,
-} from '../src/wire/frame_codec';
+import { LOWEST_VERSION, LOW_WATER_BYTES, PIECE_BYTES } from '../src/limits';
+import { Receiver } from '../src/transport/flow_control';
+import type { Channel, Frame, Hello } from '../src/wire/generated/frames';
+import { decode, encode } from '../src/wire/frame_codec';
 import { tensorOf } from '../src/wire/tensors';
 
 const BYTES_PER_S = 5_000_000 / 8;

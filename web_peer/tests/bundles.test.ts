@@ -5,14 +5,9 @@ import { describe, expect, it } from 'vitest';
 import { BUNDLE_BYTES, bundled, framesOf } from '../src/wire/bundles';
 import { FrameError } from '../src/errors';
 import { toHex } from '../src/wire/hex';
-import {
-  type Bundle,
-  decode,
-  encode,
-  type Frame,
-  MAX_BUNDLE_FRAMES,
-  type Step,
-} from '../src/wire/frame_codec';
+import type { Bundle, Frame, Step } from '../src/wire/generated/frames';
+import { decode, encode } from '../src/wire/frame_codec';
+import { MAX_BUNDLE_FRAMES } from '../src/limits';
 import { tensorOf } from '../src/wire/tensors';
 
 const SESSION = '73'.repeat(16);

@@ -4,7 +4,9 @@ import { expect, it, vi } from 'vitest';
 
 import { Coordinating, type Log, type Surroundings } from '../src/coordination/coordinator_service';
 import { Coordinator } from '../src/coordination/coordinator';
-import { type Command, decodeCommand, EMPTY_STATE, type PlanRecord } from '../src/state/mesh_state';
+import { type Command, decodeCommand } from '../src/state/member_commands';
+import { EMPTY_STATE } from '../src/state/mesh_state';
+import type { PlanRecord } from '../src/state/plan_record';
 import type { Planned, PlannerUnit, PlanRequest } from '../src/coordination/plan_request';
 
 vi.stubGlobal('reportError', (error: unknown) => {

@@ -13,7 +13,9 @@ import {
   TIMES,
   tokensWanted,
 } from '../src/audit/canary_policy';
-import { EMPTY_STATE, type Member, type MeshState, type PlanRecord } from '../src/state/mesh_state';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import type { Member } from '../src/state/generated/commands';
+import type { PlanRecord } from '../src/state/plan_record';
 import { vectors } from './vectors';
 
 interface Op {

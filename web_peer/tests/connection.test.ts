@@ -8,14 +8,9 @@ import { Connection, type ConnectionState, type Engine, TIMES } from '../src/tra
 import { Dialer } from '../src/transport/dialer';
 import type { EngineEvents } from '../src/transport/engines/browser';
 import { BadCommand, ConnectFailed } from '../src/errors';
-import {
-  type Channel,
-  encode,
-  type Frame,
-  type Hello,
-  HIGHEST_VERSION,
-  LOWEST_VERSION,
-} from '../src/wire/frame_codec';
+import type { Channel, Frame, Hello } from '../src/wire/generated/frames';
+import { encode } from '../src/wire/frame_codec';
+import { HIGHEST_VERSION, LOWEST_VERSION } from '../src/limits';
 
 const WAIT_MS = 60_000; // nothing hangs on it but the moment of a failure
 

@@ -3,14 +3,8 @@
 import { describe, expect, it } from 'vitest';
 
 import { Heard, type Piece } from '../src/conversation/live_answer';
-import {
-  type Conversation,
-  type ConversationCommand,
-  type Conversations,
-  converse,
-  type Message,
-  messageOf,
-} from '../src/state/conversations';
+import { type Conversation, type Conversations, converse, messageOf } from '../src/state/conversations';
+import type { ConversationCommand, Message } from '../src/state/generated/commands';
 import {
   type Around,
   type Making,

@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 
 import { Coordinator } from '../src/coordination/coordinator';
 import { BadCommand } from '../src/errors';
-import { type Command, decodeCommand, EMPTY_STATE, encodeCommand } from '../src/state/mesh_state';
+import { type Command, decodeCommand, encodeCommand } from '../src/state/member_commands';
+import { EMPTY_STATE } from '../src/state/mesh_state';
 import { decodeAnswer, encodeRequest, type PlannerUnit } from '../src/coordination/plan_request';
 import { vectors } from './vectors';
 

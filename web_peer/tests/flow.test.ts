@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 
 import { BackpressureExceeded, FrameError } from '../src/errors';
 import { fromHex, toHex } from '../src/wire/hex';
-import { PIECE_BYTES, Receiver, Sender, WINDOW_BYTES } from '../src/transport/flow_control';
+import { PIECE_BYTES, WINDOW_BYTES } from '../src/limits';
+import { Receiver, Sender } from '../src/transport/flow_control';
 import { vectors } from './vectors';
 
 interface Piece {

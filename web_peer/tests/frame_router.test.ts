@@ -7,7 +7,7 @@ import { FrameRouter } from '../src/member/frame_router';
 import { StageCore } from '../src/session/stage';
 import type { StageEffect } from '../src/session/effects';
 import { bundled } from '../src/wire/bundles';
-import type { Frame } from '../src/wire/frame_codec';
+import type { Frame } from '../src/wire/generated/frames';
 
 const SESSION = '01'.repeat(16);
 const WHERE: Frame = { kind: 'WHERE', session: SESSION, turn: 1, stage: 0 } as unknown as Frame;

@@ -6,15 +6,8 @@ import { describe, expect, it } from 'vitest';
 
 import { FrameError } from '../src/errors';
 import { fromHex, toHex } from '../src/wire/hex';
-import {
-  CHANNEL_IDS,
-  type Channel,
-  channelOf,
-  decode,
-  encode,
-  type Frame,
-  sessionsOf,
-} from '../src/wire/frame_codec';
+import { CHANNEL_IDS, type Channel, type Frame } from '../src/wire/generated/frames';
+import { channelOf, decode, encode, sessionsOf } from '../src/wire/frame_codec';
 import { decodeHeader, type Value } from '../src/wire/frame_header';
 import { Packer } from '../src/wire/msgpack';
 import type { Dtype } from '../src/wire/tensors';

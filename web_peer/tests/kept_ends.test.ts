@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ActivationLog } from '../src/session/activation_log';
 import { BadCommand } from '../src/errors';
 import { base64, fromBase64 } from '../src/session/evidence';
-import type { Open } from '../src/wire/frame_codec';
+import type { Open } from '../src/wire/generated/frames';
 import { Returned, sentOf, ShownEnds } from '../src/session/pinned_ends_evidence';
 import { GREEDY } from '../src/session/sampling';
 import { Seat } from '../src/session/seat';

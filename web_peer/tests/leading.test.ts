@@ -6,7 +6,7 @@ import type { Coordinating } from '../src/coordination/coordinator_service';
 import { keyOf, used } from '../src/conversation/entry_links';
 import { utf8 } from '../src/signaling/keys';
 import { Leadership } from '../src/coordination/leadership';
-import { type Command, decodeCommand } from '../src/state/mesh_state';
+import { type Command, decodeCommand } from '../src/state/member_commands';
 import type { MeshView } from '../src/replication/mesh_view';
 import { Requests } from '../src/transport/request_table';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { arithmeticCodec } from '../src/planner/arithmetic_class';
+import { arithmeticPattern } from '../src/state/generated/commands';
 import { arithmeticDigest } from '../src/runtime/arithmetic_digest';
 import type { Execution, KvCopy, ShardSource } from '../src/runtime/execution';
 import { decodeManifest } from '../src/planner/manifest';
@@ -83,7 +83,7 @@ test.each(vectors.cases)('times per unit of $name', async ({ manifest: encoded }
   expect(kinds.head.prefillS).toBe(0);
   expect(overheadBytes).toBeGreaterThan(1000);
   expect(arithmetic).toMatch(/^wasm\/simd128\/wide\/[0-9a-f]{16}$/);
-  expect(arithmeticCodec.decode(arithmetic, 'arithmetic')).toBe(arithmetic);
+  expect(arithmeticPattern.decode(arithmetic, 'arithmetic')).toBe(arithmetic);
 });
 
 /** Computes one number from its weights and inputs; `off`: the last bit of a sum is another one. */

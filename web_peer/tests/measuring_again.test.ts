@@ -10,8 +10,9 @@ import { BadCommand } from '../src/errors';
 import type { Manifest } from '../src/planner/manifest';
 import type { candidate, Times } from '../src/runtime/self_benchmark';
 import { type Measurable, MeasuringAgain } from '../src/member/remeasure';
-import type { Profile } from '../src/state/member_commands';
-import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import type { Member, Profile } from '../src/state/generated/commands';
+import { decodeCommand } from '../src/state/member_commands';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 
 const ME = 'tab';
 const BOSS = 'boss';

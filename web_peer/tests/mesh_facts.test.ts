@@ -4,21 +4,19 @@ import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
 import { byBytes } from '../src/wire/utf8_order';
-import { MAX_MESSAGE_BYTES, messageOf, messagesOf, thread } from '../src/state/conversations';
+import { MAX_MESSAGE_BYTES } from '../src/state/generated/commands';
+import { messageOf, messagesOf, thread } from '../src/state/conversations';
 import {
   apply,
   applyEntry,
-  checkCommand,
-  type Command,
-  decodeCommand,
   decodeState,
   EMPTY_STATE,
-  encodeCommand,
   encodeState,
   type MeshState,
   refusal,
   stateDigest,
 } from '../src/state/mesh_state';
+import { checkCommand, type Command, decodeCommand, encodeCommand } from '../src/state/member_commands';
 import { vectors } from './vectors';
 
 interface Vectors {

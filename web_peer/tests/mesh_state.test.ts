@@ -4,16 +4,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../src/errors';
-import {
-  apply,
-  decodeCommand,
-  decodeState,
-  EMPTY_STATE,
-  encodeCommand,
-  encodeState,
-  holdersOf,
-  serving,
-} from '../src/state/mesh_state';
+import { apply, decodeState, EMPTY_STATE, encodeState, serving } from '../src/state/mesh_state';
+import { decodeCommand, encodeCommand } from '../src/state/member_commands';
+import { holdersOf } from '../src/state/plan_record';
 import { vectors } from './vectors';
 
 interface Vectors {

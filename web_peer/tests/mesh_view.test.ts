@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import type { Member } from '../src/state/generated/commands';
 import { MeshView } from '../src/replication/mesh_view';
 import type { Beginning } from '../src/replication/replica';
 import { Requests } from '../src/transport/request_table';

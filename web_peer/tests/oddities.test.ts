@@ -6,9 +6,10 @@ import { Requests } from '../src/transport/request_table';
 import type { Body } from '../src/transport/rpc';
 import { Checks } from '../src/audit/step_checks';
 import type { RunStep } from '../src/session/effects';
-import type { Open } from '../src/wire/frame_codec';
+import type { Open } from '../src/wire/generated/frames';
 import type { Manifest } from '../src/planner/manifest';
-import type { ModelChosen, PlanRecord } from '../src/state/mesh_state';
+import type { ModelChosen } from '../src/state/generated/commands';
+import type { PlanRecord } from '../src/state/plan_record';
 import type { Tab } from '../src/audit/judge';
 import { looksAtRows } from '../src/audit/outlier_reports';
 

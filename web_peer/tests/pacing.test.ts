@@ -4,8 +4,8 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import type { RunStep } from '../src/session/effects';
 import type { Manifest } from '../src/planner/manifest';
-import type { Profile } from '../src/state/member_commands';
-import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import type { Member, Profile } from '../src/state/generated/commands';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 import { Pacing } from '../src/stage/slowdown_reports';
 
 const ME = 'tab';

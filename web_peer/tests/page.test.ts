@@ -3,12 +3,9 @@
 import { describe, expect, it } from 'vitest';
 
 import { Config } from '../src/consensus/records';
-import {
-  EMPTY_STATE,
-  type Member as StateMember,
-  type MeshState,
-  type PlanRecord,
-} from '../src/state/mesh_state';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import type { Member as StateMember } from '../src/state/generated/commands';
+import type { PlanRecord } from '../src/state/plan_record';
 import { keptPledge, pledgeRange, settingsOf } from '../ui/conversation/saved_choices';
 import { meshView, readable, type Seen } from '../ui/mesh/members_view';
 import { arcPath, hopsOf, memberText, pictureOf } from '../ui/mesh/mesh_geometry';

@@ -7,7 +7,7 @@ import { announced, SPOKEN } from '../src/state/version_negotiation';
 import { PeerLinks } from '../src/transport/peer_links';
 import type { Body } from '../src/transport/rpc';
 import { wayAsked } from '../src/transport/udp_relay';
-import type { Frame } from '../src/wire/frame_codec';
+import type { Frame } from '../src/wire/generated/frames';
 
 const [ANN, BOB] = ['a'.repeat(32), 'b'.repeat(32)];
 const PROBE: Frame = { kind: 'PROBE', nonce: 1, body: new Uint8Array() };

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 
 import type { Connection } from '../src/transport/connection';
 import { BadCommand } from '../src/errors';
-import type { Frame } from '../src/wire/frame_codec';
+import type { Frame } from '../src/wire/generated/frames';
 import type { BlobRef } from '../src/planner/manifest';
 import { OPEN_LENT, Pieces } from '../src/model/piece_exchange';
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import type { Refuse, Step, Token } from '../src/wire/frame_codec';
+import type { Refuse, Step, Token } from '../src/wire/generated/frames';
 import { HandedBack } from '../src/session/returned_states';
 import { type Drawing, type Ends, notUsable, stateIn } from '../src/session/pinned_ends';
 import { samplingOf, samplingToWire } from '../src/session/sampling';

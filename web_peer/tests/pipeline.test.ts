@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import type { OriginEffect, Ran, RunStep, StageEffect } from '../src/session/effects';
-import type { Frame, Open } from '../src/wire/frame_codec';
+import type { Frame, Open } from '../src/wire/generated/frames';
 import { pick, type PlanStages } from '../src/session/open_checks';
 import { StageCore } from '../src/session/stage';
 import type { Route } from '../src/session/routes';

@@ -3,7 +3,9 @@
 import { describe, expect, it } from 'vitest';
 
 import type { ChoiceRecord } from '../src/state/plan_alternatives';
-import { EMPTY_STATE, type Member, type MeshState, type Profile, type Run } from '../src/state/mesh_state';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
+import type { Member, Profile } from '../src/state/generated/commands';
+import type { Run } from '../src/state/plan_record';
 import type { PlannerUnit } from '../src/coordination/plan_request';
 import type { PlanView } from '../ui/app/view';
 import { type PlanSeen, planView } from '../ui/plan/plan_view';

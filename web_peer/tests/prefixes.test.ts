@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 
 import { describe, expect, it } from 'vitest';
 
-import type { Open } from '../src/wire/frame_codec';
+import type { Open } from '../src/wire/generated/frames';
 import { named, Prefixes, split } from '../src/session/prefix_cache';
 import { sha256 } from '../src/wire/sha256';
 import { NO_RULES } from '../src/session/stage';

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { decodeCommand } from '../src/state/mesh_state';
+import { decodeCommand } from '../src/state/member_commands';
 import { levelOf, PRESETS, STANDARD } from '../src/state/protection';
 import { vectors } from './vectors';
 

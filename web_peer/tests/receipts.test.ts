@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 
 import type { Span } from '../src/wire/json_codec';
 import { OPEN_TO_ALL } from '../src/state/fairness';
-import { EMPTY_LEDGER, tally, type Work } from '../src/state/work_ledger';
+import { EMPTY_LEDGER, tally } from '../src/state/work_ledger';
+import type { Work } from '../src/state/generated/commands';
 import { priced, Receipts, unitCosts } from '../src/audit/receipts';
 import { vectors } from './vectors';
 

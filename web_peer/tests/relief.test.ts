@@ -5,7 +5,9 @@
 import { describe, expect, it } from 'vitest';
 
 import { Coordinator } from '../src/coordination/coordinator';
-import { type Command, decodeCommand, EMPTY_STATE, encodeCommand, type Run } from '../src/state/mesh_state';
+import { type Command, decodeCommand, encodeCommand } from '../src/state/member_commands';
+import { EMPTY_STATE } from '../src/state/mesh_state';
+import type { Run } from '../src/state/plan_record';
 import {
   decodeAnswer,
   encodeRequest,

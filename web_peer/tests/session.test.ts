@@ -3,7 +3,8 @@
 import { describe, expect, it } from 'vitest';
 
 import { ContextOverflow } from '../src/errors';
-import { MAX_SPANS, type Open } from '../src/wire/frame_codec';
+import { MAX_SPANS } from '../src/limits';
+import type { Open } from '../src/wire/generated/frames';
 import type { Route } from '../src/session/routes';
 import { samplingOf } from '../src/session/sampling';
 import { type Ask, OriginSession, roomFor } from '../src/session/origin';

@@ -8,8 +8,10 @@ import { tellsIds } from '../src/session/pinned_ends';
 import { ANY, choose, holders, placed } from '../src/session/routes';
 import { samplingOf } from '../src/session/sampling';
 import { FOR_GOOD, Late, Over, Seat } from '../src/session/seat';
-import { apply, decodeCommand, EMPTY_STATE, type PlanRecord } from '../src/state/mesh_state';
-import type { Open } from '../src/wire/frame_codec';
+import { apply, EMPTY_STATE } from '../src/state/mesh_state';
+import { decodeCommand } from '../src/state/member_commands';
+import type { PlanRecord } from '../src/state/plan_record';
+import type { Open } from '../src/wire/generated/frames';
 import { tensorOf } from '../src/wire/tensors';
 import { camel, vectors } from './vectors';
 

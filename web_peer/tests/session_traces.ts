@@ -3,7 +3,7 @@
 import { expect } from 'vitest';
 
 import { type OriginEffect, REASONS } from '../src/session/effects';
-import type { Feed, Here, Refuse, Token } from '../src/wire/frame_codec';
+import type { Feed, Here, Refuse, Token } from '../src/wire/generated/frames';
 import type { Route } from '../src/session/routes';
 import { samplingOf } from '../src/session/sampling';
 import type { Ask, Heard, OriginSession } from '../src/session/origin';

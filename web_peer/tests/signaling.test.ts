@@ -14,7 +14,8 @@ import {
   toText,
   transcript,
 } from '../src/signaling/keys';
-import { decodeClient, decodeServer, encode, type Welcome } from '../src/signaling/messages';
+import { decodeClient, decodeServer, encode } from '../src/signaling/messages';
+import type { Welcome } from '../src/signaling/generated/messages';
 import {
   fingerprintOf,
   joinTranscript,

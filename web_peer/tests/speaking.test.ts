@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { conversations } from '../src/state/conversations';
-import type { Role } from '../src/state/roles';
-import { decodeCommand, EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
-import type { ConversationCommand } from '../src/state/conversations';
+import { conversationsCodec } from '../src/state/conversations';
+import type { ConversationCommand, Member, Role } from '../src/state/generated/commands';
+import { decodeCommand } from '../src/state/member_commands';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 import { mayConverse } from '../src/state/conversation_rights';
 import { vectors } from './vectors';
 
@@ -23,7 +23,7 @@ describe.each((vectors('speaking') as Vectors).states)('with $members', (row) =>
     ...EMPTY_STATE,
     members: new Map(row.members.map((peer) => [peer, { peer } as Member])),
     people: { ...EMPTY_STATE.people, roles: new Map(Object.entries(row.roles)) },
-    conversations: conversations.decode(row.conversations, 'c'),
+    conversations: conversationsCodec.decode(row.conversations, 'c'),
   };
   it.each(row.cases)('$peer says', ({ peer, says }) => {
     for (const [text, why] of says) {

@@ -8,7 +8,7 @@ import type { Serving } from '../src/stage/unit_host';
 import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 import type { Journal } from '../src/storage/journal';
 import { Requests } from '../src/transport/request_table';
-import type { Frame } from '../src/wire/frame_codec';
+import type { Frame } from '../src/wire/generated/frames';
 
 const SESSION = '01'.repeat(16);
 const RUN = { first: 0, stop: 2 };

@@ -1,9 +1,8 @@
 /* How traces of a peer's stages are replayed: what they are told, and what they answer, as the vectors write it. */
 
-import type { NotRan, Ran, StageEffect } from '../src/session/effects';
-import { reasonOf } from '../src/session/effects';
-import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/wire/frame_codec';
-import type { Run } from '../src/state/mesh_state';
+import { type NotRan, type Ran, type StageEffect, reasonOf } from '../src/session/effects';
+import type { Cancel, Feed, Open, Release, Step, Token, Where } from '../src/wire/generated/frames';
+import type { Run } from '../src/state/plan_record';
 import type { Loaded, PlanStages } from '../src/session/open_checks';
 import { StageCore, type StageRules } from '../src/session/stage';
 import { samplingToWire } from '../src/session/sampling';

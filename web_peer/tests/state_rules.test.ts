@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 
 import { countedMilli, mayAsk } from '../src/state/fairness';
 import { askerOf, messagesOf, NO_MESSAGES, thread } from '../src/state/conversations';
-import { apply, decodeCommand, EMPTY_STATE, type Command } from '../src/state/mesh_state';
+import { apply, EMPTY_STATE } from '../src/state/mesh_state';
+import { decodeCommand, type Command } from '../src/state/member_commands';
 import { maySay } from '../src/state/proposal_rights';
 import { levelOf } from '../src/state/protection';
 import { neededBy, neededToLead, tooNew } from '../src/state/version_negotiation';

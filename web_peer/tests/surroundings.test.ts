@@ -12,7 +12,7 @@ import {
   isRelayed,
   type Platform,
   publicAddress,
-  surroundings,
+  surroundingsCodec,
   Telling,
 } from '../src/state/failure_domains';
 import { vectors } from './vectors';
@@ -85,7 +85,10 @@ describe('told again', () => {
   it.each(VECTORS.traces)('$name', ({ ops }) => {
     const telling = new Telling();
     for (const { now, said, seen, due } of ops) {
-      const [before, after] = [surroundings.decode(said, 'said'), surroundings.decode(seen, 'seen')];
+      const [before, after] = [
+        surroundingsCodec.decode(said, 'said'),
+        surroundingsCodec.decode(seen, 'seen'),
+      ];
       expect(telling.due(now, before, after), String(now)).toBe(due);
     }
   });

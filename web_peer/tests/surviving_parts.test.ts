@@ -4,7 +4,9 @@ import { describe, expect, it } from 'vitest';
 
 import { ActivationLog } from '../src/session/activation_log';
 import { Lateness } from '../src/session/lateness';
-import { apply, type Command, EMPTY_STATE, type PlanRecord, type Run } from '../src/state/mesh_state';
+import { apply, EMPTY_STATE } from '../src/state/mesh_state';
+import type { Command } from '../src/state/member_commands';
+import type { PlanRecord, Run } from '../src/state/plan_record';
 import { ANY, choose, type Choice } from '../src/session/routes';
 import { commonPrefix, cutSpans, extended, stepsOf } from '../src/session/position_spans';
 import { floats, type Tensor, tensorOf } from '../src/wire/tensors';

@@ -13,10 +13,11 @@ import { Requests } from '../src/transport/request_table';
 import type { Body } from '../src/transport/rpc';
 import { Hints } from '../src/conversation/live_hints';
 import { begunOf, Making } from '../src/conversation/answer_in_progress';
-import { HIGHEST_VERSION } from '../src/wire/frame_codec';
+import { HIGHEST_VERSION } from '../src/limits';
 import type { TalkLinks, TalkMesh } from '../src/conversation/local_conversations';
-import { type Conversation, type ConversationCommand, converse, messageOf } from '../src/state/conversations';
-import { EMPTY_STATE, type Member, type MeshState, type ModelChosen } from '../src/state/mesh_state';
+import { type Conversation, converse, messageOf } from '../src/state/conversations';
+import type { ConversationCommand, Member, ModelChosen } from '../src/state/generated/commands';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 import type { Heard } from '../src/session/origin';
 import { Talking } from '../src/conversation/conversation_client';
 
@@ -213,7 +214,11 @@ it('others hear of a long answer piece by piece, tokens and text alike', async (
     prepare: () => undefined,
     call,
   } satisfies Partial<TalkLinks>);
-  const making = new Making('c', { session: SESSION, underWay: STANDING, onWait: () => undefined } as unknown as Session, []);
+  const making = new Making(
+    'c',
+    { session: SESSION, underWay: STANDING, onWait: () => undefined } as unknown as Session,
+    [],
+  );
   await making.run(
     (async function* (): Pieces {
       for (let token = 0; token < 5000; token += 1) yield { kind: 'delta', text: 'x', token };

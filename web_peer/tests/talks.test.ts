@@ -3,10 +3,11 @@
 import { signal } from '@preact/signals';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { HIGHEST_VERSION } from '../src/wire/frame_codec';
+import { HIGHEST_VERSION } from '../src/limits';
 import type { MeshMember } from '../src/member/mesh_member';
-import { type ConversationCommand, converse } from '../src/state/conversations';
-import { EMPTY_STATE, type Member, type MeshState } from '../src/state/mesh_state';
+import type { ConversationCommand, Member } from '../src/state/generated/commands';
+import { converse } from '../src/state/conversations';
+import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
 import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
 import { type Surroundings, Talks } from '../ui/conversation/conversations';
 

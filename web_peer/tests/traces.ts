@@ -1,8 +1,8 @@
 /* Frames and effects as the traces write them: names with underscores, bytes in hex, sets as sorted lists. */
 
 import { fromHex, toHex } from '../src/wire/hex';
-import type { Frame } from '../src/wire/frame_codec';
-import type { PlanRecord } from '../src/state/mesh_state';
+import type { Frame } from '../src/wire/generated/frames';
+import type { PlanRecord } from '../src/state/plan_record';
 import { DTYPE_CODES, type Dtype, type Tensor } from '../src/wire/tensors';
 import { camel, snake } from './vectors';
 

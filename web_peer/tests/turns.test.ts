@@ -4,7 +4,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { conversations, messageOf, messagesOf } from '../src/state/conversations';
+import { conversationsCodec, messageOf, messagesOf } from '../src/state/conversations';
 import { sha256Hex } from '../src/wire/sha256';
 import {
   adopters,
@@ -45,7 +45,7 @@ describe('turns', () => {
   });
 
   it.each(VECTORS.cases.map((each, number) => ({ each, number })))('conversation $number', ({ each }) => {
-    const conversation = conversations.decode(each.conversations, 'vector').get('c');
+    const conversation = conversationsCodec.decode(each.conversations, 'vector').get('c');
     if (conversation === undefined) throw new Error('no conversation');
     const { messages } = conversation;
     const present = new Set(each.present);

@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 
 import { FrameError } from '../src/errors';
 import { bundled, framesOf } from '../src/wire/bundles';
-import { type Bundle, decode, encode, type Frame, sessionsOf } from '../src/wire/frame_codec';
+import type { Bundle, Frame } from '../src/wire/generated/frames';
+import { decode, encode, sessionsOf } from '../src/wire/frame_codec';
 import { toHex } from '../src/wire/hex';
 import { tensorOf } from '../src/wire/tensors';
 import { bytesOf, vectors } from './vectors';

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from peer.state.plan_goal import GOALS, STRATEGIES, Group, PlanWished, Strategy
+from peer.state.generated.commands import Group, PlanStrategy, PlanWished
+from peer.state.plan_goal import GOALS, STRATEGIES
 
 _COMPONENT = re.compile(r"([^=]{1,64})=(\d{1,6})-(\d{1,6})(?:@(.{1,128}))?")
 
@@ -48,5 +49,5 @@ def wish_of(args: argparse.Namespace) -> PlanWished | None:
     """What the arguments of wish_arguments say; None: nothing."""
     if args.strategy is None and args.goal is None and not args.component:
         return None
-    strategy: Strategy = args.strategy or ("component" if args.component else "optimal")
+    strategy: PlanStrategy = args.strategy or ("component" if args.component else "optimal")
     return PlanWished(strategy, args.goal or getattr(args, "objective", "latency"), tuple(args.component))

@@ -12,13 +12,13 @@ from aiortc import (
 from aiortc.sdp import candidate_from_sdp
 
 from peer.errors import ConnectionLost, SignalingFault
+from peer.limits import LOW_WATER_BYTES
 from peer.state.failure_domains import End
 from peer.transport.connection import EngineEvents
 from peer.transport.engines.aiortc_ice import BoundConnection
 from peer.transport.engines.aiortc_tuned import tune
 from peer.transport.engines.settings import EngineSettings, check_bind
-from peer.transport.flow_control import LOW_WATER_BYTES
-from peer.wire.frame_codec import Channel
+from peer.wire.generated.frames import Channel
 
 
 class AiortcEngine:
@@ -41,23 +41,28 @@ class AiortcEngine:
         self._pc.on("connectionstatechange", self._state_changed)
 
     def attach(self, events: EngineEvents) -> None:
+        """Takes whom to tell what happens."""
         self._events = events
 
     async def offer(self) -> str:
+        """Begins, and gives the offer (SDP)."""
         self._make_channels()
         await self._pc.setLocalDescription(await self._pc.createOffer())
         return str(self._pc.localDescription.sdp)
 
     async def accept(self, offer: str) -> str:
+        """Takes the offer (SDP) of the other side, and gives the answer."""
         await self._describe(offer, "offer")
         self._make_channels()
         await self._pc.setLocalDescription(await self._pc.createAnswer())
         return str(self._pc.localDescription.sdp)
 
     async def set_answer(self, answer: str) -> None:
+        """Takes the answer (SDP) of the other side."""
         await self._describe(answer, "answer")
 
     async def add_candidate(self, candidate: str) -> None:
+        """Takes one more address, or "" for the end of them; SignalingFault where aiortc refuses it."""
         try:
             parsed = candidate_from_sdp(candidate.removeprefix("candidate:")) if candidate else None
             if parsed is not None and self._pc.sctp is not None:
@@ -69,15 +74,18 @@ class AiortcEngine:
             ) from error
 
     def send(self, channel: Channel, data: bytes) -> None:
+        """Puts one message into a channel; or ConnectionLost."""
         try:
             self._channels[channel].send(data)
         except InvalidStateError:
             raise ConnectionLost(f"expected channel {channel.name} to be open, it is closed") from None
 
     def buffered_bytes(self, channel: Channel) -> int:
+        """How much waits in a channel to be sent."""
         return int(self._channels[channel].bufferedAmount)
 
     async def close(self) -> None:
+        """Ends the transport."""
         self._closing = True
         await self._pc.close()
 

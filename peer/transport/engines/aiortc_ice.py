@@ -20,6 +20,7 @@ class BoundConnection(aioice.Connection):  # type: ignore[misc]
     async def get_component_candidates(
         self, component: int, addresses: list[str], timeout: int = 5
     ) -> list[aioice.Candidate]:
+        """The host candidates: of `bind`, of `addresses`, or of loopback, the first that has any."""
         chosen = list(self.bind) or addresses or list(LOOPBACK)
         found: list[aioice.Candidate] = await super().get_component_candidates(component, chosen, timeout)
         if (
@@ -31,6 +32,7 @@ class BoundConnection(aioice.Connection):  # type: ignore[misc]
         return found
 
     def data_received(self, data: bytes, component: int) -> None:
+        """Gives a datagram to the `sink`, or to the queue of aioice."""
         if self.sink is None or not data:
             super().data_received(data, component)
         else:

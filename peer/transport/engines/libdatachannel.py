@@ -16,10 +16,10 @@ from aioice.ice import get_host_addresses
 from aiolibdatachannel import GatheringState, IceServer, RTCError, RTCState, _core
 
 from peer.errors import ConnectionLost, SignalingFault
+from peer.limits import LOW_WATER_BYTES
 from peer.transport.connection import EngineEvents
 from peer.transport.engines.settings import LOOPBACK, EngineSettings, check_bind
-from peer.transport.flow_control import LOW_WATER_BYTES
-from peer.wire.frame_codec import Channel
+from peer.wire.generated.frames import Channel
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024  # told to the other side; pieces are far smaller
 GATHER_S: Final = 5.0  # for a STUN or TURN server that does not answer
@@ -65,36 +65,44 @@ class LibdatachannelEngine:
         self._pc.set_on_gathering_state_change(lambda state: self._post(self._gathering_changed, state))
 
     def attach(self, events: EngineEvents) -> None:
+        """Takes whom to tell what happens."""
         self._events = events
 
     async def offer(self) -> str:
+        """Begins, and gives the offer (SDP)."""
         self._make_channels()
         return await self._describe_here("offer")
 
     async def accept(self, offer: str) -> str:
+        """Takes the offer (SDP) of the other side, and gives the answer."""
         await self._describe_there(offer, "offer")
         self._make_channels()
         return await self._describe_here("answer")
 
     async def set_answer(self, answer: str) -> None:
+        """Takes the answer (SDP) of the other side."""
         await self._describe_there(answer, "answer")
 
     async def add_candidate(self, candidate: str) -> None:
+        """Takes one more address; "" stands for the end of them and does nothing."""
         if candidate:
             await self._call(
                 f"an ICE candidate line ({candidate[:60]!r})", self._pc.add_remote_candidate, candidate
             )
 
     def send(self, channel: Channel, data: bytes) -> None:
+        """Puts one message into a channel; or ConnectionLost."""
         try:
             self._channels[channel].send_bytes(data)
         except (RuntimeError, RTCError) as error:
             raise ConnectionLost(f"expected channel {channel.name} to be open: {error}") from None
 
     def buffered_bytes(self, channel: Channel) -> int:
+        """How much waits in a channel to be sent."""
         return int(self._channels[channel].buffered_amount())
 
     async def close(self) -> None:
+        """Ends the transport."""
         self._closing = True
         await self._loop.run_in_executor(None, self._destroy)
 

@@ -35,14 +35,17 @@ class Seen:
 
     @property
     def p50_ms(self) -> float | None:
+        """The median of the recoveries; None: there were none."""
         return percentile(self.recoveries_ms, 0.5)
 
     @property
     def p95_ms(self) -> float | None:
+        """The time within which 95 of 100 recoveries were done; None: there were none."""
         return percentile(self.recoveries_ms, 0.95)
 
     @property
     def held(self) -> bool:
+        """Whether no run was bad."""
         return not self.bad_runs
 
 

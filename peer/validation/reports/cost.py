@@ -14,8 +14,8 @@ from typing import Any, Final
 import psutil
 
 from peer.errors import CannotServe
-from peer.state.mesh_state import ProtectionChosen
-from peer.state.protection import SHADOWS, Shadow
+from peer.state.generated.commands import ProtectionChosen, Shadow
+from peer.state.protection import SHADOWS
 from peer.validation.scenarios.figures import Stream
 from peer.validation.scenarios.workload import questions
 from peer.validation.world.answer_streams import answer_all

@@ -59,6 +59,7 @@ class LeaderRunner:
         return [_longest(answered) for _, known in self._known.values() for answered in known]
 
     async def begin(self) -> None:
+        """Begins what is written before any fault."""
         await self._writing.begin()
 
     async def run(self, name: Leading, number: int) -> Led:

@@ -15,15 +15,16 @@ from typing import Any, Final
 
 from peer.consensus.records import Entry
 from peer.errors import BadCommand, CannotServe, PeerError
-from peer.state.mesh_state import PlanProposed, PlanRecord, decode_command
-from peer.state.work_ledger import WorkRecorded
+from peer.state.generated.commands import PlanProposed, WorkRecorded
+from peer.state.member_commands import decode_command
+from peer.state.plan_record import PlanRecord
 from peer.validation.runs.loss_runner import Load
 from peer.validation.scenarios.expected_ledger import Book, Logged, Seen, compared
 from peer.validation.scenarios.leader_faults import moment
 from peer.validation.scenarios.workload import questions
 from peer.validation.world.answer_streams import answer_all
 from peer.validation.world.voter_mesh import Voters
-from peer.wire.frame_codec import Open
+from peer.wire.generated.frames import Open
 from peer.wire.tensors import Tensor
 
 SCENARIO: Final = "ledger"
@@ -48,6 +49,7 @@ class Kills:
     books: dict[str, Any] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
+        """What the run is reported as: the comparison of the books, and how many were killed."""
         killed = self.members + self.leaders
         held = not self.trouble and killed == self.wanted and bool(self.books.get("held"))
         return {

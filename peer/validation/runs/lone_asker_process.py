@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from peer.launch.tether import end_with_parent
+from peer.limits import SESSION_BYTES
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
-from peer.wire.frame_codec import SESSION_BYTES
 from planner.model.store import Store
 
 PROMPT = "Count slowly from one to a thousand."

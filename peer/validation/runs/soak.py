@@ -18,9 +18,9 @@ from typing import Any, Final
 import psutil
 
 from peer.errors import CannotServe, PeerError
+from peer.limits import SESSION_BYTES
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.validation.world.mesh import ASKER, Rig, Shape, rig
-from peer.wire.frame_codec import SESSION_BYTES
 from planner.model.store import Store
 
 WORKERS: Final = 8  # sessions at the same time

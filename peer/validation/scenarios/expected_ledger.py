@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from peer.audit.receipts import CREDIT_MILLI, ledger_session
 from peer.session.seat import Run_
-from peer.state.work_ledger import Ledger, Work
-from peer.wire.frame_codec import Open
+from peer.state.generated.commands import Work
+from peer.state.work_ledger import Ledger
+from peer.wire.generated.frames import Open
 
 NOBODY: Final = 0
 Grid = npt.NDArray[np.int32]  # (units, positions): the number of who computed a cell
@@ -108,6 +109,7 @@ class Logged:
     refused: int = 0  # said again, so that it does not count
 
     def entry(self, work: Work) -> None:
+        """Writes work of the log into the books, or counts it as refused."""
         self.entries += 1
         if not self.book.write(work.session, work.units, work.positions, work.peer):
             self.refused += 1

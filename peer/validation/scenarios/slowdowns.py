@@ -95,6 +95,7 @@ class Slowed:
 
     @property
     def held(self) -> bool:
+        """Whether answers stayed right, relief came in time, and brief turns changed no plan."""
         answers = all(answer.completed and answer.equal for answer in self.judged)
         in_time = self.relieved_s is not None and self.relieved_s <= WITHIN_S
         calm = self.plans <= ALLOWED_PLANS and not self.brief_changes

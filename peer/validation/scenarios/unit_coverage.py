@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from peer.state.mesh_state import MeshState, PlanRecord, apply_entry
+from peer.state.mesh_state import MeshState, apply_entry
+from peer.state.plan_record import PlanRecord
 
 Way = tuple[int, Sequence[str]]  # the version of the plan that an answer goes over, and its peers
 

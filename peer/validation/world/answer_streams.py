@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peer.errors import PeerError
+from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.validation.scenarios.figures import Stream
 from peer.validation.scenarios.workload import Question
-from peer.wire.frame_codec import SESSION_BYTES
 
 RANGE_TOKENS: Final = 32  # positions that one digest covers
 ANSWER_WITHIN_S: Final = 120.0  # an answer that takes longer has failed, whatever it waits for

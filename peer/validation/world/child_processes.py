@@ -99,6 +99,7 @@ class JoinedProcess:
         return self._how.link + "\n"
 
     async def start(self) -> None:
+        """Starts the process, which joins by itself."""
         how = self._how
         self._orders.unlink(missing_ok=True)
         command: Sequence[str] = (
@@ -120,14 +121,17 @@ class JoinedProcess:
         self._process.stdin.write(self.typed().encode())  # and left open: its end is this program's
 
     def send(self, number: signal.Signals) -> None:
+        """Sends a signal, where the process runs."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     def order(self, what: str) -> None:
+        """Leaves an order, which the process finds by itself."""
         leave_order(self._orders, what)
 
     async def gone(self) -> None:
+        """Waits for the end of the process; kills it after STOP_WITHIN_S."""
         if self._process is not None:
             try:
                 await asyncio.wait_for(self._process.wait(), STOP_WITHIN_S)
@@ -135,6 +139,7 @@ class JoinedProcess:
                 await self.end()
 
     async def end(self) -> None:
+        """Kills the process, a frozen one too, and waits for its end."""
         if self._process is None:
             return
         self.send(signal.SIGCONT)
@@ -143,13 +148,16 @@ class JoinedProcess:
 
     @property
     def pid(self) -> int | None:
+        """The id of the process; None: it does not run."""
         return self._process.pid if self._process is not None and self.running else None
 
     @property
     def running(self) -> bool:
+        """Whether the process was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     def complaint(self) -> str:
+        """The last of what the process wrote."""
         with suppress(OSError):
             return self.wrote.read_text(errors="replace")[-COMPLAINT_CHARS:].strip()
         return ""
@@ -164,6 +172,7 @@ class LyingProcess(JoinedProcess):
         self._begun = self.state / "lies"
 
     def program(self) -> tuple[str, ...]:
+        """The module to run, with the lie and the file that says when it begins."""
         return ("peer.cli.validate_liar_process", self._lie, str(self._begun))
 
     def begin(self) -> None:
@@ -179,9 +188,11 @@ class FoundingProcess(JoinedProcess):
         self._words = ("serve", model_id, "--signaling", meet, "--keep", "--no-history", "--no-qr", *more)
 
     def words(self) -> tuple[str, ...]:
+        """The words of the command line."""
         return self._words
 
     def typed(self) -> str:
+        """Nothing: it comes by no link."""
         return ""
 
     async def link(self) -> str:
@@ -206,24 +217,29 @@ class Tab:
         self._killed = False
 
     async def start(self) -> None:
+        """Opens the tab with the link, in the browser that is there."""
         await self.end()  # a browser stays when its tab was killed
         stack = AsyncExitStack()
         self._tab = await stack.enter_async_context(open_tab(self._browser, self._link, self._options))
         self._stack, self._killed = stack, False
 
     def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the process that runs the tab."""
         if (pid := self.pid) is not None:
             self._killed = self._killed or number in (signal.SIGKILL, signal.SIGINT)
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def order(self, what: str) -> None:
+        """Raises CannotServe: a tab takes no orders."""
         raise CannotServe(f"{self.name}: a tab takes no orders of validation, got {what!r}")
 
     async def gone(self) -> None:
+        """Closes the tab."""
         await self.end()
 
     async def end(self) -> None:
+        """Closes the tab, where one is open."""
         stack, self._stack, self._tab = self._stack, None, None
         if stack is not None:
             await stack.aclose()
@@ -243,10 +259,12 @@ class Tab:
 
     @property
     def running(self) -> bool:
+        """Whether the tab is open, was not killed, and its browser runs."""
         # Not by its renderer, which a browser that just started does not have yet.
         return self._tab is not None and not self._killed and self._tab.process.returncode is None
 
     def complaint(self) -> str:
+        """Nothing: a tab leaves no text."""
         return ""
 
 

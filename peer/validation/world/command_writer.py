@@ -15,7 +15,7 @@ from peer.errors import CannotServe, PeerError
 from peer.member.epoch_recovery import kept_peers, state_in
 from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping
-from peer.state.conversations import ConversationStarted, MessageAdded
+from peer.state.generated.commands import ConversationStarted, MessageAdded
 from peer.state.mesh_state import MeshState
 from peer.validation.world.child_processes import JoinedProcess
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from peer.errors import SignalingFault
 from peer.transport.connection import Engine, EngineEvents
 from peer.validation.scenarios.link_conditions import Conditions
-from peer.wire.frame_codec import Channel
+from peer.wire.generated.frames import Channel
 
 READY_WITHIN_S: Final = 20.0
 _CANDIDATE: Final = re.compile(r"(?m)^(a=candidate:\S+ 1 udp \d+ )(\S+) (\d+)( typ host.*)$", re.IGNORECASE)
@@ -47,27 +47,35 @@ class Relayed:
         self._owner = owner
 
     def attach(self, events: EngineEvents) -> None:
+        """Takes whom to tell what happens."""
         self._engine.attach(events)
 
     async def offer(self) -> str:
+        """The offer (SDP), with addresses that lead through the relay."""
         return await self._led(await self._engine.offer())
 
     async def accept(self, offer: str) -> str:
+        """Takes an offer (SDP); the answer leads through the relay."""
         return await self._led(await self._engine.accept(offer))
 
     async def set_answer(self, answer: str) -> None:
+        """Takes the answer (SDP) of the other side."""
         await self._engine.set_answer(answer)
 
     async def add_candidate(self, candidate: str) -> None:
+        """Takes one more address of the other side, as an ICE candidate line."""
         await self._engine.add_candidate(candidate)
 
     def send(self, channel: Channel, data: bytes) -> None:
+        """Puts one message into a channel."""
         self._engine.send(channel, data)
 
     def buffered_bytes(self, channel: Channel) -> int:
+        """How much waits in a channel to be sent."""
         return self._engine.buffered_bytes(channel)
 
     async def close(self) -> None:
+        """Ends the transport."""
         await self._engine.close()
 
     async def _led(self, sdp: str) -> str:

@@ -20,7 +20,8 @@ from peer.errors import CannotServe, PeerError
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
-from peer.state.mesh_state import MeshState, Profile
+from peer.state.generated.commands import Profile
+from peer.state.mesh_state import MeshState
 from peer.validation.scenarios.link_conditions import CLEAR
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
 from peer.validation.world.injection import Injection, disturbance
@@ -60,6 +61,7 @@ class Voters:
 
     @property
     def state(self) -> MeshState:
+        """The mesh as this process knows it."""
         return self.asker.view.state
 
     @property
@@ -78,12 +80,14 @@ class Voters:
 
     @property
     def placed(self) -> Placed:
+        """Who leads and in which term; "" and 0: nobody known."""
         replica = self.asker.view.replica
         if replica is None or not replica.leader:
             return Placed("", 0)
         return Placed(self.name(replica.leader), replica.term)
 
     def name(self, peer: str) -> str:
+        """What the peer is called, or how its id begins."""
         member = self.state.members.get(peer)
         return member.name if member is not None else self._called.get(peer, peer[:8])
 

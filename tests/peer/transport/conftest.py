@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from peer.limits import LOWEST_VERSION
 from peer.transport.connection import Connection, ConnectionState, Times
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
-from peer.wire.frame_codec import LOWEST_VERSION, Frame, Hello
+from peer.wire.generated.frames import Frame, Hello
 from tests.patience import WITHIN_S
 
 LOOPBACK = EngineSettings(bind=("127.0.0.1",))

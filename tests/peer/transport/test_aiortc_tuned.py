@@ -11,10 +11,11 @@ import pytest
 from aiortc import RTCPeerConnection, rtcsctptransport
 from aiortc.rtcsctptransport import RTCSctpTransport
 
+from peer.limits import MAX_PROBE_BYTES
 from peer.transport.engines import aiortc as engine_module
 from peer.transport.engines.aiortc import AiortcEngine
 from peer.transport.engines.aiortc_tuned import WINDOW_PACKETS, TunedDtls, TunedSctp, missing, run_now, tune
-from peer.wire.frame_codec import MAX_PROBE_BYTES, Probe, Token
+from peer.wire.generated.frames import Probe, Token
 from tests.patience import WITHIN_S
 
 if TYPE_CHECKING:

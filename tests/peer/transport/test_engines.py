@@ -23,12 +23,12 @@ from peer.errors import (
     VersionMismatch,
     WrongField,
 )
+from peer.limits import LOWEST_VERSION, MAX_BUFFERED_BYTES, MAX_PROBE_BYTES, WINDOW_BYTES
 from peer.transport.connection import ConnectionState, Times, fingerprint_of
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
-from peer.transport.flow_control import MAX_BUFFERED_BYTES, WINDOW_BYTES
 from peer.transport.heartbeat import HeartbeatTimes
-from peer.wire.frame_codec import LOWEST_VERSION, MAX_PROBE_BYTES, Channel, Hello, Probe, Request, Token
+from peer.wire.generated.frames import Channel, Hello, Probe, Request, Token
 from tests.patience import WITHIN_S, soon
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ import asyncio, json, sys
 from peer.transport.connection import Connection, ConnectionState
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
-from peer.wire.frame_codec import LOWEST_VERSION, Hello
+from peer.limits import LOWEST_VERSION
+from peer.wire.generated.frames import Hello
 
 async def main(engine):
     done = asyncio.Event()

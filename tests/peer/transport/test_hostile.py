@@ -14,10 +14,12 @@ import pytest
 from aiortc import rtcsctptransport
 
 from peer.errors import ConnectionLost, FrameError
+from peer.limits import PIECE_BYTES, WINDOW_BYTES
 from peer.transport.connection import ConnectionState
 from peer.transport.engines.aiortc_tuned import _Ready
-from peer.transport.flow_control import PIECE_BYTES, WINDOW_BYTES, Receiver, Sender
-from peer.wire.frame_codec import Channel, Frame, Request, channel_of, decode, encode
+from peer.transport.flow_control import Receiver, Sender
+from peer.wire.frame_codec import channel_of, decode, encode
+from peer.wire.generated.frames import Channel, Frame, Request
 
 if TYPE_CHECKING:
     from conftest import Mesh

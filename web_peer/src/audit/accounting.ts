@@ -4,7 +4,7 @@
  */
 
 import type { Checks } from './step_checks';
-import type { Open } from '../wire/frame_codec';
+import type { Open } from '../wire/generated/frames';
 import type { SessionHost } from '../origin/session_host';
 import type { MeshView } from '../replication/mesh_view';
 import { bodyOfClaims, Receipts } from './receipts';

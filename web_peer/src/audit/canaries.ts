@@ -22,7 +22,7 @@ import {
 import type { Answer, Checks } from './step_checks';
 import { PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
-import { SESSION_BYTES } from '../wire/frame_codec';
+import { SESSION_BYTES } from '../limits';
 import { toHex } from '../wire/hex';
 import type { LocalModel } from '../model/local_model';
 import type { SessionHost } from '../origin/session_host';

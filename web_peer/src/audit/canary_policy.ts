@@ -6,7 +6,8 @@
  */
 
 import type { Roll } from './check_policy';
-import { type MeshState, type PlanRecord, serving } from '../state/mesh_state';
+import { type MeshState, serving } from '../state/mesh_state';
+import type { PlanRecord } from '../state/plan_record';
 import { byBytes } from '../wire/utf8_order';
 import { ANY, choose, holders, type Route } from '../session/routes';
 import { type Sampling, samplingOf } from '../session/sampling';

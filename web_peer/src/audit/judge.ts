@@ -18,7 +18,7 @@ import {
   spanOf,
   type Verdict,
 } from '../session/evidence';
-import type { Member } from '../state/mesh_state';
+import type { Member } from '../state/generated/commands';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { LocalModel } from '../model/local_model';

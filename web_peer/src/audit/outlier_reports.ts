@@ -9,7 +9,8 @@ import { PeerError } from '../errors';
 import type { RunStep } from '../session/effects';
 import { decodeEnvelopes, type Envelopes } from './norm_envelopes';
 import type { Manifest } from '../planner/manifest';
-import type { ModelChosen, Run } from '../state/mesh_state';
+import type { ModelChosen } from '../state/generated/commands';
+import type { Run } from '../state/plan_record';
 import type { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
 

@@ -9,7 +9,7 @@
 
 import { crc32 } from '../wire/crc32';
 import { BadCommand } from '../errors';
-import type { Open } from '../wire/frame_codec';
+import type { Open } from '../wire/generated/frames';
 import {
   type Codec,
   type Json,
@@ -23,7 +23,8 @@ import {
   uint,
 } from '../wire/json_codec';
 import type { Fairness } from '../state/fairness';
-import type { Ledger, Work } from '../state/work_ledger';
+import type { Ledger } from '../state/work_ledger';
+import type { Work } from '../state/generated/commands';
 import { isPinned } from '../session/pinned_ends';
 
 const MAX_ENTRIES = 256; // of a batch

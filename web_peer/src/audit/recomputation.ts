@@ -8,7 +8,7 @@
 import { CannotServe } from '../errors';
 import { toHex } from '../wire/hex';
 import { CHUNK_TOKENS } from '../session/position_spans';
-import type { Run } from '../state/mesh_state';
+import type { Run } from '../state/plan_record';
 import type { Answer, Done } from '../runtime/worker_handle';
 import type { Serving } from '../stage/unit_host';
 

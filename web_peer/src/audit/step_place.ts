@@ -5,7 +5,7 @@
 
 import { BadCommand } from '../errors';
 import { type Body, whole } from '../wire/json_codec';
-import type { Run } from '../state/mesh_state';
+import type { Run } from '../state/plan_record';
 import { cutSpans, extended } from '../session/position_spans';
 
 export const MOST_POSITIONS = 1024; // up to the one that is checked: all of them are computed again

@@ -6,6 +6,7 @@
  * └── BadBoot       a term, vote, snapshot and log that no correct store can have kept: begin anew as another incarnation
  */
 
+/** The root of the tree: whatever goes wrong in the consensus core is one of its kinds. */
 export class ConsensusError extends Error {
   override readonly name: string = 'ConsensusError';
 }

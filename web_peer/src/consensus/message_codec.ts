@@ -1,12 +1,20 @@
 /*
  * The bytes of a message: strictly checked msgpack (twin of peer/consensus/message_codec.py). Pure.
  *
- * One message is one msgpack map with the short keys of HEAD and BODIES. Unknown keys are skipped, so that later
+ * One message is one msgpack map with the short keys of schema/consensus.toml. Unknown keys are skipped, so that later
  * versions may add some; anything else that does not fit raises BadMessage naming the field.
  */
 
 import { BadMessage } from './errors';
-import type { Append, Body, Message } from './messages';
+import {
+  type Append,
+  type Body,
+  BODY_FIELDS,
+  type FieldRow,
+  type FieldType,
+  HEAD_FIELDS,
+  type Message,
+} from './messages';
 import { type Limits, NotPacked, type Packed, Packer, unpacked } from '../wire/msgpack';
 import type { Config, Entry } from './records';
 import {
@@ -36,67 +44,25 @@ type Field = readonly [
   check: (value: unknown, name: string) => unknown,
 ];
 
-const HEAD: readonly Field[] = [
-  ['meshId', 'mesh_id', 'm', identity],
-  ['groupEpoch', 'group_epoch', 'g', integer],
-  ['sender', 'sender', 's', identity],
-  ['senderIncarnation', 'sender_incarnation', 'i', integer],
-  ['toIncarnation', 'to_incarnation', 'o', integer],
-  ['term', 'term', 't', integer],
-];
-const SEQ: Field = ['seq', 'seq', 'q', integer];
-const INDEX: Field = ['index', 'index', 'x', integer];
-const CAMPAIGN_TERM: Field = ['campaignTerm', 'campaign_term', 'c', integer];
-const LAST: readonly Field[] = [
-  ['lastIndex', 'last_index', 'l', integer],
-  ['lastTerm', 'last_term', 'r', integer],
-];
-const GRANTED: Field = ['granted', 'granted', 'y', flag];
-const OK: Field = ['ok', 'ok', 'y', flag];
-const SNAPSHOT_TERM: Field = ['snapshotTerm', 'snapshot_term', 'r', integer];
-const OFFSET: Field = ['offset', 'offset', 'f', integer];
-const READ: Field = ['read', 'read', 'n', integer];
-
-/** The kind "k" on the wire is the place here. */
-const BODIES: readonly (readonly [Body['kind'], readonly Field[]])[] = [
-  ['pre_vote', [CAMPAIGN_TERM, ...LAST]],
-  ['pre_vote_reply', [CAMPAIGN_TERM, GRANTED]],
-  ['vote', [...LAST, ['transfer', 'transfer', 'f', flag]]],
-  ['vote_reply', [GRANTED]],
-  [
-    'append',
-    [
-      SEQ,
-      ['prevIndex', 'prev_index', 'p', integer],
-      ['prevTerm', 'prev_term', 'r', integer],
-      ['commit', 'commit', 'c', integer],
-      ['entries', 'entries', 'e', entries],
-    ],
-  ],
-  [
-    'append_reply',
-    [SEQ, OK, INDEX, ['hintIndex', 'hint_index', 'h', integer], ['hintTerm', 'hint_term', 'r', integer]],
-  ],
-  [
-    'install',
-    [
-      SEQ,
-      INDEX,
-      SNAPSHOT_TERM,
-      ['config', 'config', 'c', config],
-      ['total', 'total', 'n', integer],
-      ['crc', 'crc', 'z', integer],
-      OFFSET,
-      ['data', 'data', 'd', bytes],
-    ],
-  ],
-  ['install_reply', [SEQ, INDEX, SNAPSHOT_TERM, OFFSET]],
-  ['timeout_now', []],
-  ['read_index', [READ]],
-  ['read_index_reply', [READ, OK, INDEX]],
-];
+const CHECKS: Readonly<Record<FieldType, Field[3]>> = {
+  uint: integer,
+  flag,
+  id: identity,
+  data: bytes,
+  config,
+  entries,
+};
+const HEAD = HEAD_FIELDS.map(checked);
+const BODIES: readonly (readonly [Body['kind'], readonly Field[]])[] = BODY_FIELDS.map(([kind, rows]) => [
+  kind,
+  rows.map(checked),
+]);
 const LIMITS: Limits = { items: 1024, entries: 32, depth: 1024 }; // as Python has them
 const KIND_OF = new Map(BODIES.map(([name], kind) => [name, kind]));
+
+function checked([own, name, key, type]: FieldRow): Field {
+  return [own, name, key, CHECKS[type]];
+}
 
 /** The bytes on the wire. */
 export function encode(message: Message): Uint8Array {

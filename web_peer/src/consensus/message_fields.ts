@@ -17,6 +17,7 @@ const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot
 const TO_UTF8 = new TextEncoder();
 const FROM_UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
+/** The error that says what field `name` has to hold and what it held; the caller throws it. */
 export function fail(name: string, expected: string, value: unknown): BadMessage {
   return new BadMessage(`${name}: expected ${expected}, got ${shown(value)}`);
 }
@@ -32,6 +33,7 @@ function shown(value: unknown): string {
   return Array.isArray(value) ? 'tuple' : 'dict';
 }
 
+/** A number that is whole and at least 0; or BadMessage. */
 export function integer(value: unknown, name: string): number {
   if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
     throw fail(name, 'an integer from 0 to 2^53 - 1', value);
@@ -39,11 +41,13 @@ export function integer(value: unknown, name: string): number {
   return value;
 }
 
+/** True or false; or BadMessage. */
 export function flag(value: unknown, name: string): boolean {
   if (typeof value !== 'boolean') throw fail(name, 'true or false', value);
   return value;
 }
 
+/** An id of 1 to MAX_ID_BYTES bytes in UTF-8, without lone surrogates; or BadMessage. */
 export function identity(value: unknown, name: string): string {
   if (typeof value === 'string' && value !== '' && value.length <= MAX_ID_BYTES) {
     if (LONE_SURROGATE.test(value)) throw new BadMessage(NO_JSON);
@@ -52,6 +56,7 @@ export function identity(value: unknown, name: string): string {
   throw fail(name, `text of 1 to ${MAX_ID_BYTES} bytes`, value);
 }
 
+/** A copy of at most MAX_DATA_BYTES bytes; or BadMessage. */
 export function bytes(value: unknown, name: string): Uint8Array {
   if (!(value instanceof Uint8Array) || value.length > MAX_DATA_BYTES) {
     throw fail(name, `at most ${MAX_DATA_BYTES} bytes`, value);
@@ -59,6 +64,7 @@ export function bytes(value: unknown, name: string): Uint8Array {
   return value.slice(); // it outlives the message that it came in
 }
 
+/** A configuration from its list of [id, incarnation, voter], in the order of the ids; or BadMessage. */
 export function config(value: unknown, name: string): Config {
   if (!isList(value) || value.length > MAX_SERVERS) throw fail(name, `at most ${MAX_SERVERS} servers`, value);
   const servers: Server[] = [];
@@ -87,6 +93,7 @@ export function config(value: unknown, name: string): Config {
 /** What a message says of an entry: the index follows from prev_index. */
 export type BareEntry = Omit<Entry, 'index'>;
 
+/** Entries from their list of [term, kind, data], whose indices follow from the message; or BadMessage. */
 export function entries(value: unknown, name: string): readonly BareEntry[] {
   if (!isList(value) || value.length > MAX_ENTRIES) throw fail(name, `at most ${MAX_ENTRIES} entries`, value);
   const found: BareEntry[] = [];
@@ -108,10 +115,12 @@ function isList(value: unknown): value is readonly unknown[] {
   return Array.isArray(value);
 }
 
+/** A list of [term, kind, data], as `entries` reads it. */
 export function packedEntries(held: readonly Entry[]): Packed {
   return held.map(({ term, kind, data }) => [term, KINDS.indexOf(kind), data]);
 }
 
+/** A list of [id, incarnation, voter], as `config` reads it. */
 export function packedConfig({ servers }: Config): Packed {
   return servers.map(({ id, incarnation, voter }) => [id, incarnation, voter]);
 }

@@ -33,6 +33,7 @@ function camel(name: string): string {
   return made;
 }
 
+/** A value of a trace in its one spelling. Throws a TypeError at what no trace holds, such as a function. */
 export function textOf(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -63,10 +64,12 @@ export function eventOf(text: string): Event {
   return valueOf(JSON.parse(text)) as Event;
 }
 
+/** The effect that `textOf` wrote. Only for traces: it trusts what it reads. */
 export function effectOf(text: string): Effect {
   return valueOf(JSON.parse(text)) as Effect;
 }
 
+/** The message that `textOf` wrote. Only for traces: it trusts what it reads. */
 export function messageOf(text: string): Message {
   return valueOf(JSON.parse(text)) as Message;
 }

@@ -3,10 +3,9 @@
 import type { Begun, Conversation as Session, Delta, Finished } from '../origin/answer_stream';
 import type { CalendarDate } from '../model/chat_template';
 import { PeerError, textOf } from '../errors';
-import type { Conversation, Message } from '../state/conversations';
-import type { ModelChosen } from '../state/mesh_state';
-import type { Heard } from '../session/origin';
-import { roomFor } from '../session/origin';
+import type { Conversation } from '../state/conversations';
+import type { Message, ModelChosen } from '../state/generated/commands';
+import { type Heard, roomFor } from '../session/origin';
 import type { Text } from '../model/tokenizer';
 import { promptOf } from './turn_order';
 import type { Waits } from '../stage/seat_waiting';

@@ -18,18 +18,15 @@ import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
 import { Hints, type Live, liveOf, type Typing, TYPING_MS, typingOf } from './live_hints';
 import { begunOf, type End, Making, promptFor, roomOf } from './answer_in_progress';
-import {
-  type Conversation,
-  type ConversationCommand,
-  type Conversations,
-  type Form,
-  type Message,
-  type MessageAdded,
-  messageOf,
-  messagesOf,
-} from '../state/conversations';
-import type { EntryCommand } from '../state/conversation_entry';
-import type { Role } from '../state/roles';
+import { type Conversation, type Conversations, messageOf, messagesOf } from '../state/conversations';
+import type {
+  ConversationCommand,
+  EntryCommand,
+  Form,
+  Message,
+  MessageAdded,
+  Role,
+} from '../state/generated/commands';
 import { Proposals } from '../replication/proposal_queue';
 import { samplingFromWire, samplingOf } from '../session/sampling';
 import type { Heard as Standing } from '../session/origin';

@@ -7,7 +7,7 @@
  */
 
 import { fromText, identityFromSeed, publicKey, SEED_BYTES, toText, transcript } from '../signaling/keys';
-import type { ParticipantInvited } from '../state/conversation_entry';
+import type { ParticipantInvited } from '../state/generated/commands';
 
 const MARK = '&in=';
 const ENTRY = /^([0-9A-Za-z_.:-]{1,64})\.([0-9A-Za-z_-]{43})$/;

@@ -6,7 +6,7 @@
 import { type EntryLink, entryLink, keyOf, used } from './entry_links';
 import { SEED_BYTES } from '../signaling/keys';
 import type { Conversation } from '../state/conversations';
-import type { Given } from '../state/conversation_entry';
+import type { Given } from '../state/generated/commands';
 import type { Self, Talking } from './conversation_client';
 
 /** A new link into the conversation: `meshLink`, and what leads there; and the key by which the log knows it soon. */

@@ -4,7 +4,7 @@
  * Pure. Pieces may come before the log knows the answer, and may leave holes that the log fills.
  */
 
-import { MAX_MESSAGE_BYTES, type Message } from '../state/conversations';
+import { MAX_MESSAGE_BYTES, type Message } from '../state/generated/commands';
 import type { Heard as Standing } from '../session/origin';
 
 const MAX_STREAMS = 64; // answers that run at once, or are not known yet

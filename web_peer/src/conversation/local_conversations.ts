@@ -8,13 +8,10 @@ import type { Text } from '../model/tokenizer';
 import type { Conversation } from '../origin/answer_stream';
 import type { KeptEnds } from '../origin/pinned_ends';
 import type { MeshView } from '../replication/mesh_view';
-import {
-  CONVERSATION_COMMANDS,
-  type ConversationCommand,
-  type Conversations,
-  converse,
-} from '../state/conversations';
-import type { Command, MeshState } from '../state/mesh_state';
+import { type Conversations, converse } from '../state/conversations';
+import { type ConversationCommand, isConversationCommand } from '../state/generated/commands';
+import type { Command } from '../state/member_commands';
+import type { MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 
 /** How hints go to the tabs of others. */
@@ -143,5 +140,5 @@ class OwnView implements TalkView {
 }
 
 function isSaid(command: Command): command is ConversationCommand {
-  return Object.hasOwn(CONVERSATION_COMMANDS, command.kind);
+  return isConversationCommand(command);
 }

@@ -7,8 +7,8 @@
  */
 
 import type { Message as Read } from '../model/chat_template';
-import type { Conversation, Message, Messages } from '../state/conversations';
-import { messagesOf, thread } from '../state/conversations';
+import { type Conversation, type Messages, messagesOf, thread } from '../state/conversations';
+import type { Message } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import { sha256Hex } from '../wire/sha256';
 

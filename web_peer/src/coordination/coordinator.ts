@@ -9,19 +9,10 @@
 
 import { BadCommand } from '../errors';
 import { heldPlan, type Held, planOf } from './held_plan';
-import {
-  apply,
-  type Command,
-  holdersOf,
-  isAway,
-  type LinkFacts,
-  type MeshState,
-  type PlanRecord,
-  readyFor,
-  routeOf,
-  serving,
-} from '../state/mesh_state';
-import type { MemberMeasured, PlanStage, UnitsHeld } from '../state/member_commands';
+import { apply, isAway, type MeshState, readyFor, serving } from '../state/mesh_state';
+import type { Command } from '../state/member_commands';
+import { type PlanRecord, type PlanStage, holdersOf, routeOf } from '../state/plan_record';
+import type { LinkFacts, MemberMeasured, UnitsHeld } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import {
   type Beside,
@@ -67,6 +58,7 @@ export interface Wanted {
   readonly key: string; // what the request was made of; a result for an older key is dropped
 }
 
+/** The log's writer: turns requests, losses and plans into commands, and obeys them itself at once. */
 export class Coordinator {
   readonly me: string;
   state: MeshState; // what all commands so far build, those of the coordinators before among them

@@ -12,18 +12,11 @@ import type { Change, Status } from '../consensus/events';
 import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { Electorate } from './electorate';
 import { BadCommand, BeginAnew, NotAdmitted, PeerError, textOf } from '../errors';
-import { HIGHEST_VERSION, LOWEST_VERSION } from '../wire/frame_codec';
-import {
-  apply,
-  type Command,
-  decodeCommand,
-  encodeCommand,
-  type LinkFacts,
-  type Member,
-  type MeshState,
-  refusal,
-} from '../state/mesh_state';
-import { isClean } from '../signaling/messages';
+import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
+import { apply, type MeshState, refusal } from '../state/mesh_state';
+import { type Command, decodeCommand, encodeCommand } from '../state/member_commands';
+import type { LinkFacts, Member } from '../state/generated/commands';
+import { isClean } from '../signaling/message_fields';
 import { tally } from '../state/work_ledger';
 import type { Planned, PlanRequest } from './plan_request';
 import { claimsOf, priced, Till } from '../audit/receipts';
@@ -72,6 +65,7 @@ export interface Surroundings {
   failed(): void;
 }
 
+/** One turn at coordinating, over `log`. When a proposal is refused, it is over and another must begin. */
 export class Coordinating {
   alone = false; // nobody is here who could lead instead
   private readonly core: Coordinator;

@@ -7,7 +7,8 @@
  */
 
 import type { Status } from '../consensus/events';
-import type { Member, MeshState } from '../state/mesh_state';
+import type { Member } from '../state/generated/commands';
+import type { MeshState } from '../state/mesh_state';
 import { type Candidate, PATIENCE, type Patience, Watch } from './voter_policy';
 
 const NEARLY = 64; // entries that a member may lack and count as caught up

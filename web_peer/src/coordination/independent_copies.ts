@@ -3,7 +3,7 @@
  * none (what a tab needs of planner/cost/independent_copies.py). Pure.
  */
 
-import type { Profile } from '../state/mesh_state';
+import type { Profile } from '../state/generated/commands';
 import type { PlanRequest } from './plan_request';
 import { domainsOf, UNKNOWN } from '../state/failure_domains';
 

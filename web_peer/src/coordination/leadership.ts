@@ -8,7 +8,7 @@ import { isProven } from '../conversation/entry_links';
 import { BadCommand, NotLeader } from '../errors';
 import type { MeshView } from '../replication/mesh_view';
 import type { Replica } from '../replication/replica';
-import type { ParticipantInvited } from '../state/conversation_entry';
+import type { ParticipantInvited } from '../state/generated/commands';
 import type { MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import type { Body } from '../transport/rpc';
@@ -30,6 +30,7 @@ const REQUESTS: readonly string[] = [
 type Links = Pick<PeerLinks, 'on' | 'onGone'>;
 type View = Pick<MeshView, 'me' | 'replica' | 'subscribe' | 'onRole' | 'onLogLost' | 'onLeft'>;
 
+/** Who coordinates here: a `Coordinating` while this peer leads and is able to, nobody otherwise. */
 export class Leadership {
   private readonly view: View;
   private running: Coordinating | null = null;

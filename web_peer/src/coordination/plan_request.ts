@@ -5,9 +5,10 @@
 
 import { BadCommand } from '../errors';
 import { type ChoiceRecord, MAX_CHOICES } from '../state/plan_alternatives';
-import type { PlanStage } from '../state/member_commands';
+import type { PlanRecord, PlanStage, Run } from '../state/plan_record';
 import type { Architecture, Manifest, ManifestUnit, UnitKind } from '../planner/manifest';
-import type { Member, MeshState, PlanRecord, Profile, Run } from '../state/mesh_state';
+import type { Member, Profile } from '../state/generated/commands';
+import type { MeshState } from '../state/mesh_state';
 import { byBytes } from '../wire/utf8_order';
 import { domainsOf, UNKNOWN } from '../state/failure_domains';
 
@@ -30,6 +31,7 @@ export interface PlannerUnit {
   readonly outBytesPerToken: number;
 }
 
+/** The units of a model as the planner knows them: sizes in bytes, work in floating-point operations. */
 export function plannerUnits({ units, architecture }: Manifest): readonly PlannerUnit[] {
   return units.map((unit) => ({
     name: unit.name,
@@ -101,6 +103,7 @@ export interface Serving {
   readonly first: readonly number[]; // places that are lost, in the order of their repair
 }
 
+/** What the planner is asked: the members but those of `without`, and the stages of `serving` to compare with. */
 export function planRequest(
   state: MeshState,
   units: readonly PlannerUnit[],

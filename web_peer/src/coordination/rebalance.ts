@@ -6,7 +6,9 @@
  * toss the units to and fro.
  */
 
-import type { Command, MeshState, Profile } from '../state/mesh_state';
+import type { Command } from '../state/member_commands';
+import type { MeshState } from '../state/mesh_state';
+import type { Profile } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import type { Relieving, Unnumbered } from './plan_request';
 import { UNKNOWN } from '../state/failure_domains';

@@ -5,7 +5,7 @@
  * A stage needs the one before it: what a stage further back sent lies in the activation log of the stage between.
  */
 
-import type { Run } from '../state/mesh_state';
+import type { Run } from '../state/plan_record';
 
 /**
  * The lost places of `runs` in the order of their repair; `priority`: names among `units` whose stages come first, with

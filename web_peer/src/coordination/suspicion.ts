@@ -23,6 +23,7 @@ export interface Findings {
   back(peer: string): void;
 }
 
+/** What the coordinator knows of silent peers: whom it asks now, and a breaker for each that flaps. */
 export class Suspicions {
   readonly breakers = new Breakers();
   private readonly reach: Reach;

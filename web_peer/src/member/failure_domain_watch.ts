@@ -7,7 +7,7 @@
  */
 
 import { MeshError, PeerError } from '../errors';
-import type { Profile } from '../state/mesh_state';
+import type { Profile } from '../state/generated/commands';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
 import {

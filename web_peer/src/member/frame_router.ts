@@ -12,7 +12,7 @@ import type { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
 import { framesOf } from '../wire/bundles';
-import type { Frame } from '../wire/frame_codec';
+import type { Frame } from '../wire/generated/frames';
 
 type Kind = Frame['kind'];
 type SessionKind = 'STEP' | 'TOKEN' | 'OPEN' | 'CANCEL' | 'RELEASE' | 'REFUSE' | 'FEED' | 'WHERE' | 'HERE';
@@ -36,6 +36,7 @@ interface Parts {
   readonly sessions: Pick<SessionHost, 'frame' | 'handedBack'>;
 }
 
+/** Hands on what comes in over links, and what becomes of connections. */
 export class FrameRouter {
   private readonly parts: Parts;
   private readonly table: Table;

@@ -6,7 +6,8 @@
 
 import { textOf } from '../errors';
 import type { MeshView } from '../replication/mesh_view';
-import { type PlanRecord, serving } from '../state/mesh_state';
+import type { PlanRecord } from '../state/plan_record';
+import { serving } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import { type Away, Returning } from './reconnect';
 

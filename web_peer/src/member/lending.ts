@@ -5,7 +5,9 @@
 
 import { NoPlan, PeerError, textOf } from '../errors';
 import type { PeerParts } from './peer_parts';
-import { isAway, type LinkFacts, type ModelChosen, type Profile, type Run } from '../state/mesh_state';
+import { isAway } from '../state/mesh_state';
+import type { LinkFacts, ModelChosen, Profile } from '../state/generated/commands';
+import type { Run } from '../state/plan_record';
 import { Meter } from './rate_meter';
 import { Holding } from '../stage/unit_loader';
 import { Journal } from '../storage/journal';
@@ -49,6 +51,7 @@ export interface LendingEvents {
   notice(text: string): void;
 }
 
+/** This tab as it is lent to one mesh, until `signal` aborts. */
 export class Lending {
   private readonly parts: PeerParts;
   private readonly progress: Progress;

@@ -16,7 +16,7 @@ import {
   textOf,
   VersionMismatch,
 } from '../errors';
-import { LOWEST_VERSION } from '../wire/frame_codec';
+import { LOWEST_VERSION } from '../limits';
 import { PATIENCE_MS } from '../replication/leader_client';
 import type { Manifest } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';

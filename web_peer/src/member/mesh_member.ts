@@ -41,6 +41,7 @@ export interface MeshEvents {
   notice(text: string): void;
 }
 
+/** One membership of this tab, with all of its parts; over once it has left. */
 export class MeshMember {
   readonly links: PeerLinks;
   readonly view: MeshView;

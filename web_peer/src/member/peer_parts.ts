@@ -19,6 +19,7 @@ export interface PartsOptions {
   readonly kept: (sha256: string) => Promise<Uint8Array | null>;
 }
 
+/** The parts of one peer, which know each other but take no frames before they are told to. */
 export class PeerParts {
   readonly links: PeerLinks;
   readonly view: MeshView;

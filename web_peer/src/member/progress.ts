@@ -12,6 +12,7 @@ export interface JoinPhase {
   readonly leftS: number | null;
 }
 
+/** The beginning of a step: nothing is done yet, and neither total, rate nor time left is known. */
 export function phaseOf(step: JoinStep, detail = ''): JoinPhase {
   return { step, detail, done: 0, total: 0, perSecond: 0, leftS: null };
 }

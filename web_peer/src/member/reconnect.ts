@@ -28,6 +28,7 @@ export function isStuck({ voters, here }: Away): boolean {
   return 2 * here <= voters;
 }
 
+/** One line for people while nobody coordinates: who is gone, what goes on, who is needed. */
 export function awayText(away: Away): string {
   const { name, needed, voters, here, attempt } = away;
   const meanwhile = needed

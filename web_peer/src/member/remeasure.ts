@@ -10,7 +10,8 @@ import type { Manifest } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
 import type { Lending } from './lending';
 import type { MeshMember } from './mesh_member';
-import { encodeCommand, type Profile } from '../state/mesh_state';
+import { encodeCommand } from '../state/member_commands';
+import type { Profile } from '../state/generated/commands';
 import type { Provider } from '../planner/shards';
 import { nowS } from '../transport/ticker';
 
@@ -28,6 +29,7 @@ export interface Measurable {
   readonly lending: Pick<Lending, 'isAtRest' | 'measured' | 'facts' | 'profile'>;
 }
 
+/** Answers requests to measure again: measures with `measure`, or refuses while busy or too soon. */
 export class MeasuringAgain {
   private readonly mesh: Measurable;
   private readonly measure: Measure;

@@ -47,6 +47,7 @@ export interface TabEvents {
   notice(text: string): void;
 }
 
+/** One tab with the link of a mesh: joins, lends or views, pauses, and ends when it is closed. */
 export class Tab {
   state: TabState = { kind: 'joining' };
   phase: JoinPhase = phaseOf('connect');

@@ -8,6 +8,7 @@ import type { PeerLinks } from '../transport/peer_links';
 import { Pieces } from './piece_exchange';
 import type { Text } from './tokenizer';
 
+/** Before its manifest is known, this peer can neither ask nor give pieces. */
 export class LocalModel {
   readonly pieces: Pieces;
   private known: Manifest | null = null;

@@ -9,7 +9,8 @@
 import type { Connection } from '../transport/connection';
 import { BadCommand, ConnectionLost, PeerError } from '../errors';
 import type { PieceSource } from './fetcher';
-import { type Frame, MAX_RANGE_BYTES, type Piece, type PieceRequest } from '../wire/frame_codec';
+import type { Frame, Piece, PieceRequest } from '../wire/generated/frames';
+import { MAX_RANGE_BYTES } from '../limits';
 import { type BlobRef, pieceBytes } from '../planner/manifest';
 
 const MAX_WAITING = 16; // requests of one peer

@@ -7,7 +7,7 @@
 import type { Message } from '../model/chat_template';
 import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from '../errors';
 import { type Crossing, Crossings, partsOf } from './arithmetic_changes';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import type { Outcome, SessionHost } from './session_host';
 import type { KeptEnds } from './pinned_ends';
 import type { Route } from '../session/routes';
@@ -72,6 +72,7 @@ export interface Begun {
   readonly heard: Heard | number;
 }
 
+/** One session of this peer as it asks the mesh; one question at a time, each after the answer before. */
 export class Conversation {
   private readonly sessions: SessionHost;
   private readonly text: Text;

@@ -4,7 +4,8 @@
  */
 
 import { isCrossed, shownClass } from '../planner/arithmetic_class';
-import type { Member, PlanRecord } from '../state/member_commands';
+import type { Member } from '../state/generated/commands';
+import type { PlanRecord } from '../state/plan_record';
 
 const MOST = 8; // of one answer that are told
 

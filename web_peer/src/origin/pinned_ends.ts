@@ -7,7 +7,7 @@
  */
 
 import { CannotServe, textOf } from '../errors';
-import type { Token } from '../wire/frame_codec';
+import type { Token } from '../wire/generated/frames';
 import type { Fetcher, FetchProgress } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';
 import { abilities } from '../runtime/self_benchmark';

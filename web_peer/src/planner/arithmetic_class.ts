@@ -3,14 +3,7 @@
  * planner/model/arithmetic_class.py). Pure.
  */
 
-import { matching } from '../wire/json_codec';
-
 const SHOWN_DIGEST = 4; // hex digits of the digest that people see: two machines of a mesh hardly share them by chance
-
-export const arithmeticCodec = matching(
-  /^[a-z0-9_.+/-]{0,96}$/,
-  'nothing or at most 96 characters of a to z, 0 to 9 and _.+/-',
-);
 
 /** Whether peers of these classes compute equal bits from equal inputs, in the same order of additions. */
 export function sameBits(one: string, other: string): boolean {

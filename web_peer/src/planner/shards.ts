@@ -10,16 +10,16 @@
 
 import { CannotServe } from '../errors';
 import type { Architecture, Manifest, ManifestUnit, StoredTensor } from './manifest';
-import type {
-  Attribute,
-  ConstantTensor,
-  ExternalTensor,
-  Graph,
-  Node,
-  TensorType,
-  Value,
+import {
+  type Attribute,
+  type ConstantTensor,
+  type ExternalTensor,
+  type Graph,
+  type Node,
+  type TensorType,
+  type Value,
+  encodeModel,
 } from './onnx_protobuf';
-import { encodeModel } from './onnx_protobuf';
 
 export type Provider = 'wasm' | 'webgpu';
 

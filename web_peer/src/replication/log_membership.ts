@@ -25,6 +25,7 @@ export interface Lead {
   untilLeads(withinMs: number): Promise<boolean>;
 }
 
+/** What this tab does for the log of one mesh, from taking part to leaving. */
 export class LogPart {
   private keeping: LogKeeping;
   private rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet

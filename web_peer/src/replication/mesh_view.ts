@@ -5,12 +5,13 @@
 
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
-import { type Command, EMPTY_STATE, encodeCommand, type MeshState } from '../state/mesh_state';
+import { type Command, encodeCommand } from '../state/member_commands';
+import { EMPTY_STATE, type MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import { Redial, wanted } from '../transport/redial';
 import type { Body } from '../transport/rpc';
 import { nowS } from '../transport/ticker';
-import type { Consensus } from '../wire/frame_codec';
+import type { Consensus } from '../wire/generated/frames';
 import { LeaderLine, PATIENCE_MS } from './leader_client';
 import { type Beginning, type Keeper, Replica } from './replica';
 
@@ -21,6 +22,7 @@ type Links = Pick<
   'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'onGone' | 'prepare' | 'sendOrLose'
 >;
 
+/** What this peer knows of its mesh; empty before there is a copy of the log. */
 export class MeshView {
   readonly me: string;
   private readonly links: Links;

@@ -13,7 +13,8 @@ import {
   PeerError,
   textOf,
 } from '../errors';
-import { type ConversationCommand, type Conversations, converse } from '../state/conversations';
+import type { ConversationCommand } from '../state/generated/commands';
+import { type Conversations, converse } from '../state/conversations';
 import type { PeerLinks } from '../transport/peer_links';
 import type { MeshView } from './mesh_view';
 import { tooNew } from '../state/version_negotiation';
@@ -35,6 +36,7 @@ interface Waiting {
 type Links = Pick<PeerLinks, 'speaks'>;
 type View = Pick<MeshView, 'state' | 'leader' | 'propose'>;
 
+/** The commands of this tab that wait for their place in the log, oldest first. */
 export class Proposals {
   private readonly links: Links;
   private readonly view: View;

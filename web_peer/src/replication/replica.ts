@@ -67,6 +67,7 @@ interface Asked {
   reject(error: Error): void;
 }
 
+/** One copy of the log, of one incarnation of this peer in one epoch of the mesh. */
 export class Replica {
   readonly begin: Beginning;
   state: MeshState = EMPTY_STATE;

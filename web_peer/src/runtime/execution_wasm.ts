@@ -3,15 +3,23 @@
  * arrays in the module's memory that attention updates in place.
  */
 
-import type { Blobs, CachePart, Execution, KvCopy, ShardSource } from './execution';
-import { blobOf, cacheNames, KEPT_CALLS, withCompany } from './execution';
+import {
+  type Blobs,
+  type CachePart,
+  type Execution,
+  KEPT_CALLS,
+  type KvCopy,
+  type ShardSource,
+  blobOf,
+  cacheNames,
+  withCompany,
+} from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
 import { PassingTensors } from './tensor_lending';
 import { rotaryTables } from '../planner/shards';
-import type { WasmCall } from './wasm_module';
-import { FLOAT32, INT32, WasmModule } from './wasm_module';
+import { FLOAT32, INT32, type WasmCall, WasmModule } from './wasm_module';
 import { EmbeddingTable, locationsOf, rowsAt, weightBytes } from './weight_unpacking';
 
 /** Buffers of one call shape (rows, tokens), bound once and used again. */

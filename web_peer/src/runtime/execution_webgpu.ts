@@ -11,8 +11,16 @@ import * as ort from 'onnxruntime-web/webgpu';
 import wasmUrl from 'onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm?url';
 
 import { DeviceLost } from '../errors';
-import type { Blobs, CachePart, Execution, KvCopy, ShardSource } from './execution';
-import { blobOf, cacheNames, withCompany } from './execution';
+import {
+  type Blobs,
+  type CachePart,
+  type Execution,
+  type KvCopy,
+  type ShardSource,
+  blobOf,
+  cacheNames,
+  withCompany,
+} from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
 import type { Architecture } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';

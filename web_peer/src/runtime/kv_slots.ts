@@ -5,7 +5,7 @@
  * row moves the last one into it. The arrays double in rows and in positions up to the limits.
  */
 
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 
 export const FIRST_CAPACITY = 128; // positions per row at first; a short question and its answer
 

@@ -4,7 +4,7 @@
  */
 
 import type { CachePart, Execution } from './execution';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import type { KvSlots } from './kv_slots';
 
 /** Between two calls of the execution. `done` hears what came of it, which may be nothing: then it is computed anew. */

@@ -7,7 +7,7 @@ import { CannotServe } from '../errors';
 import type { Manifest, UnitKind } from '../planner/manifest';
 import type { KindTimes, UnitTimes } from './unit_benchmark';
 import type { FromMeasurer, ToMeasurer } from './benchmark_worker';
-import type { Profile } from '../state/mesh_state';
+import type { Profile } from '../state/generated/commands';
 import type { Provider } from '../planner/shards';
 
 const CANDIDATE_MS = 20_000; // loading the runtime included; a software adapter takes longer, and is no use

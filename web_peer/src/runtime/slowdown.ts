@@ -9,9 +9,9 @@
  * that it is as fast again: after a while it is taken to be, for longer each time that it was not.
  */
 
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import { median } from '../transport/median';
-import { type Run, runKey } from '../state/mesh_state';
+import { type Run, runKey } from '../state/plan_record';
 import { type StepKey, stepKey } from './step_times';
 
 export const CHECK_S = 1; // between two looks

@@ -8,7 +8,7 @@
 
 import { DeviceLost } from '../errors';
 import type { Execution } from './execution';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import { type FrontWork, KeptFronts } from './prefix_kv';
 import { KvSlots, type Span, spans } from './kv_slots';
 import type { Architecture } from '../planner/manifest';

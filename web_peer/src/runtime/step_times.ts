@@ -6,8 +6,8 @@
  * here, and comparable with what the plan predicts.
  */
 
-import type { SessionId } from '../wire/frame_codec';
-import { type Run, runKey } from '../state/mesh_state';
+import type { SessionId } from '../wire/generated/frames';
+import { type Run, runKey } from '../state/plan_record';
 
 const KEPT = 32; // steps of a run, the last ones
 

@@ -5,8 +5,7 @@
 
 import { CannotServe } from '../errors';
 import type { Architecture, ManifestUnit, StoredTensor } from '../planner/manifest';
-import type { Provider } from '../planner/shards';
-import { BLOCK } from '../planner/shards';
+import { BLOCK, type Provider } from '../planner/shards';
 
 /** A unit's blob, whole, and the unit it belongs to. */
 export interface UnitBlob {

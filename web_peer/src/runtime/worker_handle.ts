@@ -1,11 +1,18 @@
 /* A shard that runs in a worker of its own, as the page sees it. Edge; nothing here blocks the page. */
 
 import { CannotServe } from '../errors';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import type { FrontWork } from './prefix_kv';
 import type { Manifest } from '../planner/manifest';
-import type { CacheOrder, CacheRead, GivenPart, ToWorker } from './worker_messages';
-import type { FromWorker, MemoryBytes, Room } from './worker_messages';
+import type {
+  CacheOrder,
+  CacheRead,
+  FromWorker,
+  GivenPart,
+  MemoryBytes,
+  Room,
+  ToWorker,
+} from './worker_messages';
 import { makeGraphs } from '../planner/shards';
 import type { Answer, Step } from './stage_runtime';
 

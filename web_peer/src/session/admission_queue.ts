@@ -7,8 +7,8 @@
  * nobody waits for ever: whoever comes later than twice that is behind.
  */
 
-import type { SessionId } from '../wire/frame_codec';
-import { type Run, runKey } from '../state/mesh_state';
+import type { SessionId } from '../wire/generated/frames';
+import { type Run, runKey } from '../state/plan_record';
 
 const MAX_WAITING = 256; // in all lines of a peer
 const MAX_OF_ONE = 16; // of one asker

@@ -4,7 +4,7 @@
  */
 
 import { ContextOverflow } from '../errors';
-import type { Here } from '../wire/frame_codec';
+import type { Here } from '../wire/generated/frames';
 import type { Sampling } from './sampling';
 
 const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck

@@ -3,8 +3,8 @@
  * peer/session/effects.py).
  */
 
-import type { Frame, SessionId } from '../wire/frame_codec';
-import type { Run } from '../state/mesh_state';
+import type { Frame, SessionId } from '../wire/generated/frames';
+import type { Run } from '../state/plan_record';
 import type { Sampling } from './sampling';
 
 /** Why a stage refused, and its number in REFUSE frames. */

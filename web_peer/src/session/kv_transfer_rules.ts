@@ -5,10 +5,11 @@
  */
 
 import { BadCommand } from '../errors';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
 import type { Architecture, Manifest } from '../planner/manifest';
-import type { MeshState, PlanRecord, Run } from '../state/mesh_state';
+import type { MeshState } from '../state/mesh_state';
+import type { PlanRecord, Run } from '../state/plan_record';
 import { sumOf } from './position_spans';
 
 const REMEMBERED_PLANS = 8; // an answer may still go over one that was replaced

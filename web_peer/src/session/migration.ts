@@ -11,7 +11,7 @@
  */
 
 import { type OriginEffect, send } from './effects';
-import type { Here, Open, Refuse, SessionId, Step, Token } from '../wire/frame_codec';
+import type { Here, Open, Refuse, SessionId, Step, Token } from '../wire/generated/frames';
 import { membersOf, type Route } from './routes';
 
 const WARM_WITHIN_S = 120; // a route that needs longer is given up; the old one still serves then

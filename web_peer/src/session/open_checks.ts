@@ -5,8 +5,8 @@
 import { rowsIn } from './activation_log';
 import { type Pick, type Reason, REASONS, type Send, type Spare } from './effects';
 import { BadSampling } from '../errors';
-import { type Open, ROLE, type Step } from '../wire/frame_codec';
-import { type Run, runKey } from '../state/mesh_state';
+import { type Open, ROLE, type Step } from '../wire/generated/frames';
+import { type Run, runKey } from '../state/plan_record';
 import { named } from './prefix_cache';
 import { GREEDY, sample, type Sampling, samplingFromWire } from './sampling';
 import type { Seat } from './seat';

@@ -25,13 +25,13 @@ import {
   FINISH,
   type Frame,
   type Here,
-  MAX_SPANS,
   type Open,
   type Refuse,
   type SessionId,
   type Step,
   type Token,
-} from '../wire/frame_codec';
+} from '../wire/generated/frames';
+import { MAX_SPANS } from '../limits';
 import { Moves, warming, type Move } from './migration';
 import { type Drawing, drawingOf, type Ends } from './pinned_ends';
 import { membersOf, type Route, samePeers } from './routes';

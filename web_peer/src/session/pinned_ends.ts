@@ -9,7 +9,8 @@
 
 import type { Ask } from './ask';
 import { type Pick, type Ran, REASONS, type Send } from './effects';
-import { FINISH, MAX_ROUTE, type Open, type Refuse, type Step, type Token } from '../wire/frame_codec';
+import { FINISH, type Open, type Refuse, type Step, type Token } from '../wire/generated/frames';
+import { MAX_ROUTE } from '../limits';
 import type { Fault } from './open_checks';
 import { needsHistory } from './sampling';
 import type { Seat } from './seat';

@@ -10,9 +10,9 @@
 
 import { rows, rowsIn } from './activation_log';
 import type { PrefixWork } from './effects';
-import type { Open } from '../wire/frame_codec';
+import type { Open } from '../wire/generated/frames';
 import { fromHex, toHex } from '../wire/hex';
-import { type Run, runKey } from '../state/mesh_state';
+import { type Run, runKey } from '../state/plan_record';
 import type { Seat } from './seat';
 import { sha256 } from '../wire/sha256';
 import type { Tensor } from '../wire/tensors';

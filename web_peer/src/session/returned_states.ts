@@ -3,8 +3,7 @@
  * once, by the ends of its session.
  */
 
-import type { SessionId } from '../wire/frame_codec';
-import type { Refuse, Step, Token } from '../wire/frame_codec';
+import type { Refuse, SessionId, Step, Token } from '../wire/generated/frames';
 import { notUsable, stateIn } from './pinned_ends';
 import type { OriginSession } from './origin';
 

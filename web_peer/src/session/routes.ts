@@ -3,8 +3,8 @@
  * peer/session/routes.py). Pure.
  */
 
-import type { PlanStage } from '../state/member_commands';
-import { isAway, type MeshState, type PlanRecord } from '../state/mesh_state';
+import type { PlanRecord, PlanStage } from '../state/plan_record';
+import { isAway, type MeshState } from '../state/mesh_state';
 
 /** Candidates, the primary first, into the order of preference. */
 export type Order = (candidates: readonly string[]) => readonly string[];

@@ -4,8 +4,8 @@
  */
 
 import { ActivationLog, rows } from './activation_log';
-import { type Open, ROLE, type SessionId, type Step } from '../wire/frame_codec';
-import type { Run } from '../state/mesh_state';
+import { type Open, ROLE, type SessionId, type Step } from '../wire/generated/frames';
+import type { Run } from '../state/plan_record';
 import type { Sampling } from './sampling';
 import { sumOf } from './position_spans';
 import { marksOf, type Prefix } from './prefix';

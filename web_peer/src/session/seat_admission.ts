@@ -5,8 +5,8 @@
 
 import { type Busy, Line, type Room } from './admission_queue';
 import type { Ran } from './effects';
-import { type Cancel, type Open, ROLE } from '../wire/frame_codec';
-import { type Run, runKey } from '../state/mesh_state';
+import { type Cancel, type Open, ROLE } from '../wire/generated/frames';
+import { type Run, runKey } from '../state/plan_record';
 import type { Loaded } from './open_checks';
 import { LEFT_S, pauses, type Seat } from './seat';
 

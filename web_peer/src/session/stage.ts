@@ -23,11 +23,25 @@ import {
   type Step,
   type Token,
   type Where,
-} from '../wire/frame_codec';
-import { type Run, runKey } from '../state/mesh_state';
+} from '../wire/generated/frames';
+import { type Run, runKey } from '../state/plan_record';
 import { needsHistory } from './sampling';
-import { answering, boundLogs, byKey, FEED_AGAIN_S, FOR_GOOD, furthest, hasRoom, idlest } from './seat';
-import { type Known, Late, NEVER_ASKED, Over, sameRun, Seat } from './seat';
+import {
+  FEED_AGAIN_S,
+  FOR_GOOD,
+  type Known,
+  Late,
+  NEVER_ASKED,
+  Over,
+  Seat,
+  answering,
+  boundLogs,
+  byKey,
+  furthest,
+  hasRoom,
+  idlest,
+  sameRun,
+} from './seat';
 import {
   type Fault,
   type Loaded,

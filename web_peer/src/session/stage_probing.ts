@@ -4,7 +4,7 @@
  */
 
 import { compared, stuckAfterS } from './ask';
-import type { Here } from '../wire/frame_codec';
+import type { Here } from '../wire/generated/frames';
 import { Lateness } from './lateness';
 
 export const PATIENCE_S = 0.25; // for an answer to WHERE, unless the edge knows the link better

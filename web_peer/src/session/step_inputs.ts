@@ -3,7 +3,7 @@
  */
 
 import type { RunStep, Send } from './effects';
-import { FINISH, type Step, type Token } from '../wire/frame_codec';
+import { FINISH, type Step, type Token } from '../wire/generated/frames';
 import { pickOf } from './open_checks';
 import { isPinned, takesIds } from './pinned_ends';
 import type { Seat } from './seat';

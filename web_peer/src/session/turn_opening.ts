@@ -2,7 +2,7 @@
 
 import type { Ask } from './ask';
 import { type OriginEffect, send, spare } from './effects';
-import { type Open, ROLE, type SessionId, type Step } from '../wire/frame_codec';
+import { type Open, ROLE, type SessionId, type Step } from '../wire/generated/frames';
 import { type Ends, pinned } from './pinned_ends';
 import type { Route } from './routes';
 import { needsHistory, samplingToWire } from './sampling';

@@ -8,7 +8,7 @@
 
 import type { Body } from '../transport/rpc';
 import { BadCommand, CannotServe } from '../errors';
-import type { SessionId } from '../wire/frame_codec';
+import type { SessionId } from '../wire/generated/frames';
 import {
   arrayBytes,
   arraysOf,
@@ -20,7 +20,7 @@ import {
   wishOf,
 } from '../session/kv_transfer_rules';
 import type { Manifest } from '../planner/manifest';
-import type { PlanRecord } from '../state/mesh_state';
+import type { PlanRecord } from '../state/plan_record';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { StageHost } from './stage_host';
@@ -47,6 +47,7 @@ interface Parts {
   readonly stage: StageHost;
 }
 
+/** The copies of caches that this tab gives and takes, within its pledge of bytes; ends with `signal`. */
 export class Caches {
   private readonly parts: Parts;
   private readonly manifest: Manifest;

@@ -9,8 +9,8 @@
 import { type Busy, FULL, type FullAt, UNKNOWN, waitingText } from '../session/admission_queue';
 import type { Body } from '../transport/rpc';
 import { BadCommand, MeshError, MeshFull, PeerError } from '../errors';
-import type { SessionId } from '../wire/frame_codec';
-import type { Run } from '../state/mesh_state';
+import type { SessionId } from '../wire/generated/frames';
+import type { Run } from '../state/plan_record';
 import type { StageCore } from '../session/stage';
 import { nowS } from '../transport/ticker';
 

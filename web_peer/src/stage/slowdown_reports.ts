@@ -6,8 +6,10 @@
 import type { FreeSlot, NotRan, Ran, RunStep } from '../session/effects';
 import { PeerError } from '../errors';
 import type { Manifest } from '../planner/manifest';
-import type { MemberMeasured, Profile } from '../state/member_commands';
-import { encodeCommand, type MeshState, runKey } from '../state/mesh_state';
+import type { MemberMeasured, Profile } from '../state/generated/commands';
+import { encodeCommand } from '../state/member_commands';
+import type { MeshState } from '../state/mesh_state';
+import { runKey } from '../state/plan_record';
 import type { MeshView } from '../replication/mesh_view';
 import { atPace, CHECK_S, Pace, shouldTake, type Table } from '../runtime/slowdown';
 import { nowS } from '../transport/ticker';

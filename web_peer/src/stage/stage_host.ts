@@ -4,7 +4,7 @@
  */
 
 import { bundled } from '../wire/bundles';
-import type { Frame } from '../wire/frame_codec';
+import type { Frame } from '../wire/generated/frames';
 import type { NotRan, Ran, RunStep, StageEffect } from '../session/effects';
 import { BadCommand, PeerError } from '../errors';
 import type { MeshView } from '../replication/mesh_view';
@@ -21,6 +21,7 @@ import type { Serving } from './unit_host';
 type Links = Pick<PeerLinks, 'me' | 'on' | 'onCongestion' | 'onGone' | 'sendOrLose' | 'spare'>;
 type View = Pick<MeshView, 'state' | 'subscribe'>;
 
+/** The stages of this peer: its core, the line for seats, and the units once it lends. */
 export class StageHost {
   readonly core: StageCore;
   readonly queue: Queue; // those who wait for a seat here

@@ -13,7 +13,7 @@ import {
 } from '../session/effects';
 import type { FetchProgress, Fetcher } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';
-import { type Run, runKey } from '../state/mesh_state';
+import { type Run, runKey } from '../state/plan_record';
 import type { Pacing } from './slowdown_reports';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
 import { StepTimes } from '../runtime/step_times';
@@ -33,6 +33,7 @@ export interface UnitEvents {
   lost(run: Run, text: string): void;
 }
 
+/** Loaded runs of one model, each with its runtime. Steps go in, and events tell what became of them. */
 export class Serving {
   readonly stepTimes = new StepTimes();
   private readonly pacing: Pacing;

@@ -5,7 +5,8 @@
 
 import { CannotServe, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { FetchProgress } from '../model/fetcher';
-import { type PlanRecord, type Run, runKey, serving } from '../state/mesh_state';
+import { type PlanRecord, type Run, runKey } from '../state/plan_record';
+import { serving } from '../state/mesh_state';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { StageHost } from './stage_host';
@@ -38,6 +39,7 @@ interface Parts {
   readonly stage: Pick<StageHost, 'core' | 'perform'>;
 }
 
+/** Keeps what `serving` holds as the plans want it, each run with `slots` sessions. */
 export class Holding {
   private readonly parts: Parts;
   private readonly serving: Serving;

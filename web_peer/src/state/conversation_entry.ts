@@ -6,68 +6,18 @@
  * by the coordinator, before the log has it (entry_links.ts).
  */
 
-import { type Codec, flag, list, matching, oneOf, record, table, text, uint } from '../wire/json_codec';
-
-export type Given = 'member' | 'viewer';
-const MAX_OFFERS = 64;
-const MAX_BARRED = 256; // beyond that the first one put out is forgotten
-
-/** A link that lets into one conversation. */
-export interface Offer {
-  readonly role: Given;
-  readonly by: string;
-  readonly whenMs: number;
-}
-
-/** `byInvite`: nobody comes in by themselves. `barred`: who was put out, the first one first. */
-export interface Entry {
-  readonly byInvite: boolean;
-  readonly offers: ReadonlyMap<string, Offer>; // by public key
-  readonly barred: readonly string[];
-}
+import {
+  type Entry,
+  type EntryChosen,
+  type EntryOffered,
+  type EntryWithdrawn,
+  MAX_BARRED,
+  MAX_OFFERS,
+  type Offer,
+  type ParticipantInvited,
+} from './generated/commands';
 
 export const OPEN_ENTRY: Entry = { byInvite: false, offers: new Map(), barred: [] };
-
-// --- commands
-
-interface Within {
-  readonly conversation: string;
-}
-
-export interface EntryChosen extends Within {
-  readonly kind: 'EntryChosen';
-  readonly byInvite: boolean;
-}
-
-export interface EntryOffered extends Within, Offer {
-  readonly kind: 'EntryOffered';
-  readonly key: string;
-}
-
-/** Nobody comes in with that link any more; who came with it stays. */
-export interface EntryWithdrawn extends Within {
-  readonly kind: 'EntryWithdrawn';
-  readonly key: string;
-}
-
-/** `peer` comes in with what the link gives. `proof`: its signature by the link's key. */
-export interface ParticipantInvited extends Within {
-  readonly kind: 'ParticipantInvited';
-  readonly key: string;
-  readonly peer: string;
-  readonly name: string;
-  readonly colour: string;
-  readonly proof: string;
-}
-
-/** `peer` takes part no more and does not come back, unless an owner sets its role. */
-export interface ParticipantPutOut extends Within {
-  readonly kind: 'ParticipantPutOut';
-  readonly peer: string;
-}
-
-export type EntryCommand =
-  EntryChosen | EntryOffered | EntryWithdrawn | ParticipantInvited | ParticipantPutOut;
 
 /** How one comes in after `command`, or why it changes nothing. */
 export function offered(entry: Entry, command: EntryChosen | EntryOffered | EntryWithdrawn): Entry | string {
@@ -108,39 +58,4 @@ export function barring(entry: Entry, peer: string): Entry {
 export function letting(entry: Entry, peer: string): Entry {
   if (!entry.barred.includes(peer)) return entry;
   return { ...entry, barred: entry.barred.filter((each) => each !== peer) };
-}
-
-// --- wire
-
-const key = matching(/^A[Q-Za-f][0-9A-Za-z_-]{42}$/, 'the public key of an invite');
-const proof = matching(/^[0-9A-Za-z_-]{86}$/, 'a signature of 64 bytes');
-const offer = { role: oneOf<Given>('member', 'viewer'), by: text, whenMs: uint };
-
-export const entry = record<Entry>('Entry', {
-  byInvite: flag,
-  offers: table(record<Offer>('Offer', offer), MAX_OFFERS),
-  barred: list(text, MAX_BARRED),
-});
-
-/** The codecs of the commands; how ids and colours are spelled is conversations.ts' to say. */
-export function entryCommands(
-  conversation: Codec<string>,
-  colour: Codec<string>,
-): { readonly [K in EntryCommand['kind']]: Codec<Extract<EntryCommand, { kind: K }>> } {
-  const of = { conversation };
-  return {
-    EntryChosen: record<EntryChosen>('EntryChosen', { ...of, byInvite: flag }, { kind: 'EntryChosen' }),
-    EntryOffered: record<EntryOffered>('EntryOffered', { ...of, key, ...offer }, { kind: 'EntryOffered' }),
-    EntryWithdrawn: record<EntryWithdrawn>('EntryWithdrawn', { ...of, key }, { kind: 'EntryWithdrawn' }),
-    ParticipantInvited: record<ParticipantInvited>(
-      'ParticipantInvited',
-      { ...of, key, peer: text, name: text, colour, proof },
-      { kind: 'ParticipantInvited' },
-    ),
-    ParticipantPutOut: record<ParticipantPutOut>(
-      'ParticipantPutOut',
-      { ...of, peer: text },
-      { kind: 'ParticipantPutOut' },
-    ),
-  };
 }

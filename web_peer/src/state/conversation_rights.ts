@@ -5,14 +5,8 @@
  * Pure. What no role forbids and has no effect, such as about a message that is not there, is not refused here.
  */
 
-import type {
-  AnswerAdopted,
-  Conversation,
-  ConversationCommand,
-  MessageAdded,
-  ParticipantSet,
-} from './conversations';
-import { messageOf, messagesOf } from './conversations';
+import type { AnswerAdopted, ConversationCommand, MessageAdded, ParticipantSet } from './generated/commands';
+import { type Conversation, messageOf, messagesOf } from './conversations';
 import type { MeshState } from './mesh_state';
 
 const OWNERS = 'expected an owner of this conversation or of the mesh';

@@ -12,9 +12,6 @@ import {
   integer,
   itemsOf,
   list,
-  matching,
-  maybe,
-  oneOf,
   prose,
   record,
   table,
@@ -22,53 +19,32 @@ import {
   uint,
   utf8Bytes,
 } from '../wire/json_codec';
+import { barring, given, letting, offered, OPEN_ENTRY } from './conversation_entry';
 import {
-  barring,
+  type AnswerAdopted,
+  type ConversationCommand,
+  type ConversationRemoved,
+  type ConversationStarted,
   type Entry,
-  entry,
-  type EntryCommand,
-  entryCommands,
-  given,
-  letting,
-  offered,
-  OPEN_ENTRY,
-} from './conversation_entry';
-import { role, type Role } from './roles';
+  MAX_ALL_BYTES,
+  MAX_CONVERSATIONS,
+  MAX_CONVERSATION_BYTES,
+  MAX_MESSAGES,
+  MAX_MESSAGE_BYTES,
+  MAX_PARTICIPANTS,
+  type Message,
+  type MessageAdded,
+  type MessageEnded,
+  type MessageExtended,
+  type Participant,
+  entryCodec,
+  messageCodec,
+  participantCodec,
+} from './generated/commands';
+import { MAX_SAMPLING } from '../limits';
 
-export type Form = 'to-model' | 'to-people' | 'answer';
-export type Progress = 'running' | 'done' | 'stopped' | 'failed';
-const MAX_CONVERSATIONS = 256;
-const MAX_PARTICIPANTS = 256;
-const MAX_MESSAGES = 16384; // of one conversation
-export const MAX_MESSAGE_BYTES = 65536; // of UTF-8
-const MAX_CONVERSATION_BYTES = 16 * 2 ** 20; // texts of the messages of one conversation
-const MAX_ALL_BYTES = 64 * 2 ** 20; // of all conversations: bounds what a snapshot brings
-const MAX_SAMPLING = 32; // integers of an OPEN frame
 const FULL = `${MAX_PARTICIPANTS} people take part, which is the most`;
 const CHUNK = 128; // messages copied for a change, at most
-
-export interface Participant {
-  readonly name: string;
-  readonly colour: string;
-  readonly role: Role;
-}
-
-/** One message. Another with the same parent is another branch: an edited question, or an answer made again. */
-export interface Message {
-  readonly id: string;
-  readonly parent: string; // "": it begins the conversation
-  readonly author: string; // of an answer: the peer that asks the model
-  readonly form: Form;
-  readonly text: string;
-  readonly whenMs: number;
-  readonly state: Progress;
-  readonly tokens: number; // of an answer, so far
-  readonly reason: string; // why an answer failed, for people
-  readonly session: string; // of an answer, with the model and the settings that whoever adopts it needs
-  readonly model: string;
-  readonly sampling: readonly number[];
-  readonly maxTokens: number;
-}
 
 /** Messages in the order of the log: chunks of CHUNK by id, the last one may be shorter. */
 export interface Messages {
@@ -150,91 +126,9 @@ function withChanged({ chunks, count, textBytes }: Messages, before: Message, me
   };
 }
 
-// --- commands
-
-interface Within {
-  readonly conversation: string;
-}
-
-interface Settings {
-  readonly title: string;
-  readonly model: string;
-  readonly system: string;
-  readonly sampling: readonly number[];
-}
-
-/** `peer` becomes its owner. */
-export interface ConversationStarted extends Within, Settings {
-  readonly kind: 'ConversationStarted';
-  readonly whenMs: number;
-  readonly peer: string;
-  readonly name: string;
-  readonly colour: string;
-}
-
-export interface ConversationChanged extends Within, Settings {
-  readonly kind: 'ConversationChanged';
-}
-
-export interface ConversationRemoved extends Within {
-  readonly kind: 'ConversationRemoved';
-}
-
-/** `peer` comes in, or has another name, colour or role from now on. */
-export interface ParticipantSet extends Within, Participant {
-  readonly kind: 'ParticipantSet';
-  readonly peer: string;
-}
-
-export interface ParticipantLeft extends Within {
-  readonly kind: 'ParticipantLeft';
-  readonly peer: string;
-}
-
-/** An answer is running from here on; other messages are done. */
-export interface MessageAdded extends Within, Omit<Message, 'state' | 'tokens' | 'reason'> {
-  readonly kind: 'MessageAdded';
-}
-
-/** `text` follows what a running answer has: it had `after` tokens and has `tokens` now. */
-export interface MessageExtended extends Within {
-  readonly kind: 'MessageExtended';
-  readonly id: string;
-  readonly after: number;
-  readonly tokens: number;
-  readonly text: string;
-}
-
-/** `text`: all of the answer, or null for what is there. */
-export interface MessageEnded extends Within {
-  readonly kind: 'MessageEnded';
-  readonly id: string;
-  readonly state: Exclude<Progress, 'running'>;
-  readonly tokens: number;
-  readonly text: string | null;
-  readonly reason: string;
-}
-
-/** `author` makes an answer go on that `before` asked for: of several peers that try, the first one does. */
-export interface AnswerAdopted extends Within {
-  readonly kind: 'AnswerAdopted';
-  readonly id: string;
-  readonly before: string;
-  readonly author: string;
-  readonly session: string;
-}
+// --- what commands change
 
 type Change = MessageExtended | MessageEnded | AnswerAdopted;
-export type ConversationCommand =
-  | ConversationStarted
-  | ConversationChanged
-  | ConversationRemoved
-  | ParticipantSet
-  | ParticipantLeft
-  | MessageAdded
-  | Change
-  | EntryCommand;
-
 /** The conversations after `command`, or why it changes nothing. */
 export function converse(conversations: Conversations, command: ConversationCommand): Conversations | string {
   if (command.kind === 'ConversationStarted') return started(conversations, command);
@@ -394,40 +288,12 @@ function changed(message: Message, command: Change): Message | string {
 
 // --- wire
 
-const id = matching(/^[0-9A-Za-z_.:-]{1,64}$/, 'an id of 1 to 64 letters, digits and _.:-');
-const parent = matching(/^[0-9A-Za-z_.:-]{0,64}$/, 'the id of a message, or nothing');
-const session = matching(/^([0-9a-f]{32})?$/, 'a session of 16 bytes in hex, or nothing');
-const colour = matching(/^#[0-9a-f]{6}$/, 'a colour such as #3366cc');
-const words = prose(MAX_MESSAGE_BYTES);
-const sampling = list(integer, MAX_SAMPLING);
-const settingsFields = { title: text, model: text, system: words, sampling };
-const messageFields = {
-  id,
-  parent,
-  author: text,
-  form: oneOf<Form>('to-model', 'to-people', 'answer'),
-  text: words,
-  whenMs: uint,
-  session,
-  model: text,
-  sampling,
-  maxTokens: uint,
-};
-
-const message = record<Message>('Message', {
-  ...messageFields,
-  state: oneOf('running', 'done', 'stopped', 'failed'),
-  tokens: uint,
-  reason: text,
-});
-const participant = record<Participant>('Participant', { name: text, colour, role });
-
-const messages: Codec<Messages> = {
+const messagesCodec: Codec<Messages> = {
   decode(value, where) {
     const known = new Map<string, Message>();
     let textBytes = 0;
     for (const item of itemsOf(value, where, MAX_MESSAGES)) {
-      const found = message.decode(item, where);
+      const found = messageCodec.decode(item, where);
       if (known.has(found.id) || (found.parent !== '' && !known.has(found.parent))) {
         throw new BadCommand(`${where}: expected each message once, and after the one that it follows`);
       }
@@ -441,25 +307,28 @@ const messages: Codec<Messages> = {
     );
     return { chunks, count: every.length, textBytes };
   },
-  encode: (value) => messagesOf(value).map((each) => message.encode(each)),
+  encode: (value) => messagesOf(value).map((each) => messageCodec.encode(each)),
 };
 
 const every = table(
   record<Conversation>(
     'Conversation',
     {
-      ...settingsFields,
+      title: text,
+      model: text,
+      system: prose(MAX_MESSAGE_BYTES),
+      sampling: list(integer, MAX_SAMPLING),
       createdMs: uint,
-      participants: table(participant, MAX_PARTICIPANTS),
-      messages,
-      entry,
+      participants: table(participantCodec, MAX_PARTICIPANTS),
+      messages: messagesCodec,
+      entry: entryCodec,
     },
     { since: { entry: OPEN_ENTRY } },
   ),
   MAX_CONVERSATIONS,
 );
 
-export const conversations: Codec<Conversations> = {
+export const conversationsCodec: Codec<Conversations> = {
   decode(value, where) {
     const found = every.decode(value, where);
     const sizes = [...found.values()].map((each) => each.messages.textBytes);
@@ -472,53 +341,4 @@ export const conversations: Codec<Conversations> = {
     return found;
   },
   encode: (value) => every.encode(value),
-};
-
-const of = { conversation: id };
-const inside = { ...of, id };
-const who = { peer: text, name: text, colour };
-
-export const CONVERSATION_COMMANDS: {
-  readonly [K in ConversationCommand['kind']]: Codec<Extract<ConversationCommand, { kind: K }>>;
-} = {
-  ConversationStarted: record<ConversationStarted>(
-    'ConversationStarted',
-    { ...of, ...settingsFields, whenMs: uint, ...who },
-    { kind: 'ConversationStarted' },
-  ),
-  ConversationChanged: record<ConversationChanged>(
-    'ConversationChanged',
-    { ...of, ...settingsFields },
-    { kind: 'ConversationChanged' },
-  ),
-  ConversationRemoved: record<ConversationRemoved>('ConversationRemoved', of, {
-    kind: 'ConversationRemoved',
-  }),
-  ParticipantSet: record<ParticipantSet>(
-    'ParticipantSet',
-    { ...of, ...who, role },
-    { kind: 'ParticipantSet' },
-  ),
-  ParticipantLeft: record<ParticipantLeft>(
-    'ParticipantLeft',
-    { ...of, peer: text },
-    { kind: 'ParticipantLeft' },
-  ),
-  MessageAdded: record<MessageAdded>('MessageAdded', { ...of, ...messageFields }, { kind: 'MessageAdded' }),
-  MessageExtended: record<MessageExtended>(
-    'MessageExtended',
-    { ...inside, after: uint, tokens: uint, text: words },
-    { kind: 'MessageExtended' },
-  ),
-  MessageEnded: record<MessageEnded>(
-    'MessageEnded',
-    { ...inside, state: oneOf('done', 'stopped', 'failed'), tokens: uint, text: maybe(words), reason: text },
-    { kind: 'MessageEnded' },
-  ),
-  AnswerAdopted: record<AnswerAdopted>(
-    'AnswerAdopted',
-    { ...inside, before: text, author: text, session: matching(/^[0-9a-f]{32}$/, 'a session in hex') },
-    { kind: 'AnswerAdopted' },
-  ),
-  ...entryCommands(id, colour),
 };

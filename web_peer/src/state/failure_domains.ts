@@ -197,7 +197,7 @@ const hazard: Codec<number> = {
 
 const place = matching(/^(?:[a-z2-7]{32})?$/, 'nothing or 32 characters of a to z and 2 to 7');
 
-export const surroundings = record<Surroundings>('Surroundings', {
+export const surroundingsCodec = record<Surroundings>('Surroundings', {
   hazardMilli: maybe(hazard),
   machine: place,
   network: place,

@@ -7,77 +7,33 @@
  * loses what it earned, earns no more, and no plan uses it until an owner pardons it.
  */
 
+import { type Codec, list, record, table, uint } from '../wire/json_codec';
+import { type Ledger, tally } from './work_ledger';
 import {
-  type Codec,
-  list,
-  matching,
-  oneOf,
-  record,
-  type Span,
-  span,
-  table,
-  text,
-  uint,
-} from '../wire/json_codec';
-import { type Ledger, tally, type WorkRecorded } from './work_ledger';
+  ALLOWANCE_MILLI,
+  CHECKS_PPM,
+  type CheckFailed,
+  type FairnessCommand,
+  MAX_FINDINGS,
+  MAX_QUARANTINED,
+  MAX_SERVED,
+  type Policy,
+  type Quarantine,
+  type WorkRecorded,
+  bareCheckFailedCodec,
+  policyCodec,
+  quarantineCodec,
+  sessionPattern,
+} from './generated/commands';
 
-const MAX_FINDINGS = 256; // the newest: two peers that find the same step wrong do so within seconds
-const MAX_QUARANTINED = 1024;
-const MAX_SERVED = 8; // the last sessions of a peer, which are marked when it is convicted
-const MAX_WORDS = 8;
-const ALLOWANCE_MILLI = 2_000_000; // what anybody may ask for before it must contribute: 2000 tokens
-const CHECKS_PPM = 20_000;
 const MILLI = 1000;
-
-export type Policy = 'open' | 'fair' | 'off';
-
-/**
- * `open`: balances order who waits; `fair`: who owes more than the allowance may not ask; `off`: nothing is counted.
- */
-export interface FairnessChosen {
-  readonly kind: 'FairnessChosen';
-  readonly policy: Policy;
-  readonly allowanceMilli: number;
-  readonly checksPpm: number; // millionths of steps that askers have checked
-}
-
-/** One peer's word about a step of another one. */
-export interface Finding {
-  readonly session: string;
-  readonly position: number;
-  readonly units: Span;
-  readonly peer: string;
-  readonly by: string;
-  readonly whenMs: number;
-}
-
-/** `by` computed `position` of a session through `units` itself, and found another result than `peer` gave. */
-export interface CheckFailed extends Finding {
-  readonly kind: 'CheckFailed';
-}
-
-/** An owner lets a convicted peer compute again; what it lost stays lost. */
-export interface PeerPardoned {
-  readonly kind: 'PeerPardoned';
-  readonly peer: string;
-}
-
-export type FairnessCommand = FairnessChosen | CheckFailed | PeerPardoned;
-
-/** A peer that was convicted: when, by whose words, what it lost, and the sessions that it computed last. */
-export interface Quarantine {
-  readonly whenMs: number;
-  readonly by: readonly string[];
-  readonly lostMilli: number;
-  readonly sessions: readonly string[];
-}
 
 /** `served`: the last sessions of each peer with a place in a counted work. */
 export interface Fairness {
   readonly policy: Policy;
   readonly allowanceMilli: number;
   readonly checksPpm: number;
-  readonly findings: readonly Finding[];
+  readonly findings: readonly CheckFailed[];
   readonly quarantined: ReadonlyMap<string, Quarantine>;
   readonly served: ReadonlyMap<string, readonly string[]>;
 }
@@ -172,7 +128,7 @@ function found(ledger: Ledger, fairness: Fairness, command: CheckFailed): Settle
   const same = fairness.findings.filter((each) => step(each) === step(command));
   if (same.some((each) => each.by === by)) return 'it said so before';
   if (same.length === 0) {
-    const finding: Finding = { session, position, units, peer, by, whenMs };
+    const finding: CheckFailed = { kind: 'CheckFailed', session, position, units, peer, by, whenMs };
     return {
       ledger,
       fairness: { ...fairness, findings: [...fairness.findings, finding].slice(-MAX_FINDINGS) },
@@ -194,41 +150,17 @@ function found(ledger: Ledger, fairness: Fairness, command: CheckFailed): Settle
   return { ledger: { ...ledger, balances }, fairness: after };
 }
 
-function step({ session, position, units, peer }: Finding): string {
+function step({ session, position, units, peer }: CheckFailed): string {
   return JSON.stringify([session, position, units.first, units.stop, peer]);
 }
 
 // --- wire
 
-const session = matching(/^[0-9a-f]{32}$/, 'a session of 16 bytes in hex');
-const policy = oneOf<Policy>('open', 'fair', 'off');
-const findingFields = { session, position: uint, units: span, peer: text, by: text, whenMs: uint };
-const quarantine = record<Quarantine>('Quarantine', {
-  whenMs: uint,
-  by: list(text, MAX_WORDS),
-  lostMilli: uint,
-  sessions: list(session, MAX_SERVED),
-});
-
-export const fairness: Codec<Fairness> = record<Fairness>('Fairness', {
-  policy,
+export const fairnessCodec: Codec<Fairness> = record<Fairness>('Fairness', {
+  policy: policyCodec,
   allowanceMilli: uint,
   checksPpm: uint,
-  findings: list(record<Finding>('Finding', findingFields), MAX_FINDINGS),
-  quarantined: table(quarantine, MAX_QUARANTINED),
-  served: table(list(session, MAX_SERVED)),
+  findings: list(bareCheckFailedCodec, MAX_FINDINGS),
+  quarantined: table(quarantineCodec, MAX_QUARANTINED),
+  served: table(list(sessionPattern, MAX_SERVED)),
 });
-
-export const FAIRNESS_COMMANDS: {
-  readonly FairnessChosen: Codec<FairnessChosen>;
-  readonly CheckFailed: Codec<CheckFailed>;
-  readonly PeerPardoned: Codec<PeerPardoned>;
-} = {
-  FairnessChosen: record<FairnessChosen>(
-    'FairnessChosen',
-    { policy, allowanceMilli: uint, checksPpm: uint },
-    { kind: 'FairnessChosen' },
-  ),
-  CheckFailed: record<CheckFailed>('CheckFailed', findingFields, { kind: 'CheckFailed' }),
-  PeerPardoned: record<PeerPardoned>('PeerPardoned', { peer: text }, { kind: 'PeerPardoned' }),
-};

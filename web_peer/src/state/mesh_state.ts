@@ -7,66 +7,48 @@
  */
 
 import { BadCommand } from '../errors';
-import { checksum, type Codec, dump, list, load, maybe, record, table, text, uint } from '../wire/json_codec';
+import { checksum, dump, list, load, maybe, record, table, text, uint } from '../wire/json_codec';
 import { byBytes } from '../wire/utf8_order';
+import { type Command, decodeCommand } from './member_commands';
+import { type Conversations, conversationsCodec, converse } from './conversations';
+import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from './fairness';
+import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
+import { govern, NOBODY } from './roles';
+import { type PlanRecord, planCodec } from './plan_record';
+import { begun, boundedSkippedCodec, ended, NOTHING_SKIPPED, seen, skip } from './upkeep';
+import { STANDARD } from './protection';
 import {
-  type Command,
-  decodeCommand,
-  link,
   type LinkFacts,
-  member,
+  MAX_ADDRESSES,
+  MAX_LINKS,
+  MAX_TRANSACTIONS,
   type Member,
   type MemberDraining,
   type MemberJoined,
   type MemberMeasured,
   type MemberPaused,
   type MemberStatus,
-  MAX_LINKS,
-  modelFields,
   type ModelChosen,
-  plan,
-  type PlanRecord,
-  protection,
-} from './member_commands';
-import { type Conversations, conversations, converse } from './conversations';
-import { accountFairly, type Fairness, fairness, OPEN_TO_ALL, settle } from './fairness';
-import { EMPTY_LEDGER, type Ledger, ledger } from './work_ledger';
-import { govern, NOBODY, type People, people } from './roles';
-import {
-  addresses,
-  begun,
-  cuts,
-  ended,
-  NOTHING_SKIPPED,
-  seen,
-  skip,
+  type People,
+  type PlanWished,
+  type Protection,
   type Skipped,
-  skipped,
   type Standby,
-  standby,
   type StandbyReady,
   type Transaction,
-  transactions,
-} from './upkeep';
-import { type PlanWished, wish } from './plan_goal';
-import { type Protection, STANDARD } from './protection';
-
-export {
-  checkCommand,
-  decodeCommand,
-  encodeCommand,
-  holdersOf,
-  routeOf,
-  runKey,
-  type Command,
-  type LinkFacts,
-  type Member,
-  type MemberStatus,
-  type ModelChosen,
-  type PlanRecord,
-  type Profile,
-  type Run,
-} from './member_commands';
+  addressPattern,
+  bareModelChosenCodec,
+  barePlanWishedCodec,
+  isConversationCommand,
+  isFairnessCommand,
+  isPeopleCommand,
+  linkFactsCodec,
+  memberCodec,
+  peopleCodec,
+  protectionCodec,
+  standbyCodec,
+  transactionCodec,
+} from './generated/commands';
 
 const CONVICTED = 'two peers found that its results are wrong';
 
@@ -163,6 +145,11 @@ export function refusal(state: MeshState, command: Command): string {
 
 /** The state with what `command` changes, or why it changes nothing. */
 function changed(state: MeshState, command: Command): MeshState | string {
+  if (isConversationCommand(command)) {
+    return having(state, 'conversations', converse(state.conversations, command));
+  }
+  if (isPeopleCommand(command)) return having(state, 'people', govern(state.people, command));
+  if (isFairnessCommand(command)) return settled(state, settle(state.ledger, state.fairness, command));
   switch (command.kind) {
     case 'ModelChosen':
       return { ...state, model: command, plan: null, proposed: null, refused: '', standbys: new Map() };
@@ -188,32 +175,8 @@ function changed(state: MeshState, command: Command): MeshState | string {
       return left(state, command.peer);
     case 'ProtectionChosen':
       return { ...state, protection: command.protection };
-    case 'RoleGiven':
-    case 'RoleTaken':
-    case 'InviteRecorded':
-    case 'InviteRevoked':
-      return having(state, 'people', govern(state.people, command));
-    case 'ConversationStarted':
-    case 'ConversationChanged':
-    case 'ConversationRemoved':
-    case 'ParticipantSet':
-    case 'ParticipantLeft':
-    case 'MessageAdded':
-    case 'MessageExtended':
-    case 'MessageEnded':
-    case 'AnswerAdopted':
-    case 'EntryChosen':
-    case 'EntryOffered':
-    case 'EntryWithdrawn':
-    case 'ParticipantInvited':
-    case 'ParticipantPutOut':
-      return having(state, 'conversations', converse(state.conversations, command));
     case 'WorkRecorded':
       return settled(state, accountFairly(state.ledger, state.fairness, command));
-    case 'FairnessChosen':
-    case 'CheckFailed':
-    case 'PeerPardoned':
-      return settled(state, settle(state.ledger, state.fairness, command));
     case 'StandbyReady':
       return ready(state, command);
     case 'TransactionBegun':
@@ -340,37 +303,30 @@ function byEnds(a: LinkFacts, b: LinkFacts): number {
 
 // --- wire
 
-/** In a snapshot the model stands without a kind. */
-const bareModel = record<ModelChosen>('ModelChosen', modelFields);
-const model: Codec<ModelChosen> = {
-  decode: (value, where) => ({ ...bareModel.decode(value, where), kind: 'ModelChosen' }),
-  encode: (value) => bareModel.encode(value),
-};
-
 const snapshot = record<MeshState>(
   'MeshState',
   {
     term: uint,
     index: uint,
-    model: maybe(model),
-    members: table(member),
-    links: list(link, MAX_LINKS),
-    plan: maybe(plan),
-    proposed: maybe(plan),
+    model: maybe(bareModelChosenCodec),
+    members: table(memberCodec),
+    links: list(linkFactsCodec, MAX_LINKS),
+    plan: maybe(planCodec),
+    proposed: maybe(planCodec),
     lastVersion: uint,
     refused: text,
-    protection,
-    people,
-    conversations,
-    ledger,
-    standbys: table(standby),
-    transactions,
-    signaling: addresses,
-    cuts,
+    protection: protectionCodec,
+    people: peopleCodec,
+    conversations: conversationsCodec,
+    ledger: ledgerCodec,
+    standbys: table(standbyCodec),
+    transactions: list(transactionCodec, MAX_TRANSACTIONS),
+    signaling: list(addressPattern, MAX_ADDRESSES),
+    cuts: maybe(list(uint)),
     incarnations: table(uint),
-    skipped,
-    fairness,
-    wish,
+    skipped: boundedSkippedCodec,
+    fairness: fairnessCodec,
+    wish: maybe(barePlanWishedCodec),
   },
   { since: { fairness: OPEN_TO_ALL, wish: null } },
 );

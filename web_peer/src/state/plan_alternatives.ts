@@ -32,4 +32,4 @@ const choice = record<ChoiceRecord>('ChoiceRecord', {
   whyNot: text,
 });
 
-export const choices = list(choice, MAX_CHOICES);
+export const choicesCodec = list(choice, MAX_CHOICES);

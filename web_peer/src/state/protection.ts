@@ -3,24 +3,11 @@
  * peer/state/protection.py). A level is a named preset; each setting can be given alone.
  */
 
-export type Shadow = 'off' | 'log' | 'shadow'; // standbys get nothing; keep inputs; compute behind as well
-export type Strategy = 'simple' | 'progressive' | 'parallel' | 'coordinated';
+import type { Protection } from './generated/commands';
+
 export type Level = 'basic' | 'standard' | 'high' | 'critical';
 
 const MIB = 2 ** 20;
-
-/** What all peers of a mesh keep to. */
-export interface Protection {
-  readonly redundancyMilli: number; // copies of stages in thousandths: 1500 is half of them doubled
-  readonly spare: boolean; // peers that would lie idle stand by as well, beyond that
-  readonly shadow: Shadow;
-  readonly strategy: Strategy;
-  readonly transactions: boolean; // operations of a peer are logged, and undone after a restart
-  readonly priority: readonly string[]; // units whose stages are repaired first
-  readonly together: boolean; // stages that do not wait for one another are repaired at the same time
-  readonly logSessionBytes: number; // activation log of one session on one stage
-  readonly logTotalBytes: number; // of all sessions of a peer
-}
 
 /** Holds in a mesh where nobody chose. */
 export const STANDARD: Protection = {

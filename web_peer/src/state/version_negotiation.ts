@@ -7,15 +7,15 @@
  */
 
 import { VersionMismatch } from '../errors';
-import { type Hello, HIGHEST_VERSION, LOWEST_VERSION } from '../wire/frame_codec';
-import type { Command, MeshState } from './mesh_state';
+import type { Hello } from '../wire/generated/frames';
+import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
+import type { Command } from './member_commands';
+import type { MeshState } from './mesh_state';
+import { SINCE } from './generated/commands';
 
 const ENTRIES = 4; // conversations that one is invited to, and is put out of, came with it
 export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
-const OF_ENTRIES: ReadonlySet<string> = new Set([
-  ...['EntryChosen', 'EntryOffered', 'EntryWithdrawn', 'ParticipantInvited', 'ParticipantPutOut'],
-]);
 
 /** What one side speaks, both included. */
 export interface Versions {
@@ -56,7 +56,7 @@ export function common(own: Versions, other: Versions): number {
 
 /** The version that every voter must speak before the log may have `command`. */
 export function neededBy(command: Command): number {
-  return OF_ENTRIES.has(command.kind) ? ENTRIES : LOWEST_VERSION;
+  return SINCE.get(command.kind) ?? LOWEST_VERSION;
 }
 
 /** The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state. */

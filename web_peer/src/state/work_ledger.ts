@@ -8,36 +8,13 @@
  */
 
 import { BadCommand } from '../errors';
-import {
-  type Codec,
-  itemsOf,
-  list,
-  matching,
-  MAX_ITEMS,
-  record,
-  type Span,
-  shown,
-  span,
-  table,
-  text,
-  uint,
-} from '../wire/json_codec';
+import { type Codec, itemsOf, list, record, type Span, shown, span, table, uint } from '../wire/json_codec';
+import { MAX_ITEMS } from '../limits';
 import { byBytes } from '../wire/utf8_order';
+import type { Work, WorkRecorded } from './generated/commands';
 
-const MAX_ENTRIES = 256; // of a batch
 const MAX_SESSIONS = 4096; // whose work can still be counted
 const MAX_AREAS = 64; // rectangles of a session, after joining those that touch
-
-/** `peer` computed positions of a session through units, for `asker`. The price is in thousandths of a credit. */
-export interface Work {
-  readonly session: string;
-  readonly startedMs: number; // of the session, the same in all of its entries
-  readonly peer: string;
-  readonly asker: string;
-  readonly positions: Span;
-  readonly units: Span;
-  readonly milli: number;
-}
 
 /** Positions through units that have been counted. */
 export interface Area {
@@ -65,13 +42,11 @@ export interface Ledger {
 
 export const EMPTY_LEDGER: Ledger = { sessions: new Map(), balances: new Map(), horizonMs: 0 };
 
-/** A batch: each entry counts or does not, whatever the others do. */
-export interface WorkRecorded {
-  readonly kind: 'WorkRecorded';
-  readonly entries: readonly Work[];
+/** The ledger after `command`, or why none of its entries counts. */
+export function account(ledger: Ledger, { entries }: WorkRecorded): Ledger | string {
+  const { after, why } = tally(ledger, entries);
+  return why.includes('') ? after : (why[0] ?? 'there are no entries');
 }
-
-export type LedgerCommand = WorkRecorded;
 
 /** The ledger with those of `entries` that count, and for each why it does not ("": it does). */
 export function tally(ledger: Ledger, entries: readonly Work[]): { after: Ledger; why: readonly string[] } {
@@ -144,16 +119,6 @@ function paid(balances: Map<string, Balance>, { peer, asker, milli }: Work): str
 
 // --- wire
 
-const work = record<Work>('Work', {
-  session: matching(/^[0-9a-f]{32}$/, 'a session of 16 bytes in hex'),
-  startedMs: uint,
-  peer: text,
-  asker: text,
-  positions: span,
-  units: span,
-  milli: uint,
-});
-
 const area: Codec<Area> = {
   decode(value, where) {
     const numbers = itemsOf(value, where);
@@ -170,7 +135,7 @@ const area: Codec<Area> = {
   encode: ({ units, positions }) => [units.first, units.stop, positions.first, positions.stop],
 };
 
-export const ledger = record<Ledger>('Ledger', {
+export const ledgerCodec = record<Ledger>('Ledger', {
   sessions: table(
     record<Counted>('Counted', { startedMs: uint, areas: list(area, MAX_AREAS) }),
     MAX_SESSIONS,
@@ -178,11 +143,3 @@ export const ledger = record<Ledger>('Ledger', {
   balances: table(record<Balance>('Balance', { earned: uint, spent: uint })),
   horizonMs: uint,
 });
-
-export const LEDGER_COMMANDS: { readonly WorkRecorded: Codec<WorkRecorded> } = {
-  WorkRecorded: record<WorkRecorded>(
-    'WorkRecorded',
-    { entries: list(work, MAX_ENTRIES) },
-    { kind: 'WorkRecorded' },
-  ),
-};

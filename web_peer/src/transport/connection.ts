@@ -13,26 +13,15 @@ import {
   WrongField,
   WrongPiece,
 } from '../errors';
-import { LOW_WATER_BYTES, Receiver, Sender } from './flow_control';
-import {
-  type Bye,
-  type Channel,
-  CHANNEL_IDS,
-  channelOf,
-  decode,
-  encode,
-  type Frame,
-  type Hello,
-  MAX_TEXT_BYTES,
-  sessionsOf,
-} from '../wire/frame_codec';
+import { CLOSE_S, LINGER_S, LOW_WATER_BYTES, MAX_TEXT_BYTES } from '../limits';
+import { Receiver, Sender } from './flow_control';
+import { type Bye, CHANNEL_IDS, type Channel, type Frame, type Hello } from '../wire/generated/frames';
+import { channelOf, decode, encode, sessionsOf } from '../wire/frame_codec';
 import { Path } from './connection_path';
 import { Heartbeat, HEARTBEAT_TIMES, type HeartbeatTimes } from './heartbeat';
 import type { End } from '../state/failure_domains';
 import { common, told } from '../state/version_negotiation';
 import { nowS } from './ticker';
-
-const LINGER_MS = 1000; // how long a BYE may take to be answered once nothing else is waiting
 
 export type ConnectionState = 'new' | 'connecting' | 'open' | 'closing' | 'closed' | 'failed';
 type Event = 'start' | 'hello' | 'close' | 'bye' | 'done' | 'fault';
@@ -67,7 +56,7 @@ export interface Times {
   readonly closeS: number; // for what is queued to arrive before the transport goes
 }
 
-export const TIMES: Times = { heartbeat: HEARTBEAT_TIMES, connectS: 9, closeS: 5 };
+export const TIMES: Times = { heartbeat: HEARTBEAT_TIMES, connectS: 9, closeS: CLOSE_S };
 
 /** Frames, and their bytes, since the connection was made. */
 export interface Stats {
@@ -86,6 +75,7 @@ export interface ConnectionEvents {
   candidate(candidate: string): void;
 }
 
+/** One connection to another peer, used once. A fault ends it, and `error` says which one it was. */
 export class Connection implements EngineEvents {
   state: ConnectionState = 'new';
   remote: Hello | null = null;
@@ -396,12 +386,12 @@ export class Connection implements EngineEvents {
       await this.until(() => this.byeAcked, deadline);
     }
     await this.until(() => this.bye === null || this.byeAnswered, deadline);
-    if (reason === null) await this.until(() => false, performance.now() + LINGER_MS);
+    if (reason === null) await this.until(() => false, performance.now() + 1000 * LINGER_S);
     this.leave();
   }
 
   private async drop(told: boolean): Promise<void> {
-    if (told) await this.until(() => this.byeAcked, performance.now() + LINGER_MS);
+    if (told) await this.until(() => this.byeAcked, performance.now() + 1000 * LINGER_S);
     this.engine.close();
   }
 

@@ -9,6 +9,7 @@ interface TellsPair {
   selected?(): Promise<readonly End[] | null>;
 }
 
+/** The path of one connection over `engine`. */
 export class Path {
   mine = ''; // description of this side
   private theirs = '';

@@ -5,7 +5,7 @@
 
 import { Connection, type ConnectionState, type Engine } from './connection';
 import { BackpressureExceeded, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
-import type { Frame, Hello } from '../wire/frame_codec';
+import type { Frame, Hello } from '../wire/generated/frames';
 import type { Base64 } from '../signaling/keys';
 import type { SignalKind } from '../signaling/presence';
 import { type Way, withCandidates } from './udp_relay';
@@ -43,6 +43,7 @@ interface Line {
   full: boolean;
 }
 
+/** All connections of this peer: at most one to each other peer, and frames in order over it. */
 export class Dialer {
   private readonly me: string;
   private readonly hello: Hello;

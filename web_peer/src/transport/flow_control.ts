@@ -6,18 +6,18 @@
  */
 
 import { BackpressureExceeded, CreditExceeded, OversizeFrame, TruncatedFrame, WrongPiece } from '../errors';
-import { type Channel, MAX_FRAME_BYTES } from '../wire/frame_codec';
+import {
+  BULK_WATER_BYTES,
+  GRANT_STEP_BYTES,
+  HIGH_WATER_BYTES,
+  MAX_QUEUED_BYTES,
+  PIECE_BYTES,
+  PIECE_VERSION,
+  WINDOW_BYTES,
+} from '../limits';
+import type { Channel } from '../wire/generated/frames';
+import { MAX_FRAME_BYTES } from '../wire/frame_codec';
 
-export const PIECE_BYTES = 16 * 1024; // the size that every WebRTC implementation passes on whole
-export const WINDOW_BYTES = 4 * 1024 * 1024; // granted at the start and kept open ahead of a receiver that keeps up
-export const GRANT_STEP_BYTES = WINDOW_BYTES / 4; // a CREDIT is worth sending from here on
-export const MAX_BUFFERED_BYTES = 1024 * 1024; // no channel is ever given more than this
-export const HIGH_WATER_BYTES = 256 * 1024; // stop feeding the channel: what waits there cannot be overtaken
-export const BULK_WATER_BYTES = 96 * 1024; // the same for a long frame of no session: 0.2 s at 5 Mbit/s
-export const LOW_WATER_BYTES = 64 * 1024; // feed it again; at 30 MB/s these last 2 ms
-export const MAX_QUEUED_BYTES = 64 * 1024 * 1024; // per channel; a sender that does not wait for drained() hits this
-
-const PIECE_VERSION = 1;
 const FIRST = 1;
 const LAST = 2;
 const WHOLE = (PIECE_VERSION << 4) | FIRST | LAST;

@@ -1,5 +1,7 @@
 /* Decides when to ask whether the other peer is there, how far away it is, and when it is lost. Pure. */
 
+import { BEAT_S, LOST_S, SUSPECT_S } from '../limits';
+
 const RTT_GAIN = 1 / 8; // RFC 6298
 const RTT_DEVIATION_GAIN = 1 / 4; // RFC 6298
 const ASK_BEATS = 5; // a connection that is heard but does not work is asked at every fifth beat
@@ -12,7 +14,7 @@ export interface HeartbeatTimes {
   readonly lostS: number;
 }
 
-export const HEARTBEAT_TIMES: HeartbeatTimes = { intervalS: 1, suspectS: 3, lostS: 7 };
+export const HEARTBEAT_TIMES: HeartbeatTimes = { intervalS: BEAT_S, suspectS: SUSPECT_S, lostS: LOST_S };
 
 /** What a beat says about the other peer. */
 export type Verdict = 'alive' | 'suspect' | 'lost';

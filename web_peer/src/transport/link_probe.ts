@@ -6,10 +6,10 @@
  */
 
 import { BadCommand, ConnectionLost, PeerError } from '../errors';
-import type { Frame, Probe, ProbeAck } from '../wire/frame_codec';
+import type { Frame, Probe, ProbeAck } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
 import { median } from './median';
-import type { LinkFacts } from '../state/mesh_state';
+import type { LinkFacts } from '../state/generated/commands';
 import { agreed } from '../state/failure_domains';
 import { nowS } from './ticker';
 
@@ -71,6 +71,7 @@ interface Open {
   reject(error: Error): void;
 }
 
+/** Sends probes and matches their answers by nonce; one for all the links of a peer. */
 export class Prober {
   private nextNonce = 0;
   private readonly open = new Map<number, Open>();

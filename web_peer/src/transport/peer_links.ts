@@ -13,8 +13,8 @@ import { Spares } from './shadow_sender';
 import { wayAsked } from './udp_relay';
 import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
 import type { Base64 } from '../signaling/keys';
-import type { Member } from '../state/mesh_state';
-import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/frame_codec';
+import type { Member } from '../state/generated/commands';
+import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/generated/frames';
 
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
 
@@ -26,6 +26,7 @@ type Take = (peer: string, frame: Frame) => void;
 /** What links know of the members of the mesh. */
 export type Known = ReadonlyMap<string, Pick<Member, 'headless'>>;
 
+/** All links of this peer. Several parts may listen to each thing that happens on them. */
 export class PeerLinks {
   readonly me: string;
   readonly prober: Prober;

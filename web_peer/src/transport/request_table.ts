@@ -6,6 +6,8 @@
 import { BadCommand } from '../errors';
 import type { Body } from '../wire/json_codec';
 
+const MAX_SHOWN = 40; // characters of a method that nobody knows
+
 /** Who may send a request: any peer that is connected, members of the mesh, or the member that leads. */
 export type Who = 'anyone' | 'members' | 'leader';
 
@@ -17,6 +19,7 @@ interface Entry {
   readonly answer: (peer: string, body: Body) => Body | Promise<Body>;
 }
 
+/** A table from the method of a request to its handler. */
 export class Requests {
   private readonly table = new Map<string, Entry>();
   private readonly isOne: (peer: string, who: Exclude<Who, 'anyone'>) => boolean;
@@ -42,7 +45,7 @@ export class Requests {
   /** The answer to `method`. Raises BadCommand for an unknown one, and for who may not send it. */
   async answer(peer: string, method: string, body: Body): Promise<Body> {
     const found = this.table.get(method);
-    if (found === undefined) throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
+    if (found === undefined) throw new BadCommand(`unknown request ${method.slice(0, MAX_SHOWN)}`);
     if (found.who !== 'anyone' && !this.isOne(peer, found.who)) {
       throw new BadCommand(
         `${method}: expected ${found.who === 'members' ? 'a member' : 'it of who coordinates'}`,

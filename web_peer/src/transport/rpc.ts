@@ -5,7 +5,7 @@
 
 import { cut } from './connection';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
-import type { Frame, Request, Response } from '../wire/frame_codec';
+import type { Frame, Request, Response } from '../wire/generated/frames';
 import type { Body } from '../wire/json_codec';
 import { nowS } from './ticker';
 

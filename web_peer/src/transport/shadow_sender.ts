@@ -6,7 +6,7 @@
  */
 
 import { bundled } from '../wire/bundles';
-import type { Frame } from '../wire/frame_codec';
+import type { Frame } from '../wire/generated/frames';
 
 const TOGETHER = 4; // frames that go as one bundle: as many tokens may be missing at a shadow when it takes over
 const WAIT_MS = 30; // and no frame waits longer than this

@@ -9,11 +9,9 @@
 
 import { type Grant, type Role, verifyGrant } from '../signaling/invites';
 import { type Base64, type Identity, toText } from '../signaling/keys';
+import { decodeServer, encode } from '../signaling/messages';
 import {
-  decodeServer,
-  encode,
   type IceServer,
-  isClean,
   type Join,
   MAX_BATCH,
   MAX_NAME_CHARS,
@@ -21,7 +19,8 @@ import {
   SIGNALING_PROTOCOL,
   type Welcome,
   type ClientMessage,
-} from '../signaling/messages';
+} from '../signaling/generated/messages';
+import { isClean } from '../signaling/message_fields';
 import {
   fingerprintOf,
   joinTranscript,
@@ -74,6 +73,7 @@ interface Link {
   readonly sinceMs: number;
 }
 
+/** This tab in the room of one mesh, until it is closed; `state` tells how it stands with the server. */
 export class SignalingClient {
   readonly server: string;
   readonly peer: string;
@@ -476,6 +476,7 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
+/** `count` bytes drawn at random, as base64url. */
 export function drawn(count: number): Base64 {
   return toText(crypto.getRandomValues(new Uint8Array(count)));
 }

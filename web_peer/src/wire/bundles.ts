@@ -5,7 +5,9 @@
  */
 
 import { WrongField } from '../errors';
-import { type Bundle, channelOf, decode, encode, type Frame, MAX_BUNDLE_FRAMES } from './frame_codec';
+import type { Bundle, Frame } from './generated/frames';
+import { channelOf, decode, encode } from './frame_codec';
+import { MAX_BUNDLE_FRAMES } from '../limits';
 
 export const BUNDLE_BYTES = 256 * 1024; // larger frames gain nothing from company
 

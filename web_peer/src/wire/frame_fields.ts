@@ -1,62 +1,76 @@
-/* Decides what a header field of a frame may hold, and how it stands on the wire. */
+/* What a header field may hold, and how a wrong one is refused: what the generated layouts of frames call. */
 
-import type { Decoded, Value } from './frame_header';
+import { WrongField } from '../errors';
+import { type Decoded, shown } from './frame_header';
 import { fromHex, toHex } from './hex';
 
-export const MAX_INT = Number.MAX_SAFE_INTEGER;
-
-/** What a header field may hold. Both ways give undefined for a value that does not fit. */
-export interface Field {
-  readonly expected: string;
-  fromWire(value: Decoded): unknown;
-  toWire(value: unknown): Value | undefined;
-}
-
 const UTF8 = new TextEncoder();
+const HEX = /^(?:[0-9a-f]{2})*$/;
 
+/** Whether `value` is an integer from `low` to `high`. */
 export function isInteger(value: unknown, low: number, high: number): value is number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high;
 }
 
-export function integer(low: number, high: number): Field {
-  const checked = (value: unknown): number | undefined => (isInteger(value, low, high) ? value : undefined);
-  return { expected: `an integer from ${low} to ${high}`, fromWire: checked, toWire: checked };
+/** An integer from `low` to `high`. Raises WrongField, as all of these do; `where` is KIND.field. */
+export function integer(value: unknown, low: number, high: number, where: string): number {
+  if (isInteger(value, low, high)) return value;
+  throw wrongField(where, `an integer from ${low} to ${high}`, value);
 }
 
-export function text(limit: number): Field {
-  const checked = (value: unknown): string | undefined => {
-    if (typeof value !== 'string' || value.length > limit) return undefined;
-    return value.length * 3 <= limit || UTF8.encode(value).length <= limit ? value : undefined;
-  };
-  return { expected: `text of at most ${limit} bytes`, fromWire: checked, toWire: checked };
+/** Text of at most `limit` bytes of UTF-8. */
+export function text(value: unknown, limit: number, where: string): string {
+  if (isText(value, limit)) return value;
+  throw wrongField(where, `text of at most ${limit} bytes`, value);
 }
 
-export function integers(limit: number, low: number, high: number = MAX_INT): Field {
-  const checked = (value: unknown): readonly number[] | undefined => {
-    if (!Array.isArray(value) || value.length > limit) return undefined;
-    return value.every((each) => isInteger(each, low, high)) ? value : undefined;
-  };
-  return {
-    expected: `at most ${limit} integers from ${low} to ${high}`,
-    fromWire: checked,
-    toWire: checked,
-  };
+/** At most `most` integers from `low` to `high`. */
+export function integers(
+  value: unknown,
+  most: number,
+  low: number,
+  high: number,
+  where: string,
+): readonly number[] {
+  if (areIntegers(value, most, low, high)) return value;
+  throw wrongField(where, `at most ${most} integers from ${low} to ${high}`, value);
 }
 
-export function texts(limit: number, each: Field): Field {
-  const checked = (value: unknown): readonly string[] | undefined => {
-    if (!Array.isArray(value) || value.length > limit) return undefined;
-    return value.every((one) => each.toWire(one) !== undefined) ? (value as readonly string[]) : undefined;
-  };
-  return { expected: `at most ${limit} texts, each ${each.expected}`, fromWire: checked, toWire: checked };
+/** Whether `value` is a list of at most `most` integers from `low` to `high`. */
+export function areIntegers(
+  value: unknown,
+  most: number,
+  low: number,
+  high: number,
+): value is readonly number[] {
+  return Array.isArray(value) && value.length <= most && value.every((each) => isInteger(each, low, high));
 }
 
-/** An id of `count` bytes, which this side holds as lower-case hex: text can be the key of a Map. */
-export function id(count: number): Field {
-  const pattern = new RegExp(`^[0-9a-f]{${count * 2}}$`);
-  return {
-    expected: `${count} bytes`,
-    fromWire: (value) => (value instanceof Uint8Array && value.length === count ? toHex(value) : undefined),
-    toWire: (value) => (typeof value === 'string' && pattern.test(value) ? fromHex(value) : undefined),
-  };
+/** At most `most` texts, each of at most `limit` bytes. */
+export function texts(value: unknown, most: number, limit: number, where: string): readonly string[] {
+  if (Array.isArray(value) && value.length <= most && value.every((each) => isText(each, limit)))
+    return value;
+  throw wrongField(where, `at most ${most} texts, each text of at most ${limit} bytes`, value);
+}
+
+/** The `count` bytes of an id, which this side holds as lower-case hex: text can be the key of a Map. */
+export function bytesFromHex(value: string, count: number, where: string): Uint8Array {
+  if (typeof value === 'string' && value.length === 2 * count && HEX.test(value)) return fromHex(value);
+  throw wrongField(where, `${count} bytes`, value);
+}
+
+/** The lower-case hex of an id of `count` bytes that came. */
+export function hexFromBytes(value: Decoded | undefined, count: number, where: string): string {
+  if (value instanceof Uint8Array && value.length === count) return toHex(value);
+  throw wrongField(where, `${count} bytes`, value);
+}
+
+/** The refusal of a field. */
+export function wrongField(where: string, expected: string, value: unknown): WrongField {
+  return new WrongField(`${where}: expected ${expected}, got ${shown(value)}`);
+}
+
+function isText(value: unknown, limit: number): value is string {
+  if (typeof value !== 'string' || value.length > limit) return false;
+  return value.length * 3 <= limit || UTF8.encode(value).length <= limit;
 }

@@ -1,6 +1,7 @@
 /* Decides what a frame's header is: a msgpack array of integers, text, bytes and arrays, nothing else. */
 
 import { TruncatedFrame, WrongField } from '../errors';
+import { MAX_HEADER_ITEMS } from '../limits';
 import { type Limits, NotPacked, Truncated, unpacked, Unfit, type Unpacked } from './msgpack';
 
 /** What a header may hold. */
@@ -9,7 +10,6 @@ export type Value = number | string | Uint8Array | readonly Value[];
 /** What a decoded header may hold: what is no Value is refused by the field it stands in. Bytes are views. */
 export type Decoded = Unpacked;
 
-export const MAX_HEADER_ITEMS = 1024; // per array
 const LIMITS: Limits = { items: MAX_HEADER_ITEMS, entries: 0, depth: 16 }; // the deepest layout has 2
 
 /** The values of a header. Raises TruncatedFrame where it ends early, WrongField for anything that is not an array. */

@@ -3,6 +3,7 @@
 const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 
+/** Two lower-case digits for each byte. */
 export function toHex(bytes: Uint8Array): string {
   let made = '';
   for (const byte of bytes) made += HEX[byte] ?? '';

@@ -9,11 +9,9 @@
 
 import { crc32 } from './crc32';
 import { BadCommand } from '../errors';
+import { MAX_DEPTH, MAX_ITEMS, MAX_TEXT } from '../limits';
 import { byBytes } from './utf8_order';
 
-const MAX_TEXT = 512; // characters of a name, reason or sentence
-export const MAX_ITEMS = 4096; // entries of a list or map
-const MAX_DEPTH = 32; // lists and objects inside one another; what a peer does not know is held to it as well
 const MAX_DIGITS = 16; // of a number, as 2^53 has
 const LONE_SURROGATE = /\p{Surrogate}/u; // JSON can spell it, UTF-8 cannot: no entry could carry it
 
@@ -95,6 +93,7 @@ export function matching(pattern: RegExp, expected: string): Codec<string> {
   };
 }
 
+/** One of these texts; decoding raises BadCommand for any other. */
 export function oneOf<T extends string>(...allowed: readonly T[]): Codec<T> {
   return {
     decode(value, where) {
@@ -108,6 +107,7 @@ export function oneOf<T extends string>(...allowed: readonly T[]): Codec<T> {
   };
 }
 
+/** What `inner` codes, or null. */
 export function maybe<T>(inner: Codec<T>): Codec<T | null> {
   return {
     decode: (value, where) => (value === null ? null : inner.decode(value, where)),
@@ -115,6 +115,7 @@ export function maybe<T>(inner: Codec<T>): Codec<T | null> {
   };
 }
 
+/** A list of at most `most` items, each by `inner`; or BadCommand. */
 export function list<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<readonly T[]> {
   return {
     decode: (value, where) => itemsOf(value, where, most).map((item) => inner.decode(item, where)),
@@ -122,6 +123,7 @@ export function list<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<readonly T[]> 
   };
 }
 
+/** An object of at most `most` names, each value by `inner`, as a Map; or BadCommand. */
 export function table<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<ReadonlyMap<string, T>> {
   return {
     decode(value, where) {
@@ -201,6 +203,7 @@ function notASpan(value: unknown, where: string): BadCommand {
   return new BadCommand(`${where}: expected pairs [first, stop) with first < stop, got ${shown(value)}`);
 }
 
+/** The value, if it is a list of at most `most` items that are not looked at; or BadCommand. */
 export function itemsOf(value: unknown, where: string, most = MAX_ITEMS): readonly unknown[] {
   if (!Array.isArray(value) || value.length > most) {
     throw new BadCommand(`${where}: expected a list of at most ${most} entries`);
@@ -208,6 +211,7 @@ export function itemsOf(value: unknown, where: string, most = MAX_ITEMS): readon
   return value;
 }
 
+/** Whether a JSON value is an object: no list, and not null. */
 export function isObject(value: unknown): value is Body {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
@@ -303,10 +307,12 @@ export function checksum(bytes: Uint8Array): string {
 
 const UTF8 = new TextEncoder();
 
+/** How many bytes the text takes in UTF-8. */
 export function utf8Bytes(text: string): number {
   return UTF8.encode(text).length;
 }
 
+/** The first 60 characters of a value's JSON, for messages of errors. */
 export function shown(value: unknown): string {
   return ((JSON.stringify(value) as string | undefined) ?? 'nothing').slice(0, 60);
 }

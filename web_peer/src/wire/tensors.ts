@@ -1,9 +1,7 @@
 /* Decides which arrays may cross the wire and how their bytes lie (docs/protocol.md, chapter Tensors). */
 
 import { WrongTensor } from '../errors';
-
-export const MAX_RANK = 4;
-export const MAX_TENSOR_BYTES = 16 * 1024 * 1024 - 64 * 1024; // leaves room for a header inside the largest data frame
+import { MAX_RANK, MAX_TENSOR_BYTES } from '../limits';
 
 export type Dtype = 'float32' | 'int32';
 
@@ -62,6 +60,7 @@ export function integers(tensor: Tensor): Int32Array {
   return new Int32Array(data.buffer, data.byteOffset, data.length / ITEM_BYTES);
 }
 
+/** The same bytes, copied where they do not begin at a multiple of ITEM_BYTES in their buffer. */
 export function aligned(bytes: Uint8Array): Uint8Array {
   return bytes.byteOffset % ITEM_BYTES === 0 ? bytes : bytes.slice();
 }

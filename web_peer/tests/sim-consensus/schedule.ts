@@ -7,8 +7,7 @@
  */
 
 import { type Settings, SETTINGS } from '../../src/consensus/events';
-import type { Chance } from '../sim/random';
-import { Chance as Dice } from '../sim/random';
+import { type Chance, Chance as Dice } from '../sim/random';
 
 export type Kind =
   | 'propose'

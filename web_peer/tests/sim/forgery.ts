@@ -1,6 +1,6 @@
 /* Decides what a peer that has no business with a session says to those that have: cores must not listen to it. */
 
-import type { Frame } from '../../src/wire/frame_codec';
+import type { Frame } from '../../src/wire/generated/frames';
 import type { StageCore } from '../../src/session/stage';
 import type { Seat } from '../../src/session/seat';
 import { tensorOf } from '../../src/wire/tensors';

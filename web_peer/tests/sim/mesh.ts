@@ -5,19 +5,16 @@
  * first. Every peer hears of each state in order, each at its own time.
  */
 
-import type { PlanStage } from '../../src/state/member_commands';
 import {
-  EMPTY_STATE,
-  holdersOf,
-  type Member as Listed,
-  type MeshState,
   type PlanRecord,
-  readyFor,
-  routeOf,
+  type PlanStage,
   type Run,
+  holdersOf,
+  routeOf,
   runKey,
-  serving,
-} from '../../src/state/mesh_state';
+} from '../../src/state/plan_record';
+import { EMPTY_STATE, type MeshState, readyFor, serving } from '../../src/state/mesh_state';
+import type { Member as Listed } from '../../src/state/generated/commands';
 import type { Member } from './member';
 import type { Network } from './network';
 import type { Chance } from './random';

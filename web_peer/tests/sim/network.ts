@@ -5,7 +5,8 @@
  * two ends notice at different times, and what one of them sends before it notices is lost too. A frame may come twice.
  */
 
-import { decode, encode, type Frame } from '../../src/wire/frame_codec';
+import { decode, encode } from '../../src/wire/frame_codec';
+import type { Frame } from '../../src/wire/generated/frames';
 import type { Chance } from './random';
 import type { Pace } from './schedule';
 

@@ -1,8 +1,7 @@
 /* Decides, from a seed alone, what one simulated run is made of: the mesh, who asks what, and what goes wrong when. */
 
-import type { SessionId } from '../../src/wire/frame_codec';
-import type { PlanStage } from '../../src/state/member_commands';
-import type { PlanRecord } from '../../src/state/mesh_state';
+import type { SessionId } from '../../src/wire/generated/frames';
+import type { PlanRecord, PlanStage } from '../../src/state/plan_record';
 import { GREEDY, type Sampling, samplingOf } from '../../src/session/sampling';
 import { Chance } from './random';
 import { UNITS, VOCAB } from './toy';

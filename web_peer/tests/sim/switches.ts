@@ -2,7 +2,7 @@
 
 import { ActivationLog } from '../../src/session/activation_log';
 import type { Ran, StageEffect } from '../../src/session/effects';
-import type { Open, Step, Token } from '../../src/wire/frame_codec';
+import type { Open, Step, Token } from '../../src/wire/generated/frames';
 import { type Loaded, pick, type PlanStages } from '../../src/session/open_checks';
 import { StageCore } from '../../src/session/stage';
 import { Over, Seat } from '../../src/session/seat';

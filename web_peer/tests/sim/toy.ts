@@ -6,7 +6,7 @@
  * float32, so real frames carry them. Where the model is cut makes no difference.
  */
 
-import type { Run } from '../../src/state/mesh_state';
+import type { Run } from '../../src/state/plan_record';
 import { sample, type Sampling } from '../../src/session/sampling';
 import { Chance } from './random';
 

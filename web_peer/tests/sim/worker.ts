@@ -1,8 +1,8 @@
 /* What a simulated peer computes: steps one after the other in virtual time, those that nobody waits for last. */
 
 import type { NotRan, Ran, RunStep } from '../../src/session/effects';
-import type { SessionId } from '../../src/wire/frame_codec';
-import { type Run, runKey } from '../../src/state/mesh_state';
+import type { SessionId } from '../../src/wire/generated/frames';
+import { type Run, runKey } from '../../src/state/plan_record';
 import { pick } from '../../src/session/open_checks';
 import { Cache, fromHidden, logitsOf, toHidden } from './toy';
 

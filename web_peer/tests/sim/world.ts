@@ -6,7 +6,7 @@
  * or log is left anywhere; logs stay within their bounds.
  */
 
-import { runKey } from '../../src/state/mesh_state';
+import { runKey } from '../../src/state/plan_record';
 import { LEASE_S } from '../../src/session/stage';
 import { type Ask, HOPE_S, OriginSession } from '../../src/session/origin';
 import { forged, seatsOf } from './forgery';

@@ -26,6 +26,7 @@ import type { View } from './view';
 type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk' | 'plan';
 type Tab = 'chat' | 'mesh' | 'part';
 
+/** The whole page. */
 export function App({ view }: { view: View }) {
   const sheet = useSignal<Sheet | null>(null);
   const tab = useSignal<Tab>('chat');

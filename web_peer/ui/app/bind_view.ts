@@ -7,13 +7,9 @@ import type { EntryLink } from '../../src/conversation/entry_links';
 import type { LendingState } from '../../src/member/lending';
 import type { MeshMember } from '../../src/member/mesh_member';
 import type { JoinPhase } from '../../src/member/progress';
-import {
-  EMPTY_STATE,
-  holdersOf,
-  type Member as StateMember,
-  routeOf,
-  serving,
-} from '../../src/state/mesh_state';
+import { EMPTY_STATE, serving } from '../../src/state/mesh_state';
+import { holdersOf, routeOf } from '../../src/state/plan_record';
+import type { Member as StateMember } from '../../src/state/generated/commands';
 import { awayText } from '../../src/member/reconnect';
 import { ASKED, Tab, type TabOptions } from '../../src/member/tab';
 import {
@@ -83,6 +79,7 @@ const NO_PART: MyPart = {
   stored: NOTHING_STORED,
 };
 
+/** The `View` of one tab, kept up to date while the page is open. */
 export class Bound {
   readonly view: View;
   private readonly device: Device;

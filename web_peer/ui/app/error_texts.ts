@@ -39,6 +39,7 @@ export function phaseAfter(fault: Fault): Phase {
   return fault.name === 'WrongLink' ? { kind: 'no-link', trouble } : { kind: 'out', trouble };
 }
 
+/** A fault as a title, a text, and what a person can do about it. */
 export function troubleOf(fault: Fault): Trouble {
   if (fault.text.includes(NO_RELAY)) {
     const text = readable(fault.text.replace(`${NO_RELAY}: `, ''), NO_NAMES, 0);

@@ -48,6 +48,7 @@ const SHOWN: readonly (readonly [keys: string, what: string])[] = [
   ['?', 'This list'],
 ];
 
+/** The sheet that lists the keys. */
 export function ShortcutsSheet({ close }: { close: () => void }) {
   return (
     <Dialog title="Keys" close={close}>

@@ -6,7 +6,7 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 
-import type { Goal, PlanStrategy } from '../../src/state/plan_goal';
+import type { Goal, PlanStrategy } from '../../src/state/generated/commands';
 
 /** Units [first, stop) of the model. */
 export type Run = readonly [first: number, stop: number];

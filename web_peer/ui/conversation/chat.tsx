@@ -49,6 +49,7 @@ function Announcer({ view }: { view: View }) {
   );
 }
 
+/** The open conversation; it follows its end while that is in sight. */
 export function Conversation({ view }: { view: View }) {
   const scroller = useRef<HTMLDivElement>(null);
   const atEnd = useSignal(true);

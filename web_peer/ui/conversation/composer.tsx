@@ -9,6 +9,7 @@ import type { View } from '../app/view';
 
 const MOST_ROWS_PX = 168;
 
+/** The field to write in, with its buttons. */
 export function Composer({ view }: { view: View }) {
   const draft = useSignal('');
   const toPeople = useSignal(false);

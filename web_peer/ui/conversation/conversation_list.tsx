@@ -5,6 +5,7 @@ import { Disc, Discs } from '../kit/avatar';
 import { RoundButton } from '../kit/round_button';
 import type { View } from '../app/view';
 
+/** The conversations, and a button for a new one. `done` is called when one was chosen. */
 export function TalkList({ view, done }: { view: View; done?: () => void }) {
   const open = view.talk.value.id;
   const lines = view.talks.value;

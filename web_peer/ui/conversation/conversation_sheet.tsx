@@ -65,6 +65,7 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
   );
 }
 
+/** The sheet about the open conversation. */
 export function TalkSheet({ view, close }: { view: View; close: () => void }) {
   const { title, people, mayRule, mayTake, mayWrite, id, own } = view.talk.value;
   const sure = useSignal(false);

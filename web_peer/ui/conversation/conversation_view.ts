@@ -1,7 +1,7 @@
 /* What the page shows of a conversation, from what the log says and what is known of its running answer. Pure. */
 
-import type { Conversation, Message } from '../../src/state/conversations';
-import { messagesOf } from '../../src/state/conversations';
+import { type Conversation, messagesOf } from '../../src/state/conversations';
+import type { Message } from '../../src/state/generated/commands';
 import { mayComeIn } from '../../src/conversation/invite_links';
 import { mayAsk, type Shown, shown, waitsFor } from '../../src/conversation/turn_order';
 import type { AnswerFacts, AnswerState, Branch, Person, Talk, TalkLine, Turn, Who } from '../app/view';

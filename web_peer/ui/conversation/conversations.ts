@@ -8,7 +8,7 @@ import type { EntryLink } from '../../src/conversation/entry_links';
 import { comeIn, mayComeIn, offer } from '../../src/conversation/invite_links';
 import type { MeshMember } from '../../src/member/mesh_member';
 import { type Conversation, messageOf } from '../../src/state/conversations';
-import type { Given } from '../../src/state/conversation_entry';
+import type { Given } from '../../src/state/generated/commands';
 import { OwnWords } from '../../src/conversation/local_conversations';
 import { type Self, Talking } from '../../src/conversation/conversation_client';
 import { branchKey, leafOf, shown, type Shown } from '../../src/conversation/turn_order';
@@ -44,6 +44,7 @@ export interface Surroundings {
   tell(text: string): void;
 }
 
+/** The conversations of the mesh and those of this tab alone, as signals for the page. */
 export class Talks {
   readonly talk = signal<Talk>(NO_TALK);
   readonly list = signal<readonly TalkLine[]>([]);

@@ -1,7 +1,7 @@
 /* A conversation as a file: Markdown for people, JSON for programs and to be brought in again. Pure. */
 
 import { utf8Bytes } from '../../src/wire/json_codec';
-import { type Form, MAX_MESSAGE_BYTES } from '../../src/state/conversations';
+import { type Form, MAX_MESSAGE_BYTES } from '../../src/state/generated/commands';
 import type { Talk } from '../app/view';
 
 const FORMAT = 'shoal conversation 1';
@@ -24,6 +24,7 @@ export function asMarkdown({ title, turns }: Talk, system: string): string {
   return `${parts.join('\n\n')}\n`;
 }
 
+/** The conversation as indented JSON, with a line feed at its end. */
 export function asJson({ title, turns, people }: Talk, system: string): string {
   const messages = turns.flatMap(({ who, toPeople, question, answer }) => [
     { form: toPeople ? 'to-people' : 'to-model', by: who.name, text: question },

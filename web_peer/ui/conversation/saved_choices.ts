@@ -25,11 +25,13 @@ export function pledgeRange(isPhone: boolean, memoryGb: number | null): PledgeRa
     : { usual: Math.min(GIGABYTE, share), most: Math.min(1.5 * GIGABYTE, 2 * share) };
 }
 
+/** Bytes to lend: what was chosen, at most `range.most`; `range.usual` where nothing was. */
 export function keptPledge(range: PledgeRange): number {
   const value = Number(read(PLEDGE_KEY) ?? Number.NaN);
   return Number.isSafeInteger(value) && value > 0 ? Math.min(value, range.most) : range.usual;
 }
 
+/** Keeps how many bytes are lent. */
 export function keepPledge(bytes: number): void {
   write(PLEDGE_KEY, String(bytes));
 }
@@ -39,6 +41,7 @@ export function keptRelayOnly(): boolean {
   return read(RELAY_KEY) === 'yes';
 }
 
+/** Keeps whether connections go through relays only. */
 export function keepRelayOnly(only: boolean): void {
   write(RELAY_KEY, only ? 'yes' : 'no');
 }
@@ -48,6 +51,7 @@ export function keptPinEnds(): boolean {
   return read(PIN_KEY) === 'yes';
 }
 
+/** Keeps whether words stay in this tab. */
 export function keepPinEnds(on: boolean): void {
   write(PIN_KEY, on ? 'yes' : 'no');
 }
@@ -58,6 +62,7 @@ export function keptName(): string | null {
   return name === '' ? null : name;
 }
 
+/** Keeps the name of the person, cleaned. */
 export function keepName(name: string): void {
   write(NAME_KEY, cleanName(name));
 }
@@ -69,6 +74,7 @@ function cleanName(name: string): string {
     .slice(0, MAX_NAME);
 }
 
+/** How answers are drawn; the default where nothing was chosen, or what is kept cannot be read. */
 export function keptSettings(): AskSettings {
   try {
     return settingsOf(JSON.parse(read(SETTINGS_KEY) ?? 'null'));
@@ -77,6 +83,7 @@ export function keptSettings(): AskSettings {
   }
 }
 
+/** Keeps how answers are drawn. */
 export function keepSettings(settings: AskSettings): void {
   write(SETTINGS_KEY, JSON.stringify(settings));
 }

@@ -54,6 +54,7 @@ function whole(text: string, least: number): number | null {
   return text.trim() === '' || !Number.isSafeInteger(value) || value < least ? null : value;
 }
 
+/** The sheet with a slider for each setting. */
 export function SettingsSheet({ view, close }: { view: View; close: () => void }) {
   const settings = view.settings.value;
   const set = (change: Partial<AskSettings>): void => view.actions.setSettings({ ...settings, ...change });

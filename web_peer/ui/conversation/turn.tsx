@@ -103,6 +103,7 @@ function AnswerFoot({ turn, view, write, busy }: { turn: Turn; view: View; write
   );
 }
 
+/** Moving dots, and what is waited for. */
 export function Waiting({ text }: { text: string }) {
   return (
     <p class="thinking">

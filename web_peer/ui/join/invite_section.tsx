@@ -11,6 +11,7 @@ import type { Offered, View } from '../app/view';
 
 const GIVES = { member: 'who asks', viewer: 'who reads' } as const;
 
+/** The part of the conversation sheet that makes links and takes them back. */
 export function EntrySection({ view }: { view: View }) {
   const made = useSignal<Offered | null>(null);
   const said = useSignal('');

@@ -61,6 +61,7 @@ export function isGettingReady(view: View): boolean {
   );
 }
 
+/** The steps as a list. */
 export function JoiningSteps({ view }: { view: View }) {
   return (
     <ol class="steps">

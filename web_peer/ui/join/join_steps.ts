@@ -5,6 +5,7 @@ import type { JoinStep, StepName } from '../app/view';
 const ORDER: readonly StepName[] = ['connect', 'measure', 'fetch', 'ready'];
 const SMOOTHING = 0.3; // weight of the newest rate: steady enough to read, quick enough to be true
 
+/** All steps, before any has begun. */
 export function firstSteps(): readonly JoinStep[] {
   return ORDER.map((name) => ({ name, state: 'waiting', detail: '', done: 0, total: 0, perSecond: 0 }));
 }
@@ -35,6 +36,7 @@ export function progressed(
   });
 }
 
+/** The same steps, each done. */
 export function allDone(steps: readonly JoinStep[]): readonly JoinStep[] {
   return steps.map((step) => ({ ...step, state: 'done' }));
 }

@@ -44,6 +44,7 @@ function TroubleText({ trouble }: { trouble: Trouble }) {
   );
 }
 
+/** The page without a link, or with a wrong one: what Shoal is, and where to paste a link. */
 export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null }) {
   return (
     <main class="card">
@@ -72,6 +73,7 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
   );
 }
 
+/** The page of a tab that is out of its mesh: why, and the way back where there is one. */
 export function Outside({ view, trouble }: { view: View; trouble: Trouble }) {
   return (
     <main class="card">

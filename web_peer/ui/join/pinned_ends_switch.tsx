@@ -7,6 +7,7 @@ import { bytesText } from '../kit/formatting';
 
 export const NO_PIN: PinEnds = { on: false, bytes: 0, state: 'away', done: 0, total: 0, text: '' };
 
+/** What the switch shows: on or off, and how many bytes of the ends are here. */
 export function pinEndsOf({ bytes, state }: KeptEnds, on: boolean): PinEnds {
   const { hereBytes: done, totalBytes: total } =
     state.kind === 'loading' ? state : { hereBytes: 0, totalBytes: 0 };
@@ -31,6 +32,7 @@ function stateText({ on, state, done, total, text }: PinEnds): string {
   }
 }
 
+/** The switch itself. */
 export function PinSwitch({ view }: { view: View }) {
   const pin = view.pinEnds.value;
   return (

@@ -7,6 +7,7 @@ const HINT =
   'Others in the mesh see the address of its relay in place of this device’s; it is slower, needs a mesh that has one,' +
   ' and the server behind the link still sees your address.';
 
+/** The switch itself. */
 export function RelaySwitch({ view }: { view: View }) {
   return (
     <Switch

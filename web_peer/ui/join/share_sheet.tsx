@@ -30,6 +30,7 @@ function QrCode({ text }: { text: string }) {
   );
 }
 
+/** The sheet with the link of the mesh. */
 export function ShareSheet({ view, close }: { view: View; close: () => void }) {
   const link = view.link.value;
   const { id, mayRule } = view.talk.value;

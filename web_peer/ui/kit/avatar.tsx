@@ -2,6 +2,7 @@
 
 import type { Person, Who } from '../app/view';
 
+/** The disc of one person; `away` draws it as of somebody who is not here. */
 export function Disc({ who, away = false }: { who: Who; away?: boolean }) {
   const letter = Array.from(who.name.trim())[0] ?? '?';
   return (

@@ -29,6 +29,7 @@ interface Props {
   readonly bare?: boolean; // icon only; the label is for screen readers
 }
 
+/** Copies what `text()` gives when it is pressed; `bare` shows no label. */
 export function CopyButton({ text, label, bare = false }: Props) {
   const [said, say] = useState<'' | 'Copied' | 'Copy by hand'>('');
   useEffect(() => {

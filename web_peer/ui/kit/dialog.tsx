@@ -12,6 +12,7 @@ interface Props {
   readonly children: ComponentChildren;
 }
 
+/** An open sheet; `close` is called when the person closes it. */
 export function Dialog({ title, close, wide = false, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   const isGone = useRef(false); // browsers say `close` a frame later: by then another sheet may be open

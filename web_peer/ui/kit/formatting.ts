@@ -37,6 +37,7 @@ export function rateText(perSecond: number): string {
   return `${perSecond.toFixed(digits)} tokens/s`;
 }
 
+/** A whole number with separators of thousands: "12,345". */
 export function countText(count: number): string {
   return count.toLocaleString('en-US');
 }
@@ -66,6 +67,7 @@ export function runText(run: Run, units: number): string {
   return parts.join(', ');
 }
 
+/** Runs of a model of `units` units, with semicolons between them. */
 export function runsText(runs: readonly Run[], units: number): string {
   return runs.map((run) => runText(run, units)).join('; ');
 }

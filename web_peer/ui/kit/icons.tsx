@@ -32,6 +32,7 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
+/** One drawing, by its name. */
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" data-name={name} viewBox="0 0 24 24" aria-hidden="true" focusable="false">

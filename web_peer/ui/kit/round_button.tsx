@@ -2,6 +2,7 @@
 
 import { Icon, type IconName } from './icons';
 
+/** `label` is for screen readers, `title` for the pointer, and `act` is called when it is pressed. */
 export function RoundButton({
   icon,
   label,

@@ -11,6 +11,7 @@ interface Props {
   readonly children?: ComponentChildren;
 }
 
+/** `set` is called with what was chosen; `children` stand below the hint. */
 export function Switch({ name, label, on, set, hint, children }: Props) {
   return (
     <div class="switch">

@@ -5,7 +5,9 @@
  * card, so that a mesh which tells more of its peers gets more lines.
  */
 
-import type { Member as StateMember, MeshState, PlanRecord } from '../../src/state/mesh_state';
+import type { Member as StateMember } from '../../src/state/generated/commands';
+import type { MeshState } from '../../src/state/mesh_state';
+import type { PlanRecord } from '../../src/state/plan_record';
 import type { Report } from './reports';
 import type { Fact, Standby } from '../app/view';
 import { bytesText, countText, delayText, rateText, runText } from '../kit/formatting';
@@ -43,6 +45,7 @@ export interface BreakerSaid {
   readonly state: 'open' | 'half-open';
 }
 
+/** The lines of the card of one peer, without those that nothing is known of. */
 export function factsOf(known: Known): readonly Fact[] {
   const { report, units } = known;
   const facts: Fact[] = [];

@@ -74,6 +74,7 @@ function Coordinates({ of, answers }: { of: Coordination; answers: boolean }) {
 const withoutText = (answers: boolean): string =>
   answers ? 'answers go on, nobody can come in' : 'no answers, and nobody can come in';
 
+/** The list; `lit` is set to the id of the peer that is pointed at, "" for nobody. */
 export function People({ view, lit }: { view: View; lit: Signal<string> }) {
   const mesh = view.mesh.value;
   const here = mesh.members.filter((member) => member.status !== 'gone').length;

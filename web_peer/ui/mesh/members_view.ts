@@ -1,14 +1,9 @@
 /* What the page shows of the mesh, from the state that every member has. Pure. */
 
 import type { Status } from '../../src/consensus/events';
-import {
-  holdersOf,
-  type Member as StateMember,
-  type MeshState,
-  routeOf,
-  type Run as StateRun,
-  serving,
-} from '../../src/state/mesh_state';
+import { holdersOf, routeOf, type Run as StateRun } from '../../src/state/plan_record';
+import type { Member as StateMember } from '../../src/state/generated/commands';
+import { type MeshState, serving } from '../../src/state/mesh_state';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import { sharesOf } from './fairness_lines';
 import type { Report } from './reports';
@@ -61,6 +56,7 @@ export function readable(text: string, names: ReadonlyMap<string, string>, units
   return /[.!?…]$/.test(sentence) ? sentence : `${sentence}.`;
 }
 
+/** What the page shows, from the state and from what this tab has `seen` itself. */
 export function meshView(state: MeshState, seen: Seen): MeshView {
   const plan = serving(state);
   const everyone = [...state.members.values(), ...seen.left];
@@ -203,6 +199,7 @@ export function steady(s: number): number {
   return s < 0.01 ? Math.round(s * 1e4) / 1e4 : Math.round(s * 1e3) / 1e3;
 }
 
+/** What a peer computes with: "WebGPU", or "CPU, 4 threads". */
 export function runsOnText(provider: string, threads: number): string {
   const on: Readonly<Record<string, string>> = {
     wasm: 'WebAssembly',

@@ -77,6 +77,7 @@ export function hopsOf(route: readonly string[]): readonly (readonly [string, st
   return hops;
 }
 
+/** One name for two peers, in either order. */
 export function pairKey(a: string, b: string): string {
   return a < b ? `${a} ${b}` : `${b} ${a}`;
 }
@@ -119,6 +120,7 @@ export function runsOf({ holds, standsBy }: Member): readonly Run[] {
   return holds.filter((run) => !standsBy.some((one) => sameRun(one.run, run)));
 }
 
+/** Whether two runs hold the same units. */
 export const sameRun = (a: Run, b: Run): boolean => a[0] === b[0] && a[1] === b[1];
 
 function standbyText({ of, ready }: Standby): string {

@@ -109,6 +109,7 @@ function Peer({ place, units, lit }: { place: Place; units: number; lit: boolean
 
 const firstLetter = (name: string): string => Array.from(name)[0]?.toUpperCase() ?? '?';
 
+/** The picture; the peer of the id `lit` is marked in it ("": none). */
 export function MeshPicture({ view, lit }: { view: View; lit: string }) {
   const mesh: MeshView = view.mesh.value;
   const picture = useMemo(() => pictureOf(mesh), [mesh]);

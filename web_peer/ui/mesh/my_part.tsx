@@ -59,6 +59,7 @@ function Pledge({ view }: { view: View }) {
   );
 }
 
+/** The section about what this tab gives. */
 export function MyPart({ view }: { view: View }) {
   const part = view.mine.value;
   const units = view.mesh.value.units;

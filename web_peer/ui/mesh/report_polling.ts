@@ -2,7 +2,8 @@
 
 import { PeerError } from '../../src/errors';
 import type { MeshMember } from '../../src/member/mesh_member';
-import { routeOf, serving } from '../../src/state/mesh_state';
+import { routeOf } from '../../src/state/plan_record';
+import { serving } from '../../src/state/mesh_state';
 import { type Report, reportOf, Reports } from './reports';
 import { nowS } from '../../src/transport/ticker';
 
@@ -10,6 +11,7 @@ const ASK_MS = 1000; // a report is some 400 bytes: often enough to see work beg
 const MOST_ASKED = 8; // at once; larger meshes are asked in turn, so that a crowd of pages costs no more
 const ANSWER_S = 4;
 
+/** Asks around at most every ASK_MS, and keeps the answers in `reports`. */
 export class Watching {
   readonly reports = new Reports();
   private askedAt = Number.NEGATIVE_INFINITY;

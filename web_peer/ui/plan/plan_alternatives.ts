@@ -7,7 +7,8 @@
 
 import type { ChoiceView } from '../app/view';
 import { type Held, heldPlan, planOf } from '../../src/coordination/held_plan';
-import type { MeshState, PlanRecord } from '../../src/state/mesh_state';
+import type { MeshState } from '../../src/state/mesh_state';
+import type { PlanRecord } from '../../src/state/plan_record';
 import { planRequest, type PlannerUnit, type PlanRequest } from '../../src/coordination/plan_request';
 import { runText } from '../kit/formatting';
 

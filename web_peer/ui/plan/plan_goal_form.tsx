@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
 
-import type { Goal, PlanStrategy } from '../../src/state/plan_goal';
+import type { Goal, PlanStrategy } from '../../src/state/generated/commands';
 import { ALL_GOALS, ALL_STRATEGIES, goalMeans, type Meaning, strategyMeans } from './plan_goal_view';
 import type { View, WishView } from '../app/view';
 
@@ -125,6 +125,7 @@ function Now({ wish }: { wish: WishView }): ComponentChildren {
   );
 }
 
+/** The section about the wish; nothing while none is known. */
 export function PlanWish({ view }: { view: View }) {
   const wish = view.wish.value;
   if (wish === null) return null;

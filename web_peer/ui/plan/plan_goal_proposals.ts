@@ -3,7 +3,8 @@
 import { signal } from '@preact/signals';
 
 import type { MeshMember } from '../../src/member/mesh_member';
-import { checkWish, type Group, type PlanWished } from '../../src/state/plan_goal';
+import { checkWish } from '../../src/state/plan_goal';
+import type { Group, PlanWished } from '../../src/state/generated/commands';
 import type { WishView } from '../app/view';
 import { type Asked, changed, refusedText, sameWish, wished, wishView } from './plan_goal_view';
 import { textOf } from '../../src/errors';
@@ -12,6 +13,7 @@ type Wisher = Pick<MeshMember, 'signal'> & {
   readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'propose'>;
 };
 
+/** The wish of one person, from saying it to the plan that follows. */
 export class PlanWishing {
   readonly view = signal<WishView | null>(null);
   private asked: Asked = { kind: 'nothing' };

@@ -3,9 +3,10 @@
  * (twin of peer/coordination/planner_goal.py, and of `shoal wish`). Pure.
  */
 
-import type { Group, Goal, PlanStrategy, PlanWished } from '../../src/state/plan_goal';
+import type { Group, Goal, PlanStrategy, PlanWished } from '../../src/state/generated/commands';
 import { checkWish } from '../../src/state/plan_goal';
-import { type MeshState, type PlanRecord, serving } from '../../src/state/mesh_state';
+import { type MeshState, serving } from '../../src/state/mesh_state';
+import type { PlanRecord } from '../../src/state/plan_record';
 import type { WishView } from '../app/view';
 import { namesOf, readable } from '../mesh/members_view';
 import { runText } from '../kit/formatting';
@@ -38,7 +39,9 @@ const meanings = <T extends string>(table: Readonly<Record<T, string>>): readonl
   (Object.keys(table) as T[]).map((name) => ({ name, means: table[name] }));
 export const ALL_STRATEGIES = meanings(STRATEGIES);
 export const ALL_GOALS = meanings(GOALS);
+/** What a strategy means, in words for people. */
 export const strategyMeans = (name: PlanStrategy): string => STRATEGIES[name];
+/** What a goal means, in words for people. */
 export const goalMeans = (name: Goal): string => GOALS[name];
 
 /** What became of the wish that this person said last. */

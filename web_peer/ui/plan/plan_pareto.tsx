@@ -33,6 +33,7 @@ const looksOf = ({ able, onFront, knee }: ChoiceView): string =>
     .filter((name) => name !== '')
     .join(' ');
 
+/** The picture of the plans that are able; nothing where there is no choice. */
 export function Front({ choices, comparedBy }: Pick<PlanView, 'choices' | 'comparedBy'>) {
   const able = choices.filter((choice) => choice.able);
   if (choices.length < 2 || able.length === 0) return null;

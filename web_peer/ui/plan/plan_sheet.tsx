@@ -315,6 +315,7 @@ function Losses({ plan }: { plan: PlanView }) {
   );
 }
 
+/** The sheet; the plan is watched as long as it is open. */
 export function PlanSheet({ view, close }: { view: View; close: () => void }) {
   useEffect(() => {
     view.actions.watchPlan(true);

@@ -5,8 +5,9 @@
  */
 
 import { computeNs, heldPlan, hopNs } from '../../src/coordination/held_plan';
-import type { MeshState, PlanRecord, Profile, Run as StateRun } from '../../src/state/mesh_state';
-import { isAway, serving } from '../../src/state/mesh_state';
+import { type MeshState, isAway, serving } from '../../src/state/mesh_state';
+import type { PlanRecord, Run as StateRun } from '../../src/state/plan_record';
+import type { Profile } from '../../src/state/generated/commands';
 import {
   planRequest,
   type PlannerUnit,

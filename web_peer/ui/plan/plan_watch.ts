@@ -9,6 +9,7 @@ import { type PlanSeen, planView } from './plan_view';
 
 const AGAIN_MS = 1000; // between two looks: the losses of all peers are thought through each time
 
+/** The plan as the page shows it; looked at every AGAIN_MS at most. */
 export class PlanWatch {
   readonly view = signal<PlanView | null>(null);
   private watched = false;

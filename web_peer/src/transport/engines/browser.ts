@@ -7,8 +7,8 @@
  */
 
 import { ConnectFailed, SignalingFault, textOf, TransportError } from '../../errors';
-import { LOW_WATER_BYTES } from '../flow_control';
-import { type Channel, CHANNEL_IDS } from '../../wire/frame_codec';
+import { LOW_WATER_BYTES } from '../../limits';
+import { type Channel, CHANNEL_IDS } from '../../wire/generated/frames';
 import type { End } from '../../state/failure_domains';
 
 const GATHER_MS = 1500; // host candidates take a few ms, a STUN answer some hundred
@@ -37,6 +37,7 @@ interface Stat {
   readonly candidateType?: string;
 }
 
+/** The engine of a browser, below one connection. */
 export class RtcEngine {
   private readonly connection: RTCPeerConnection;
   private readonly channels: ReadonlyMap<Channel, RTCDataChannel>;

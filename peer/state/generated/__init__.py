@@ -1,0 +1,1 @@
+"""What the schema says of the commands of the log, as Python: written by `make generate`."""

@@ -1,0 +1,1 @@
+"""What the schema says of frames, as Python: written by `make generate`."""

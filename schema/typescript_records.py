@@ -1,0 +1,215 @@
+"""Writes the commands of the log as a TypeScript module: types, codecs, and what is known of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from schema.definitions import Limit, SchemaError, Type
+from schema.layout import camel, camel_doc, jsdoc, used
+from schema.python_records import title
+from schema.records import Command, Commands, Record, RecordField
+from schema.typescript_code import HEAD, number
+
+_KIT = (
+    "flag",
+    "integer",
+    "list",
+    "matching",
+    "maybe",
+    "oneOf",
+    "prose",
+    "record",
+    "span",
+    "table",
+    "text",
+    "uint",
+)
+
+
+def commands_module(commands: Commands, limits: Iterable[str]) -> str:
+    """Returns web_peer/src/state/generated/commands.ts."""
+    body = "".join(
+        [
+            *(_limit(each) for each in commands.limits),
+            "\n",
+            *(
+                f"export type {name} = {' | '.join(_quoted(each) for each in words)};\n"
+                for name, words in commands.words.items()
+            ),
+            "\n// --- values\n\n",
+            *(_interface(commands, record, "") for record in commands.records),
+            "// --- commands\n\n",
+            *(_interface(commands, each.record, each.record.name) for each in commands.commands),
+            *(_union(group, members) for group, members in commands.groups().items()),
+            "export type KnownCommand ="
+            + "".join(f"\n  | {each.record.name}" for each in commands.commands)
+            + ";\n",
+            "\n// --- on the wire\n\n",
+            *(
+                f"export const {camel(name)}Pattern = matching(/{_regex(each.matches)}/, {_quoted(each.expected)});\n"
+                for name, each in commands.patterns.items()
+            ),
+            *(
+                f"export const {_value(name)}Codec = oneOf<{name}>({', '.join(_quoted(each) for each in words)});\n"
+                for name, words in commands.words.items()
+            ),
+            *(_codec(commands, record, None) for record in commands.records),
+            *(_codec(commands, each.record, each) for each in commands.commands),
+            "\nexport const CODECS: {\n"
+            "  readonly [K in KnownCommand['kind']]: Codec<Extract<KnownCommand, { kind: K }>>;\n} = {\n",
+            *(f"  {each.record.name}: {_value(each.record.name)}Codec,\n" for each in commands.commands),
+            "};\n\n"
+            "/** The version of the protocol that brought a command, where that is above the lowest one. */\n",
+            "export const SINCE: ReadonlyMap<string, number> = new Map([\n",
+            *(f"  ['{each.record.name}', {each.since}],\n" for each in commands.commands if each.since),
+            "]);\n\n/**\n"
+            " * Who may propose a command: the leader, an owner, a member that is there to stay (headless), the\n"
+            " * member that the named field names, or as the rules of conversations and operations have it.\n */\n",
+            "export const PROPOSED_BY: Readonly<Record<KnownCommand['kind'], string>> = {\n",
+            *(f"  {each.record.name}: '{each.by}',\n" for each in commands.commands),
+            "};\n",
+            *(_guard(group, members) for group, members in commands.groups().items() if len(members) > 1),
+        ]
+    )
+    imports = "".join(
+        f"import {{ {', '.join(found)} }} from '../{each.module}';\n"
+        for each in commands.by_hand.values()
+        if (found := _by_hand(body, each.type, camel(each.codec), "UNKNOWN"))
+    )
+    return (
+        "/*\n * Commands of the log and the values in them (docs/protocol.md, chapter Mesh state). Pure.\n *\n"
+        f" * {HEAD.format(source='schema/commands.toml')}\n */\n\n"
+        f"import {{ {', '.join(used(body, limits))} }} from '../../limits';\n"
+        "import {\n  type Codec,\n"
+        + "".join(f"  {name},\n" for name in used(body, _KIT))
+        + "  type Span,\n} from '../../wire/json_codec';\n"
+        + imports
+        + "\n"
+        + body
+    )
+
+
+def _by_hand(body: str, type_: str, codec: str, constant: str) -> list[str]:
+    found = [f"type {type_}", codec]
+    if type_ == "Surroundings" and used(body, (constant,)):
+        found.append(constant)
+    return found
+
+
+def _limit(limit: Limit) -> str:
+    comment = f" // {limit.doc}" if limit.doc else ""
+    return f"export const {limit.name} = {number(limit.number)};{comment}\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _regex(pattern: str) -> str:
+    """A pattern that all of a text must match; brackets need no backslash inside brackets there, slashes outside do."""
+    return "^" + pattern.replace("\\[\\]", "[\\]").replace("://", ":\\/\\/") + "$"
+
+
+def _value(name: str) -> str:
+    return name[0].lower() + name[1:]
+
+
+def _interface(commands: Commands, record: Record, kind: str) -> str:
+    lines = [f"  readonly kind: '{kind}';\n"] if kind else []
+    for field in record.fields:
+        mark = "?" if field.optional else ""
+        comment = f" // {field.doc}" if field.doc else ""
+        lines.append(f"  readonly {camel(field.name)}{mark}: {_annotation(commands, field.type)};{comment}\n")
+    return f"{jsdoc(camel_doc(record.doc))}export interface {record.name} {{\n{''.join(lines)}}}\n\n"
+
+
+def _annotation(commands: Commands, type_: Type) -> str:
+    match type_.name:
+        case "text" | "prose" | "pattern":
+            return "string"
+        case "uint" | "integer":
+            return "number"
+        case "flag":
+            return "boolean"
+        case "span":
+            return "Span"
+        case "word" | "record":
+            return type_.type().name
+        case "hand":
+            return commands.by_hand[type_.type().name].type
+        case "maybe":
+            return f"{_annotation(commands, type_.type())} | null"
+        case "list":
+            return f"readonly {_annotation(commands, type_.type())}[]"
+        case "table":
+            return f"ReadonlyMap<string, {_annotation(commands, type_.type())}>"
+    raise SchemaError(f"commands: there is no type {type_.name}")
+
+
+def _union(group: str, members: list[Command]) -> str:
+    return (
+        f"export type {title(group)}Command ="
+        + "".join(f"\n  | {each.record.name}" for each in members)
+        + ";\n"
+    )
+
+
+def _guard(group: str, members: list[Command]) -> str:
+    name = f"{title(group)}Command"
+    kinds = "".join(f"\n  '{each.record.name}'," for each in members)
+    return (
+        f"\nconst {group.upper()}_KINDS: ReadonlySet<string> = new Set([{kinds}\n]);\n\n"
+        f"/** Whether a command is one of its group. */\n"
+        f"export function is{name}(command: {{ readonly kind: string }}): command is {name} {{\n"
+        f"  return {group.upper()}_KINDS.has(command.kind);\n}}\n"
+    )
+
+
+def _codec(commands: Commands, record: Record, command: Command | None) -> str:
+    fields = "".join(f"    {camel(field.name)}: {_of(commands, field.type)},\n" for field in record.fields)
+    absent = [field for field in record.fields if field.absent is not None]
+    options = []
+    if command is not None:
+        options.append(f"kind: '{record.name}'")
+    if absent:
+        options.append(f"since: {{ {', '.join(f'{camel(each.name)}: {_absent(each)}' for each in absent)} }}")
+    more = f", {{ {', '.join(options)} }}" if options else ""
+    optional = any(field.optional for field in record.fields)
+    type_ = f"Required<{record.name}>" if optional else record.name
+    cast = f" as Codec<{record.name}>" if optional else ""
+    value = _value(record.name)
+    made = f"export const {value}Codec = record<{type_}>(\n  '{record.name}',\n  {{\n{fields}  }}{more})"
+    made = f"{made}{cast};\n"
+    if command is not None and command.bare:
+        made += (
+            f"const {value}Fields = record<{record.name}>(\n  '{record.name}',\n  {{\n{fields}  }});\n"
+            f"/** As it stands in a snapshot: without its kind. */\n"
+            f"export const bare{record.name}Codec: Codec<{record.name}> = {{\n"
+            f"  decode: (value, where) => ({{ ...{value}Fields.decode(value, where), kind: '{record.name}' }}),\n"
+            f"  encode: (value) => {value}Fields.encode(value),\n}};\n"
+        )
+    return made
+
+
+def _absent(field: RecordField) -> str:
+    return {"{}": "new Map()", '""': "''"}.get(field.absent or "", field.absent or "")
+
+
+def _of(commands: Commands, type_: Type) -> str:
+    match type_.name:
+        case "text" | "uint" | "integer" | "flag" | "span":
+            return type_.name
+        case "prose":
+            return f"prose({type_.number(0).text})"
+        case "pattern":
+            return f"{camel(type_.type().name)}Pattern"
+        case "word" | "record":
+            return f"{_value(type_.type().name)}Codec"
+        case "hand":
+            return camel(commands.by_hand[type_.type().name].codec)
+        case "maybe":
+            return f"maybe({_of(commands, type_.type())})"
+        case "list" | "table":
+            most = f", {type_.number(1).text}" if len(type_.args) > 1 else ""
+            return f"{type_.name}({_of(commands, type_.type())}{most})"
+    raise SchemaError(f"commands: there is no type {type_.name}")

@@ -1,0 +1,1 @@
+"""What the schema says of the messages of signaling, as Python: written by `make generate`."""
