@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[1]
 APART: Final = ("tests/browsers", "tests/e2e")  # the folders that are lanes of their own
 COMPUTING: Final = ("tests", *(f"--ignore={folder}" for folder in APART))
 COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long as the other meshes together
-LONG: Final = "tests/peer/shards/test_real_model.py"  # every format and half of the real model
+LONG: Final = "tests/peer/runtime/test_stage_runtime_real_model.py"  # every format and half of the real model
 ENDS_WITHIN_S: Final = 30.0
 INTERRUPTED: Final = 130
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from peer.version import VERSION
-
-from .package import PAGE, ROOT, built_package, only
+from tests.package import PAGE, ROOT, built_package, only
 
 PACKAGES = ("planner", "signaling", "peer")
 WITHIN_S = 60.0

@@ -21,8 +21,8 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
-
-from .conftest import PLEDGE, WEB_PEER, WITHIN_S, Models, driving, founded, launch
+from tests.browsers.harness import PLEDGE, WEB_PEER, Models, driving, founded, launch
+from tests.patience import WITHIN_S
 
 BORDERS = ((31,), (25,))  # three blocks go to the other peer, and come back
 CONTEXT = 2048

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import soon
-
-from .conftest import WITHIN_S, TabInBrowser
+from tests.browsers.harness import TabInBrowser
+from tests.patience import WITHIN_S, soon
 
 SHOWN_WITHIN_S = 10.0  # a state that a person waits for, on a calm machine
 # What the tab computed for others and itself.

@@ -20,8 +20,8 @@ from peer.validation.world.wrong_results import Lie, LyingRuntime
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
-
-from .conftest import WITHIN_S, Driver, visit
+from tests.browsers.harness import Driver, visit
+from tests.patience import WITHIN_S
 
 CUT = 3  # of six units
 TOKENS = 12

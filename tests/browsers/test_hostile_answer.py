@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import peer.session.open_checks
-
-from .conftest import Driver, Models, founded, visit
-from .page import Page
+from tests.browsers.harness import Driver, Models, founded, visit
+from tests.browsers.page import Page
 
 CONTEXT = 2048
 NETWORK = ("http", "https", "ws", "wss", "ftp")  # Firefox has fonts of its own in data: URLs

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ..package import ROOT, built_package, only  # noqa: TID252
-from .conftest import WITHIN_S, Driver, Models, launch
-from .page import HELPED, SHOWN_WITHIN_S, Page
+from tests.browsers.harness import Driver, Models, launch
+from tests.browsers.page import HELPED, SHOWN_WITHIN_S, Page
+from tests.package import ROOT, built_package, only
+from tests.patience import WITHIN_S
 
 INSTALLED_WITHIN_S = 600  # from the package registry where pip's cache has nothing
 ENDS_WITHIN_S = 20.0

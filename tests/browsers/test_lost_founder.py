@@ -13,10 +13,9 @@ from pathlib import Path
 
 from peer.member.joining import join
 from peer.member.peer_options import PeerOptions
-from tests.patience import soon
-
-from .conftest import WITHIN_S, Driver, Models, visit
-from .page import SHOWN_WITHIN_S, Page
+from tests.browsers.harness import Driver, Models, visit
+from tests.browsers.page import SHOWN_WITHIN_S, Page
+from tests.patience import WITHIN_S, soon
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.generated.commands import Member
-
-from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
-from .numerics import SOFTWARE_GPU
+from tests.browsers.harness import PLEDGE, Browser, Driver, Models, TabInBrowser, founded, launch
+from tests.browsers.numerics import SOFTWARE_GPU
+from tests.patience import WITHIN_S
 
 PROMPT = "The capital of France is"
 TOKENS = 8  # a GPU of software makes one or two in a second

@@ -8,10 +8,10 @@ from peer.member.joining import join
 from peer.member.peer_options import PeerOptions
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
-
-from .conftest import WITHIN_S, Driver, visit
-from .page import Page
-from .test_voting_tabs import MEMORY, Watch, processes
+from tests.browsers.harness import Driver, visit
+from tests.browsers.page import Page
+from tests.browsers.voter_processes import MEMORY, Watch, processes
+from tests.patience import WITHIN_S
 
 SAID = "before-the-loss"
 RECOVERED = "Epoch 2 of the mesh begins here"

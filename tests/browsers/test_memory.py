@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Models, binary
-from .memory import MIB, occupied
+from tests.browsers.harness import Models, binary
+from tests.browsers.memory import MIB, occupied
 
 PLEDGE = 860 * MIB  # little more than the plan: the whole model as float32, four sessions, the tab itself
 

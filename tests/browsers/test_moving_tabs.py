@@ -10,8 +10,8 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
-
-from .conftest import PLEDGE, WITHIN_S, Driver, Models, TabInBrowser, founded, visit
+from tests.browsers.harness import PLEDGE, Driver, Models, TabInBrowser, founded, visit
+from tests.patience import WITHIN_S
 
 PROMPT = "A long walk through the old town begins at"
 CONTEXT = 2048

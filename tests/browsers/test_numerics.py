@@ -11,9 +11,8 @@ from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
 from planner.types import WeightFormat
-
-from .conftest import binary
-from .numerics import SOFTWARE_GPU, Cut, difference, in_browser, on_cpu
+from tests.browsers.harness import binary
+from tests.browsers.numerics import SOFTWARE_GPU, Cut, difference, in_browser, on_cpu
 
 BLOCKS = 2
 STEPS = 3

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from peer.cli.role import give
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.state.generated.commands import PlanWished
-
-from .conftest import WITHIN_S, Driver, Models, founded, visit
-from .page import HELPED, Page
+from tests.browsers.harness import Driver, Models, founded, visit
+from tests.browsers.own_words import own
+from tests.browsers.page import HELPED, Page
+from tests.patience import WITHIN_S
 
 CUTS = (31,)  # two stages: the tab has to compute
 MOST_BLOCKED_MS = 100  # of the page's thread while an answer streams and this tab computes
@@ -116,12 +116,6 @@ async def expect_never_blocked(page: Page) -> None:
     longest_ms = await call("longestTask")
     blocked_ms = await page.run("Math.max(0, ...blockedMs)")
     assert min(blocked_ms, longest_ms) < MOST_BLOCKED_MS, (blocked_ms, longest_ms)
-
-
-async def own(mesh: MeshMember) -> None:
-    """The only tab that lends is an owner of the mesh from now on."""
-    (tab,) = [peer for peer, one in mesh.view.state.members.items() if one.compute and peer != mesh.me]
-    await give(mesh, tab, "owner")
 
 
 async def wish_by_keys(mesh: MeshMember, page: Page) -> None:

@@ -13,31 +13,15 @@ from typing import Any
 
 import pytest
 
-from .conftest import WEB_PEER, Browser, Driver, Models, founded, visit
-from .page import Page
-from .test_page import own
+from tests.browsers.accessibility import DESKTOP, PHONE, barriers, expect_names, expect_no_barriers
+from tests.browsers.harness import WEB_PEER, Browser, Driver, Models, founded, visit
+from tests.browsers.own_words import own
+from tests.browsers.page import Page
 
 CUTS = (31,)
-PHONE = (390, 844)
-DESKTOP = (1280, 800)
-NAMED = {
-    "button",
-    "link",
-    "textbox",
-    "slider",
-    "spinbutton",
-    "radio",
-    "checkbox",
-    "DisclosureTriangle",
-    "image",
-}
 FOCUSED = (
     "(() => { const at = document.activeElement; return at === document.body ? '' :"
     " `${at.tagName.toLowerCase()} ${at.getAttribute('aria-label') ?? at.innerText.trim().split('\\n')[0]}`; })()"
-)
-SETTLED = (  # colours that change over a moment have changed
-    "Promise.all(document.getAnimations().filter((one) => one instanceof CSSTransition)"
-    ".map((one) => one.finished.catch(() => null))).then(() => null)"
 )
 MEASURED = (  # what a token took at both stages, and in the last answer
     "[...document.querySelectorAll('.stage-times > div:nth-child(2) dd,"
@@ -48,29 +32,6 @@ HEARD = (
     " new MutationObserver(() => heard.push(box.textContent)).observe(box,"
     " { childList: true, characterData: true, subtree: true }); })()"
 )
-
-
-async def barriers(page: Page) -> list[dict[str, Any]]:
-    """What axe-core finds, in light and dark."""
-    found: list[dict[str, Any]] = []
-    for looks in ("light", "dark"):
-        await page.run(f"document.documentElement.setAttribute('data-looks', {looks!r})")
-        await page.run(SETTLED)
-        found += await page.tab.driver.call("axe", page=page.tab.page)
-    return found
-
-
-async def expect_no_barriers(page: Page, state: str) -> None:
-    found = await barriers(page)
-    assert found == [], f"{state}: {json.dumps(found, indent=1)}"
-
-
-async def expect_names(page: Page, state: str) -> None:
-    """Everything that can be operated says what it is, to Chromium's accessibility tree."""
-    nodes: list[dict[str, Any]] = await page.tab.driver.call("tree", page=page.tab.page)
-    assert any(node["role"] in NAMED for node in nodes), state
-    assert [node for node in nodes if node["role"] in NAMED and not node["name"].strip()] == [], state
-    assert [node for node in nodes if node["focusable"] and not node["name"].strip()] == [], state
 
 
 # One sheet is closed, another one opened before the next frame, in which a browser tells of the first one's end.

@@ -19,9 +19,9 @@ from signaling.ice import TurnService
 from signaling.keys import identity_from_seed
 from signaling.room import Policy
 from signaling.server import ServerOptions
-
-from .conftest import PLEDGE, WITHIN_S, Driver, Models, founded, visit
-from .page import Page
+from tests.browsers.harness import PLEDGE, Driver, Models, founded, visit
+from tests.browsers.page import Page
+from tests.patience import WITHIN_S
 
 SECRET = "0123456789abcdef0123456789abcdef"
 HERE = "127.0.0.1"

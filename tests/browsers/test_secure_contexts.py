@@ -23,9 +23,9 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions, Tls
-
-from .conftest import CONTEXT, PLEDGE, WITHIN_S, Driver, Models, launch
-from .page import Page
+from tests.browsers.harness import CONTEXT, PLEDGE, Driver, Models, launch
+from tests.browsers.page import Page
+from tests.patience import WITHIN_S
 
 NAME = "founder.internal"
 CUTS = (31,)  # two stages: the tab has to compute

@@ -22,8 +22,8 @@ from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.failure_domains import hazard_milli
 from planner.model.store import Store
-
-from .conftest import PLEDGE, WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch
+from tests.browsers.harness import PLEDGE, Browser, Driver, Models, TabInBrowser, founded, launch
+from tests.patience import WITHIN_S
 
 PROMPT = "The capital of France is"
 TOKENS = 12

@@ -9,9 +9,8 @@ import pytest
 
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Delta, Settings
-from tests.patience import soon
-
-from .conftest import WITHIN_S, Driver, Models, founded, launch, visit
+from tests.browsers.harness import Driver, Models, founded, launch, visit
+from tests.patience import WITHIN_S, soon
 
 PROMPT = "The capital of France is"
 TOKENS = 24

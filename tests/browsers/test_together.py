@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Driver, Models
-from .together import together
+from tests.browsers.harness import Driver, Models
+from tests.browsers.together import together
 
 MESSAGES = 8  # each of the four speaks twice, and each conversation has something that is said to people only
 

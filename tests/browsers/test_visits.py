@@ -12,9 +12,8 @@ from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Finished, Settings
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
-from tests.patience import soon
-
-from .conftest import WITHIN_S, Browser, Driver, Models, TabInBrowser, founded, launch, visit
+from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
+from tests.patience import WITHIN_S, soon
 
 CLEAR_WITHIN_S = 10.0
 PROMPT = "The capital of France is"

@@ -13,11 +13,11 @@ from peer.session.sampling import Sampling
 from peer.wire.bundles import frames_of
 from peer.wire.generated.frames import Bundle, Feed, Frame, Open, Step, Token
 from peer.wire.tensors import Dtype
-
-from .conftest import WITHIN_S, Driver, Models, founded, visit
-from .page import Page
-from .test_page_for_everyone import DESKTOP, PHONE, expect_names, expect_no_barriers
-from .together import WATCHED
+from tests.browsers.accessibility import DESKTOP, PHONE, expect_names, expect_no_barriers
+from tests.browsers.harness import Driver, Models, founded, visit
+from tests.browsers.page import Page
+from tests.browsers.together import WATCHED
+from tests.patience import WITHIN_S
 
 CUTS = (3,)  # of the six units of two blocks: this process has the first stage, the tab the last one
 COUNT = 8

@@ -34,12 +34,11 @@ from peer.validation.world.child_processes import FoundingProcess, How, JoinedPr
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
+from tests.browsers.again import as_asked, from_text
+from tests.browsers.harness import Browser, Driver, built, driving, launch
+from tests.browsers.page import Page
+from tests.browsers.typist import Typist
 from tests.patience import WITHIN_S
-
-from .again import as_asked, from_text
-from .conftest import Browser, Driver, built, driving, launch
-from .page import Page
-from .typist import Typist
 
 TRY_S: Final = 0.5  # between tries of a person at a terminal
 MEMORY: Final = 1500 << 20

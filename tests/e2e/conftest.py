@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions
-from peer.origin.answer_stream import Delta, Settings
-from planner.model.store import Store
+from peer.member.peer_options import Disturbance, MeshOptions
 from planner.types import WeightFormat
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import CONTEXT, PLEDGE, Models, Start, options
 from tests.imported import imported
 from tests.measured import measured_once
-from tests.patience import WITHIN_S
-
-PLEDGE = 4 << 30
-CONTEXT = 512
-UNITS = 62  # of SmolLM2-135M: embed, 30 x (attn, ffn), head
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The store with the real model, imported once per format that is asked for."""
-
-    store: Store
-    ids: dict[WeightFormat, str]
 
 
 @pytest.fixture(scope="session")
@@ -46,15 +30,6 @@ def models(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def one_measurement() -> Iterator[None]:
     with measured_once():
         yield
-
-
-def options(
-    name: str, memory: int = PLEDGE, transport: str = "aiortc", disturbance: Disturbance | None = None
-) -> PeerOptions:
-    return PeerOptions(name, memory, 1, "cpu", transport, ("127.0.0.1",), disturbance=disturbance)
-
-
-Start = Callable[..., AbstractAsyncContextManager[list[MeshMember]]]
 
 
 @pytest.fixture
@@ -98,20 +73,3 @@ def start(models: Models) -> Start:
             yield meshes
 
     return started
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits until what a mesh does of itself has come about."""
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110 - what is waited for is told by many events
-            await asyncio.sleep(0.02)
-
-
-async def tokens_of(mesh: MeshMember, prompt: list[int], settings: Settings) -> list[int]:
-    """An answer in a session of its own."""
-    conversation = mesh.conversation()
-    try:
-        pieces = conversation.tokens(prompt, settings)
-        return [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
-    finally:
-        conversation.close()

@@ -18,9 +18,8 @@ from peer.stage.seat_waiting import Waits
 from peer.state.generated.commands import FairnessChosen
 from peer.wire.bundles import frames_of
 from peer.wire.generated.frames import Bundle, Frame, Token
+from tests.e2e.real_mesh import Start, until
 from tests.patience import WITHIN_S
-
-from .conftest import Start, until
 
 LONG = Settings(max_tokens=490, ignore_end=True)
 SHORT = Settings(max_tokens=6, ignore_end=True)

@@ -7,9 +7,8 @@ from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.session.sampling import Sampling
 from peer.session.steering import Steering
+from tests.e2e.real_mesh import Start
 from tests.patience import WITHIN_S
-
-from .conftest import Start
 
 QUESTIONS = ("Name a fruit.", "Why is the sea salty?", "And what is tea?")
 CUTS = ((31,), (21,))

@@ -29,8 +29,7 @@ from peer.state.mesh_state import MeshState
 from peer.state.protection import STANDARD
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
-
-from .conftest import CONTEXT, PLEDGE, Models, options
+from tests.e2e.real_mesh import CONTEXT, PLEDGE, Models, options
 
 WITHIN_S = 120.0
 TOKENS = 24

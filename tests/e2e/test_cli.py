@@ -24,11 +24,10 @@ from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 from signaling.invites import Role, make_invite
 from signaling.keys import identity_from_seed
+from tests.e2e.command import Result, Running, command_line, environment, run, running
 from tests.patience import WITHIN_S, soon
-
-from ..planner.conftest import TinyModel  # noqa: TID252
-from ..planner.plain_bert import TinyBert  # noqa: TID252
-from .command import Result, Running, command_line, environment, run, running
+from tests.planner.plain_bert import TinyBert
+from tests.planner.tiny_models import TinyModel
 
 MEMORY = "1GiB"
 AT_ONCE = 3  # commands of a table

@@ -20,10 +20,9 @@ from peer.state.member_commands import encode_command
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
+from tests.e2e.command import Running, running
 from tests.patience import WITHIN_S
-
-from ..planner.conftest import TinyModel  # noqa: TID252
-from .command import Running, running
+from tests.planner.tiny_models import TinyModel
 
 TOKENS = 120
 COMMON = ("--memory", "1GiB", "--bind", "127.0.0.1")

@@ -15,10 +15,9 @@ from peer.conversation.turn_order import prompt_of
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.generated.commands import Form, Message
+from tests.e2e.command import running
+from tests.e2e.real_mesh import Models, Start
 from tests.patience import WITHIN_S
-
-from .command import running
-from .conftest import Models, Start
 
 QUESTION = "Write a story about a cat who likes tea."
 TOKENS = 48

@@ -28,9 +28,8 @@ from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
 from planner.importers.bert import open_encoder
 from planner.model.encoder_graph import put_encoder
+from tests.e2e.real_mesh import Models, Start, until
 from tests.patience import WITHIN_S
-
-from .conftest import Models, Start, until
 
 KEY = "a key of the tests"
 MODEL = "smollm2-135m"

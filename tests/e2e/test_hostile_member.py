@@ -39,9 +39,8 @@ from peer.wire.generated.frames import (
     Where,
 )
 from peer.wire.tensors import tensor_of
+from tests.e2e.real_mesh import CONTEXT, UNITS, Models, Start, options, until
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, UNITS, Models, Start, options, until
 
 TOKENS = 60
 QUESTION = [Said("user", "What is the capital of France? Tell me about it in a paragraph.")]

@@ -24,9 +24,8 @@ from peer.state.generated.commands import Protection
 from peer.state.protection import PRESETS, STANDARD
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import CONTEXT, PLEDGE, Models, options
 from tests.patience import WITHIN_S, soon
-
-from .conftest import CONTEXT, PLEDGE, Models, options
 
 QUESTION = [Message("user", "What is the capital of France? Tell me about it in a paragraph.")]
 HEARS_WITHIN_S = 5.0  # long before a silent peer would be given up

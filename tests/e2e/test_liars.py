@@ -22,9 +22,8 @@ from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import CONTEXT, PLEDGE, Models, options
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, PLEDGE, Models, options
 
 TOKENS = 24
 

@@ -41,10 +41,9 @@ from planner.predict.unit_times import MIN_RUNS
 from planner.types import Unit
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import options, tokens_of
 from tests.patience import WITHIN_S
-
-from ..planner.conftest import TinyModel  # noqa: TID252
-from .conftest import options, tokens_of
+from tests.planner.tiny_models import TinyModel
 
 CUTS = (3,)  # of the tiny model's six units: two stages
 PROMPT = [5, 17, 40, 3]

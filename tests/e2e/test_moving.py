@@ -7,9 +7,8 @@ import asyncio
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
 from peer.session.sampling import Sampling
+from tests.e2e.real_mesh import CONTEXT, Start, tokens_of
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, Start, tokens_of
 
 QUESTION = "Tell me about the history of bridges."
 DRAWN = Sampling(temperature=0.8, seed=11)

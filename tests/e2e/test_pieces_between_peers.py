@@ -16,9 +16,8 @@ from peer.origin.answer_stream import Delta, Settings
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import CONTEXT, Models, options
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, Models, options
 
 LAST_UNITS = 56
 

@@ -16,9 +16,8 @@ from peer.wire.frame_codec import encode
 from peer.wire.generated.frames import Frame, Open, Request, Step, Token
 from peer.wire.tensors import Dtype
 from planner.model.store import Store
+from tests.e2e.real_mesh import UNITS, Models, Start
 from tests.patience import WITHIN_S
-
-from .conftest import UNITS, Models, Start
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 COUNT = 12

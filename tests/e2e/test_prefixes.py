@@ -6,9 +6,8 @@ from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.session.sampling import Sampling
+from tests.e2e.real_mesh import Start, until
 from tests.patience import WITHIN_S
-
-from .conftest import Start, until
 
 SYSTEM = (
     "You are a guide in a museum of maps. " + "Say where each map was drawn, by whom, and what it shows. " * 9

@@ -14,10 +14,9 @@ import psutil
 import pytest
 
 from peer.runtime.self_benchmark import GROWING_BYTES, MEETING_BYTES
+from tests.e2e.command import Running, run, running
+from tests.e2e.real_mesh import Models
 from tests.patience import WITHIN_S, soon
-
-from .command import Running, run, running
-from .conftest import Models
 
 AGREE = 0.10
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.command import run, running
+from tests.e2e.namespaces import MIDDLE, can_make, inside, star
+from tests.e2e.real_mesh import Models
 from tests.patience import WITHIN_S
-
-from .command import run, running
-from .conftest import Models
-from .namespaces import MIDDLE, can_make, inside, star
 
 SECRET = "0123456789abcdef0123456789abcdef"
 QUESTION = "What is the capital of France?"

@@ -8,10 +8,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from tests.e2e.command import run, running
+from tests.e2e.real_mesh import Models
 from tests.patience import WITHIN_S
-
-from .command import run, running
-from .conftest import Models
 
 QUESTION = "What is the capital of France?"
 

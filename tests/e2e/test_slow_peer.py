@@ -13,9 +13,8 @@ from peer.origin.answer_stream import Delta, Settings
 from peer.runtime import slowdown
 from peer.session.sampling import Sampling
 from peer.stage import slowdown_reports
+from tests.e2e.real_mesh import CONTEXT, Start, tokens_of
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, Start, tokens_of
 
 PEERS = 3
 SLOW_S = 1.0  # of every call of a slow peer's model: many times what it takes on a busy machine, too

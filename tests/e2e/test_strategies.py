@@ -15,10 +15,9 @@ from peer.state.plan_record import PlanRecord
 from planner.model.manifest import decode_manifest
 from planner.solvers import strategies
 from planner.types import Stage
+from tests.e2e.real_mesh import UNITS, Models, Start
+from tests.e2e.unsplit import QUESTION, Unsplit, ask
 from tests.patience import WITHIN_S
-
-from .conftest import UNITS, Models, Start
-from .test_split import QUESTION, Unsplit, ask
 
 PEERS = 4
 ROOM = 0.45  # of the whole model on each peer, so that three are needed at least

@@ -10,8 +10,7 @@ from peer.validation.runs.loss_runner import Load, Runner
 from peer.validation.scenarios.faults import Name
 from peer.validation.scenarios.figures import figures
 from peer.validation.world.mesh import Shape, rig
-
-from .conftest import PLEDGE, Models
+from tests.e2e.real_mesh import PLEDGE, Models
 
 SEED = 3
 STAGES = 2

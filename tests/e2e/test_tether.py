@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .command import running
+from tests.e2e.command import running
 
 
 def test_a_command_ends_when_the_program_that_started_it_is_gone(tmp_path: Path) -> None:

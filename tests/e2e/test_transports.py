@@ -15,10 +15,9 @@ from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import CONTEXT, Models, options
+from tests.e2e.unsplit import QUESTION
 from tests.patience import WITHIN_S
-
-from .conftest import CONTEXT, Models, options
-from .test_split import QUESTION
 
 fast = pytest.mark.skipif(
     importlib.util.find_spec("aiolibdatachannel") is None,

@@ -25,10 +25,9 @@ from planner.model.store import Store
 from planner.model.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.real_mesh import options
 from tests.patience import WITHIN_S
-
-from ..planner.conftest import TinyModel  # noqa: TID252
-from .conftest import options
+from tests.planner.tiny_models import TinyModel
 
 MEMORY = 1 << 30
 CUTS = (3,)  # of the tiny model's six units: two stages

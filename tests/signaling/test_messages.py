@@ -18,7 +18,9 @@ from signaling.messages import decode_client, decode_server, encode
 
 
 def _vectors() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("signaling_vectors", Path(__file__).parent / "vectors.py")
+    spec = importlib.util.spec_from_file_location(
+        "signaling_vectors", Path(__file__).parents[1] / "vectors" / "make_signaling.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,14 +1,11 @@
-"""Writes consensus.jsonl.gz: what cores did in simulated runs, for the cores of all languages to do again.
+"""Writes consensus.txt: what cores did in simulated runs, for the cores of all languages to do again.
 
-One line is one life of one server, beginning with its Boot: {"name", "steps": [[now, event, effects, digest], ...]},
-everything as peer.consensus.trace_json spells it, of digests the first 8 digits. Lives are chosen so that every shape
-(a kind of event, the role it finds, the kinds of effects it has) that thousands of runs show is there.
+How a life stands there is in consensus_traces.py; digests have their first 8 digits. Lives are chosen so that every
+shape (a kind of event, the role it finds, the kinds of effects it has) that thousands of runs show is there.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +17,9 @@ from peer.consensus.trace_json import plain
 from tests.consensus.sim.healing import run_schedule
 from tests.consensus.sim.member import Member
 from tests.consensus.sim.schedule import make_schedule
+from tests.vectors.consensus_traces import written_life
 
-TARGET = Path(__file__).parent / "consensus.jsonl.gz"
+TARGET = Path(__file__).parent / "consensus.txt"
 SCHEDULES = 700
 LIVES = 520
 MOST_STEPS = 70
@@ -96,15 +94,13 @@ def choose(count: int) -> dict[str, int]:
     return chosen
 
 
-def line(name: str, steps: list[Step]) -> str:
+def life_text(name: str, steps: list[Step]) -> str:
+    """The life as consensus_traces.py writes it."""
     wire = [
         [step.now, plain(step.event), [plain(effect) for effect in step.effects], step.digest]
         for step in steps
     ]
-    text = json.dumps(
-        {"name": name, "steps": wire}, sort_keys=True, ensure_ascii=False, separators=(",", ":")
-    )
-    return text + "\n"
+    return written_life(name, wire)
 
 
 def main() -> int:
@@ -112,8 +108,10 @@ def main() -> int:
     text = ""
     for seed in sorted({int(name.split()[1]) for name in chosen}):
         found = lives(seed, chosen)
-        text += "".join(line(name, steps[: chosen[name]]) for name, steps in found.items() if name in chosen)
-    TARGET.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        text += "".join(
+            life_text(name, steps[: chosen[name]]) for name, steps in found.items() if name in chosen
+        )
+    TARGET.write_text(text, encoding="utf-8")
     print(f"{len(chosen)} lives, {sum(chosen.values())} steps, {TARGET.stat().st_size} bytes")
     return 0
 

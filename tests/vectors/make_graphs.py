@@ -25,7 +25,7 @@ from planner.model.shards import make_graphs, rotary_tables
 from planner.model.store import Store
 from planner.model.units import build_model
 from planner.types import WeightFormat
-from tests.peer.shards.conftest import MadeUpModel, small_architecture
+from tests.peer.made_up_models import MadeUpModel, small_architecture
 
 CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
     "8bit": ("8bit", {}),

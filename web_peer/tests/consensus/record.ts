@@ -1,12 +1,11 @@
 /*
- * Writes tests/vectors/consensus-ts.jsonl.gz: what cores of TypeScript did in simulated runs, for those of Python to do
- * again. One line is one life of one server, as in consensus.jsonl.gz: {name, steps: [[now, event, effects, digest]]},
- * of digests the first 8 digits. Lives are chosen so that every shape (a kind of event, the role it finds, the kinds of
+ * Writes tests/vectors/consensus-ts.txt: what cores of TypeScript did in simulated runs, for those of Python to do
+ * again. How a life of a server stands there is in tests/vectors/consensus_traces.py. Digests have their
+ * first 8 digits. Lives are chosen so that every shape (a kind of event, the role it finds, the kinds of
  * effects it has) that the runs show is there.
  */
 
 import { writeFileSync } from 'node:fs';
-import { gzipSync } from 'node:zlib';
 
 import { textOf } from '../../src/consensus/trace_json';
 import { Core } from '../../src/consensus/core';
@@ -39,7 +38,9 @@ function recorded(seed: number): Life[] {
       lives.set(name, life);
       if (life.lines.length >= MOST_STEPS || !(member.core instanceof Core)) return;
       const digest = member.core.digest().slice(0, DIGITS);
-      life.lines.push(textOf([now, event, effects, digest]));
+      life.lines.push(
+        [`${now} ${digest} ${textOf(event)}\n`, ...effects.map((one) => `  ${textOf(one)}\n`)].join(''),
+      );
       const kinds = [...new Set(effects.map(nameOf))].sort();
       life.shapes.push([member.role, nameOf(event), ...kinds].join(' '));
     },
@@ -67,13 +68,10 @@ function chosen(found: readonly Life[]): Life[] {
 }
 
 const lives = chosen(Array.from({ length: SEEDS }, (_, seed) => recorded(seed)).flat());
-const text = lives
-  .map(({ name, lines }) => `{"name":${textOf(name)},"steps":[${lines.join(',')}]}\n`)
-  .join('');
-const bytes = gzipSync(text, { level: 9 });
+const text = lives.map(({ name, lines }) => `# ${name}\n${lines.join('')}`).join('');
 writeFileSync(
-  process.env['TARGET'] ?? new URL('../../../tests/vectors/consensus-ts.jsonl.gz', import.meta.url),
-  bytes,
+  process.env['TARGET'] ?? new URL('../../../tests/vectors/consensus-ts.txt', import.meta.url),
+  text,
 );
 const steps = lives.reduce((sum, { lines }) => sum + lines.length, 0);
-process.stdout.write(`${lives.length} lives, ${steps} steps, ${bytes.length} bytes\n`);
+process.stdout.write(`${lives.length} lives, ${steps} steps, ${text.length} characters\n`);

@@ -1,0 +1,100 @@
+"""Small made-up models of every family, with random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
+from planner.model.manifest import Manifest
+from planner.model.store import Store
+
+Model = tuple[Manifest, Store]
+
+
+@dataclass(frozen=True)
+class MadeUpTensor:
+    values: npt.NDArray[np.float32]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def kind(self) -> str:
+        return "F32"
+
+    def float32(self) -> npt.NDArray[np.float32]:
+        return self.values
+
+    def blocks(self) -> BlockQuantized | None:
+        return None
+
+    def rows(self, first: int, stop: int) -> MadeUpTensor:
+        return MadeUpTensor(self.values[first:stop])
+
+
+@dataclass(frozen=True)
+class MadeUpModel:
+    """A SourceModel of random weights; `tensors` is filled on first use and stays."""
+
+    architecture: Architecture
+    tensors: dict[str, npt.NDArray[np.float32]]
+    name: str = "made up"
+    tokenizer: TokenizerSource = field(
+        default_factory=lambda: TokenizerSource(b"{}", None, None, (0,), False)
+    )
+
+    def tensor(self, name: str) -> MadeUpTensor:
+        if name not in self.tensors:
+            self.tensors[name] = self._values(name)
+        return MadeUpTensor(self.tensors[name])
+
+    def _values(self, name: str) -> npt.NDArray[np.float32]:
+        a = self.architecture
+        queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight": (a.vocab, a.hidden),
+            "norm": (a.hidden,),
+            "q": (queries, a.hidden),
+            "k": (keys, a.hidden),
+            "v": (keys, a.hidden),
+            "o": (a.hidden, queries),
+            "q_bias": (queries,),
+            "k_bias": (keys,),
+            "v_bias": (keys,),
+            "q_norm": (a.head_size,),
+            "k_norm": (a.head_size,),
+            "gate": (a.ffn, a.hidden),
+            "up": (a.ffn, a.hidden),
+            "down": (a.hidden, a.ffn),
+        }
+        part = name.rpartition(".")[2]
+        rng = np.random.default_rng([len(self.tensors), *name.encode()])
+        noise = rng.standard_normal(shapes[part], np.float32)
+        return 1 + noise / 10 if "norm" in part else noise / np.float32(np.sqrt(a.hidden))
+
+
+def small_architecture(**changes: object) -> Architecture:
+    numbers: dict[str, object] = {
+        "family": "llama",
+        "blocks": 2,
+        "hidden": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_size": 16,
+        "ffn": 96,
+        "vocab": 100,
+        "context": 512,
+        "norm_epsilon": 1e-5,
+        "rope_base": 10000.0,
+        "rope_dims": 16,
+        "rope_scaling": None,
+        "rope_factors": None,
+        "qkv_bias": False,
+        "qk_norm": False,
+        "tied_embedding": True,
+    }
+    return Architecture(**(numbers | changes))  # type: ignore[arg-type]

@@ -1,0 +1,151 @@
+/* The transaction log in IndexedDB: reloads, damaged records, a database that refuses. */
+
+import 'fake-indexeddb/auto';
+
+import { IDBFactory } from 'fake-indexeddb';
+import { openDB } from 'idb';
+import { beforeEach, expect, test, vi } from 'vitest';
+
+import type { Operation } from '../../src/storage/journal_records';
+import { Journal } from '../../src/storage/journal';
+
+const LOG = 'peer:model';
+const A: Operation = { kind: 'load', first: 0, stop: 31 };
+const B: Operation = { kind: 'load', first: 31, stop: 62 };
+const SESSION = '00'.repeat(16);
+
+let told: string[] = [];
+const open = (log: string | null = LOG): Promise<Journal> => Journal.open(log, (text) => told.push(text));
+
+async function done(journal: Journal, ...operations: Operation[]): Promise<void> {
+  for (const operation of operations) {
+    await journal.begin(operation);
+    journal.commit(operation);
+  }
+}
+
+beforeEach(() => {
+  vi.stubGlobal('indexedDB', new IDBFactory());
+  told = [];
+});
+
+test('what was held is known after a reload', async () => {
+  const journal = await open();
+  await done(journal, A, B);
+  journal.opened(SESSION);
+  journal.tokens(7);
+  await journal.close();
+  const { recovered } = await open();
+  expect(recovered.held).toEqual([
+    { first: 0, stop: 31 },
+    { first: 31, stop: 62 },
+  ]);
+  expect(recovered.places).toEqual([{ session: SESSION, stage: 0 }]);
+  expect(recovered.tokens).toBe(7);
+  expect((await open('another:model')).recovered.held).toEqual([]);
+  expect(told).toEqual([]);
+});
+
+test('a page that ends without a word leaves nothing half done', async () => {
+  const journal = await open();
+  await done(journal, A);
+  await journal.begin(B);
+  await journal.begin({ kind: 'unload', first: 0, stop: 31 });
+  const again = await open(); // the first one is never closed
+  expect(again.recovered.held).toEqual([{ first: 0, stop: 31 }]);
+  expect(again.recovered.undone).toHaveLength(2);
+  expect(again.core.begun).toEqual([]);
+  expect(again.core.kept).toEqual([{ first: 0, stop: 31 }]);
+  again.giveUp({ first: 0, stop: 31 });
+  await again.close();
+  expect((await open()).recovered.held).toEqual([]);
+});
+
+test('begins are written strictly, what sessions do is not', async () => {
+  const journal = await open();
+  const asked: (string | undefined)[] = [];
+  type Begin = (this: IDBDatabase, ...given: Parameters<IDBDatabase['transaction']>) => IDBTransaction;
+  const real = Reflect.get(IDBDatabase.prototype, 'transaction') as Begin;
+  const spy = vi.spyOn(IDBDatabase.prototype, 'transaction').mockImplementation(function (
+    this: IDBDatabase,
+    ...given
+  ) {
+    asked.push(given[2]?.durability);
+    return real.apply(this, given);
+  });
+  await journal.begin(A);
+  expect(asked).toEqual(['strict']);
+  journal.opened(SESSION);
+  await vi.waitFor(() => expect(asked).toEqual(['strict', 'relaxed']), { timeout: 60_000 });
+  spy.mockRestore();
+  await journal.close();
+});
+
+test.each([['hello'], ['["committed","load",0,31]']])('damaged records are set aside: %s', async (line) => {
+  await (await open()).close();
+  const database = await openDB('shoal-transactions');
+  await database.put('records', line, [LOG, 99]);
+  const journal = await open();
+  expect(told).toHaveLength(1);
+  expect(told[0]).toContain('this tab begins as if it held nothing');
+  expect(await database.get('damaged', LOG)).toContain(line);
+  database.close();
+  await done(journal, A);
+  await journal.close();
+  expect((await open()).recovered.held).toEqual([{ first: 0, stop: 31 }]);
+  expect(told).toHaveLength(1);
+});
+
+test('no IndexedDB at all: memory, with a notice', async () => {
+  vi.stubGlobal('indexedDB', {
+    open: () => {
+      throw new DOMException('denied', 'SecurityError');
+    },
+  });
+  const journal = await open();
+  await done(journal, A);
+  expect(journal.kept).toBe(false);
+  expect(journal.core.held).toEqual([{ first: 0, stop: 31 }]);
+  expect(told).toHaveLength(1);
+  await journal.close();
+});
+
+test('a database that refuses to write is told once', async () => {
+  const journal = await open();
+  const spy = vi.spyOn(IDBObjectStore.prototype, 'put').mockImplementation(() => {
+    throw new DOMException('no room', 'QuotaExceededError');
+  });
+  await done(journal, A, B);
+  spy.mockRestore();
+  expect(journal.kept).toBe(false);
+  expect(told).toHaveLength(1);
+  expect(told[0]).toContain('not known after a reload');
+});
+
+test('off forgets what is kept; on again writes all', async () => {
+  const journal = await open();
+  await done(journal, A);
+  journal.turn(false);
+  await done(journal, B);
+  await journal.close();
+  const again = await open();
+  expect(again.recovered.held).toEqual([]);
+  again.turn(false);
+  await done(again, A);
+  again.turn(true);
+  await again.close();
+  expect((await open()).recovered.held).toEqual([{ first: 0, stop: 31 }]);
+});
+
+test('a log without a name is in memory, and says nothing', async () => {
+  const journal = await open(null);
+  await done(journal, A);
+  journal.closed(SESSION);
+  journal.commit(B);
+  journal.opened(SESSION);
+  journal.opened(SESSION);
+  journal.tookOver(SESSION);
+  expect(journal.core.places).toHaveLength(1);
+  expect(told).toEqual([]);
+  await journal.close();
+});
