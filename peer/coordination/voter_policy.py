@@ -13,8 +13,9 @@ to five in all. Who is hidden, low on battery, flapping, without durable storage
 who are well, and votes only where else fewer than three would: a voter in the background is better than a mesh that
 nobody can save. Among equals those stay who vote, the leader above all, then who was here first.
 
-Where a process leads, a browser that is away loses its vote at once: mostly it was closed, and the next one may be
-within the second. A process and two browsers, which go one after the other, would be one voter of three without that.
+Where a process leads and no other process that votes is here, a browser that is away loses its vote at once: mostly it
+was closed, and the next one may be within the second. A process and two browsers, which go one after the other, would
+be one voter of three without that.
 
 What makes a change pay: it leads to a set that ranks higher by facts that have lasted (`Patience`); what is stays,
 until the contrary has lasted. Any other voter that is away is replaced after `lost_ms`, when another can take its
@@ -210,16 +211,16 @@ class _View:
                 return None
             return _Tier.WEAK if weak or sight.ailing or not calm else _Tier.WELL
         away_ms = 0 if self.here(peer) else self.now_ms - sight.connected_ms
-        if not self.here(peer) and not member.headless and self._process_leads():
+        if not self.here(peer) and not member.headless and self._lone_process_leads():
             return None
         if away_ms >= self.patience.lost_ms:
             return _Tier.AWAY if away_ms < self.patience.gone_ms else None
         ailing = sight.ailing and self.now_ms - (sight.ailing_ms or 0) >= self.patience.ailing_ms
         return _Tier.WEAK if weak or ailing else _Tier.WELL
 
-    def _process_leads(self) -> bool:
-        leader = self.members.get(self.leader)
-        return leader is not None and leader.headless
+    def _lone_process_leads(self) -> bool:
+        processes = {peer for peer in self.voters if peer in self.members and self.members[peer].headless}
+        return self.leader in processes and not any(self.here(peer) for peer in processes - {self.leader})
 
     def _wanted(self) -> frozenset[str]:
         pool = sorted(self.tiers, key=self.rank)

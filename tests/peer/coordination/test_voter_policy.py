@@ -102,6 +102,8 @@ HIDDEN = PATIENCE.ailing_ms
         (situation("h1 b2 b3", peer("b3", sight(away_ms=0))), "h1"),
         (situation("h1 b2 b3", peer("b3", sight(away_ms=0)), peer("b4")), "b2 b4 h1"),
         (situation("h1 h2 b3", peer("h2", sight(away_ms=0))), "b3 h1 h2"),
+        (situation("h1 h2 b3", peer("b3", sight(away_ms=0))), "b3 h1 h2"),
+        (situation("h1 h2 b3", peer("h2", sight(away_ms=0)), peer("b3", sight(away_ms=0))), "h1"),
         (situation("b1 b2 h3", peer("b2", sight(away_ms=0))), "b1 b2 h3"),
         # with nobody in its place it stays: a voter in the background is better than none
         (situation("b1 b2 b3", peer("b3", sight(hidden_ms=HIDDEN))), "b1 b2 b3"),

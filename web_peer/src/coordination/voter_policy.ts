@@ -203,14 +203,17 @@ class View {
       return weak || sight.ailing || !calm ? WEAK : WELL;
     }
     const awayMs = this.here(id) ? 0 : this.nowMs - sight.connectedMs;
-    if (!this.here(id) && !headless && this.processLeads) return null;
+    if (!this.here(id) && !headless && this.loneProcessLeads) return null;
     if (awayMs >= this.patience.lostMs) return awayMs < this.patience.goneMs ? AWAY : null;
     const ailing = sight.ailing && this.nowMs - (sight.ailingMs ?? 0) >= this.patience.ailingMs;
     return weak || ailing ? WEAK : WELL;
   }
 
-  private get processLeads(): boolean {
-    return this.members.get(this.leader)?.headless === true;
+  private get loneProcessLeads(): boolean {
+    const processes = this.voters.filter((peer) => this.members.get(peer)?.headless === true);
+    return (
+      processes.includes(this.leader) && !processes.some((peer) => peer !== this.leader && this.here(peer))
+    );
   }
 
   private whoShould(): ReadonlySet<string> {
