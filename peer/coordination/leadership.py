@@ -92,6 +92,7 @@ class Leadership:
 
     async def close(self) -> None:
         """Leads no more; no task is left."""
+        self._make = None
         for task in list(self._again):
             task.cancel()
         await asyncio.gather(*self._again, return_exceptions=True)

@@ -344,15 +344,17 @@ class MeshMember:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.accounts is not None:
-            await self.accounts.checks.close()
-        await self.parts.close(reason)
-        if self.sessions.own_ends is not None:
-            await self.sessions.own_ends.close()
-        if self.lending is not None:
-            await self.lending.close()
-        self.log.close()
-        self.end(reason)
+        try:
+            await self.parts.close(reason)  # nobody is answered any more, so no check loads units again
+            if self.accounts is not None:
+                await self.accounts.checks.close()
+            if self.sessions.own_ends is not None:
+                await self.sessions.own_ends.close()
+            if self.lending is not None:
+                await self.lending.close()
+        finally:
+            self.log.close()
+            self.end(reason)
 
     def is_over(self) -> bool:
         """Returns whether this peer leaves, or the membership has ended."""

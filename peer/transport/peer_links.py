@@ -82,9 +82,11 @@ class PeerLinks:
 
     async def close(self, reason: str) -> None:
         """Says goodbye to everyone; no connection, socket or task is left afterwards."""
-        await self.dialer.close(reason)
-        if self._third is not None:
-            self._third.close()
+        try:
+            await self.dialer.close(reason)
+        finally:
+            if self._third is not None:
+                self._third.close()
 
     # --- frames
 

@@ -27,7 +27,7 @@ const REQUESTS: readonly string[] = [
   'work',
 ];
 
-type Links = Pick<PeerLinks, 'on' | 'onGone'>;
+type Links = Pick<PeerLinks, 'on'>;
 type View = Pick<MeshView, 'me' | 'replica' | 'subscribe' | 'onRole' | 'onLogLost' | 'onLeft'>;
 
 /** Who coordinates here: a `Coordinating` while this peer leads and is able to, nobody otherwise. */
@@ -43,7 +43,6 @@ export class Leadership {
     for (const method of REQUESTS) {
       links.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
     }
-    links.onGone((peer, reason) => this.running?.gone(peer, reason));
     view.subscribe(() => this.take());
     view.onRole(() => this.roleChanged());
     view.onLogLost(() => this.stepDown());
@@ -53,6 +52,11 @@ export class Leadership {
   /** The coordinator that runs here; null: this peer does not lead, or cannot coordinate. */
   get current(): Coordinating | null {
     return this.running;
+  }
+
+  /** The connection to `peer` ended, `reason` says why. */
+  gone(peer: string, reason: string): void {
+    this.running?.gone(peer, reason);
   }
 
   /** Whether this peer coordinates once it leads. */
@@ -94,6 +98,7 @@ export class Leadership {
   }
 
   close(): void {
+    this.make = null;
     this.stepDown();
   }
 

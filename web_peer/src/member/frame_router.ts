@@ -3,6 +3,7 @@
  * peer/member/frame_router.py). What the stage decides over frames that came together is done together.
  */
 
+import type { Leadership } from '../coordination/leadership';
 import { WrongChannel } from '../errors';
 import type { LocalModel } from '../model/local_model';
 import type { SessionHost } from '../origin/session_host';
@@ -29,11 +30,12 @@ type SessionTable = {
 type Decide = (now: number, peer: string, frame: Frame) => readonly StageEffect[];
 
 interface Parts {
-  readonly links: Pick<PeerLinks, 'requested' | 'probed'>;
-  readonly view: Pick<MeshView, 'received'>;
+  readonly links: Pick<PeerLinks, 'requested' | 'probed' | 'onGone'>;
+  readonly view: Pick<MeshView, 'received' | 'unreachable'>;
   readonly model: Pick<LocalModel, 'pieces'>;
-  readonly stage: Pick<StageHost, 'core' | 'queue' | 'perform'>;
-  readonly sessions: Pick<SessionHost, 'frame' | 'handedBack'>;
+  readonly stage: Pick<StageHost, 'core' | 'queue' | 'perform' | 'gone'>;
+  readonly sessions: Pick<SessionHost, 'frame' | 'handedBack' | 'gone'>;
+  readonly leadership: Pick<Leadership, 'gone'>;
 }
 
 /** Hands on what comes in over links, and what becomes of connections. */
@@ -45,6 +47,7 @@ export class FrameRouter {
   constructor(parts: Parts) {
     this.parts = parts;
     const { links, view, model } = parts;
+    links.onGone((peer, reason, polite) => this.gone(peer, reason, polite));
     const { core } = parts.stage;
     const { sessions } = parts;
     const own = (): void => undefined; // the connection's own
@@ -109,6 +112,16 @@ export class FrameRouter {
   take(peer: string, frame: Frame): void {
     const taker = this.table[frame.kind] as (peer: string, frame: Frame) => void; // each kind has its own row
     taker(peer, frame);
+  }
+
+  /** Whom the end of a connection concerns, in this order: answers move before anybody is planned without. */
+  private gone(peer: string, reason: string, polite: boolean): void {
+    const { model, stage, sessions, view, leadership } = this.parts;
+    model.pieces.gone(peer);
+    stage.gone(peer);
+    sessions.gone(peer, reason, polite);
+    view.unreachable(peer);
+    leadership.gone(peer, reason);
   }
 
   /** Hands frames that came together to the stage and to sessions; what the stage decides is done at once. */

@@ -245,7 +245,7 @@ export class Lending {
     );
     const followProtection = (): void => this.journal.turn(this.parts.view.state.protection.transactions);
     followProtection();
-    this.parts.view.subscribe(followProtection);
+    this.signal.addEventListener('abort', this.parts.view.subscribe(followProtection));
     const before = this.journal.kept ? await this.heldBefore(fetcher, manifest, profile.memoryBytes) : [];
     const heldAgain = this.holding.keep(before);
     this.holding.start();

@@ -16,7 +16,7 @@ export class LocalModel {
 
   /** `kept` reads a piece that this peer keeps, by its hash; null: it has none of that hash. */
   constructor(
-    links: Pick<PeerLinks, 'send' | 'connection' | 'onGone'>,
+    links: Pick<PeerLinks, 'send' | 'connection'>,
     kept: (sha256: string) => Promise<Uint8Array | null>,
   ) {
     this.pieces = new Pieces(
@@ -24,7 +24,6 @@ export class LocalModel {
       (peer) => links.connection(peer),
       kept,
     );
-    links.onGone((peer) => this.pieces.gone(peer));
   }
 
   /** What the model is made of; null: it is not known yet. */

@@ -54,7 +54,6 @@ type Links = Pick<
   | 'dial'
   | 'isConnected'
   | 'onConnected'
-  | 'onGone'
   | 'prepare'
   | 'sendOrLose'
   | 'spare'
@@ -83,7 +82,6 @@ export class SessionHost {
       for (const listener of [...this.listeners]) listener.returned(frame);
     });
     links.onConnected((peer) => this.back(peer));
-    links.onGone((peer, reason, polite) => this.gone(peer, reason, polite));
     view.subscribe(() => this.stateChanged());
   }
 
@@ -246,7 +244,7 @@ export class SessionHost {
   // --- what links and the mesh tell
 
   /** The connection to `peer` is gone. */
-  private gone(peer: string, reason: string, polite: boolean): void {
+  gone(peer: string, reason: string, polite: boolean): void {
     const why = `peer ${this.view.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
     const cores = [...this.all.values()].map(({ core }) => core);
     const needed = cores.some((core) => isRunning(core) && core.route.includes(peer));

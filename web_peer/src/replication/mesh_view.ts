@@ -17,10 +17,7 @@ import { type Beginning, type Keeper, Replica } from './replica';
 
 const PATIENT_S = 2; // most questions are over by then
 
-type Links = Pick<
-  PeerLinks,
-  'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'onGone' | 'prepare' | 'sendOrLose'
->;
+type Links = Pick<PeerLinks, 'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'prepare' | 'sendOrLose'>;
 
 /** What this peer knows of its mesh; empty before there is a copy of the log. */
 export class MeshView {
@@ -47,7 +44,11 @@ export class MeshView {
       (peer, method, body) => links.ask(peer, method, body),
     );
     links.on('leader', () => this.whoLeads(), 'anyone');
-    links.onGone((peer) => this.copy?.unreachable(peer));
+  }
+
+  /** The connection to `peer` ended. */
+  unreachable(peer: string): void {
+    this.copy?.unreachable(peer);
   }
 
   /** The state that the log has built so far. */

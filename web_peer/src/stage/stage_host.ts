@@ -18,7 +18,7 @@ import { nowS } from '../transport/ticker';
 import { Queue } from './seat_waiting';
 import type { Serving } from './unit_host';
 
-type Links = Pick<PeerLinks, 'me' | 'on' | 'onCongestion' | 'onGone' | 'sendOrLose' | 'spare'>;
+type Links = Pick<PeerLinks, 'me' | 'on' | 'onCongestion' | 'sendOrLose' | 'spare'>;
 type View = Pick<MeshView, 'state' | 'subscribe'>;
 
 /** The stages of this peer: its core, the line for seats, and the units once it lends. */
@@ -48,9 +48,13 @@ export class StageHost {
     });
     this.queue = new Queue(this.core);
     links.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
-    links.onGone((peer) => this.perform(this.core.peerGone(nowS(), peer)));
     links.onCongestion((peer, full) => this.perform(this.core.congestion(peer, full)));
     view.subscribe(() => this.protect());
+  }
+
+  /** The connection to `peer` ended. */
+  gone(peer: string): void {
+    this.perform(this.core.peerGone(nowS(), peer));
   }
 
   /** The units that run here; null: this peer only asks. */

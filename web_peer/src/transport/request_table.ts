@@ -38,8 +38,11 @@ export class Requests {
   on<R>(method: string, handler: Handler<Body | R>, who: Who, read?: (body: Body) => R): () => void {
     if (this.table.has(method)) throw new Error(`the request ${method} has a handler already`);
     const answer: Handler = (peer, body) => handler(peer, read === undefined ? body : read(body));
-    this.table.set(method, { who, answer });
-    return () => this.table.delete(method);
+    const entry = { who, answer };
+    this.table.set(method, entry);
+    return () => {
+      if (this.table.get(method) === entry) this.table.delete(method);
+    };
   }
 
   /** The answer to `method`. Raises BadCommand for an unknown one, and for who may not send it. */

@@ -17,6 +17,7 @@ const TOKEN = {
 const PROBE: Frame = { kind: 'PROBE', nonce: 4, body: new Uint8Array() };
 
 let took: string[] = [];
+let lose: (peer: string, reason: string, polite: boolean) => void;
 let performed: (readonly StageEffect[])[] = [];
 
 function router(): FrameRouter {
@@ -26,6 +27,7 @@ function router(): FrameRouter {
       const frame = args.find((arg) => typeof arg === 'object') as Frame;
       took.push(`${part} ${frame.kind}`);
     };
+  const loses = (part: string) => (peer: string) => took.push(`${part} loses ${peer}`);
   const core = new StageCore('me');
   const watched = ['step', 'token', 'feed', 'open', 'where', 'cancel', 'release'] as const;
   for (const name of watched) {
@@ -35,21 +37,38 @@ function router(): FrameRouter {
     };
   }
   return new FrameRouter({
-    links: { requested: taker('links'), probed: taker('links') },
-    view: { received: taker('view') },
-    model: { pieces: { requested: taker('pieces'), came: taker('pieces') } as never },
+    links: {
+      requested: taker('links'),
+      probed: taker('links'),
+      onGone: (listener) => {
+        lose = listener;
+        return () => undefined;
+      },
+    },
+    view: { received: taker('view'), unreachable: loses('view') },
+    model: { pieces: { requested: taker('pieces'), came: taker('pieces'), gone: loses('pieces') } as never },
     stage: {
       core,
       queue: { look: () => took.push('queue') } as never,
       perform: (effects) => performed.push(effects),
+      gone: loses('stage'),
     },
-    sessions: { frame: taker('sessions'), handedBack: taker('handed back') },
+    sessions: { frame: taker('sessions'), handedBack: taker('handed back'), gone: loses('sessions') },
+    leadership: { gone: loses('leadership') },
   });
 }
 
 beforeEach(() => {
   took = [];
   performed = [];
+});
+
+it('the end of a connection concerns who answers before who plans', () => {
+  router();
+  lose('pa', 'closed', false);
+  expect(took).toEqual(
+    ['pieces', 'stage', 'sessions', 'view', 'leadership'].map((part) => `${part} loses pa`),
+  );
 });
 
 describe('a frame goes to', () => {
