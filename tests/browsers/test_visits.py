@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Finished, Settings
+from peer.session import origin
 from signaling.invites import InviteLink, parse_link
 from signaling.server import ServerOptions, serve
 from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
@@ -216,9 +219,10 @@ async def test_a_paused_tab_stays_and_comes_back(driver: Driver, harness: Path, 
 
 
 async def test_answers_survive_tabs_that_reload_and_are_killed(
-    driver: Driver, harness: Path, models: Models, tmp_path: Path
+    driver: Driver, harness: Path, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The founder asks; the tab that computes goes in the middle. The founder takes its part over."""
+    monkeypatch.setattr(origin, "HOPE_S", soon(origin.HOPE_S))  # it loads half of the model meanwhile
     async with founded(models, harness, cuts=(31,)) as mesh:
         made = await launch(driver, "chromium", tmp_path / "profile")
         tab = await lend(made, mesh)

