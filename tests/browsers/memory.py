@@ -109,7 +109,10 @@ async def occupied(
         tab = await stack.enter_async_context(open_tab(browser, mesh.link.url(), wishes))
         watch = Watch(tab.process.pid)
         looking = asyncio.create_task(watch.run())
-        await mesh.until_serving(WITHIN_S)
+        served = await mesh.view.until(lambda state: state.serving() is not None, WITHIN_S)
+        assert served, [
+            (member.name, member.status, member.held) for member in mesh.view.state.members.values()
+        ]
         stage = _stage_of_tab(mesh)
         loading, watch.most = watch.most, 0
         await asyncio.gather(_answer(mesh, LONG), *(_answer(mesh, 1) for _ in range(ROWS - 1)))
