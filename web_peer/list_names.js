@@ -235,7 +235,7 @@ for (const [name, module] of modules) {
 for (const file of ['ui', 'scenes', 'bench', 'tests'].flatMap(filesOf)) {
   const module = read(file);
   const text = module.source.text;
-  const files = [...text.matchAll(/\bvectors\('([a-z_]+)'\)|vectors\/([a-z_-]+\.jsonl?(?:\.gz)?)/g)];
+  const files = [...text.matchAll(/\bvectors\('([a-z_]+)'\)|(?:vectors\/|')([a-z_-]+\.(?:json|txt))/g)];
   const helpers = [...module.imported.values(), ...module.passedOn.values()].map((one) => one.from);
   result.users[file.replace(/\.tsx?$/, '')] = {
     vectors: [...new Set(files.map((one) => one[1] ?? one[2]))],

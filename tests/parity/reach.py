@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import gzip
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -88,10 +87,11 @@ def replay_consensus() -> None:
     """The first recorded servers, and all messages of consensus."""
     from peer.consensus.core import Core
     from peer.consensus.trace_json import event_of, plain
+    from tests.vectors.consensus_traces import read_lives
 
-    for line in gzip.decompress((VECTORS / "consensus.jsonl.gz").read_bytes()).splitlines()[:LIVES]:
+    for life in read_lives((VECTORS / "consensus.txt").read_text(encoding="utf-8"))[:LIVES]:
         core = Core()
-        for now, event, _, _ in json.loads(line)["steps"]:
+        for now, event, _, _ in life["steps"]:
             for effect in core.step(now, event_of(json.dumps(event))):
                 plain(effect)
             core.digest()
