@@ -1,7 +1,6 @@
 /*
  * Every module says in its head what it is about, and every exported function and class has a comment that says what it
- * is; a tree of errors may say it of them in the head. `npm run check` runs it. undocumented.js lists the packages that
- * are not there yet, with how many names they lack: the number may only fall.
+ * is; a tree of errors may say it of them in the head. `npm run check` runs it.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -9,8 +8,6 @@ import path from 'node:path';
 import process from 'node:process';
 
 import ts from 'typescript';
-
-import { UNDOCUMENTED } from './undocumented.js';
 
 const root = import.meta.dirname;
 const WORDS = /^\/\*\*\s*\S/;
@@ -59,37 +56,17 @@ export function lacking(file, text) {
   return [...head, ...missing];
 }
 
-/** The package that a file belongs to, such as "src/session" or "ui/mesh". */
-const packageOf = (file) =>
-  file
-    .split('/')
-    .slice(0, 2)
-    .join('/')
-    .replace(/\.tsx?$/, '');
-
 const faults = [];
-const counts = new Map();
 for (const tree of ['src', 'ui']) {
   const names = readdirSync(path.join(root, tree), { recursive: true, encoding: 'utf8' });
   for (const name of names.filter((one) => /\.tsx?$/.test(one) && !one.endsWith('.d.ts')).sort()) {
     const file = `${tree}/${name.split(path.sep).join('/')}`;
     if (file.includes('/generated/')) continue;
     const found = lacking(file, readFileSync(path.join(root, file), 'utf8'));
-    const own = packageOf(file);
-    counts.set(own, (counts.get(own) ?? 0) + found.length);
-    if (!(own in UNDOCUMENTED)) faults.push(...found.map((one) => `${file}: no comment on ${one}`));
+    faults.push(...found.map((one) => `${file}: no comment on ${one}`));
   }
 }
-for (const [own, most] of Object.entries(UNDOCUMENTED)) {
-  const count = counts.get(own) ?? 0;
-  if (count > most) faults.push(`${own}: ${count} names without a comment, expected at most ${most}`);
-  else if (count === 0) faults.push(`${own}: all names have a comment now; take it out of undocumented.js`);
-}
-if (process.argv.includes('--count'))
-  for (const [own, count] of counts) process.stdout.write(`${count} ${own}\n`);
-if (process.argv.includes('--names')) {
-  for (const fault of faults) process.stdout.write(`${fault}\n`);
-} else if (faults.length > 0) {
+if (faults.length > 0) {
   process.stderr.write(`${faults.map((fault) => `  ${fault}\n`).join('')}docs: ${faults.length} faults\n`);
   process.exitCode = 1;
 }

@@ -1,6 +1,6 @@
 /*
  * Which files may import which: floors of packages, no circles, pure modules. Type-only imports count.
- * `npm run check` runs it; floors and exceptions are in layers.js.
+ * `npm run check` runs it; floors and pure modules are in layers.js.
  */
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import process from 'node:process';
 
 import ts from 'typescript';
 
-import { EXCEPTIONS, FLOORS, isPure, MOST_MODULES, PURE_PACKAGES_OUTSIDE } from './layers.js';
+import { FLOORS, isPure, MOST_MODULES, PURE_PACKAGES_OUTSIDE } from './layers.js';
 
 const root = import.meta.dirname;
 
@@ -39,7 +39,6 @@ function target(file, specifier) {
 }
 
 const faults = [];
-const used = new Set();
 const edges = new Map();
 
 for (const file of files.keys()) {
@@ -54,19 +53,13 @@ for (const file of files.keys()) {
         faults.push(`${file}: a pure module imports ${specifier}`);
       continue;
     }
-    const exception = `${file} -> ${to}`;
     const lower = FLOORS.findIndex((floor) => floor.some((one) => one.holds(to)));
     const allowed =
       packageOf?.holds(to) ||
       (lower >= 0 && lower < own && !packageOf?.never?.some((name) => to.startsWith(`${name}/`)));
     if (!allowed || (isPure(file) && !isPure(to))) {
-      if (EXCEPTIONS.includes(exception)) {
-        used.add(exception);
-        continue;
-      }
-      faults.push(
-        allowed ? `${exception}: a pure module imports one that is not` : `${exception}: against the floors`,
-      );
+      const why = allowed ? 'a pure module imports one that is not' : 'against the floors';
+      faults.push(`${file} -> ${to}: ${why}`);
     } else edges.get(file).push(to);
   }
 }
@@ -80,10 +73,6 @@ function visit(file) {
   low.set(file, index.get(file));
   stack.push(file);
   for (const to of edges.get(file)) {
-    if (EXCEPTIONS.includes(`${file} -> ${to}`)) {
-      used.add(`${file} -> ${to}`);
-      continue;
-    }
     if (!index.has(to)) visit(to);
     if (stack.includes(to)) low.set(file, Math.min(low.get(file), low.get(to)));
   }
@@ -101,10 +90,6 @@ for (const file of files.keys()) {
 for (const [folder, inside] of folders) {
   if (inside.length > MOST_MODULES)
     faults.push(`${folder}: ${inside.length} modules, expected at most ${MOST_MODULES}`);
-}
-for (const exception of EXCEPTIONS) {
-  if (!used.has(exception))
-    faults.push(`${exception}: an exception that is no longer needed; take it out of layers.js`);
 }
 if (faults.length > 0) {
   process.stderr.write(`${faults.map((fault) => `  ${fault}\n`).join('')}layers: ${faults.length} faults\n`);

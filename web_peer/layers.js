@@ -96,6 +96,3 @@ export const PURE_PACKAGES_OUTSIDE = [
 
 export const isPure = (file) =>
   PURE.includes(file) || PURE_PACKAGES.some((name) => file.startsWith(`src/${name}/`));
-
-/** Imports that are not cut yet; one that is not needed any more is an error. */
-export const EXCEPTIONS = [];
