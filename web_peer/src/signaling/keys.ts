@@ -1,5 +1,5 @@
 /*
- * Decides what a key, an id and a valid signature are (docs/protocol-signaling.md; twin of signaling/keys.py).
+ * Decides what a key, an id and a valid signature are (docs/protocol.md; twin of signaling/keys.py).
  *
  * Keys, signatures and nonces are held as canonical base64url text: text compares by value and can be the key of a
  * Map. Ed25519 comes from WebCrypto where the browser has it, else from JavaScript; a peer's own key is made by

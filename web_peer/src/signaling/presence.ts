@@ -1,6 +1,6 @@
 /*
  * Decides whether a member is who it says, and whether an offer, answer or candidate is its own (twin of
- * signaling/presence.py, docs/protocol-signaling.md).
+ * signaling/presence.py, docs/protocol.md).
  */
 
 import { type Grant, verifyGrant } from './invites';
