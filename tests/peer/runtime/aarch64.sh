@@ -10,8 +10,8 @@ set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(cd "$here/../../.." && pwd)
 python=${PYTHON:-$repository/.venv/bin/python}
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(SUITE)' 2>/dev/null | awk '$2 ~ /^(old)*stable$/ { print $1; exit }' || true)}
 version=3.11 # the Python of that suite
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 read -ra cores <<<"${CORES:-cortex-a72 neoverse-n1 max}"
@@ -22,6 +22,7 @@ fail() {
 }
 command -v qemu-aarch64 >/dev/null || fail "qemu-aarch64 is not installed: install the package qemu-user"
 command -v apt-get >/dev/null || fail "apt-get is not here: Debian's Python for arm64 comes by it"
+[[ -n $mirror ]] || fail "this machine has no source of Debian packages: name a mirror by DEBIAN_MIRROR=http://HOST/debian"
 [[ -r $keyring ]] || fail "$keyring is not there: install the package debian-archive-keyring"
 [[ -x $python ]] || fail "$python is not there: run make setup, or name a Python with pip by PYTHON=..."
 
@@ -36,7 +37,7 @@ root=$folder/root
 wheels=$folder/wheels
 shift $(($# > 0))
 if (($# == 0)); then
-    set -- tests/peer/shards
+    set -- tests/peer/runtime
 fi
 
 # unpack_python: Debian's Python and all that it depends on, from an apt that knows of nothing installed.
