@@ -139,7 +139,13 @@ async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(
         judges = [peer.accounts.checks for peer in (first, second) if peer.accounts is not None]
         stayed = False  # on a busy machine a stage may be late, and its standby takes over for real
         while not (stayed and all(judge.made.same for judge in judges)):  # checks wait for idle peers
-            stayed = (await answered(lose=False)).crossed == () or stayed
+            serving = view.state.serving()
+            assert serving is not None
+            quiet = await answered(lose=False)
+            moves = sum(now != before for now, before in zip(quiet.route, serving.route, strict=True))
+            assert len(quiet.crossed) >= moves
+            assert (len(quiet.crossed) - moves) % 2 == 0, "each crossing moves one stage, away or back"
+            stayed = stayed or quiet.crossed == ()
         assert all(not (judge.made.differs or judge.made.disputed) for judge in judges)
         assert max(judge.judge.worst for judge in judges) > SAME, "the classes differ for real"
         assert not view.state.fairness.findings
