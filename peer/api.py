@@ -219,12 +219,7 @@ class Mesh:
 
     async def _guide(self, schema: Mapping[str, Any]) -> Guided:
         if self._grammars is None:
-            manifest, text = self._member.manifest, self._member.text
-            assert manifest is not None  # a member knows the model
-            path = self._member.model.store.blob_path(manifest.tokenizer.sha256)
-            self._grammars = await asyncio.to_thread(
-                lambda: Grammars(path.read_bytes(), text.vocab_size, text.end_tokens)
-            )
+            self._grammars = await asyncio.to_thread(Grammars, self._member.text)
         return await asyncio.to_thread(self._grammars.json, schema)
 
     def _likely(self, piece: Delta) -> Likely | None:

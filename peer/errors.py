@@ -19,6 +19,7 @@ PeerError
 │   ├── NoPlan               the peers that are here cannot serve the model
 │   ├── ContextOverflow      prompt and answer exceed the promised context
 │   ├── AnswerFailed         an answer broke off, and why
+│   │   ├── GrammarFailed    ... because the grammar that it was held to could not be followed to its end
 │   │   ├── MeshFull         ... because all sessions that the mesh promised are in use
 │   │   └── MustContribute   ... because this peer asked for more than it may before it contributes
 │   └── CannotServe          this peer cannot load or run what the plan gave it
@@ -128,6 +129,10 @@ class ContextOverflow(MeshError):
 
 class AnswerFailed(MeshError):
     """An answer broke off; the message says why and what to do."""
+
+
+class GrammarFailed(AnswerFailed):
+    """The grammar that an answer was held to could not be followed to its end: what came so far is no whole answer."""
 
 
 class MeshFull(AnswerFailed):

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from peer.errors import ApiError
+from peer.errors import ApiError, GrammarFailed
 from peer.gateway.tool_calls import CLOSING, OPENING, Style, Tool
+from peer.model.tokenizer import Text
 from peer.session.steering import mask_words
 
 if TYPE_CHECKING:
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT: Final = {"type": "object"}
 MAX_SCHEMA_CHARACTERS: Final = 100_000
+ENDS: Final = frozenset(("NoExtension", "NoExtensionBias", "EndOfSentence"))  # of a grammar that is complete
 
 
 class Grammars:
     """The grammars of one model. Made once: reading its vocabulary takes a moment. Raises ApiError where it cannot."""
 
-    def __init__(self, tokenizer_json: bytes, vocab: int, end_tokens: Sequence[int]) -> None:
+    def __init__(self, text: Text) -> None:
         try:
-            from llguidance import LLTokenizer
+            from llguidance import LLTokenizer, TokenizerWrapper
         except ImportError:
             raise ApiError(
                 "answers in a given form need the extra: pip install 'shoal-mesh[api]' where this gateway runs",
@@ -36,9 +38,12 @@ class Grammars:
                 "server_error",
                 code="not_installed",
             ) from None
-        self._vocab = vocab
-        text = tokenizer_json.decode()
-        self._tokenizer: LLTokenizer = LLTokenizer(text, n_vocab=vocab, eos_token=list(end_tokens) or None)
+        self._text = text
+        self._tokenizer: LLTokenizer = LLTokenizer(
+            TokenizerWrapper(_Vocabulary(text)),
+            n_vocab=text.vocab_size,
+            eos_token=list(text.end_tokens) or None,
+        )
 
     def json(self, schema: Mapping[str, Any] | None) -> Guided:
         """JSON that `schema` allows; None: any object. Raises ApiError for a schema that cannot be held to."""
@@ -76,12 +81,15 @@ class Grammars:
         match style:
             case Style.TAGGED:
                 again = ' ("\\n" call)*' if parallel else ""
-                frame = f'start: call{again}\ncall: "{OPENING[style]}\\n" body "\\n{CLOSING}"\nbody: %json '
+                opening, closing = self._mark(OPENING[style]), self._mark(CLOSING)
+                frame = f'start: call{again}\ncall: {opening} "\\n" body "\\n" {closing}\nbody: %json '
             case Style.BARE:
                 frame = "start: body\nbody: %json "
             case Style.LISTED:
                 again = ' (", " body)*' if parallel else ""
-                frame = f'start: "[" body{again} "]"\nbody: %json '
+                known = self._text.added_token(OPENING[style]) is not None
+                opening = f"{self._mark(OPENING[style])} " if known else ""
+                frame = f'start: {opening}"[" body{again} "]"\nbody: %json '
         one["x-guidance"] = SPACING
         return self._guided(frame + json.dumps(one), "tools")
 
@@ -91,7 +99,27 @@ class Grammars:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise _refused(matcher.get_error(), param)
-        return Guided(matcher, self._vocab)
+        return Guided(matcher, self._text.vocab_size)
+
+    def _mark(self, name: str) -> str:
+        """A mark of the style in a grammar: the one token that models were trained on, where there is one."""
+        token = self._text.added_token(name)
+        return json.dumps(name) if token is None else f"<[{token}]>"
+
+
+class _Vocabulary:
+    """The tokens as llguidance reads them. Control tokens match no words, as in the text that is shown of an answer."""
+
+    def __init__(self, text: Text) -> None:
+        shown = [text.token_bytes(token) for token in range(text.vocab_size)]
+        self.eos_token_id = text.end_tokens[0] if text.end_tokens else None
+        self.bos_token_id = None
+        self.tokens = [text.token_text(at)[1] if utf8 is None else utf8 for at, utf8 in enumerate(shown)]
+        self.special_token_ids = [at for at, utf8 in enumerate(shown) if utf8 is None]
+        self._text = text
+
+    def __call__(self, words: str) -> list[int]:
+        return self._text.encode_words(words)
 
 
 def _refused(why: str, param: str) -> ApiError:
@@ -107,14 +135,29 @@ class Guided:
         self._vocab = vocab
 
     def allowed(self) -> tuple[int, ...]:
-        """Returns the tokens that may come next as words of a bit mask; () after an error of the grammar."""
+        """Returns the tokens that may come next as words of a bit mask. Raises GrammarFailed."""
         bits = self._matcher.compute_bitmask()
-        return () if self._matcher.is_error() else mask_words(bits, self._vocab)
+        self._check()
+        return mask_words(bits, self._vocab)
 
     def take(self, token: int) -> None:
         """Tells the grammar which token came."""
         self._matcher.consume_token(token)
 
     def over(self) -> bool:
-        """Returns whether the grammar is complete."""
+        """Returns whether the grammar is complete. Raises GrammarFailed where it stopped for another reason."""
+        self._check()
         return self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        """An engine that failed is stopped, too: that is no end of an answer."""
+        matcher = self._matcher
+        if matcher.is_error():
+            why = next(iter(matcher.get_error().splitlines()), "")[:200]
+        elif matcher.is_stopped() and matcher.stop_reason() not in ENDS:
+            why = matcher.stop_reason()
+        else:
+            return
+        raise GrammarFailed(
+            f"the grammar cannot follow this answer any further ({why}): ask for a simpler form"
+        )

@@ -26,6 +26,7 @@ from peer.errors import (
     BadSampling,
     ChatTemplateError,
     ContextOverflow,
+    GrammarFailed,
     MustContribute,
     NoPlan,
     PeerError,
@@ -152,17 +153,12 @@ class Gateway:
         try:
             self._admit(request)
             response = await handler(request)
-        except ApiError as problem:
-            response = _refused(problem)
         except web.HTTPException as problem:
             if problem.status < 400:
                 raise
             response = _refused(_http_problem(problem))
-        except PeerError as problem:
-            response = _refused(_problem(problem))
-        except Exception:  # a defect: the program hears that, this machine's log why
-            log.exception("a request failed")
-            response = _refused(ApiError("a defect of the gateway; its log says more", 500, "server_error"))
+        except Exception as problem:
+            response = _refused(_told(problem))
         origin = request.headers.get("Origin")
         if origin in self._options.origins and not response.prepared:
             response.headers.update(_allowing(origin))
@@ -359,13 +355,7 @@ class Gateway:
 
     async def _grammars(self) -> Grammars:
         if self._known_grammars is None:
-            manifest, text = self._mesh.manifest, self._mesh.text
-            assert manifest is not None
-            path = self._mesh.model.store.blob_path(manifest.tokenizer.sha256)
-            ends = text.end_tokens
-            self._known_grammars = await asyncio.to_thread(
-                lambda: Grammars(path.read_bytes(), text.vocab_size, ends)
-            )
+            self._known_grammars = await asyncio.to_thread(Grammars, self._mesh.text)
         return self._known_grammars
 
     async def _tasks(
@@ -464,10 +454,10 @@ class Gateway:
                         used.add(event.index, _usage(event))
             except ConnectionResetError:
                 raise
-            except PeerError as problem:
+            except Exception as problem:
                 if not response.prepared:
                     raise
-                await send(shapes.error(problem if isinstance(problem, ApiError) else _problem(problem)))
+                await send(shapes.error(_told(problem)))
                 return response
         if form.wanted.usage_at_end:
             await send(form.used(used.all))
@@ -573,6 +563,14 @@ def _http_problem(problem: web.HTTPException) -> ApiError:
     return ApiError(problem.reason, problem.status)
 
 
+def _told(problem: Exception) -> ApiError:
+    """What a program hears of any error. Of a defect: that it is one; this machine's log has the rest."""
+    if isinstance(problem, PeerError):
+        return _problem(problem)
+    log.error("a request failed", exc_info=problem)
+    return ApiError("a defect of the gateway; its log says more", 500, "server_error")
+
+
 def _problem(problem: PeerError) -> ApiError:
     """What a program hears of an error of the mesh."""
     match problem:
@@ -584,6 +582,8 @@ def _problem(problem: PeerError) -> ApiError:
             return ApiError(str(problem))
         case MustContribute():  # waiting does not help, so there is no Retry-After
             return ApiError(str(problem), 503, "server_error", code="must_contribute")
+        case GrammarFailed():  # nor here
+            return ApiError(str(problem), 500, "server_error", code="grammar_failed")
         case NoPlan():
             return ApiError(
                 str(problem), 503, "server_error", code="mesh_not_ready", retry_after_s=RETRY_AFTER_S

@@ -31,7 +31,11 @@ class Text:
             raise TextError(f"the model's tokenizer.json cannot be read: {_line(problem)}") from problem
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._words = _without_control(self._tokenizer)
         self._pieces = _Pieces(self._tokenizer, rules)
+        self._added = {
+            str(added.content): token for token, added in self._tokenizer.get_added_tokens_decoder().items()
+        }
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.end_tokens = source.end_tokens
         self._bos = source.bos_token if source.add_bos else None
@@ -45,6 +49,10 @@ class Text:
     def encode(self, text: str) -> list[int]:
         """Tokens of plain text, with the begin-of-text token where the model wants one."""
         return self._with_bos(self._ids(text))
+
+    def encode_words(self, text: str) -> list[int]:
+        """Tokens of text in which nothing is a control token, whatever it spells; no begin-of-text token."""
+        return self._ids(text, self._words)
 
     def encode_chat(self, messages: Sequence[Message], today: date | None = None) -> list[int]:
         """Tokens of a conversation, ending where the assistant's answer begins.
@@ -85,6 +93,14 @@ class Text:
         utf8 = self._name(token).encode() if found is None else found
         return utf8.decode(errors="replace"), utf8
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """The UTF-8 bytes that a token adds to a text, maybe part of a character; None for control tokens."""
+        return self._pieces.bytes_of(token)
+
+    def added_token(self, name: str) -> int | None:
+        """The id of an added token, control or not, by the text that stands for it whole; None where there is none."""
+        return self._added.get(name)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`; special tokens are left out. Equals what a stream of them shows."""
         stream = self.stream()
@@ -94,14 +110,14 @@ class Text:
         """A detokenizer for one answer."""
         return StreamingDetokenizer(self._pieces)
 
-    def _ids(self, text: str) -> list[int]:
+    def _ids(self, text: str, tokenizer: Tokenizer | None = None) -> list[int]:
         try:
             text.encode()
         except UnicodeEncodeError as problem:
             raise TextError(
                 f"text must be Unicode characters, got half a surrogate pair: {problem}"
             ) from None
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = (tokenizer or self._tokenizer).encode(text, add_special_tokens=False).ids
         return ids
 
     def _with_bos(self, ids: list[int]) -> list[int]:
@@ -253,6 +269,19 @@ class _Pieces:
         for old, new in self._spaces:
             name = name.replace(old, new)
         return name.encode()
+
+
+def _without_control(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, which shares the vocabulary, for text in which control tokens are words."""
+    words = Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        words.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        words.pre_tokenizer = tokenizer.pre_tokenizer
+    added = tokenizer.get_added_tokens_decoder()
+    words.add_tokens([added[token] for token in sorted(added)])
+    words.encode_special_tokens = True
+    return words
 
 
 def _byte_characters() -> dict[str, int]:

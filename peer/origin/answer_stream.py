@@ -38,13 +38,13 @@ class Guide(Protocol):
     """Which tokens may come next in one answer, by a grammar (peer.gateway.grammars)."""
 
     def allowed(self) -> tuple[int, ...]:
-        """The mask, as peer.session.steering has it; () where no token may come."""
+        """The mask, as peer.session.steering has it. Raises GrammarFailed."""
 
     def take(self, token: int) -> None:
         """This token came next."""
 
     def over(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether the answer is whole, and nothing may follow. Raises GrammarFailed."""
 
 
 @dataclass(frozen=True, slots=True)
