@@ -12,10 +12,15 @@ PlannerError
 │   ├── HistoryBusy       another process writes it
 │   ├── HistoryUnusable   no history, one of a newer Shoal, or damaged; or what it needs is not installed
 │   └── QueryRefused      a question to the history that is not one, does more than read, or takes too long
-└── StoreError            the model store on disk
-    ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
-    ├── NotInStore
-    └── StoreFull         the disk refused; nothing half-written is left
+├── StoreError            the model store on disk
+│   ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
+│   ├── NotInStore
+│   └── StoreFull         the disk refused; nothing half-written is left
+└── JobError              work in a process of its own that has no result
+    ├── JobTooLong        its CPU time was spent
+    ├── JobTooLarge       its memory was spent
+    ├── JobsBusy          too many wait already; the same can be tried later
+    └── JobBroken         its process could not be started, or has ended
 """
 
 
@@ -81,3 +86,23 @@ class NotInStore(StoreError):
 
 class StoreFull(StoreError):
     """The disk refused to take more; nothing half-written is left."""
+
+
+class JobError(PlannerError):
+    """Work in a process of its own has no result."""
+
+
+class JobTooLong(JobError):
+    """The work took more CPU time than it may."""
+
+
+class JobTooLarge(JobError):
+    """The work took more memory than it may."""
+
+
+class JobsBusy(JobError):
+    """Too many wait already; the same can be tried later."""
+
+
+class JobBroken(JobError):
+    """The process could not be started, or has ended."""
