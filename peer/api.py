@@ -22,7 +22,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from peer.errors import CannotServe
 from peer.gateway.answers import shown_likely
-from peer.gateway.grammars import Grammars, Guided
+from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of
 from peer.member.joining import join
@@ -98,7 +98,7 @@ class Mesh:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._grammars: Grammars | None = None
+        self._grammars: GrammarJobs | None = None
 
     @staticmethod
     @asynccontextmanager
@@ -118,7 +118,9 @@ class Mesh:
         async with AsyncExitStack() as stack:
             if store is None:
                 store = Path(stack.enter_context(TemporaryDirectory(prefix="shoal-")))
-            yield Mesh(await stack.enter_async_context(join(link, options, Store(store))))
+            mesh = Mesh(await stack.enter_async_context(join(link, options, Store(store))))
+            stack.push_async_callback(mesh._close)
+            yield mesh
 
     @staticmethod
     @contextmanager
@@ -216,11 +218,19 @@ class Mesh:
         finally:
             with suppress(Exception):  # the mesh may be gone already, and said so
                 conversation.close()
+            if guide is not None:
+                guide.close()
 
-    async def _guide(self, schema: Mapping[str, Any]) -> Guided:
+    async def _guide(self, schema: Mapping[str, Any]) -> GuidedAnswer:
         if self._grammars is None:
-            self._grammars = await asyncio.to_thread(Grammars, self._member.text)
-        return await asyncio.to_thread(self._grammars.json, schema)
+            self._grammars = GrammarJobs(self._member.model.text_file)
+        form = JsonForm(schema)
+        await self._grammars.check(form)
+        return self._grammars.guided(form)
+
+    async def _close(self) -> None:
+        if self._grammars is not None:
+            await self._grammars.close()
 
     def _likely(self, piece: Delta) -> Likely | None:
         return shown_likely(piece.likely, self._member.text) if piece.likely else None
@@ -301,7 +311,7 @@ def _turns(messages: Messages, system: str) -> list[Mapping[str, Any]]:
     return [*turns, *([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)]
 
 
-def _settings(options: Options, guide: Guided | None) -> Settings:
+def _settings(options: Options, guide: GuidedAnswer | None) -> Settings:
     """Raises BadSampling."""
     bias = options.get("logit_bias", {})
     return Settings(

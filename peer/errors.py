@@ -50,6 +50,8 @@ PeerError
     └── BackpressureExceeded the sender queued more than its bound
 """
 
+from typing import Any
+
 
 class PeerError(Exception):
     """Root of peer's errors."""
@@ -238,6 +240,16 @@ class ApiError(PeerError):
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _api_error, (str(self), self.__dict__)
+
+
+def _api_error(message: str, fields: dict[str, Any]) -> ApiError:
+    """One that came from another process."""
+    error = ApiError(message)
+    error.__dict__.update(fields)
+    return error
 
 
 class TransportError(PeerError):

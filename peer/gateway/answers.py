@@ -146,6 +146,8 @@ class Answers:
         finally:
             with suppress(Exception):
                 conversation.close()
+            if task.settings.guide is not None:
+                task.settings.guide.close()
 
 
 def shown_likely(pairs: Sequence[tuple[int, float]], words: Text) -> Likely:

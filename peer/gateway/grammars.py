@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SPACING: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT: Final = {"type": "object"}
 MAX_SCHEMA_CHARACTERS: Final = 100_000
+MAX_LEXER_STATES: Final = 50_000  # some 2 kB each
 ENDS: Final = frozenset(("NoExtension", "NoExtensionBias", "EndOfSentence"))  # of a grammar that is complete
 
 
@@ -30,7 +31,7 @@ class Grammars:
 
     def __init__(self, text: Text) -> None:
         try:
-            from llguidance import LLTokenizer, TokenizerWrapper
+            from llguidance import LLParserLimits, LLTokenizer, TokenizerWrapper
         except ImportError:
             raise ApiError(
                 "answers in a given form need the extra: pip install 'shoal-mesh[api]' where this gateway runs",
@@ -39,6 +40,7 @@ class Grammars:
                 code="not_installed",
             ) from None
         self._text = text
+        self._limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES)
         self._tokenizer: LLTokenizer = LLTokenizer(
             TokenizerWrapper(_Vocabulary(text)),
             n_vocab=text.vocab_size,
@@ -57,7 +59,7 @@ class Grammars:
         try:
             grammar = LLMatcher.grammar_from_json_schema(text, overrides=SPACING)
         except ValueError as error:
-            raise _refused(str(error), "response_format") from error
+            raise schema_refused(str(error), "response_format") from error
         return self._guided(grammar, "response_format")
 
     def calls(self, style: Style, tools: Sequence[Tool], *, parallel: bool) -> Guided:
@@ -96,9 +98,9 @@ class Grammars:
     def _guided(self, grammar: str, param: str) -> Guided:
         from llguidance import LLMatcher
 
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise _refused(matcher.get_error(), param)
+            raise schema_refused(matcher.get_error(), param)
         return Guided(matcher, self._text.vocab_size)
 
     def _mark(self, name: str) -> str:
@@ -122,13 +124,14 @@ class _Vocabulary:
         return self._text.encode_words(words)
 
 
-def _refused(why: str, param: str) -> ApiError:
+def schema_refused(why: str, param: str) -> ApiError:
+    """What a program hears whose schema no answer can be held to."""
     line = " ".join(why.split())[:300]
     return ApiError(f"this schema cannot be held to: {line}", param=param, code="invalid_schema")
 
 
 class Guided:
-    """One answer under a grammar (peer.origin.answer_stream.Guide)."""
+    """The place in a grammar that one answer has come to."""
 
     def __init__(self, matcher: LLMatcher, vocab: int) -> None:
         self._matcher = matcher

@@ -43,7 +43,7 @@ from peer.gateway.chat_requests import (
 )
 from peer.gateway.embedder import Embedder
 from peer.gateway.embedding_requests import embedding_request
-from peer.gateway.grammars import Grammars, Guided
+from peer.gateway.grammar_jobs import CallForm, Form, GrammarJobs, JsonForm
 from peer.gateway.request_queue import RETRY_AFTER_S, Line
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.tool_calls import style_of
@@ -103,8 +103,8 @@ async def gateway(
         host = f"[{options.host}]" if ":" in options.host else options.host
         yield f"http://{host}:{port}/v1"
     finally:
-        serving.close()
         await runner.cleanup()
+        await serving.close()
 
 
 def _is_loopback(host: str) -> bool:
@@ -127,7 +127,7 @@ class Gateway:
         self._created = int(time.time())
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
         self._answers = Answers(mesh, self._line, options.full_wait_s)
-        self._known_grammars: Grammars | None = None
+        self._known_grammars: GrammarJobs | None = None
         self._encoding = asyncio.Lock()  # a chat template renders for one at a time
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
@@ -142,9 +142,11 @@ class Gateway:
         app.router.add_get("/healthz", self._health)
         return app
 
-    def close(self) -> None:
-        """Stops listening to the state of the mesh."""
+    async def close(self) -> None:
+        """Stops listening to the state of the mesh, and ends the processes of its own."""
         self._unsubscribe()
+        if self._known_grammars is not None:
+            await self._known_grammars.close()
 
     # --- who may ask, and how refusals look
 
@@ -268,8 +270,10 @@ class Gateway:
         self._check_model(asked.wanted.model)
         calling = self._calling(asked)
         prompt, front = await self._chat_prompt(asked)
-        guides = await self._guides(asked, calling)
-        tasks = await self._tasks(asked.wanted, [prompt], calling, guides, front)
+        form = self._form(asked, calling)
+        if form is not None:
+            await self._grammars().check(form)
+        tasks = self._tasks(asked.wanted, [prompt], calling, form, front)
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
@@ -280,7 +284,7 @@ class Gateway:
         asked = completion_request(await _body(request))
         self._check_model(asked.wanted.model)
         prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
-        tasks = await self._tasks(asked.wanted, prompts)
+        tasks = self._tasks(asked.wanted, prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = self._echoed(asked, prompts)
         if asked.wanted.stream:
@@ -342,28 +346,24 @@ class Gateway:
             )
         return Calling(style, frozenset(tool.name for tool in asked.tools), asked.parallel)
 
-    async def _guides(self, asked: ChatRequest, calling: Calling | None) -> Callable[[], Guided] | None:
-        """What makes the grammar of one choice; None where it is free."""
+    def _form(self, asked: ChatRequest, calling: Calling | None) -> Form | None:
+        """What an answer must be; None where it is free."""
         if calling is not None and asked.required:
-            tools = [tool for tool in asked.tools if asked.forced in (None, tool.name)]
-            grammars = await self._grammars()
-            return lambda: grammars.calls(calling.style, tools, parallel=asked.parallel)
-        if asked.format is not None:
-            grammars, schema = await self._grammars(), asked.format.schema
-            return lambda: grammars.json(schema)
-        return None
+            tools = tuple(tool for tool in asked.tools if asked.forced in (None, tool.name))
+            return CallForm(calling.style, tools, asked.parallel)
+        return JsonForm(asked.format.schema) if asked.format is not None else None
 
-    async def _grammars(self) -> Grammars:
+    def _grammars(self) -> GrammarJobs:
         if self._known_grammars is None:
-            self._known_grammars = await asyncio.to_thread(Grammars, self._mesh.text)
+            self._known_grammars = GrammarJobs(self._mesh.model.text_file)
         return self._known_grammars
 
-    async def _tasks(
+    def _tasks(
         self,
         wanted: Wanted,
         prompts: Sequence[tuple[int, ...]],
         calling: Calling | None = None,
-        guide: Callable[[], Guided] | None = None,
+        form: Form | None = None,
         front: int = 0,
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
@@ -380,12 +380,11 @@ class Gateway:
                     wanted.stop,
                     PLAN_WAIT_S,
                     steering=Steering(wanted.alternatives, wanted.bias),
-                    guide=await asyncio.to_thread(guide) if guide is not None else None,
+                    guide=self._grammars().guided(form) if form is not None else None,
                     seat_wait_s=self._options.full_wait_s,
                     front=front,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling))
-        self._line.check(len(tasks))
         return tasks
 
     def _heading(self, prefix: str, wanted: Wanted) -> Heading:

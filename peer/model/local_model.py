@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peer.errors import NoPlan
 from peer.model.piece_exchange import ABSENT, Pieces
-from peer.model.tokenizer import Text, text_of
+from peer.model.tokenizer import Text, TextFile, text_file
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Piece, PieceRequest
 from planner.model.manifest import Manifest
@@ -27,10 +27,15 @@ class LocalModel:
         does without. Raises NoPlan before the model is known.
         """
         if self._text is None:
-            if self.manifest is None:
-                raise NoPlan("the model's tokenizer is not here yet")
-            self._text = text_of(self.store, self.manifest)
+            self._text = self.text_file.read()
         return self._text
+
+    @property
+    def text_file(self) -> TextFile:
+        """The same, for another process to read. Raises NoPlan before the model is known."""
+        if self.manifest is None:
+            raise NoPlan("the model's tokenizer is not here yet")
+        return text_file(self.store, self.manifest)
 
     def know(self, manifest: Manifest) -> None:
         """Takes which model it is: this peer can ask, and give others pieces of weights that it has."""

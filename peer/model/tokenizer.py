@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import Tokenizer
@@ -306,14 +308,40 @@ def _line(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:300]
 
 
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """Where a stored model's tokenizer.json is, and what else makes its Text: it travels to other processes."""
+
+    tokenizer: Path
+    chat_template: str | None
+    bos_token: int | None
+    end_tokens: tuple[int, ...]
+    add_bos: bool
+
+    def read(self) -> Text:
+        """Reads the tokenizer and compiles the chat template."""
+        return Text(
+            TokenizerSource(
+                tokenizer_json=self.tokenizer.read_bytes(),
+                chat_template=self.chat_template,
+                bos_token=self.bos_token,
+                end_tokens=self.end_tokens,
+                add_bos=self.add_bos,
+            )
+        )
+
+
+def text_file(store: Store, manifest: Manifest) -> TextFile:
+    """The tokenizer and chat template of a stored model, not read yet."""
+    return TextFile(
+        store.blob_path(manifest.tokenizer.sha256),
+        manifest.chat_template,
+        manifest.bos_token,
+        manifest.end_tokens,
+        manifest.add_bos,
+    )
+
+
 def text_of(store: Store, manifest: Manifest) -> Text:
     """The tokenizer and chat template of a stored model."""
-    return Text(
-        TokenizerSource(
-            tokenizer_json=store.blob_path(manifest.tokenizer.sha256).read_bytes(),
-            chat_template=manifest.chat_template,
-            bos_token=manifest.bos_token,
-            end_tokens=manifest.end_tokens,
-            add_bos=manifest.add_bos,
-        )
-    )
+    return text_file(store, manifest).read()

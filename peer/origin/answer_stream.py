@@ -37,14 +37,13 @@ PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller se
 class Guide(Protocol):
     """Which tokens may come next in one answer, by a grammar (peer.gateway.grammars)."""
 
-    def allowed(self) -> tuple[int, ...]:
-        """The mask, as peer.session.steering has it. Raises GrammarFailed."""
+    async def next(self, taken: Sequence[int]) -> tuple[int, ...] | None:
+        """The mask after `taken`, the tokens since the last call, as peer.session.steering has it; None: nothing may
+        follow. Raises GrammarFailed where the grammar cannot go on.
+        """
 
-    def take(self, token: int) -> None:
-        """This token came next."""
-
-    def over(self) -> bool:
-        """Whether the answer is whole, and nothing may follow. Raises GrammarFailed."""
+    def close(self) -> None:
+        """Frees what it takes; a later call begins a new answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,8 @@ class _Asked:
         self.call = call
         self.ask = ask
         self.guide = settings.guide
+        self._taken: list[int] = []  # by the answer, and not yet by the guide
+        self._allowed: tuple[int, ...] | None = ()
         self._seat_wait_s = settings.seat_wait_s
         self._seat_until: float | None = None
         self._made = list(made)
@@ -145,18 +146,26 @@ class _Asked:
 
     def take(self, token: int) -> None:
         self._made.append(token)
-        if self.guide is not None and token not in self.ask.end_tokens:
-            self.guide.take(token)
+        if token not in self.ask.end_tokens:
+            self._taken.append(token)
+
+    async def guided(self) -> bool:
+        """Asks the guide what may come next; False: nothing. Raises AnswerFailed where it knows no token."""
+        if self.guide is not None:
+            taken, self._taken = self._taken, []
+            self._allowed = await self.guide.next(taken)
+            if self._allowed is not None and not any(self._allowed):
+                raise AnswerFailed(
+                    "no token of this model fits what the answer must be; ask for another form"
+                )
+        return self._allowed is not None
 
     def next(self) -> Ask:
-        """Asks for what is to come. Raises AnswerFailed when the grammar allows nothing more."""
+        """Asks for what is to come."""
         prompt, count = (*self.ask.prompt, *self._made), len(self._made)
         if self.guide is None:
             return replace(self.ask, prompt=prompt, sampled=count)
-        allowed = self.guide.allowed()
-        if not any(allowed):
-            raise AnswerFailed("no token of this model fits what the answer must be; ask for another form")
-        steering = replace(self.ask.steering, allowed=allowed)
+        steering = replace(self.ask.steering, allowed=self._allowed or ())
         return replace(self.ask, prompt=prompt, max_tokens=count + 1, steering=steering, sampled=count)
 
 
@@ -261,6 +270,7 @@ class Conversation:
         if why := self._may_ask():
             raise MustContribute(why)
         asked = _Asked(call, ask, settings, begun_before.ids if begun_before is not None else ())
+        await asked.guided()
         await self._connect(route)
         if self._core.ends is not None and (older := self._sessions.older(route.peers)):
             who = named(", ".join(older), self._view.state.members)
@@ -380,7 +390,7 @@ class Conversation:
                 case Emit(token):
                     asked.take(token)
                 case Ended("length") if asked.goes_on:
-                    if asked.guide is not None and asked.guide.over():
+                    if not await asked.guided():
                         return Ended("end")
                     route = self._sessions.route() or self._core.current
                     assert route is not None
