@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from peer.errors import CannotServe
-from peer.launch.model_import import bring, find_or_import
+from peer.launch.model_import import find_or_import
 from peer.model.chat_template import Message
 from peer.model.tokenizer import Text
 from peer.runtime.arithmetic import proven
@@ -75,10 +75,13 @@ def bench_single(args: argparse.Namespace) -> Figures:
 
 
 def _four_bit(store: Store, name: str) -> str:
-    """The 4-bit import of `name`, made now if need be: no other format is what the ratios are about."""
+    """The 4-bit import of `name`, made now if need be. Raises CannotServe for the id of a model in another format."""
     model_id = find_or_import(store, name, "4bit")
-    if decode_manifest(store.manifest_bytes(model_id)).weights != "4bit":
-        model_id = bring(store, name, "4bit")
+    weights = decode_manifest(store.manifest_bytes(model_id)).weights
+    if weights != "4bit":
+        raise CannotServe(
+            f"the ratios are about 4bit weights, model {name} has {weights}: give a file or a name"
+        )
     return model_id
 
 

@@ -141,6 +141,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.launch.model_import import run_import
 
             return run_import(args)
+        case "models":
+            from peer.cli.models import models
+
+            return models(args)
         case "serve":
             from peer.cli.serve_join import serve
 
@@ -247,6 +251,8 @@ def parser() -> argparse.ArgumentParser:
 
     bring = command("import", "bring a model into the local store")
     _model(bring, nargs=None)
+    listed = command("models", "list the models in the local store")
+    listed.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     serve = command("serve", "found a mesh: signaling server, model store and first peer")
     _model(serve, nargs="?")
     _founder(serve)

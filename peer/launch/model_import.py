@@ -1,96 +1,115 @@
-"""`shoal import`: brings a model into the local store, and finds it there again."""
+"""How a name on the command line becomes a model of the local store: imported once, and found there again."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
+from typing import Final
 
+from peer.launch.stored_models import StoredModel, stored_model
 from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
-from planner.errors import CorruptStore, NotInStore
-from planner.importers.registry import resolve, resolve_any, resolve_encoder
+from planner.errors import CorruptStore, UnknownArchitecture
+from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
 from planner.model.architecture import SourceModel
-from planner.model.encoder import SourceEncoder, decode_encoder
-from planner.model.manifest import Manifest, decode_manifest
+from planner.model.encoder import SourceEncoder
+from planner.model.import_index import Contents, ImportIndex
 from planner.model.store import PREFIX_DIGITS, Store
 from planner.model.units import build_model
 from planner.types import WeightFormat
 
+ENCODER_WEIGHTS: Final = "f32"  # embedding models are kept as float32
+
+_ID = re.compile(rf"[0-9a-f]{{{PREFIX_DIGITS},64}}")
+
 
 def run_import(args: argparse.Namespace) -> int:
-    """Imports a model anew and says what came of it."""
+    """`shoal import`: imports a model anew and says what came of it."""
     store = Store(args.store)
-    source = resolve_any(args.model, store.root, say)
-    if isinstance(source, SourceEncoder):
-        return _import_encoder(store, source)
-    model_id = _put(store, source, args.weights)
-    manifest = decode_manifest(store.manifest_bytes(model_id))
-    blobs = {unit.blob.sha256: unit.blob.bytes for unit in manifest.units}
-    units = f"{len(manifest.units)} units"
-    out.print(
-        f"{manifest.name}  {args.weights}  {units}  {bytes_text(sum(blobs.values()))}  {model_id}",
-        markup=False,
-    )
+    located = locate(args.model, store.root, say)
+    contents = _contents(store, located)
+    source = located.open()
+    weights: WeightFormat = ENCODER_WEIGHTS if isinstance(source, SourceEncoder) else args.weights
+    found = stored_model(store, _put(store, source, weights, contents, args.model))
+    assert found is not None
+    parts = f"{len(found.units)} units" if found.answers else f"embedding model, {len(found.units)} parts"
+    out.print(f"{found.name}  {weights}  {parts}  {bytes_text(found.bytes)}  {found.model_id}", markup=False)
     return 0
 
 
 def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
-    """The id of `name` in the store (a model id or its beginning, or a name with these weights), imported if absent."""
-    for model_id, manifest in stored(store):
-        if manifest.weights == weights and _source_name(name) == manifest.name:
-            return model_id
-    by_id = [
-        model_id for model_id in store.models() if len(name) >= PREFIX_DIGITS and model_id.startswith(name)
-    ]
-    return by_id[0] if len(by_id) == 1 else bring(store, name, weights)
+    """The id of the model that `name` leads to, imported where the store does not have these contents.
+
+    `name`: a path, hf:, a short name, or a model id of the store or its beginning. Raises ModelError or StoreError;
+    nothing is half-written.
+    """
+    found = _by_id(store, name)
+    if found is None:
+        return _find_or_import(store, name, weights, answers=True)
+    if not found.answers:
+        raise UnknownArchitecture(f"{found.name} ({name}) makes embeddings and answers no questions")
+    return found.model_id
 
 
-def stored(store: Store) -> list[tuple[str, Manifest]]:
-    """Every model of the store whose manifest can be read and whose blobs are all here."""
-    found = []
-    for model_id in store.models():
-        try:
-            manifest = decode_manifest(store.manifest_bytes(model_id))
-        except (CorruptStore, NotInStore):
-            continue
-        if all(store.has_blob(unit.blob) for unit in manifest.units) and store.has_blob(manifest.tokenizer):
-            found.append((model_id, manifest))
+def find_or_import_encoder(store: Store, name: str) -> str:
+    """As `find_or_import`, for an embedding model."""
+    found = _by_id(store, name)
+    if found is None:
+        return _find_or_import(store, name, ENCODER_WEIGHTS, answers=False)
+    if found.answers:
+        raise UnknownArchitecture(f"{found.name} ({name}) answers in words and makes no embeddings")
+    return found.model_id
+
+
+def _by_id(store: Store, name: str) -> StoredModel | None:
+    """The model with this id or beginning of one; None for what is no id. Raises NotInStore or CorruptStore."""
+    if _ID.fullmatch(name) is None or Path(name).exists():
+        return None
+    model_id = store.find(name)
+    found = stored_model(store, model_id)
+    if found is None or not found.whole:
+        raise CorruptStore(f"model {model_id} is not whole in the store {store.root}: import it again")
     return found
 
 
-def bring(store: Store, name: str, weights: WeightFormat) -> str:
-    """Imports `name` into the store; returns the model id. Raises ModelError or StoreError; nothing is half-written."""
-    return _put(store, resolve(name, store.root, say), weights)
+def _find_or_import(store: Store, name: str, weights: WeightFormat, *, answers: bool) -> str:
+    located = locate(name, store.root, say)
+    contents = _contents(store, located)
+    known = ImportIndex(store.root).model(located.name, weights, contents)
+    found = None if known is None else stored_model(store, known)
+    if found is not None and found.whole and found.answers is answers:
+        return found.model_id
+    source = located.open()
+    wanted = answering(source) if answers else embedding(source)
+    return _put(store, wanted, weights, contents, name)
 
 
-def bring_encoder(store: Store, name: str) -> str:
-    """As `bring`, for an embedding model, which is kept as float32."""
-    from planner.model.encoder_graph import put_encoder
-
-    return put_encoder(resolve_encoder(name, store.root, say), store)
-
-
-def _import_encoder(store: Store, source: SourceEncoder) -> int:
-    from planner.model.encoder_graph import put_encoder
-
-    model_id = put_encoder(source, store)
-    manifest = decode_encoder(store.manifest_bytes(model_id))
-    parts = f"embedding model, {len(manifest.parts)} parts"
-    size = bytes_text(sum(part.blob.bytes for part in manifest.parts))
-    out.print(f"{manifest.name}  f32  {parts}  {size}  {model_id}", markup=False)
-    return 0
+def _contents(store: Store, located: Located) -> Contents:
+    if located.pinned:
+        return Contents(located.pinned)
+    with counting(f"read {located.name}") as progress:
+        return ImportIndex(store.root).contents(located.files, progress)
 
 
-def _put(store: Store, source: SourceModel, weights: WeightFormat) -> str:
-    from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
-
+def _put(
+    store: Store, source: SourceModel | SourceEncoder, weights: WeightFormat, contents: Contents, asked: str
+) -> str:
+    """Imports anew. Raises CorruptModel where a file changed meanwhile."""
     with counting(f"import {source.name} as {weights}") as progress:
-        model_id = build_model(source, weights, store, progress)
-    with counting("record how long its rows are") as progress:
-        record(store, model_id, progress)
+        if isinstance(source, SourceEncoder):
+            from planner.model.encoder_graph import put_encoder
+
+            model_id = put_encoder(source, store, progress)
+        else:
+            model_id = build_model(source, weights, store, progress)
+    contents.check()
+    if not isinstance(source, SourceEncoder):
+        from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
+
+        with counting("record how long its rows are") as progress:
+            record(store, model_id, progress)
+    if contents.looks and not asked.startswith(HF_PREFIX):
+        asked = str(Path(asked).absolute())
+    ImportIndex(store.root).keep(source.name, weights, contents, model_id, asked)
     return model_id
-
-
-def _source_name(name: str) -> str:
-    path = Path(name)
-    return path.stem if path.suffix == ".gguf" else name

@@ -119,7 +119,7 @@ class GgufFile:
 
 def read_gguf(path: Path) -> GgufFile:
     """Opens a GGUF file, or every shard of a split one (any shard's path will do)."""
-    paths = _shard_paths(path)
+    paths = shard_paths(path)
     if len(paths) == 1:
         return _read_one(paths[0])
     parts = [_read_one(part) for part in paths]
@@ -142,7 +142,8 @@ def model_stem(path: Path) -> str:
     return match["stem"] if match else path.stem
 
 
-def _shard_paths(path: Path) -> list[Path]:
+def shard_paths(path: Path) -> list[Path]:
+    """Every file of the model that `path` is one of, in order. Raises CorruptModel or NoSuchModel."""
     match = SHARD_NAME.fullmatch(path.name)
     if match is None:
         return [path]

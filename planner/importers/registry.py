@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from planner.errors import NoSuchModel, UnknownArchitecture
 from planner.importers.bert import FOLDER_FILES, is_encoder, open_encoder
 from planner.importers.gguf import open_gguf
-from planner.importers.gguf_file import SHARD_NAME
-from planner.importers.safetensors import INDEX, SINGLE, open_safetensors
+from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
+from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.wheels import Progress as Progress
 from planner.importers.wheels import Run, WheelFile, fetch_files, silent
 from planner.model.architecture import SourceModel
@@ -20,18 +22,17 @@ HF_PREFIX = "hf:"
 HF_NAME = re.compile(
     r"(?P<repo>[\w.-]+/[\w.-]+?)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w./ -]+\.gguf))?", re.ASCII
 )
-HF_FILES = (
+FOLDER_SETTINGS = (
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
-    SINGLE,
     INDEX,
-    "model-*.safetensors",
     *FOLDER_FILES,
-)
+)  # all that an import reads of a folder beside its weights
+HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 
 SHORT_NAMES: Mapping[str, WheelFile] = {
     "smollm2-135m": WheelFile(
@@ -70,9 +71,67 @@ ENCODER_NAMES: Mapping[str, tuple[WheelFile, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a name leads, nothing of it read yet."""
+
+    name: str  # what the model is called, for people; others may be called the same
+    open: Callable[[], SourceModel | SourceEncoder]  # raises a ModelError
+    files: Mapping[str, Path] = field(
+        default_factory=dict
+    )  # all that an import reads, by its name in the model
+    pinned: tuple[
+        tuple[str, str], ...
+    ] = ()  # in place of files: what is fetched when opened, with its SHA-256
+
+
+def locate(name: str, cache: Path, progress: Progress | None = None) -> Located:
+    """Where `name` leads; files of a Hugging Face repo are fetched, those of a short name once they are opened.
+
+    Raises a ModelError.
+    """
+    say = progress or silent
+    if name.startswith(HF_PREFIX):
+        return _from_hub(name, say)
+    if name in SHORT_NAMES:
+        wanted = SHORT_NAMES[name]
+        return Located(
+            name,
+            lambda: open_gguf(fetch_short_name(name, cache, say), name),
+            pinned=((wanted.member, wanted.sha256),),
+        )
+    if name in ENCODER_NAMES:
+        return Located(
+            name,
+            lambda: open_encoder(fetch_short_encoder(name, cache, say), name),
+            pinned=tuple((wanted.member, wanted.sha256) for wanted in ENCODER_NAMES[name]),
+        )
+    path = Path(name)
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        if path.suffix == ".safetensors":
+            raise NoSuchModel(f"{name}: give the folder, not one of its .safetensors files")
+        return _gguf(path)
+    raise NoSuchModel(
+        f"there is no model {name[:200]!r}: expected the path of a .gguf file or of a Hugging Face folder, "
+        f"hf:owner/repo, hf:owner/repo/file.gguf, the id of a model that `shoal models` lists, or one of "
+        f"{', '.join((*SHORT_NAMES, *ENCODER_NAMES))}"
+    )
+
+
 def resolve(name: str, cache: Path, progress: Progress | None = None) -> SourceModel:
     """Opens the model that `name` leads to, fetched into `cache` first if need be. Raises a ModelError."""
-    source = resolve_any(name, cache, progress)
+    return answering(locate(name, cache, progress).open())
+
+
+def resolve_encoder(name: str, cache: Path, progress: Progress | None = None) -> SourceEncoder:
+    """As `resolve`, for an embedding model."""
+    return embedding(locate(name, cache, progress).open())
+
+
+def answering(source: SourceModel | SourceEncoder) -> SourceModel:
+    """The source, if it answers in words. Raises UnknownArchitecture for an embedding model."""
     if isinstance(source, SourceEncoder):
         raise UnknownArchitecture(
             f"{source.name} makes embeddings and answers no questions: give it to --embedding-model of "
@@ -81,37 +140,14 @@ def resolve(name: str, cache: Path, progress: Progress | None = None) -> SourceM
     return source
 
 
-def resolve_encoder(name: str, cache: Path, progress: Progress | None = None) -> SourceEncoder:
-    """As `resolve`, for an embedding model."""
-    source = resolve_any(name, cache, progress)
+def embedding(source: SourceModel | SourceEncoder) -> SourceEncoder:
+    """The source, if it makes embeddings. Raises UnknownArchitecture for a model that answers."""
     if not isinstance(source, SourceEncoder):
         raise UnknownArchitecture(
             f"{source.name} answers in words and makes no embeddings: expected a sentence-transformers folder "
             f"with a BERT encoder, hf:owner/repo of one, or one of {', '.join(ENCODER_NAMES)}"
         )
     return source
-
-
-def resolve_any(name: str, cache: Path, progress: Progress | None = None) -> SourceModel | SourceEncoder:
-    """A model of either kind."""
-    say = progress or silent
-    if name.startswith(HF_PREFIX):
-        return _from_hub(name, say)
-    if name in SHORT_NAMES:
-        return open_gguf(fetch_short_name(name, cache, say), name)
-    if name in ENCODER_NAMES:
-        return open_encoder(fetch_short_encoder(name, cache, say), name)
-    path = Path(name)
-    if path.is_dir():
-        return _open_folder(path)
-    if path.is_file():
-        if path.suffix == ".safetensors":
-            raise NoSuchModel(f"{name}: give the folder, not one of its .safetensors files")
-        return open_gguf(path)
-    raise NoSuchModel(
-        f"there is no model {name[:200]!r}: expected the path of a .gguf file or of a Hugging Face folder, "
-        f"hf:owner/repo, hf:owner/repo/file.gguf, or one of {', '.join((*SHORT_NAMES, *ENCODER_NAMES))}"
-    )
 
 
 def fetch_short_name(
@@ -137,17 +173,34 @@ def fetch_short_encoder(
     return folder
 
 
-def _open_folder(folder: Path, name: str | None = None) -> SourceModel | SourceEncoder:
+def _gguf(path: Path) -> Located:
+    files = {part.name: part for part in shard_paths(path)}
+    name = _called(model_stem(path))
+    return Located(name, partial(open_gguf, path, name), files)
+
+
+def _called(name: str) -> str:
+    """The name of a file as text: a disk takes bytes that are none."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _folder(folder: Path, name: str | None = None) -> Located:
     ggufs = sorted(file.name for file in folder.glob("*.gguf"))
     if ggufs and not (folder / "config.json").is_file():
         first = [file for file in ggufs if not SHARD_NAME.fullmatch(file) or "-00001-of-" in file]
         if len(first) == 1:
-            return open_gguf(folder / first[0])
+            return _gguf(folder / first[0])
         raise NoSuchModel(f"{folder} holds several GGUF files, name one: {', '.join(ggufs)[:400]}")
-    return open_encoder(folder, name) if is_encoder(folder) else open_safetensors(folder, name)
+    settings = {file for pattern in FOLDER_SETTINGS for file in folder.glob(pattern) if file.is_file()}
+    read = sorted({*settings, *(folder / file for file in weight_files(folder))})
+    called = _called(name or folder.resolve().name)
+    opened = open_encoder if is_encoder(folder) else open_safetensors
+    return Located(
+        called, partial(opened, folder, called), {file.relative_to(folder).as_posix(): file for file in read}
+    )
 
 
-def _from_hub(name: str, say: Progress) -> SourceModel | SourceEncoder:
+def _from_hub(name: str, say: Progress) -> Located:
     match = HF_NAME.fullmatch(name[len(HF_PREFIX) :])
     if match is None or ".." in name:
         raise NoSuchModel(
@@ -160,11 +213,11 @@ def _from_hub(name: str, say: Progress) -> SourceModel | SourceEncoder:
         folder = _snapshot(repo, revision, patterns, say)
         if not (folder / file).is_file():
             raise NoSuchModel(f"{repo} has no file {file}; {_ggufs_of(repo, revision)}")
-        return open_gguf(folder / file)
+        return _gguf(folder / file)
     folder = _snapshot(repo, revision, HF_FILES, say)
     if not (folder / SINGLE).is_file() and not (folder / INDEX).is_file():
         raise NoSuchModel(f"{repo} has no safetensors of one model; {_ggufs_of(repo, revision)}")
-    return _open_folder(folder, repo)
+    return _folder(folder, repo)
 
 
 def _snapshot(repo: str, revision: str | None, patterns: Sequence[str], say: Progress) -> Path:

@@ -133,22 +133,9 @@ def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, F
     """Every tensor of the folder but those whose whole name `without` fits, whatever their type is."""
     if (folder / SINGLE).is_file():
         return _read_one(folder / SINGLE, without)
-    index = read_json(folder, INDEX)
-    if index is None:
-        raise _no_weights(folder)
-    where = index.get("weight_map")
-    if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
-        raise CorruptModel(f"{folder.name}: {INDEX} should hold a weight_map from tensors to files")
+    where = _weight_map(folder)
     tensors: dict[str, FolderTensor] = {}
-    for file in sorted(set(where.values())):
-        if Path(file).name != file or not file.endswith(".safetensors"):
-            raise CorruptModel(
-                f"{folder.name}: {INDEX} names {file[:80]!r}, expected a .safetensors file beside it"
-            )
-        if not (folder / file).is_file():
-            raise NoSuchModel(
-                f"{folder.name}: {INDEX} names {file}, which is missing: download the folder again"
-            )
+    for file in weight_files(folder):
         part = _read_one(folder / file, without)
         tensors.update({name: tensor for name, tensor in part.items() if where.get(name) == file})
     wanted = {name for name in where if not without.fullmatch(name)}
@@ -157,6 +144,33 @@ def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, F
             f"{folder.name}: tensor {absent[0]} is not in {where[absent[0]]}, where the index says it is"
         )
     return tensors
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the files that hold the folder's tensors. Raises CorruptModel or NoSuchModel."""
+    if (folder / SINGLE).is_file():
+        return [SINGLE]
+    files = sorted(set(_weight_map(folder).values()))
+    for file in files:
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise CorruptModel(
+                f"{folder.name}: {INDEX} names {file[:80]!r}, expected a .safetensors file beside it"
+            )
+        if not (folder / file).is_file():
+            raise NoSuchModel(
+                f"{folder.name}: {INDEX} names {file}, which is missing: download the folder again"
+            )
+    return files
+
+
+def _weight_map(folder: Path) -> Mapping[str, str]:
+    index = read_json(folder, INDEX)
+    if index is None:
+        raise _no_weights(folder)
+    where = index.get("weight_map")
+    if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
+        raise CorruptModel(f"{folder.name}: {INDEX} should hold a weight_map from tensors to files")
+    return where
 
 
 def _no_weights(folder: Path) -> NoSuchModel:

@@ -7,6 +7,7 @@ every matrix is at an offset of a blob that is named by its hash, as those of pl
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -30,9 +31,12 @@ LEAST_LENGTH: Final = 1e-12  # of a vector that is divided by its length, as tor
 
 
 def put_encoder(source: SourceEncoder, store: Store, progress: Progress | None = None) -> str:
-    """Puts blobs and manifest into the store; returns the model id. Raises ModelError or StoreError."""
+    """Puts blobs and manifest into the store; returns the model id. `progress(done, total)` counts bytes of weights.
+    Raises ModelError or StoreError.
+    """
     parts: list[EncoderPart] = []
     shapes = tensor_shapes(source.numbers)
+    sizes = [sum(4 * math.prod(shape) for shape in tensors.values()) for tensors in shapes.values()]
     for name, tensors in shapes.items():
         arrays = {}
         for tensor in tensors:
@@ -43,7 +47,7 @@ def put_encoder(source: SourceEncoder, store: Store, progress: Progress | None =
                 )
         parts.append(EncoderPart(name, *put_tensors(store, arrays)))
         if progress is not None:
-            progress(len(parts), len(shapes))
+            progress(sum(sizes[: len(parts)]), sum(sizes))
     tokenizer = store.put_blob([source.tokenizer_json])
     manifest = EncoderManifest(source.name, source.numbers, tokenizer, tuple(parts))
     return store.put_manifest(encode_encoder(manifest))

@@ -209,21 +209,23 @@ class Store:
             if _SHA256.fullmatch(folder.name) and (folder / "manifest.json").is_file()
         )
 
-    def find(self, prefix_or_name: str) -> str:
-        """The id of the one model with this id prefix (4 digits or more) or this name."""
+    def find(self, prefix: str) -> str:
+        """The id of the one model whose id begins so, with 4 digits or more. Raises NotInStore.
+
+        Names of models are no way to find one: different files may have the same.
+        """
         ids = self.models()
-        found = [i for i in ids if len(prefix_or_name) >= PREFIX_DIGITS and i.startswith(prefix_or_name)]
+        found = [i for i in ids if len(prefix) >= PREFIX_DIGITS and i.startswith(prefix)]
         if not found:
-            found = [i for i in ids if _manifest_name(self.manifest_bytes(i)) == prefix_or_name]
-        if not found:
-            have = (
-                ", ".join(f"{_manifest_name(self.manifest_bytes(i))} ({i[:12]})" for i in ids) or "none yet"
+            have = ", ".join(f"{i[:12]} ({_manifest_name(self.manifest_bytes(i))})" for i in ids)
+            raise NotInStore(
+                f"no model in the store {self.root} has an id that begins with {prefix[:80]!r}; "
+                f"it has: {have or 'none yet'}"
             )
-            raise NotInStore(f"no model {prefix_or_name[:80]!r} in the store {self.root}; it has: {have}")
         if len(found) > 1:
             raise NotInStore(
-                f"{prefix_or_name[:80]!r} fits several models: {', '.join(i[:12] for i in found)}; "
-                "give more digits of the id"
+                f"{prefix!r} begins the ids of several models: {', '.join(i[:12] for i in found)}; "
+                "give more digits"
             )
         return found[0]
 
