@@ -10,6 +10,7 @@ import sys
 
 from peer import Mesh
 from peer.errors import PeerError
+from peer.launch.streams import take_any_text
 from signaling.errors import SignalingError
 
 SCHEMA = {
@@ -30,6 +31,10 @@ async def run(link: str, question: str) -> None:
 
 def main() -> int:
     """Exit status 1 and one line when the mesh cannot answer."""
+    take_any_text()
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from peer import Answer, Mesh
 from peer.errors import PeerError
+from peer.launch.streams import take_any_text
 from signaling.errors import SignalingError
 
 MAX_TOKENS = 40
@@ -45,6 +46,10 @@ def show(found: Sequence[Answer]) -> None:
 
 def main() -> int:
     """Exit status 1 and one line when the mesh cannot answer."""
+    take_any_text()
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     if not 3 <= len(sys.argv) <= 5:
         print(__doc__, file=sys.stderr)
         return 2

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from peer.errors import PeerError
 from peer.launch.browsers import TabOptions, open_tab
 from peer.launch.defaults import cache_folder
+from peer.launch.streams import take_any_text
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
@@ -88,6 +89,10 @@ async def show_figures(mesh: MeshMember) -> None:
 
 def main() -> int:
     """Exit status 1 and one line when something is missing."""
+    take_any_text()
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     if len(sys.argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2

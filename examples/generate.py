@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from peer.errors import PeerError
+from peer.launch.streams import take_any_text
 from peer.member.joining import join
 from peer.member.peer_options import PeerOptions
 from peer.model.chat_template import Message
@@ -39,6 +40,10 @@ async def answer(link: str, question: str, store: Store) -> None:
 
 def main() -> int:
     """Reads the two arguments. Exit status 1 and one line when the mesh cannot answer."""
+    take_any_text()
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ python examples/openai_client.py http://127.0.0.1:8000/v1 'Why is the sky blue?'
 
 from __future__ import annotations
 
+import io
 import sys
 
 from openai import APIConnectionError, APIStatusError, OpenAI
@@ -31,6 +32,11 @@ def run(address: str, question: str, key: str) -> None:
 
 def main() -> int:
     """Exit status 1 and one line when the gateway does not answer."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack what the model says
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     if len(sys.argv) not in (3, 4):
         print(__doc__, file=sys.stderr)
         return 2

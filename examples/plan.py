@@ -8,6 +8,7 @@ answer, then for many at once, then with too little memory.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from planner.reports.plan_text import explain
@@ -48,8 +49,11 @@ def machine(name: str, memory_mib: int, slowness: float) -> PeerProfile:
     )
 
 
-def main() -> None:
+def main() -> int:
     """Prints three plans and why each is the best."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     machines = (machine("laptop", 3000, 1.4), machine("desktop", 2500, 1.0), machine("board", 1500, 4.0))
     names = [peer.peer for peer in machines]
     links = tuple(Link(a, b, rtt_s=2e-3, bytes_per_s=20e6) for a in names for b in names if a != b)
@@ -61,7 +65,8 @@ def main() -> None:
     ):
         print(f"== {title}")
         print("\n".join(explain(asked, plan(asked))), end="\n\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -26,6 +26,7 @@ from peer.conversation.entry_links import split_link
 from peer.errors import Interrupted, PeerError
 from peer.launch import json_lines
 from peer.launch.defaults import cache_folder, default_name, default_pledge, state_folder
+from peer.launch.streams import take_any_text
 from peer.member.peer_options import (
     BROKEN_PIPE,
     INTERRUPTED,
@@ -39,6 +40,7 @@ from peer.member.peer_options import (
     redundancy,
     size,
     span,
+    text,
     unit_names,
     uses,
 )
@@ -54,6 +56,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status: 0 done, 1 a clear error, 2 wrong arguments, 130 Ctrl-C."""
+    take_any_text()
     args = parser().parse_args(argv)
     set_logging(args.verbose, args.log_format)
     signal.signal(signal.SIGTERM, _terminated)
@@ -233,8 +236,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"shoal {VERSION}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    def command(name: str, about: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
         made.add_argument(
             "--verbose", action="store_true", help="log what happens (never prompts or secrets)"
         )
@@ -319,11 +322,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="keep the browsers' profiles here, weights included [thrown away]",
     )
-    for name, text in (("chat", "talk to the model of a mesh"), ("generate", "answer one prompt")):
-        asking = command(name, text)
+    for name, about in (("chat", "talk to the model of a mesh"), ("generate", "answer one prompt")):
+        asking = command(name, about)
         _link(asking)
         if name == "generate":
-            asking.add_argument("prompt", metavar="PROMPT", help="the question; - reads standard input")
+            asking.add_argument(
+                "prompt", type=text, metavar="PROMPT", help="the question; - reads standard input"
+            )
             asking.add_argument(
                 "--raw", action="store_true", help="continue the text as it is, without chat template"
             )
@@ -413,16 +418,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
-    text = "a .gguf file, a Hugging Face folder, hf:owner/repo, or a short name such as smollm2-135m"
+    models = "a .gguf file, a Hugging Face folder, hf:owner/repo, or a short name such as smollm2-135m"
     if nargs is None:
         made.add_argument(
             "model",
             metavar="MODEL",
-            help=f"{text}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder",
+            help=f"{models}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder",
         )
     else:
         made.add_argument(
-            "model", metavar="MODEL", nargs="?", default=DEFAULT_MODEL, help=f"{text} [%(default)s]"
+            "model", metavar="MODEL", nargs="?", default=DEFAULT_MODEL, help=f"{models} [%(default)s]"
         )
     made.add_argument(
         "--weights", choices=("8bit", "4bit", "f32", "f16"), default="8bit", help="[%(default)s]"
@@ -447,7 +452,7 @@ def _way(made: argparse.ArgumentParser) -> None:
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
     relay_argument(made)
-    made.add_argument("--name", default=default_name(), help="shown to others [%(default)s]")
+    made.add_argument("--name", type=text, default=default_name(), help="shown to others [%(default)s]")
 
 
 def _peer(made: argparse.ArgumentParser) -> None:
@@ -563,7 +568,7 @@ def _injected(made: argparse.ArgumentParser) -> None:
 
 
 def _sampling(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--system", default="", help="instructions before the conversation")
+    made.add_argument("--system", type=text, default="", help="instructions before the conversation")
     made.add_argument("--max-tokens", type=positive, help="[as many as the context has room for]")
     made.add_argument(
         "--temperature", type=float, default=0.0, help="0: always the likeliest token [%(default)s]"
@@ -595,7 +600,12 @@ def _sampling(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--seed", type=int, default=0, help="same seed, same answer [%(default)s]")
     made.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
+        "--stop",
+        type=text,
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end before this text; repeatable",
     )
     made.add_argument(
         "--wait", type=float, default=120.0, help="seconds to wait for peers that load [%(default)s]"

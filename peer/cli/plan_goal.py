@@ -68,7 +68,7 @@ async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
         await mesh.view.until(lambda now: now.proposed is None, LOADED_S)
     said = outcome(mesh.view.state, version, asked=wanted != before)
     if args.json:
-        out.print_json(json.dumps(told(mesh.view.state, version, said)))
+        out.print_json(json.dumps(told(mesh.view.state, version, said)), ensure_ascii=True)
     else:
         out.print(wish_line(mesh.view.state), markup=False)
         out.print(said, markup=False)

@@ -46,7 +46,7 @@ async def status(args: argparse.Namespace) -> int:
         async with asker(args, ctrl) as mesh:
             with ctrl.cancelling():
                 if args.json:
-                    out.print_json(json.dumps(await snapshot(mesh)))
+                    out.print_json(json.dumps(await snapshot(mesh)), ensure_ascii=True)
                     return 0
                 if args.once or not out.is_terminal:
                     out.print(view(await snapshot(mesh)))

@@ -31,7 +31,7 @@ def line(level: str, logger: str, message: str, error: str = "", unix: float | N
         "logger": logger,
         "message": message,
     }
-    return json.dumps(body | ({"error": error} if error else {}), ensure_ascii=False)
+    return json.dumps(body | ({"error": error} if error else {}))
 
 
 def choose() -> None:

@@ -32,6 +32,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?", re.IGNORECASE)
 MAX_KNOWN_AS = 64  # characters of the name of an owner or a machine
 MAX_SPAN_S = 36_500 * 86_400
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 _SPAN_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -106,6 +107,11 @@ def span(text: str) -> int:
     if not 0 < seconds <= MAX_SPAN_S:
         raise argparse.ArgumentTypeError(f"expected a duration from 1s to 36500d, got {text!r}")
     return seconds
+
+
+def text(given: str) -> str:
+    """What a person typed; bytes that are no text in this machine's encoding become U+FFFD."""
+    return _NO_TEXT.sub("\ufffd", given)
 
 
 def browsers(text: str) -> list[str]:

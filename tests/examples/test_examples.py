@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.patience import WITHIN_S
 
@@ -39,6 +42,20 @@ def test_plan_a_cluster_takes_and_writes_json_and_draws(tmp_path: Path) -> None:
     done = run("plan_a_cluster.py", str(tmp_path / "made" / "plan.json"), "--out", str(tmp_path))
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_every_example_has_help(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: starting one for each would take its imports every time."""
+    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert not ended.value.code
+    told = capsys.readouterr()
+    assert f"python examples/{path.name}" in told.out or "usage:" in told.out
+    assert not told.err
 
 
 def test_generate_says_how_it_is_called() -> None:

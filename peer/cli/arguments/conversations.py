@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from peer.member.peer_options import text
 
-def title(text: str) -> str:
+
+def title(given: str) -> str:
     """What names a conversation. Raises ArgumentTypeError where nothing does."""
-    if not text.strip():
+    if not given.strip():
         raise argparse.ArgumentTypeError("a title, an id or a number expected, got nothing")
-    return text
+    return text(given)
 
 
 def talk_arguments(made: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ def write_report(results: Results, folder: Path) -> tuple[Path, Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draw(picture, seen, costs, soaks)
-        page.write_text(_page(seen, costs, words, picture.read_bytes(), results))
+        page.write_text(_page(seen, costs, words, picture.read_bytes(), results), encoding="utf-8")
     except OSError as error:
         raise StateUnusable(
             f"{folder}: expected a folder to write the report to: {error.strerror}"
