@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import codecs
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -26,7 +28,7 @@ from peer.errors import (
     MeshError,
     NoPlan,
 )
-from peer.launch.terminal import Interrupts, either, interrupts, say, write
+from peer.launch.terminal import Interrupts, either, interrupts, say, unechoed, write
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, PeerOptions, bytes_text
@@ -117,7 +119,7 @@ async def stream(
 ) -> tuple[str, Finished]:
     """One answer, shown as it comes. Ctrl-C stops it on every stage; before its first token that raises Interrupted."""
     text, finished = "", None
-    with ctrl.stopping(conversation.stop) as begun:
+    with unechoed(ctrl), ctrl.stopping(conversation.stop) as begun:
         async with aclosing(pieces):
             try:
                 async for piece in pieces:
@@ -190,7 +192,7 @@ class Reader:
     """Lines from a person, with editing and history, or from a pipe or file."""
 
     def __init__(self) -> None:
-        self._session: PromptSession[str] | None = PromptSession() if sys.stdin.isatty() else None
+        self._session = prompt_session() if sys.stdin.isatty() else None
         self._lines = None if self._session is not None else PipedLines()
 
     async def line(self, *ends: asyncio.Event) -> str | None:
@@ -201,6 +203,15 @@ class Reader:
         with patch_stdout():
             prompt = asyncio.ensure_future(self._session.prompt_async("> ", handle_sigint=False))
             return await first_of(prompt, *ends)
+
+
+def prompt_session(**options: Any) -> PromptSession[str]:
+    """A prompt with history and `options` of prompt_toolkit, where Ctrl-C is the end of input.
+
+    The KeyboardInterrupt that prompt_toolkit raises instead would leave the event loop and cancel every task in it: the
+    connections would break before this peer has left.
+    """
+    return PromptSession(interrupt_exception=EOFError, **options)
 
 
 async def first_of(
@@ -214,7 +225,7 @@ async def first_of(
         reading.cancel()
     try:
         return await reading
-    except (EOFError, KeyboardInterrupt, asyncio.CancelledError):
+    except (EOFError, asyncio.CancelledError):
         return None
 
 
@@ -231,14 +242,15 @@ class PipedLines:
         return await self._queue.get()
 
     def _read(self) -> None:
-        rest = b""
+        decoder = codecs.getincrementaldecoder(sys.stdin.encoding or "utf-8")("replace")
+        rest = ""
         # Not through sys.stdin: its lock would be held while this thread waits, and the interpreter needs it to end.
         while chunk := os.read(sys.stdin.fileno(), 1 << 16):
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, rest = (rest + decoder.decode(chunk)).split("\n")
             for line in lines:
-                self._put(line.decode("utf-8", "replace").rstrip("\r"))
-        if rest:
-            self._put(rest.decode("utf-8", "replace"))
+                self._put(line.rstrip("\r"))
+        if rest := rest + decoder.decode(b"", final=True):
+            self._put(rest)
         self._put(None)
 
     def _put(self, line: str | None) -> None:

@@ -18,7 +18,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.cli import conversation_invites
-from peer.cli.chat import PipedLines, asker, first_of, settings
+from peer.cli.chat import PipedLines, asker, first_of, prompt_session, settings
 from peer.cli.conversation_lines import (
     HELP,
     Typed,
@@ -474,7 +474,7 @@ async def _settled(made: Room) -> None:
 
 
 def _prompt(made: Room) -> PromptSession[str]:
-    prompt: PromptSession[str] = PromptSession(bottom_toolbar=made.toolbar, refresh_interval=0.5)
+    prompt = prompt_session(bottom_toolbar=made.toolbar, refresh_interval=0.5)
 
     def typing(_: Any) -> None:
         text = prompt.default_buffer.text
@@ -521,7 +521,7 @@ async def conversations(args: argparse.Namespace) -> int:
                 pass
             elif args.json:
                 kept = {each: json.loads(as_json(transcript(talk))) for each, talk in made.known.items()}
-                out.print(json.dumps(kept, ensure_ascii=False), markup=False, soft_wrap=True)
+                out.print(json.dumps(kept), markup=False, soft_wrap=True)
             elif args.bring is None:
                 for line in made.listed():
                     out.print(line, markup=False)

@@ -23,6 +23,7 @@ from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
+from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
 from peer.member.history import keep_history
@@ -52,6 +53,7 @@ from signaling.server import serve as run_server
 SETTLED_S = (
     1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
 )
+HALF_BLOCKS = "\u2580\u2584\u2588"  # of a compact QR code
 CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
 
@@ -257,10 +259,20 @@ def run_recover(args: argparse.Namespace) -> int:
     say(
         "this goes on without the voters that are gone: what only they knew is lost, and they join anew if they return"
     )
-    if not args.yes and not (err.is_terminal and input("type yes to go on: ").strip() == "yes"):
+    if not args.yes and not _confirmed():
         raise StateUnusable("nothing was changed; --yes goes on without asking")
     say(recover(best))
     return 0
+
+
+def _confirmed() -> bool:
+    """Whether a person at the terminal says yes."""
+    if not err.is_terminal:
+        return False
+    try:
+        return input("type yes to go on: ").strip() == "yes"
+    except EOFError:  # nobody is there who could
+        return False
 
 
 async def run_join(args: argparse.Namespace) -> int:
@@ -305,7 +317,7 @@ def show_link(mesh: MeshMember, *, qr: bool) -> None:
     assert mesh.link is not None
     url = mesh.link.url()
     if qr and err.is_terminal:
-        segno.make(url, micro=False).terminal(out=sys.stderr, compact=True)
+        segno.make(url, micro=False).terminal(out=sys.stderr, compact=can_say(sys.stderr, HALF_BLOCKS))
     say("others join with this link; whoever has it can come in, so send it to people you trust")
     out.print(url, markup=False)
 
@@ -323,12 +335,14 @@ def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = Fa
         nonlocal said
         state = mesh.view.state
         line = f"no plan: {named(refused, state.members)}"
-        if state.serving() is None and state.refused == refused and line != said and not mesh.ended.is_set():
+        if state.serving() is None and state.refused == refused and line != said and not mesh.is_over():
             said = line
             tell(line)
 
     def look() -> None:
         nonlocal said
+        if mesh.is_over():
+            return
         state = mesh.view.state
         here = {
             peer: name

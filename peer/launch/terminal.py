@@ -22,6 +22,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+try:
+    import termios
+except ImportError:  # Windows, which echoes nothing that nobody reads
+    termios = None  # type: ignore[assignment]
+
 from peer.errors import Interrupted
 from peer.launch import json_lines
 from peer.member.peer_options import INTERRUPTED, bytes_text
@@ -36,6 +41,7 @@ ENDING_SIGNALS: Final = tuple(
 )
 
 LINE_EVERY_S: Final = 5.0
+_LOCAL_FLAGS: Final = 3  # in what termios.tcgetattr returns
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -252,6 +258,34 @@ def interrupts() -> Iterator[Interrupts]:
             if on_loop:
                 loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+@contextmanager
+def unechoed(ctrl: Interrupts) -> Iterator[None]:
+    """Within the block keys show nothing at the terminal: they would stand in the middle of an answer. The next prompt
+    has them. Does nothing where standard input is no terminal of this process.
+    """
+    restore = _without_echo()
+    ctrl.last_words.append(restore)
+    try:
+        yield
+    finally:
+        ctrl.last_words.remove(restore)
+        restore()
+
+
+def _without_echo() -> Callable[[], None]:
+    """Turns the echo of standard input off; what is returned turns it on again."""
+    if termios is None or not sys.stdin.isatty():
+        return lambda: None
+    terminal = sys.stdin.fileno()
+    if os.tcgetpgrp(terminal) != os.getpgrp():  # the system would stop this process in the background
+        return lambda: None
+    before = termios.tcgetattr(terminal)
+    quiet = [*before]
+    quiet[_LOCAL_FLAGS] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    return lambda: termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 async def either(*events: asyncio.Event) -> None:

@@ -117,5 +117,7 @@ class LeaderWatch:
                     await self._changed.wait()
 
     def _away_changed(self) -> None:
+        if self._is_over():  # who leaves loses the others on purpose
+            return
         for listener in self._on_away:
             listener()

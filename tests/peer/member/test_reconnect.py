@@ -162,6 +162,20 @@ async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, wor
     await mesh.close("the test is over")
 
 
+async def test_who_leaves_is_told_nothing_of_the_connections_that_end(tmp_path: Path) -> None:
+    mesh = member(tmp_path, True)
+    said = list[str]()
+    mesh.leader_watch.on_away(lambda: said.append(str(mesh.away)))
+    mesh.watch_leader(Lost(99).enter)
+    mesh.links.disconnected("boss", "silent for 7 s", False)  # a search has begun
+    mesh.leaving = True
+    async with asyncio.timeout(WITHIN_S):
+        while mesh.away is None:
+            await asyncio.sleep(0)
+    assert said == []
+    await mesh.close("the test is over")
+
+
 @pytest.mark.parametrize(
     ("reason", "why"),
     [(CLOSED, "closed the mesh"), (WITHDRAWN, "withdrew"), ("left", ""), ("the founder left", "")],
