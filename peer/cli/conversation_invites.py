@@ -11,6 +11,7 @@ from peer.conversation.entry_links import EntryLink, used
 from peer.errors import BadCommand
 from peer.member.mesh_member import MeshMember
 from peer.state.conversations import Conversation
+from peer.state.display_names import name_of
 from peer.state.generated.commands import EntryChosen, EntryOffered, EntryWithdrawn, Given
 from signaling.keys import SEED_BYTES, to_text
 
@@ -42,7 +43,7 @@ def listed(talk: Conversation) -> list[str]:
     """The links into a conversation without their secrets, a line each, and who may come in without one."""
     called = names_in(talk)
     lines = [
-        f"{key[SHORT_KEY]}  {offer.role}, by {called.get(offer.by, offer.by[:8])}"
+        f"{key[SHORT_KEY]}  {offer.role}, by {name_of(offer.by, called)}"
         for key, offer in talk.entry.offers.items()
     ]
     who = "only who is invited comes in" if talk.entry.by_invite else "everybody in the mesh may come in"

@@ -9,7 +9,7 @@ from typing import Final
 
 from peer.conversation.turn_order import branch_key, shown
 from peer.state.conversations import Conversation, Messages
-from peer.state.display_names import plain
+from peer.state.display_names import plain, told_apart
 from peer.state.generated.commands import Message
 
 HELP: Final = """\
@@ -87,9 +87,7 @@ def colour_of(peer: str) -> str:
 
 def names_in(conversation: Conversation) -> dict[str, str]:
     """What participants are called, told apart where two are called the same."""
-    called = {peer: plain(each.name) for peer, each in conversation.participants.items()}
-    often = list(called.values())
-    return {peer: name if often.count(name) == 1 else f"{name} ({peer[:4]})" for peer, name in called.items()}
+    return told_apart({peer: each.name for peer, each in conversation.participants.items()})
 
 
 def peer_named(conversation: Conversation, name: str, others: Mapping[str, str] = NOBODY) -> str | None:

@@ -43,7 +43,7 @@ from peer.member.mesh_member import MeshMember
 from peer.origin.answer_stream import Settings
 from peer.origin.arithmetic_changes import crossed_text
 from peer.state.conversations import Conversation, Conversations
-from peer.state.display_names import plain, plain_lines
+from peer.state.display_names import name_of, names, plain, plain_lines
 from peer.state.generated.commands import Message, Role
 from peer.state.roles import ROLES
 
@@ -145,7 +145,7 @@ class Room:
         for turn in shown(talk.messages, self.chosen):
             author = turn.message.author
             colour = talk.participants[author].colour if author in talk.participants else "#888888"
-            self.screen.message(turn.message, called.get(author, author[:8]), colour)
+            self.screen.message(turn.message, name_of(author, called), colour)
             if turn.answer is not None:
                 end = self.talking.ends.get(turn.answer.id)
                 crossed = crossed_text(end.crossed) if end is not None else ""
@@ -313,7 +313,7 @@ class Room:
                 talking.put_out(conversation, who)
             case "role":
                 name, _, role = typed.text.rpartition(" ")
-                others = {peer: member.name for peer, member in self.mesh.view.state.members.items()}
+                others = names(self.mesh.view.state.members)
                 who = peer_named(talk, name.strip(), others)
                 if who is None or role not in ROLES:
                     raise BadCommand(f"expected the name of one participant and one of {', '.join(ROLES)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from peer.state.display_names import name_of
 from peer.state.generated.commands import ALLOWANCE_MILLI, CHECKS_PPM, FairnessChosen
 from peer.state.mesh_state import MeshState
 
@@ -85,7 +86,7 @@ def lines_of(shares: dict[str, Any], called: dict[str, str]) -> list[str]:
     if shares["policy"] == "off":
         return ["work is not counted"]
     named = [
-        f"{called.get(peer, peer[:8])} +{balance['earned_milli'] // 1000} -{balance['spent_milli'] // 1000}"
+        f"{name_of(peer, called)} +{balance['earned_milli'] // 1000} -{balance['spent_milli'] // 1000}"
         for peer, balance in shares["balances"].items()
     ]
     lines = (
@@ -94,9 +95,9 @@ def lines_of(shares: dict[str, Any], called: dict[str, str]) -> list[str]:
         else []
     )
     for peer, each in shares["quarantined"].items():
-        by = ", ".join(called.get(other, other[:8]) for other in each["by"])
+        by = ", ".join(name_of(other, called) for other in each["by"])
         lines.append(
-            f"{called.get(peer, peer[:8])} is convicted of wrong results by {by}, and lost "
+            f"{name_of(peer, called)} is convicted of wrong results by {by}, and lost "
             f"{each['lost_milli'] // 1000} credits"
         )
     return lines

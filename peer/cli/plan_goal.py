@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from peer.cli.arguments.plan_goal import wish_of
@@ -14,7 +14,7 @@ from peer.coordination.planner_goal import wish_line, wished
 from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out, say
 from peer.member.mesh_member import MeshMember
-from peer.state.display_names import named, plain
+from peer.state.display_names import named, names, plain
 from peer.state.generated.commands import PlanWished
 from peer.state.mesh_state import MeshState
 from peer.state.plan_goal import check_wish
@@ -45,7 +45,7 @@ async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
     model, before = state.model, wished(state)
     if model is None:
         raise CannotServe("this mesh has no model yet: try again")
-    wanted = changed(args, before)
+    wanted = with_ids(changed(args, before), state)
     if may_say(state, mesh.me, wanted):
         raise BadCommand(
             "only an owner changes by what plans are made: run this on the machine and with the --state of the "
@@ -80,6 +80,14 @@ def changed(args: argparse.Namespace, before: PlanWished) -> PlanWished:
     strategy = args.strategy or ("component" if args.component else before.strategy)
     kept = before.components if strategy == "component" else ()
     return PlanWished(strategy, args.goal or before.goal, tuple(args.component) or kept)
+
+
+def with_ids(wanted: PlanWished, state: MeshState) -> PlanWished:
+    """The same with ids in place of names that only tell members apart, as shoal status shows them."""
+    bare = {member.name for member in state.members.values()}
+    ids = {name: peer for peer, name in names(state.members).items() if name not in bare}
+    groups = (replace(group, prefers=ids.get(group.prefers, group.prefers)) for group in wanted.components)
+    return replace(wanted, components=tuple(groups))
 
 
 def not_here(state: MeshState, wanted: PlanWished) -> list[str]:

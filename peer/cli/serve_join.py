@@ -30,7 +30,7 @@ from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
-from peer.state.display_names import named, names
+from peer.state.display_names import name_of, named, names
 from peer.state.generated.commands import Protection
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
@@ -391,6 +391,6 @@ def plan_line(state: MeshState, plan: PlanRecord) -> str:
     """Who holds what, in one line."""
     called = names(state.members)
     return ", ".join(
-        f"{called.get(stage.primary, stage.primary[:8])} holds units {stage.first}-{stage.stop - 1}"
+        f"{name_of(stage.primary, called)} holds units {stage.first}-{stage.stop - 1}"
         for stage in plan.stages
     )

@@ -14,7 +14,7 @@ from peer.conversation.turn_order import shown
 from peer.errors import BadCommand
 from peer.limits import MAX_INT, MAX_SAMPLING
 from peer.state.conversations import Conversation
-from peer.state.display_names import plain
+from peer.state.display_names import name_of, plain, told_apart
 from peer.state.generated.commands import (
     MAX_CONVERSATION_BYTES,
     MAX_MESSAGE_BYTES,
@@ -216,5 +216,5 @@ def as_markdown(conversation: Conversation, chosen: Mapping[str, str]) -> str:
 
 
 def _names(conversation: Conversation) -> Callable[[str], str]:
-    people = conversation.participants
-    return lambda peer: plain(people[peer].name) if peer in people else peer[:8]
+    called = told_apart({peer: each.name for peer, each in conversation.participants.items()})
+    return lambda peer: name_of(peer, called)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from pathlib import Path
@@ -11,6 +12,7 @@ import psutil
 
 MEMORY_SHARE: Final = 0.5  # of what is free, pledged unless told otherwise: the machine belongs to its owner
 LEAST_PLEDGE_BYTES: Final = 512 << 20
+NAME_BYTES: Final = 48
 
 
 def cache_folder() -> Path:
@@ -29,5 +31,11 @@ def default_pledge() -> int:
 
 
 def default_name() -> str:
-    """What this machine is called."""
-    return socket.gethostname()[:48] or "peer"
+    """Whose process this is, and where: "ada@laptop"."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without an entry, as in some containers
+        user = "peer"
+    return f"{user}@{socket.gethostname().partition('.')[0] or 'here'}".encode()[:NAME_BYTES].decode(
+        "utf-8", "ignore"
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from peer.member.reconnect import Away, Returning
 from peer.replication.mesh_view import MeshView
-from peer.state.display_names import plain
+from peer.state.display_names import names
 from peer.state.plan_record import PlanStage
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
@@ -84,12 +84,11 @@ class LeaderWatch:
             self.led_by = leader or ""
             return None
         state, plan = view.state, view.state.serving()
-        member = state.members.get(self.led_by)
         alone = [stage for stage in plan.stages if stage.primary == self.led_by] if plan is not None else []
         voters = replica.config.voters if replica is not None else ()
         here = [peer for peer in voters if peer == view.me or self._links.is_connected(peer)]
         return Away(
-            plain(member.name) if member is not None else "",
+            names(state.members).get(self.led_by, ""),
             any(not self._has_standby(stage) for stage in alone),
             len(voters),
             len([peer for peer in here if peer == view.me or peer != self.led_by]),

@@ -24,6 +24,7 @@ from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
 from peer.stage.unit_host import Room, Serving
 from peer.stage.unit_loader import Holding
+from peer.state.display_names import names
 from peer.state.generated.commands import LinkFacts, MemberMeasured, Profile
 from peer.state.mesh_state import AWAY
 from peer.storage.journal import Journal
@@ -98,7 +99,7 @@ class Lending:
         others = [p for p, m in members if m.compute and m.status not in AWAY and p != view.me]
         facts: list[LinkFacts] = []
         for peer in others:
-            self._report(Phase(f"measure the link to {view.state.members[peer].name}", 0, 0))
+            self._report(Phase(f"measure the link to {names(view.state.members)[peer]}", 0, 0))
             try:
                 await links.dialer.dial(peer)
                 there = await links.prober.measure(peer)

@@ -20,6 +20,7 @@ from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
 from peer.session.routes import Route, choose, placed
+from peer.state.display_names import name_of, names
 from peer.state.mesh_state import AWAY
 from peer.state.plan_record import PlanRecord
 from peer.state.version_negotiation import OPENS
@@ -232,8 +233,8 @@ class SessionHost:
         lost: this peer dials again.
         """
         members = self.view.state.members
-        name = f"{members[peer].name} ({peer[:8]})" if peer in members else peer[:8]
-        needed = self._gone(peer, f"peer {name} {'left' if polite else 'was lost'} ({reason})")
+        name = name_of(peer, names(members))
+        needed = self._gone(peer, f"{name} {'left' if polite else 'was lost'} ({reason})")
         if needed and not polite and peer in members:
             self.links.dialer.prepare(peer)
 
@@ -307,8 +308,8 @@ class SessionHost:
                 for peer in core.route:
                     member = members.get(peer)
                     if member is None or member.status in AWAY:
-                        name = peer[:8] if member is None else f"{member.name} ({peer[:8]})"
-                        self.perform(core.session, core.peer_gone(now, peer, f"peer {name} left the mesh"))
+                        why = f"{name_of(peer, names(members))} left the mesh"
+                        self.perform(core.session, core.peer_gone(now, peer, why))
             if lacked or any(core.without):
                 self._find(asking)
                 self._arm(asking)

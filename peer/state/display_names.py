@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # not at run time: whatever only prints needs no mesh
     from peer.state.generated.commands import Member
 
 SHORT_CHARS = 4  # of a peer id, behind a name that two members have
+NAMELESS = "no name"
+GONE = "somebody who left"
+_APART = re.compile(r" \([a-z2-7]{4,}\)$")
+_SPACES = re.compile(" +")
 _ID = re.compile(r"\b[a-z2-7]{32}\b")
 # Control characters, line separators, what turns the direction of writing, and halves of characters.
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -28,19 +32,47 @@ def plain_lines(text: str) -> str:
 
 
 def names(members: Mapping[str, Member]) -> dict[str, str]:
-    """The name of every member, by peer id; no two are the same. Who only asks changes no name of who computes."""
-    called = {peer: plain(member.name) for peer, member in members.items()}
-    often = Counter(called.values())
-    computing = Counter(called[peer] for peer, member in members.items() if member.compute)
-    return {
-        peer: called[peer]
-        if (computing if member.compute else often)[called[peer]] == 1
-        else f"{called[peer]} ({peer[:SHORT_CHARS]})"
-        for peer, member in members.items()
-    }
+    """The name of every member, by peer id; no two are alike. Who only asks changes no name of who computes."""
+    computing = {peer for peer, member in members.items() if member.compute}
+    return told_apart({peer: member.name for peer, member in members.items()}, computing)
+
+
+def told_apart(called: Mapping[str, str], first: Collection[str] = ()) -> dict[str, str]:
+    """Names by peer id, of which no two are alike: those that are have a part of the id behind them, and so has a name
+    that ends as if it had one. Peers of `first` are told apart from each other alone.
+    """
+    groups: dict[str, list[str]] = {}
+    for peer, name in called.items():
+        groups.setdefault(_alike(name), []).append(peer)
+    found = {}
+    for peer, name in called.items():
+        group = groups[_alike(name)]
+        rivals = [each for each in group if each in first] if peer in first else group
+        shown = plain(name).strip(" ") or NAMELESS
+        apart = len(rivals) > 1 or not plain(name).strip(" ") or _APART.search(shown)
+        found[peer] = f"{shown} ({_short(peer, group)})" if apart else shown
+    return found
+
+
+def name_of(peer: str, called: Mapping[str, str]) -> str:
+    """What people read for `peer`; `called` is of `names`, or of `told_apart`."""
+    return called.get(peer) or f"{GONE} ({peer[:SHORT_CHARS]})"
+
+
+def _alike(name: str) -> str:
+    """What is the same for names that people take for the same."""
+    return _SPACES.sub(" ", unicodedata.normalize("NFKC", plain(name)).lower()).strip(" ")
+
+
+def _short(peer: str, group: Collection[str]) -> str:
+    """The beginning of an id, as long as it takes to tell it from the others of `group`."""
+    count = SHORT_CHARS
+    while count < len(peer) and any(other != peer and other.startswith(peer[:count]) for other in group):
+        count += 1
+    return peer[:count]
 
 
 def named(text: str, members: Mapping[str, Member]) -> str:
     """`text`, fit to be shown, with names for the ids of members; ids of others are cut short."""
     table = names(members)
-    return _ID.sub(lambda found: table.get(found[0], found[0][: 2 * SHORT_CHARS]), plain(text))
+    return _ID.sub(lambda found: name_of(found[0], table), plain(text))

@@ -18,6 +18,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "canaries",
         "check_choices",
         "coordinator",
+        "display_names",
         "kv_copy",
         "kv_slots",
         "mesh_facts",

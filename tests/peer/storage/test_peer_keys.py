@@ -136,7 +136,7 @@ def test_people_read_names() -> None:
     }
     assert list(names(members).values()) == ["x", "y (bbbb)", "y (cccc)"]
     text = f"needs 1 MiB on {'a' * 32}, 2 MiB on {'c' * 32}, 3 MiB on {'d' * 32}"
-    assert named(text, members) == "needs 1 MiB on x, 2 MiB on y (cccc), 3 MiB on dddddddd"
+    assert named(text, members) == "needs 1 MiB on x, 2 MiB on y (cccc), 3 MiB on somebody who left (dddd)"
 
 
 def test_who_asks_changes_no_name_of_who_computes() -> None:

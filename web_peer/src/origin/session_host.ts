@@ -245,7 +245,7 @@ export class SessionHost {
 
   /** The connection to `peer` is gone. */
   gone(peer: string, reason: string, polite: boolean): void {
-    const why = `peer ${this.view.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
+    const why = `${this.view.nameOf(peer)} ${polite ? 'left' : 'was lost'} (${reason})`;
     const cores = [...this.all.values()].map(({ core }) => core);
     const needed = cores.some((core) => isRunning(core) && core.route.includes(peer));
     if (needed) this.breakers.failed(peer, nowMs());
@@ -284,7 +284,7 @@ export class SessionHost {
         for (const peer of core.route) {
           const member = members.get(peer);
           if (member !== undefined && !isAway(member)) continue;
-          const why = `peer ${this.view.nameOf(peer)} left the mesh`;
+          const why = `${this.view.nameOf(peer)} left the mesh`;
           this.perform(core.session, core.peerGone(nowS(), peer, why));
         }
       }

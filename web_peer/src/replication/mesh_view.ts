@@ -5,6 +5,7 @@
 
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
+import { nameOf, names } from '../state/display_names';
 import { type Command, encodeCommand } from '../state/member_commands';
 import { EMPTY_STATE, type MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
@@ -69,8 +70,7 @@ export class MeshView {
 
   /** What people call a peer. */
   nameOf(peer: string): string {
-    const member = this.state.members.get(peer);
-    return member === undefined ? peer.slice(0, 8) : `${member.name} (${peer.slice(0, 8)})`;
+    return nameOf(peer, names(this.state.members.values()));
   }
 
   /** Whether a plan may come that holds what was lost. */

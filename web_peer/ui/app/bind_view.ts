@@ -7,6 +7,7 @@ import type { EntryLink } from '../../src/conversation/entry_links';
 import type { LendingState } from '../../src/member/lending';
 import type { MeshMember } from '../../src/member/mesh_member';
 import type { JoinPhase } from '../../src/member/progress';
+import { names } from '../../src/state/display_names';
 import { EMPTY_STATE, serving } from '../../src/state/mesh_state';
 import { holdersOf, routeOf } from '../../src/state/plan_record';
 import type { Member as StateMember } from '../../src/state/generated/commands';
@@ -25,7 +26,7 @@ import {
   keptSettings,
   type PledgeRange,
 } from '../conversation/saved_choices';
-import { meshView, namesOf, readable, runsOnText, steady } from '../mesh/members_view';
+import { meshView, readable, runsOnText, steady } from '../mesh/members_view';
 import { NO_PIN, pinEndsOf } from '../join/pinned_ends_switch';
 import { PlanWatch } from '../plan/plan_watch';
 import { PlanWishing } from '../plan/plan_goal_proposals';
@@ -320,7 +321,7 @@ export class Bound {
 
   private inWords(text: string): string {
     const state = this.tab?.mesh?.view.state ?? EMPTY_STATE;
-    return readable(text, namesOf(state.members.values()), state.model?.units ?? 0);
+    return readable(text, names(state.members.values()), state.model?.units ?? 0);
   }
 
   // --- looking

@@ -5,6 +5,7 @@
  * card, so that a mesh which tells more of its peers gets more lines.
  */
 
+import { nameOf } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import type { MeshState } from '../../src/state/mesh_state';
 import type { PlanRecord } from '../../src/state/plan_record';
@@ -84,7 +85,7 @@ export function breakersSaid(
   reports: ReadonlyMap<string, Report>,
   names: ReadonlyMap<string, string>,
 ): readonly BreakerSaid[] {
-  const called = (id: string): string => names.get(id) ?? id.slice(0, 8);
+  const called = (id: string): string => nameOf(id, names);
   return [...reports].flatMap(([by, { breakers }]) =>
     breakers.flatMap(({ of, state }) => {
       const [first = '', to] = of.split('>');

@@ -2,6 +2,7 @@
 
 import type { Status } from '../../src/consensus/events';
 import { holdersOf, routeOf, type Run as StateRun } from '../../src/state/plan_record';
+import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import { type MeshState, serving } from '../../src/state/mesh_state';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
@@ -10,8 +11,6 @@ import type { Report } from './reports';
 import type { Coordination, LinkView, Member, MemberStatus, MeshView, Run } from '../app/view';
 import { runText } from '../kit/formatting';
 
-const SHORT_CHARS = 4; // of a peer id, behind a name that two members have
-const PEER_ID = /\b[a-z2-7]{32}\b/g;
 const UNIT_RUN = /\bunits (\d+)-(\d+)/g;
 
 /** What this tab knows beyond the state. */
@@ -28,26 +27,9 @@ export interface Seen {
   readonly lost: boolean; // the coordinator is gone and its part of the model with it
 }
 
-/** The name of every member, by peer id; no two are the same. */
-export function namesOf(members: Iterable<StateMember>): ReadonlyMap<string, string> {
-  const all = [...members];
-  const often = new Map<string, number>();
-  for (const { name } of all) often.set(name, (often.get(name) ?? 0) + 1);
-  return new Map(
-    all.map(({ peer, name }) => [
-      peer,
-      (often.get(name) ?? 0) > 1 ? `${name} (${peer.slice(0, SHORT_CHARS)})` : name,
-    ]),
-  );
-}
-
-/** `text` with names for peer ids. */
-export const namesIn = (text: string, names: ReadonlyMap<string, string>): string =>
-  text.replace(PEER_ID, (id) => names.get(id) ?? id.slice(0, 2 * SHORT_CHARS));
-
 /** `text` with names for peer ids, layers for units, and the form of a sentence. */
 export function readable(text: string, names: ReadonlyMap<string, string>, units: number): string {
-  const said = namesIn(text.trim(), names).replace(UNIT_RUN, (whole, first: string, last: string) => {
+  const said = named(text.trim(), names).replace(UNIT_RUN, (whole, first: string, last: string) => {
     const words = units > 0 ? runText([Number(first), Number(last) + 1], units) : '';
     return words === '' ? whole : words;
   });
@@ -60,7 +42,7 @@ export function readable(text: string, names: ReadonlyMap<string, string>, units
 export function meshView(state: MeshState, seen: Seen): MeshView {
   const plan = serving(state);
   const everyone = [...state.members.values(), ...seen.left];
-  const names = namesOf(everyone);
+  const names = namesIn(everyone);
   const units = state.model?.units ?? 0;
   const route = plan === null ? [] : routeOf(plan);
   const wanted = holdersOf(state.proposed ?? state.plan ?? NO_PLAN);
@@ -108,7 +90,7 @@ function coordinationOf(
 ): Coordination | null {
   if (consensus === null || consensus.last === 0) return null;
   const { term, config, commit, last } = consensus;
-  const called = (peer: string): string => names.get(peer) ?? peer.slice(0, 2 * SHORT_CHARS);
+  const called = (peer: string): string => nameOf(peer, names);
   return {
     leader: coordinator === null ? '' : called(coordinator),
     term,

@@ -4,11 +4,12 @@
  */
 
 import type { Group, Goal, PlanStrategy, PlanWished } from '../../src/state/generated/commands';
+import { names as namesIn } from '../../src/state/display_names';
 import { checkWish } from '../../src/state/plan_goal';
 import { type MeshState, serving } from '../../src/state/mesh_state';
 import type { PlanRecord } from '../../src/state/plan_record';
 import type { WishView } from '../app/view';
-import { namesOf, readable } from '../mesh/members_view';
+import { readable } from '../mesh/members_view';
 import { runText } from '../kit/formatting';
 
 export const FOLLOWS_MS = 10_000; // in which a plan may follow, as `shoal wish` waits
@@ -93,7 +94,7 @@ export function wishView(
 ): WishView | null {
   const { model, cuts, members, people } = state;
   if (model === null) return null;
-  const names = namesOf(members.values());
+  const names = namesIn(members.values());
   const now = wished(state);
   const usable = changed(now, { strategy: 'component', goal: now.goal }, last);
   return {
@@ -146,7 +147,7 @@ function followed(state: MeshState, asked: Extract<Asked, { kind: 'said' }>, now
   }
   if (newer(now) !== '') return calm(`Plan ${newer(now)} was made so, and is in force.`);
   if (state.refused !== '' && (state.refused !== refused || !waits)) {
-    const why = readable(state.refused, namesOf(state.members.values()), state.model?.units ?? 0);
+    const why = readable(state.refused, namesIn(state.members.values()), state.model?.units ?? 0);
     return { outcome: `No plan can be made so. ${why}`, tone: 'bad' };
   }
   if (state.cuts !== null)

@@ -5,6 +5,7 @@
  */
 
 import { computeNs, heldPlan, hopNs } from '../../src/coordination/held_plan';
+import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import { type MeshState, isAway, serving } from '../../src/state/mesh_state';
 import type { PlanRecord, Run as StateRun } from '../../src/state/plan_record';
 import type { Profile } from '../../src/state/generated/commands';
@@ -14,7 +15,7 @@ import {
   type PlanRequest,
   stageBytes,
 } from '../../src/coordination/plan_request';
-import { namesOf, namesIn, readable } from '../mesh/members_view';
+import { readable } from '../mesh/members_view';
 import { choicesOf, comparedChoices } from './plan_alternatives';
 import type { Report } from '../mesh/reports';
 import type { HopView, LossView, MemoryView, PlanView, StageView } from '../app/view';
@@ -44,7 +45,7 @@ interface Known {
 export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
   const { plan, model } = state;
   if (plan === null || model === null) return null;
-  const names = namesOf(state.members.values());
+  const names = namesIn(state.members.values());
   const known: Known = { state, seen, names, request: planRequest(state, seen.units) };
   const stages = plan.stages.map((stage) => stageView(known, stage));
   const hops = plan.stages.length < 2 ? [] : plan.stages.map((_, at) => hopView(known, plan, at));
@@ -53,7 +54,7 @@ export function planView(state: MeshState, seen: PlanSeen): PlanView | null {
     plan,
     model.units,
     (peer) => called(known, peer),
-    (text) => namesIn(text, names),
+    (text) => named(text, names),
   );
   return {
     version: plan.version,
@@ -97,7 +98,7 @@ function strategyText({ wish, cuts }: MeshState): string {
 }
 
 function called({ names, seen }: Known, peer: string): string {
-  return peer === seen.me ? 'this tab' : (names.get(peer) ?? peer.slice(0, 8));
+  return peer === seen.me ? 'this tab' : nameOf(peer, names);
 }
 
 function profileOf({ state }: Known, peer: string): Profile | null {
@@ -120,7 +121,7 @@ function stageView(known: Known, stage: PlanRecord['stages'][number]): StageView
   const knowsUnits = request.units.length >= stop;
   return {
     peer: primary,
-    name: known.names.get(primary) ?? primary.slice(0, 8),
+    name: nameOf(primary, known.names),
     you: primary === seen.me,
     here: member !== undefined && !isAway(member) && holds(known, primary, stage),
     run: [first, stop],

@@ -251,7 +251,7 @@ describe('the plan', () => {
     expect(early.stages.map(({ predictedMs }) => predictedMs)).toEqual([null, null]);
     expect(early.losses).toEqual([]);
     const left = shown(meshOf(MEMBERS.slice(0, 1)));
-    expect(left.stages[1]).toMatchObject({ name: 'ada', here: false, predictedMs: null });
+    expect(left.stages[1]).toMatchObject({ name: 'somebody who left (ada)', here: false, predictedMs: null });
     expect(left.hops.map(({ predictedMs }) => predictedMs)).toEqual([null, null]);
     const alone = meshOf(MEMBERS.slice(0, 1).map((one) => ({ ...one, held: [run(0, 6)] })));
     const whole = { ...alone, plan: { ...proposedOf(ME) } };
