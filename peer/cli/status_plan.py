@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ from peer.cli.fairness_view import lines_of, snapshot_of
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
-from peer.launch.terminal import either, interrupts, out
+from peer.launch.terminal import either, interrupts, out, say
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
-from peer.state.display_names import named, names, plain
+from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
 from peer.state.protection import level_of
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
 from planner.cost.wording import AGAIN, TIMES, units_text
+from planner.errors import RequestError
 from planner.model.arithmetic_class import shown as shown_class
 from planner.model.manifest import Manifest
 from planner.reports.plan_text import explain
@@ -37,6 +39,7 @@ from planner.service.request_codec import decode_wished, encode_answer
 from planner.types import Infeasible, Plan, PlanRequest
 
 REFRESH_S = 1.0
+SAMPLE = "a sample is examples/cluster.json in the source"
 NAME_CHARS = 18  # of a name in the table, which fits 80 columns
 
 
@@ -158,10 +161,7 @@ def _consensus(mesh: MeshMember, reports: dict[str, Any]) -> dict[str, Any]:
 def consensus_line(shown: dict[str, Any], called: dict[str, str]) -> str:
     """Who coordinates and who could, in words; why nobody does, and what works all the same."""
 
-    def name(peer: str) -> str:
-        return called.get(peer, peer[:8])
-
-    voters = ", ".join(name(peer) for peer in shown["voters"])
+    voters = ", ".join(name_of(peer, called) for peer in shown["voters"])
     if shown["leader"] is None:
         away = (
             shown["away"]
@@ -169,11 +169,11 @@ def consensus_line(shown: dict[str, Any], called: dict[str, str]) -> str:
         )
         return f"{away}; voters: {voters or 'unknown'}"
     learners = f", {len(shown['learners'])} more learn along" if shown["learners"] else ""
-    behind = [f"{name(peer)} {lag} behind" for peer, lag in shown["lag"].items() if lag]
+    behind = [f"{name_of(peer, called)} {lag} behind" for peer, lag in shown["lag"].items() if lag]
     lag = f" ({', '.join(behind)})" if behind else ""
     epoch = f", epoch {shown['epoch']}" if shown["epoch"] > 1 else ""
     return (
-        f"{name(shown['leader'])} coordinates (term {shown['term']}{epoch}); voters: {voters}{learners}; "
+        f"{name_of(shown['leader'], called)} coordinates (term {shown['term']}{epoch}); voters: {voters}{learners}; "
         f"{shown['commit']} entries committed{lag}"
     )
 
@@ -300,7 +300,7 @@ def _standby_lines(stages: list[dict[str, Any]], called: dict[str, str]) -> list
     lines = []
     for number, stage in enumerate(stages, start=1):
         names_of = [
-            f"{called.get(peer, peer[:8])} {'ready' if peer in stage['ready'] else 'not ready'}"
+            f"{name_of(peer, called)} {'ready' if peer in stage['ready'] else 'not ready'}"
             for peer in stage["standbys"]
         ]
         lines.append(f"stage {number} stands by: {', '.join(names_of) or 'nobody'}")
@@ -330,7 +330,7 @@ def _left_alone(members: list[dict[str, Any]], called: dict[str, str]) -> list[s
             by_key.setdefault((key, state), []).append(member["name"])
     lines = []
     for (key, state), seen_by in sorted(by_key.items()):
-        what = " to ".join(called.get(peer, peer[:8]) for peer in key.split(">"))
+        what = " to ".join(name_of(peer, called) for peer in key.split(">"))
         how = "is left alone by" if state == "open" else "is being tried again by"
         lines.append(f"{what} {how} {', '.join(seen_by)}")
     return lines
@@ -393,62 +393,110 @@ def holders(mesh: MeshMember) -> Table:
     return shown
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What `shoal plan` plans for: a mesh, or a cluster that a file describes."""
+
+    request: PlanRequest
+    wish: Wish | None
+    called: Mapping[str, str] = field(default_factory=dict)  # names of peers, by id
+    mesh: MeshState | None = None  # None: of a file, where nothing runs
+
+
 async def run_plan(args: argparse.Namespace) -> int:
-    """Explains the plan of a mesh (LINK), or of a described cluster (a JSON file)."""
-    request, said = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
-    wish = _wish(args, said)
-    answer = await asyncio.to_thread(choose, request, wish)
+    """Explains the plans of a mesh (LINK): the one that runs, and the one that would be made now. Of a cluster that a
+    JSON file describes there is only the latter.
+    """
+    of = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
+    wish = _wish(args, of)
+    answer = await asyncio.to_thread(choose, of.request, wish)
+    request, named_answer = with_names(of.request, answer, of.called)
+    running = running_lines(of.mesh) if of.mesh is not None else []
     if args.html is not None:
-        await asyncio.to_thread(_draw, args.html, *with_names(request, answer, args.called))
+        title = "The plan that would be made now" if of.mesh is not None else "Where the model runs"
+        await asyncio.to_thread(_draw, args.html, request, named_answer, title, running)
     if args.json:
-        out.print(encode_answer(answer).decode(), markup=False)
+        planned = json.loads(encode_answer(answer))
+        shown = {"running": _plan_dict(of.mesh), "would_be": planned} if of.mesh is not None else planned
+        out.print(json.dumps(shown), markup=False)
     else:
-        shown = default_wish(request) if wish is None else wish
-        out.print(f"strategy {shown.strategy}, for {shown.goal}", markup=False)
-        for line in explain(*with_names(request, answer, args.called)):
+        by = default_wish(request) if wish is None else wish
+        goal = f"strategy {by.strategy}, for {by.goal}"
+        heading = [*running, "", f"would be, if it were made now: {goal}"] if running else [goal]
+        for line in (*heading, *explain(request, named_answer)):
             out.print(line, markup=False)
+    if args.html is not None:
+        say(f"drawn in {args.html}: open it in a browser")
     return 1 if isinstance(answer, Infeasible) else 0
 
 
-def _wish(args: argparse.Namespace, said: Wish | None) -> Wish | None:
+def running_lines(state: MeshState) -> list[str]:
+    """The plan that the mesh computes by, for people; why there is none where none is."""
+    plan, serving = state.plan, state.serving()
+    if plan is None:
+        why = named(state.refused, state.members) or "the peers are still loading"
+        return [f"running now: no plan, {why}"]
+    called = names(state.members)
+    told = _plan_dict(state)
+    assert told is not None
+    lines = [
+        f"running now: plan {plan.version}, expected {told['predicted_ms_per_token']:.1f} ms a token for one "
+        f"conversation, {told['predicted_tokens_per_s']:.0f} tokens/s for all"
+        + ("" if serving is not None else "; it cannot answer, a peer of it is away")
+    ]
+    lines += [
+        f"stage {number}: {name_of(stage.primary, called)} holds units {stage.first}-{stage.stop - 1}"
+        for number, stage in enumerate(plan.stages, start=1)
+    ]
+    return [*lines, *_standby_lines(told["stages"], called), *told["why"]]
+
+
+def _wish(args: argparse.Namespace, of: Described) -> Wish | None:
     """What the command line wishes for, else what the mesh or the file does."""
     given = wish_of(args)
     if given is None:
-        return said
-    ids = {name: peer for peer, name in args.called.items()}
+        return of.wish
+    ids = {name: peer for peer, name in of.called.items()}
     groups = tuple(
         Component(group.name, group.first, group.stop, ids.get(group.prefers, group.prefers) or None)
         for group in given.components
     )
-    goal = args.goal or (said.goal if said is not None else given.goal)
+    goal = args.goal or (of.wish.goal if of.wish is not None else given.goal)
     return Wish(goal, given.strategy, components=groups)
 
 
-def _draw(file: Path, request: PlanRequest, answer: Plan | Infeasible) -> None:
+def _draw(
+    file: Path, request: PlanRequest, answer: Plan | Infeasible, title: str, running: Sequence[str]
+) -> None:
     from planner.reports.plan_page import plan_page
 
     try:
-        file.write_text(plan_page(request, answer), encoding="utf-8")
+        file.write_text(plan_page(request, answer, title, running), encoding="utf-8")
     except OSError as error:
         raise BadCommand(f"{file}: expected a file that can be written: {error.strerror}") from None
 
 
-def _of_file(name: str) -> tuple[PlanRequest, Wish | None]:
+def _of_file(name: str) -> Described:
     try:
-        return decode_wished(Path(name).read_bytes())
+        return Described(*decode_wished(Path(name).read_bytes()))
     except OSError as error:
         raise BadCommand(
-            f"{name!r:.200} is neither an invite link (in quotes) nor a file with a plan request: {error.strerror}"
+            f"{name!r:.200} is neither an invite link (in quotes) nor a file with a plan request: {error.strerror}; "
+            f"{SAMPLE}"
         ) from None
+    except RequestError as error:
+        raise BadCommand(f"{name}: expected a plan request in JSON: {error}; {SAMPLE}") from None
 
 
-async def _of_mesh(args: argparse.Namespace) -> tuple[PlanRequest, Wish | None]:
+async def _of_mesh(args: argparse.Namespace) -> Described:
     args.link = args.what
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh:
             assert mesh.manifest is not None
-            args.called = names(mesh.view.state.members)
-            return request_of(mesh.view.state, mesh.manifest), planner_wish(mesh.view.state)
+            state = mesh.view.state
+            return Described(
+                request_of(state, mesh.manifest), planner_wish(state), names(state.members), state
+            )
 
 
 def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
@@ -457,7 +505,7 @@ def request_of(state: MeshState, manifest: Manifest) -> PlanRequest:
 
 
 def with_names(
-    request: PlanRequest, answer: Plan | Infeasible, called: dict[str, str]
+    request: PlanRequest, answer: Plan | Infeasible, called: Mapping[str, str]
 ) -> tuple[PlanRequest, Plan | Infeasible]:
     """Both with names for peer ids. The planner itself works on ids: names must not break its ties."""
 

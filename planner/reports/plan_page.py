@@ -27,11 +27,22 @@ EFFORT: Final = Effort(search=400_000)  # for plans to compare with: a fraction 
 MOST_LINKED: Final = 12  # peers in the table of links
 
 
-def plan_page(request: PlanRequest, answer: Plan | Infeasible, title: str = "Where the model runs") -> str:
-    """A page of HTML. Raises RequestError when the plan is not one for this request."""
-    if isinstance(answer, Infeasible):
-        return page(title, _refused(request, answer, title))
-    return page(title, _planned(request, answer, title))
+def plan_page(
+    request: PlanRequest,
+    answer: Plan | Infeasible,
+    title: str = "Where the model runs",
+    running: Sequence[str] = (),
+) -> str:
+    """A page of HTML. `running`: lines about another plan that a mesh computes by meanwhile. Raises RequestError when
+    the plan is not one for this request.
+    """
+    shown = (
+        _refused(request, answer, title)
+        if isinstance(answer, Infeasible)
+        else _planned(request, answer, title)
+    )
+    other = section("Running now", "The mesh computes by this plan, not by the one above.", listed(running))
+    return page(title, shown + (other if running else "") + _FOOT)
 
 
 def _planned(request: PlanRequest, found: Plan, title: str) -> str:
@@ -76,7 +87,7 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
         body += _others(request, found)
         body += _leaving(request, found)
         body += _links(request, stages)
-    return body + _FOOT
+    return body
 
 
 _FOOT: Final = (
@@ -103,7 +114,7 @@ def _refused(request: PlanRequest, answer: Infeasible, title: str) -> str:
             memory(request, ()),
             key(("no", "lent")),
         )
-    return body + _FOOT
+    return body
 
 
 def _schedules(request: PlanRequest, stages: Sequence[Stage], numbers: evaluator.Evaluation) -> str:

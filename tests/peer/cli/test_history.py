@@ -113,8 +113,10 @@ def test_a_plan_of_a_file_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
     peer = PeerProfile("solo", 100, 1, {"embed": 0.1}, {"embed": 0.1})
     (tmp_path / "request.json").write_bytes(encode_request(PlanRequest((unit,), (peer,), (), 8, 1)))
     page = tmp_path / "plan.html"
-    status, out, _ = typed(capsys, "plan", str(tmp_path / "request.json"), "--html", str(page))
+    status, out, err = typed(capsys, "plan", str(tmp_path / "request.json"), "--html", str(page))
     assert status == 0
+    assert f"drawn in {page}" in err
+    assert "running now" not in out
     assert "solo" in out
     assert "solo" in page.read_text()
     status, _, err = typed(capsys, "plan", str(tmp_path / "request.json"), "--html", str(tmp_path))

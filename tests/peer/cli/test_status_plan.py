@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from peer.cli.status_plan import snapshot, view
+from peer.cli import status_plan
+from peer.cli.main import main
+from peer.cli.status_plan import Described, running_lines, snapshot, view
 from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import (
     MemberJoined,
@@ -24,6 +29,7 @@ from peer.state.generated.commands import (
 from peer.state.mesh_state import MeshState, apply
 from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS, chosen
+from planner.types import PeerProfile, PlanRequest, Unit
 
 REPORT = {
     **dict.fromkeys(("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes", "sessions", "active"), 1 << 20),
@@ -159,3 +165,59 @@ async def test_every_level_and_settings_given_alone_are_said_in_words() -> None:
     _, text = await shown(apply(mesh_state(), ProtectionChosen(own)), {})
     assert "protection of its own: 1.25 copies; standbys compute along" in text
     assert "first head" in text
+
+
+# --- shoal plan LINK
+
+
+@pytest.fixture
+def link(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Leads to a mesh that computes with Ada and Bo, where a plan made now would take Cy alone."""
+    peer = PeerProfile("c", 100, 1, {"embed": 0.1}, {"embed": 0.1})
+    request = PlanRequest((Unit("embed", "embed", 10, 1, 0, 4),), (peer,), (), 8, 1)
+
+    async def of_mesh(_: object) -> Described:
+        return Described(request, None, {"c": "Cy"}, mesh_state())
+
+    monkeypatch.setattr(status_plan, "_of_mesh", of_mesh)
+    return "http://127.0.0.1:1/#x.y"
+
+
+def test_the_running_plan_and_the_one_that_would_be_are_two_parts(
+    link: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", link, "--html", str(tmp_path / "plan.html")]) == 0
+    told = capsys.readouterr()
+    running, _, would_be = told.out.partition("\n\n")
+    assert running.startswith("running now: plan 1, expected ")
+    assert "stage 1: Ada holds units 0-1\nstage 2: Bo holds units 2-3" in running
+    assert would_be.startswith("would be, if it were made now: strategy optimal, for latency\n")
+    assert "Cy" in would_be
+    assert "Ada" not in would_be
+    assert "drawn in" in told.err
+    page = (tmp_path / "plan.html").read_text("utf-8")
+    assert "The plan that would be made now" in page
+    assert "Running now" in page
+    assert "Ada holds units 0-1" in page
+
+
+def test_programs_get_the_two_plans_by_name(link: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", link, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [stage["primary"] for stage in told["running"]["stages"]] == ["a", "b"]
+    assert "c" in json.dumps(told["would_be"])
+
+
+def test_a_mesh_without_a_plan_says_why() -> None:
+    state = replace(mesh_state(), plan=None, refused=f"needs 1 MiB more on {'z' * 32}")
+    assert running_lines(state) == ["running now: no plan, needs 1 MiB more on somebody who left (zzzz)"]
+    assert running_lines(replace(state, refused="")) == ["running now: no plan, the peers are still loading"]
+
+
+async def test_peers_that_are_called_alike_are_told_apart_in_every_line() -> None:
+    state = mesh_state()
+    members = {peer: replace(member, name="root@vm") for peer, member in state.members.items()}
+    data, text = await shown(replace(state, members=members), {"a": REPORT})
+    assert sorted(member["name"] for member in data["members"]) == [f"root@vm ({peer})" for peer in "abc"]
+    assert "stage 1 stands by: root@vm (b) ready, root@vm (c) not ready" in text
+    assert "stage 1: root@vm (a) holds units 0-1" in running_lines(replace(state, members=members))
