@@ -24,7 +24,7 @@ from peer.errors import CannotServe
 from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
-from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of
+from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of, with_mark
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
@@ -185,7 +185,11 @@ class Mesh:
         template = self._member.text.tool_template
         style = style_of(template) if template is not None else None
         if tools and style is not None:
-            text, calls = parsed(style, text, frozenset(tool.name for tool in tools))
+            marked = ""
+            for delta in deltas:
+                marked = with_mark(style, marked + delta.text, delta.control)
+            said, calls = parsed(style, marked, frozenset(tool.name for tool in tools))
+            text = said if calls else text
         likely = tuple(found for found in map(self._likely, deltas) if found is not None)
         return Answer(
             text,

@@ -63,6 +63,7 @@ export const PURE = [
   'src/member/page_options',
   'src/member/rate_meter',
   'src/model/chat_template',
+  'src/model/control_tokens',
   'src/model/stop_strings',
   'src/model/tokenizer',
   'src/origin/arithmetic_changes',

@@ -25,6 +25,7 @@ class Style(Enum):
 
 OPENING: Final = {Style.TAGGED: "<tool_call>", Style.LISTED: "[TOOL_CALLS]", Style.BARE: "<|python_tag|>"}
 CLOSING: Final = "</tool_call>"
+_MARKS: Final = frozenset((*OPENING.values(), CLOSING, "[ARGS]", "[CALL_ID]"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,12 @@ def arguments_of(arguments: object) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return arguments if isinstance(arguments, dict) else None
+
+
+def with_mark(style: Style, text: str, control: str) -> str:
+    """An answer's text with the control token behind it, where that is a mark of calls: `text` itself where not."""
+    opens = control == OPENING[style]
+    return text + control if opens or (control in _MARKS and OPENING[style] in text) else text
 
 
 def held_from(style: Style, text: str) -> int:

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from peer.errors import TextError as TextError
 from peer.model.chat_template import ChatTemplate, Message, plain_chat
+from peer.model.control_tokens import ControlTokens, Written, free_mark, unmarked
 from planner.model.architecture import TokenizerSource
 from planner.model.manifest import Manifest
 from planner.model.store import Store
@@ -27,17 +29,19 @@ class Text:
 
     def __init__(self, source: TokenizerSource) -> None:
         try:
-            self._tokenizer = Tokenizer.from_buffer(source.tokenizer_json)
             rules = json.loads(source.tokenizer_json)
+            changed = _with_control(rules, source)
+            content = json.dumps(rules).encode() if changed else source.tokenizer_json
+            self._tokenizer = Tokenizer.from_buffer(content)
         except Exception as problem:  # the library raises bare Exception
             raise TextError(f"the model's tokenizer.json cannot be read: {_line(problem)}") from problem
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._words = _without_control(self._tokenizer)
         self._pieces = _Pieces(self._tokenizer, rules)
-        self._added = {
-            str(added.content): token for token, added in self._tokenizer.get_added_tokens_decoder().items()
-        }
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._added = {each.content: token for token, each in added.items()}
+        self._control = ControlTokens({each.content: token for token, each in added.items() if each.special})
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.end_tokens = source.end_tokens
         self._bos = source.bos_token if source.add_bos else None
@@ -60,9 +64,12 @@ class Text:
         """Tokens of a conversation, ending where the assistant's answer begins.
 
         Through the model's chat template; without one, ChatML if the vocabulary has its marks, else plain
-        `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages.
+        `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages. Control tokens are
+        those of the template: what a message spells is words.
         """
-        return self._with_bos(self._ids(self.render_chat(messages, today)))
+        return self.encode_turns(
+            [{"role": each.role, "content": each.content} for each in messages], today=today
+        )
 
     def render_chat(self, messages: Sequence[Message], today: date | None = None) -> str:
         """The prompt text that encode_chat puts into tokens."""
@@ -80,9 +87,17 @@ class Text:
         today: date | None = None,
     ) -> list[int]:
         """As encode_chat, for turns as chat templates read them, and with tools where the template knows them."""
+        control = self._control
+        told = [{name: value for name, value in turn.items() if name != "role"} for turn in turns]
+        mark = control.mark_for(told, tools)
+        marked = [{**turn, **control.marked(words, mark)} for turn, words in zip(turns, told, strict=True)]
         if self._template is None:
-            return self.encode_chat([Message(turn["role"], turn["content"]) for turn in turns], today)
-        return self._with_bos(self._ids(self._template.render_turns(turns, tools, today=today)))
+            rendered = self.render_chat([Message(turn["role"], turn["content"]) for turn in marked], today)
+        else:
+            rendered = self._template.render_turns(marked, control.marked(tools, mark), today=today)
+        text, places = unmarked(rendered, mark)
+        written = control.written(text, places)
+        return self._with_bos(self._ids(text) if written is None else self._ids_of(text, written))
 
     @property
     def tool_template(self) -> str | None:
@@ -94,6 +109,10 @@ class Text:
         found = self._pieces.bytes_of(token)
         utf8 = self._name(token).encode() if found is None else found
         return utf8.decode(errors="replace"), utf8
+
+    def control_name(self, token: int) -> str:
+        """The text that stands for a control token; "" for every other token."""
+        return self._name(token) if self._pieces.bytes_of(token) is None else ""
 
     def token_bytes(self, token: int) -> bytes | None:
         """The UTF-8 bytes that a token adds to a text, maybe part of a character; None for control tokens."""
@@ -121,6 +140,23 @@ class Text:
             ) from None
         ids: list[int] = (tokenizer or self._tokenizer).encode(text, add_special_tokens=False).ids
         return ids
+
+    def _ids_of(self, text: str, written: Sequence[Written]) -> list[int]:
+        """Tokens of text whose control tokens are those of `written` alone.
+
+        A tokenizer for which control tokens are words reads the text with a fence in the place of each of these: cuts
+        and spaces around them stay as they are.
+        """
+        fence = free_mark(text)
+        fences = {token: f"{fence}{token}{fence}" for token in {each.token for each in written}}
+        tokenizer = _without_control(self._tokenizer, fences)
+        parts, at = [], 0
+        for each in written:
+            parts += [text[at : each.start], fences[each.token]]
+            at = each.stop
+        ids = self._ids("".join([*parts, text[at:]]), tokenizer)
+        control = {tokenizer.token_to_id(name): token for token, name in fences.items()}
+        return [control.get(token, token) for token in ids]
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """Exactly one begin-of-text token, also where the template writes its own."""
@@ -172,7 +208,8 @@ class StopStrings:
     """Watches streamed text for stop strings, in whatever pieces the text arrives.
 
     The stop string that completes first ends the answer; of several that complete at the same character, the
-    longest. It is not shown, nor is what follows it.
+    longest. It is not shown, nor is what follows it. A control token counts by its name, which is not shown either: a
+    stop string may be in the text with the names, or in what is shown of it.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -182,27 +219,39 @@ class StopStrings:
             if not 0 < len(stop) <= MAX_STOP_CHARACTERS:
                 raise TextError(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters, got {len(stop)}")
         self._stops = tuple(stops)
-        self._held = ""
+        self._held: list[tuple[str, bool]] = []  # (character, whether it is shown)
         self._stopped = False
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """(what can be shown now, whether a stop string ended the answer)."""
+    def push(self, text: str, control: str = "") -> tuple[str, bool]:
+        """(what can be shown now, whether a stop string ended the answer).
+
+        `control`: the name of a control token that came behind `text`.
+        """
         if self._stopped:
             return "", True
-        text = self._held + text
-        found = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
-        if found:
-            self._stopped = True
-            self._held = ""
-            return text[: min(found)[1]], True
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep], False
+        if not self._stops:
+            return text, False
+        spelled = [*self._held, *((each, True) for each in text), *((each, False) for each in control)]
+        shown = [at for at, (_, is_shown) in enumerate(spelled) if is_shown]
+        views = [range(len(spelled)), shown] if len(shown) < len(spelled) else [shown]
+        found: list[tuple[int, int]] = []  # (end, begin) of stop strings, places in `spelled`
+        hold = len(spelled)
+        for view in views:
+            seen = "".join(spelled[at][0] for at in view)
+            for stop in self._stops:
+                if (place := seen.find(stop)) >= 0:
+                    found.append((view[place + len(stop) - 1], view[place]))
+                elif keep := _overlap(seen, stop):
+                    hold = min(hold, view[len(view) - keep])
+        self._stopped = bool(found)
+        cut = min(found)[1] if found else hold
+        self._held = [] if found else spelled[cut:]
+        return _shown(spelled[:cut]), self._stopped
 
     def flush(self) -> str:
         """What was held back, when the answer ends without completing a stop string."""
-        held, self._held = self._held, ""
-        return held
+        held, self._held = self._held, []
+        return _shown(held)
 
 
 class _Pieces:
@@ -273,8 +322,26 @@ class _Pieces:
         return name.encode()
 
 
-def _without_control(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer, which shares the vocabulary, for text in which control tokens are words."""
+def _with_control(rules: dict[str, Any], source: TokenizerSource) -> bool:
+    """Makes the tokens that begin a text or end an answer control tokens, whatever the file says. Returns whether that
+    changed the rules.
+    """
+    known = {source.bos_token, *source.end_tokens}
+    others = [
+        entry
+        for entry in rules.get("added_tokens") or ()
+        if entry["id"] in known and not entry.get("special")
+    ]
+    for entry in others:
+        entry["special"] = True
+    return bool(others)
+
+
+def _without_control(tokenizer: Tokenizer, fences: Mapping[int, str] = MappingProxyType({})) -> Tokenizer:
+    """The same tokenizer, which shares the vocabulary, for text in which control tokens are words.
+
+    `fences`: names that stand for control tokens in that text, each cut out as its token would be.
+    """
     words = Tokenizer(tokenizer.model)
     if tokenizer.normalizer is not None:
         words.normalizer = tokenizer.normalizer
@@ -282,6 +349,20 @@ def _without_control(tokenizer: Tokenizer) -> Tokenizer:
         words.pre_tokenizer = tokenizer.pre_tokenizer
     added = tokenizer.get_added_tokens_decoder()
     words.add_tokens([added[token] for token in sorted(added)])
+    for token, name in fences.items():
+        like = added[token]
+        words.add_tokens(
+            [
+                AddedToken(
+                    name,
+                    single_word=like.single_word,
+                    lstrip=like.lstrip,
+                    rstrip=like.rstrip,
+                    normalized=like.normalized,
+                    special=False,
+                )
+            ]
+        )
     words.encode_special_tokens = True
     return words
 
@@ -294,6 +375,10 @@ def _byte_characters() -> dict[str, int]:
 
 
 _BYTE_OF: Final = _byte_characters()
+
+
+def _shown(spelled: Sequence[tuple[str, bool]]) -> str:
+    return "".join(character for character, is_shown in spelled if is_shown)
 
 
 def _overlap(text: str, stop: str) -> int:

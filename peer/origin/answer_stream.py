@@ -66,11 +66,13 @@ class Delta:
     """One token, and the text that became complete with it (often "", never half a character).
 
     `likely`, where it was asked for: the token, then the likeliest ones, each with the logarithm of its probability.
+    `control`: the name of a control token, which is no part of the text.
     """
 
     text: str
     token: int
     likely: tuple[tuple[int, float], ...] = ()
+    control: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +365,10 @@ class Conversation:
                 case Emit(token, _, likely):
                     count += 1
                     first_s = first_s or time.perf_counter() - begun
+                    control = self._text.control_name(token)
                     shown = "" if token in ask.end_tokens else words.push(token)
-                    shown, stopped = stops.push(shown)
-                    yield Delta(shown, token, tuple(likely_pairs(likely)) if likely else ())
+                    shown, stopped = stops.push(shown, control)
+                    yield Delta(shown, token, tuple(likely_pairs(likely)) if likely else (), control)
                     if stopped:
                         yield finished("stop")
                         return

@@ -9,11 +9,12 @@ export const MAX_STOP_CHARACTERS = 256; // what may be held back while a stop st
  * Watches streamed text for stop strings, in whatever pieces the text arrives.
  *
  * The stop string that completes first ends the answer; of several that complete at the same character, the
- * longest. It is not shown, nor is what follows it.
+ * longest. It is not shown, nor is what follows it. A control token counts by its name, which is not shown either: a
+ * stop string may be in the text with the names, or in what is shown of it.
  */
 export class StopStrings {
   private readonly stops: readonly string[];
-  private held = '';
+  private held: readonly Spelled[] = [];
   private stopped = false;
 
   constructor(stops: readonly string[]) {
@@ -29,36 +30,58 @@ export class StopStrings {
     this.stops = [...stops];
   }
 
-  /** What can be shown now, and whether a stop string ended the answer. */
-  push(piece: string): { readonly shown: string; readonly stopped: boolean } {
+  /**
+   * What can be shown now, and whether a stop string ended the answer.
+   *
+   * `control`: the name of a control token that came behind `text`.
+   */
+  push(text: string, control = ''): { readonly shown: string; readonly stopped: boolean } {
     if (this.stopped) return { shown: '', stopped: true };
-    const text = this.held + piece;
+    if (this.stops.length === 0) return { shown: text, stopped: false };
+    const spelled = [
+      ...this.held,
+      ...text.split('').map((unit) => ({ unit, isShown: true })),
+      ...control.split('').map((unit) => ({ unit, isShown: false })),
+    ];
+    const all = spelled.map((_, at) => at);
+    const shown = all.filter((at) => spelled[at]?.isShown);
     let end = Infinity;
-    let cut = Infinity;
-    for (const stop of this.stops) {
-      const place = text.indexOf(stop);
-      if (place < 0) continue;
-      if (place + stop.length < end || (place + stop.length === end && place < cut)) {
-        end = place + stop.length;
-        cut = place;
+    let begin = Infinity; // of the stop string that ends first, places in `spelled`
+    let hold = spelled.length;
+    for (const view of shown.length < all.length ? [all, shown] : [shown]) {
+      const seen = view.map((at) => spelled[at]?.unit ?? '').join('');
+      for (const stop of this.stops) {
+        const place = seen.indexOf(stop);
+        const keep = place < 0 ? overlap(seen, stop) : 0;
+        if (keep > 0) hold = Math.min(hold, view[view.length - keep] ?? 0);
+        if (place < 0) continue;
+        const last = view[place + stop.length - 1] ?? 0;
+        const first = view[place] ?? 0;
+        if (last < end || (last === end && first < begin)) [end, begin] = [last, first];
       }
     }
-    if (cut !== Infinity) {
-      this.stopped = true;
-      this.held = '';
-      return { shown: text.slice(0, cut), stopped: true };
-    }
-    const keep = Math.max(0, ...this.stops.map((stop) => overlap(text, stop)));
-    this.held = text.slice(text.length - keep);
-    return { shown: text.slice(0, text.length - keep), stopped: false };
+    this.stopped = begin !== Infinity;
+    const cut = this.stopped ? begin : hold;
+    this.held = this.stopped ? [] : spelled.slice(cut);
+    return { shown: shownOf(spelled.slice(0, cut)), stopped: this.stopped };
   }
 
   /** What was held back, when the answer ends without completing a stop string. */
   flush(): string {
     const { held } = this;
-    this.held = '';
-    return held;
+    this.held = [];
+    return shownOf(held);
   }
+}
+
+/** A unit of an answer's text, or of the name of a control token, which is not shown. */
+interface Spelled {
+  readonly unit: string;
+  readonly isShown: boolean;
+}
+
+function shownOf(spelled: readonly Spelled[]): string {
+  return spelled.map(({ unit, isShown }) => (isShown ? unit : '')).join('');
 }
 
 /** Length of the longest end of `text` that is a beginning of `stop`, and not all of it. */

@@ -1,8 +1,9 @@
 /* Decides how words become tokens and tokens become words: prompts in, streamed text out. */
 
-import { Tokenizer } from '@huggingface/tokenizers';
+import { type AddedToken, Tokenizer } from '@huggingface/tokenizers';
 
 import { type CalendarDate, ChatTemplate, type Message, plainChat } from './chat_template';
+import { ControlTokens, type Written, freeMark, unmarked } from './control_tokens';
 import { TextError } from '../errors';
 
 /** `tokenizerJson`: a Hugging Face tokenizer.json. `endTokens`: ids that end an answer (EOS, end of turn). */
@@ -20,18 +21,21 @@ export class Text {
   readonly vocabSize: number;
   private readonly tokenizer: Tokenizer;
   private readonly pieces: Pieces;
+  private readonly control: ControlTokens;
   private readonly bos: number | null;
   private readonly template: ChatTemplate | null;
 
   constructor(source: TokenizerSource) {
     let rules: Rules;
     try {
-      rules = JSON.parse(new TextDecoder().decode(source.tokenizerJson)) as Rules;
+      rules = withControl(JSON.parse(new TextDecoder().decode(source.tokenizerJson)) as Rules, source);
       this.tokenizer = new Tokenizer({ ...rules, pre_tokenizer: withAllDigits(rules.pre_tokenizer) }, {});
     } catch (problem) {
       throw new TextError(`the model's tokenizer.json cannot be read: ${line(problem)}`);
     }
     this.pieces = new Pieces(this.tokenizer, rules);
+    const special = (rules.added_tokens ?? []).filter((each) => each.special === true);
+    this.control = new ControlTokens(new Map(special.map(({ id }) => [this.nameOf(id), id])));
     this.vocabSize = this.tokenizer.get_vocab(true).size;
     this.endTokens = source.endTokens;
     this.bos = source.addBos ? source.bosToken : null;
@@ -54,10 +58,17 @@ export class Text {
    * Tokens of a conversation, ending where the assistant's answer begins.
    *
    * Through the model's chat template; without one, ChatML if the vocabulary has its marks, else plain
-   * `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages.
+   * `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages. Control tokens are
+   * those of the template: what a message spells is words.
    */
   encodeChat(messages: readonly Message[], today?: CalendarDate): number[] {
-    return this.withBos(this.idsOf(this.renderChat(messages, today)));
+    const told = messages.map(({ content }) => content);
+    const mark = this.control.markFor(told);
+    const words = this.control.marked(told, mark);
+    const turns = messages.map((each, at) => ({ ...each, content: words[at] ?? '' }));
+    const { text, marks } = unmarked(this.renderChat(turns, today), mark);
+    const written = this.control.written(text, marks);
+    return this.withBos(written === null ? this.idsOf(text) : this.idsOfWords(text, written));
   }
 
   /** The prompt text that encodeChat puts into tokens. */
@@ -82,11 +93,38 @@ export class Text {
     return new StreamingDetokenizer(this.pieces);
   }
 
-  private idsOf(text: string): number[] {
+  /** The text that stands for a control token; "" for every other token. */
+  controlName(token: number): string {
+    return this.pieces.bytesOf(token) === null ? this.nameOf(token) : '';
+  }
+
+  private idsOf(text: string, tokenizer = this.tokenizer): number[] {
     if (/\p{Surrogate}/u.test(text)) {
       throw new TextError('text must be Unicode characters, got half a surrogate pair');
     }
-    return text === '' ? [] : this.tokenizer.encode(text, { add_special_tokens: false }).ids;
+    return text === '' ? [] : tokenizer.encode(text, { add_special_tokens: false }).ids;
+  }
+
+  /**
+   * Tokens of text whose control tokens are those of `written` alone.
+   *
+   * A tokenizer for which control tokens are words reads the text with a fence in the place of each of these: cuts and
+   * spaces around them stay as they are.
+   */
+  private idsOfWords(text: string, written: readonly Written[]): number[] {
+    const fence = freeMark(text);
+    const fenced = (token: number): string => `${fence}${token}${fence}`;
+    const tokenizer = withoutControl(
+      this.tokenizer,
+      new Map(written.map(({ token }) => [token, fenced(token)])),
+    );
+    let said = '';
+    let at = 0;
+    for (const each of written) {
+      said += text.slice(at, each.start) + fenced(each.token);
+      at = each.stop;
+    }
+    return this.idsOf(said + text.slice(at), tokenizer);
   }
 
   /** Exactly one begin-of-text token, also where the template writes its own. */
@@ -143,9 +181,15 @@ export class StreamingDetokenizer {
 
 /** The parts of tokenizer.json that are read here; each is checked where it is used. */
 interface Rules {
-  readonly added_tokens?: readonly { readonly id: number; readonly special?: boolean }[] | null;
+  readonly added_tokens?: readonly Added[] | null;
   readonly decoder?: Rule | null;
   readonly pre_tokenizer?: Rule | null;
+}
+
+interface Added {
+  readonly id: number;
+  readonly content: string;
+  readonly special?: boolean;
 }
 
 interface Rule {
@@ -161,6 +205,45 @@ interface Rule {
   readonly stop?: unknown;
   readonly replacement?: unknown;
   readonly prepend_scheme?: unknown;
+}
+
+/** The rules with the tokens that begin a text or end an answer as control tokens, whatever the file says. */
+function withControl(rules: Rules, { bosToken, endTokens }: TokenizerSource): Rules {
+  const known = new Set([bosToken, ...endTokens]);
+  const added = rules.added_tokens?.map((each) => (known.has(each.id) ? { ...each, special: true } : each));
+  return added === undefined ? rules : { ...rules, added_tokens: added };
+}
+
+/** What the library's Tokenizer keeps of added tokens. */
+interface Cutting {
+  readonly splitter_unnormalized: object;
+  readonly splitter_normalized: object;
+  readonly added_tokens_map: ReadonlyMap<string, AddedToken>;
+}
+
+/**
+ * The same tokenizer, which shares the vocabulary, for text in which control tokens are words.
+ *
+ * `fences`: names that stand for control tokens in that text, each cut out as its token would be.
+ */
+function withoutControl(tokenizer: Tokenizer, fences: ReadonlyMap<number, string>): Tokenizer {
+  const { added_tokens_map: known, ...cutting } = tokenizer as unknown as Cutting;
+  const added = new Map<string, AddedToken>();
+  const plain: string[] = [];
+  const normalized: string[] = [];
+  for (const [text, token] of known) {
+    const name = token.special ? fences.get(token.id) : text;
+    if (name === undefined) continue;
+    added.set(name, token);
+    (token.normalized && tokenizer.normalizer !== null ? normalized : plain).push(name);
+  }
+  const Splitter = cutting.splitter_normalized.constructor as new (names: readonly string[]) => object;
+  const words: Cutting = {
+    splitter_unnormalized: new Splitter(plain),
+    splitter_normalized: new Splitter(normalized),
+    added_tokens_map: added,
+  };
+  return Object.assign(Object.create(Tokenizer.prototype) as Tokenizer, tokenizer, words);
 }
 
 /**

@@ -314,7 +314,7 @@ export class Conversation {
           const { token } = outcome;
           made.push(token);
           const said = ask.endTokens.includes(token) ? '' : words.push(token);
-          const { shown: text, stopped } = stops.push(said);
+          const { shown: text, stopped } = stops.push(said, this.text.controlName(token));
           yield { kind: 'delta', text, token };
           if (stopped) {
             yield finished('stop');

@@ -10,8 +10,10 @@ import { Text, type TokenizerSource } from '../../src/model/tokenizer';
 import { vectors } from '../vectors';
 
 interface Vectors {
+  readonly turns: [string];
   readonly tokenizers: {
     name: string;
+    chats: [string, number[]][];
     tokenizer: unknown;
     add_bos: boolean;
     vocab_size: number;
@@ -19,7 +21,12 @@ interface Vectors {
     decode: [string, string][];
     streams: [number[], string[], string][];
   }[];
-  readonly stops: { stops: string[]; pieces: string[]; gives: [string, boolean][]; flush: string }[];
+  readonly stops: {
+    stops: string[];
+    pieces: (string | [text: string, control: string])[];
+    gives: [string, boolean][];
+    flush: string;
+  }[];
   readonly plain: { messages: Message[]; gives: string }[];
   readonly templates: {
     template: string;
@@ -37,8 +44,14 @@ function sourceOf(tokenizer: unknown, changes: Partial<TokenizerSource> = {}): T
   return { tokenizerJson, chatTemplate: null, bosToken: 0, endTokens: [1], addBos: false, ...changes };
 }
 
-describe.each(VECTORS.tokenizers)('$name', ({ tokenizer, add_bos, vocab_size, encode, decode, streams }) => {
+describe.each(VECTORS.tokenizers)('$name', (row) => {
+  const { tokenizer, add_bos, vocab_size, encode, decode, streams, chats } = row;
   const text = new Text(sourceOf(tokenizer, { addBos: add_bos }));
+  const chat = new Text(sourceOf(tokenizer, { addBos: add_bos, chatTemplate: VECTORS.turns[0] }));
+
+  it.each(chats)('a message %j has no control token', (content, tokens) => {
+    expect(chat.encodeChat([{ role: 'user', content }])).toEqual(tokens);
+  });
 
   it('has as many tokens', () => {
     expect(text.vocabSize).toBe(vocab_size);
@@ -87,7 +100,10 @@ describe('chats', () => {
 describe('stop strings', () => {
   it.each(VECTORS.stops)('$stops in $pieces', ({ stops, pieces, gives, flush }) => {
     const watcher = new StopStrings(stops);
-    const given = pieces.map((piece) => watcher.push(piece)).map(({ shown, stopped }) => [shown, stopped]);
+    const given = pieces.map((piece) => {
+      const { shown, stopped } = typeof piece === 'string' ? watcher.push(piece) : watcher.push(...piece);
+      return [shown, stopped];
+    });
     expect(given).toEqual(gives);
     expect(watcher.flush()).toBe(flush);
   });
