@@ -154,8 +154,7 @@ def shown_likely(pairs: Sequence[tuple[int, float]], words: Text) -> Likely:
     """A token and its probability as programs read it."""
 
     def one(token: int, logprob: float, others: tuple[Likely, ...] = ()) -> Likely:
-        text, utf8 = words.token_text(token)
-        return Likely(text, utf8, logprob, others)
+        return Likely(token, words.token_text(token), words.token_bytes(token), logprob, others)
 
     return one(*pairs[0], tuple(one(*pair) for pair in pairs[1:]))
 

@@ -116,7 +116,9 @@ class _Vocabulary:
         shown = [text.token_bytes(token) for token in range(text.vocab_size)]
         self.eos_token_id = text.end_tokens[0] if text.end_tokens else None
         self.bos_token_id = None
-        self.tokens = [text.token_text(at)[1] if utf8 is None else utf8 for at, utf8 in enumerate(shown)]
+        self.tokens = [
+            text.token_text(at).encode() if utf8 is None else utf8 for at, utf8 in enumerate(shown)
+        ]
         self.special_token_ids = [at for at, utf8 in enumerate(shown) if utf8 is None]
         self._text = text
 

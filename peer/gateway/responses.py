@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -17,10 +18,15 @@ _REASONS: Final = {"end": "stop", "stop": "stop", "length": "length", "tool_call
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """A token and the natural logarithm of its probability; `others` are the likeliest in its place, best first."""
+    """A token and the natural logarithm of its probability; `others` are the likeliest in its place, best first.
 
+    `token` is its id, and the only name that no other token has. `text`: U+FFFD for half a character. `utf8`: None for
+    control tokens, which are no part of the text; `text` is their name.
+    """
+
+    token: int
     text: str
-    utf8: bytes
+    utf8: bytes | None
     logprob: float
     others: tuple[Likely, ...] = ()
 
@@ -218,11 +224,29 @@ def _calls(calls: Sequence[ToolCall], ids: Sequence[str]) -> list[Shape]:
 
 
 def _chat_likely(likely: Sequence[Likely]) -> Shape:
-    def shaped(one: Likely) -> Shape:
-        return {"token": one.text, "logprob": one.logprob, "bytes": list(one.utf8)}
+    def shaped(one: Likely, names: Mapping[int, str]) -> Shape:
+        utf8 = None if one.utf8 is None else list(one.utf8)
+        return {"token": names[one.token], "logprob": one.logprob, "bytes": utf8}
 
-    content = [shaped(one) | {"top_logprobs": [shaped(other) for other in one.others]} for one in likely]
-    return {"content": content, "refusal": None}
+    def place(one: Likely) -> Shape:
+        names = _names(one)
+        return shaped(one, names) | {"top_logprobs": [shaped(other, names) for other in one.others]}
+
+    return {"content": [place(one) for one in likely], "refusal": None}
+
+
+def _names(likely: Likely) -> dict[int, str]:
+    """What the tokens of one place are called, each by another name: their text, the bytes of what is none, or the id
+    of one whose text another has.
+    """
+    names: dict[int, str] = {}
+    for one in (likely, *likely.others):
+        name = one.text
+        if one.utf8 is not None and one.text.encode() != one.utf8:
+            name = "bytes:" + "".join(f"\\x{byte:02x}" for byte in one.utf8)
+        taken = not name or name in (names[token] for token in names if token != one.token)
+        names.setdefault(one.token, f"token_id:{one.token}" if taken else name)
+    return names
 
 
 # --- completions
@@ -254,13 +278,18 @@ def completion_used(heading: Heading, used: Usage) -> Shape:
 def _completed(heading: Heading, index: int, text: str, likely: Sequence[Likely], why: str) -> Shape:
     offsets: list[int] = []
     at = 0
+    utf8 = getincrementaldecoder("utf-8")(errors="replace")
     for one in likely:
         offsets.append(at)
-        at += len(one.text)
+        at += len(utf8.decode(one.utf8 or b""))
+    names = [_names(one) for one in likely]
     shaped = {
-        "tokens": [one.text for one in likely],
+        "tokens": [called[one.token] for one, called in zip(likely, names, strict=True)],
         "token_logprobs": [one.logprob for one in likely],
-        "top_logprobs": [{other.text: other.logprob for other in one.others} for one in likely],
+        "top_logprobs": [
+            {called[other.token]: other.logprob for other in one.others}
+            for one, called in zip(likely, names, strict=True)
+        ],
         "text_offset": offsets,
     }
     return {

@@ -104,11 +104,10 @@ class Text:
         """The source of a chat template that knows tools; None where there is none, or it knows none."""
         return self._source if self._template is not None and self._template.knows_tools else None
 
-    def token_text(self, token: int) -> tuple[str, bytes]:
-        """One token by itself: as text, with U+FFFD for half a character, and as bytes. Special ones by their name."""
-        found = self._pieces.bytes_of(token)
-        utf8 = self._name(token).encode() if found is None else found
-        return utf8.decode(errors="replace"), utf8
+    def token_text(self, token: int) -> str:
+        """One token by itself, with U+FFFD for half a character. Control tokens by their name."""
+        utf8 = self._pieces.bytes_of(token)
+        return self._name(token) if utf8 is None else utf8.decode(errors="replace")
 
     def control_name(self, token: int) -> str:
         """The text that stands for a control token; "" for every other token."""

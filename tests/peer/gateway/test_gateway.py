@@ -234,7 +234,7 @@ def heading(with_likely: bool = False) -> Heading:
 
 
 def test_a_whole_answer() -> None:
-    likely = Likely("é", "é".encode(), -0.5, (Likely("e", b"e", -1.0),))
+    likely = Likely(7, "é", "é".encode(), -0.5, (Likely(8, "e", b"e", -1.0),))
     choice = Choice(0, "é", [likely], (ToolCall("weather", "{}"),), ("call_1",), "tool_calls")
     shape = shapes.chat(heading(True), [choice], Usage(3, 1, 2))
     answer = shape["choices"][0]
@@ -244,6 +244,51 @@ def test_a_whole_answer() -> None:
     assert (told["bytes"], told["top_logprobs"][0]["token"]) == ([0xC3, 0xA9], "e")
     assert shape["usage"]["total_tokens"] == 5
     assert shape["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+
+
+HALVES = (
+    Likely(1, "\ufffd", b"\xf0\x9f", -0.1),
+    Likely(2, "\ufffd", b"\xf0", -0.2),
+    Likely(3, "\n", b"\n", -0.3),
+    Likely(4, "\n", b"\n", -0.4),
+    Likely(5, "<|im_end|>", None, -0.5),
+    Likely(6, "<|im_end|>", b"<|im_end|>", -0.6),
+    Likely(9, "", None, -0.7),
+)
+CALLED = [
+    "bytes:\\xf0\\x9f",
+    "bytes:\\xf0",
+    "\n",
+    "token_id:4",
+    "<|im_end|>",
+    "token_id:6",
+    "token_id:9",
+]
+
+
+@pytest.mark.parametrize("chosen", range(len(HALVES)))
+def test_tokens_of_equal_text_stay_apart(chosen: int) -> None:
+    drawn = HALVES[chosen]
+    likely = Likely(drawn.token, drawn.text, drawn.utf8, drawn.logprob, HALVES)
+    said = shapes.chat_says(heading(True), 0, "", [likely])["choices"][0]["logprobs"]["content"][0]
+    told = {entry["token"]: entry for entry in said["top_logprobs"]}
+    assert [entry["logprob"] for entry in said["top_logprobs"]] == [one.logprob for one in HALVES]
+    assert [entry["bytes"] for entry in told.values()] == [
+        None if one.utf8 is None else list(one.utf8) for one in HALVES
+    ]
+    assert told[said["token"]]["logprob"] == said["logprob"] == drawn.logprob
+    shaped = shapes.completion_says(heading(True), 0, "", [likely])["choices"][0]["logprobs"]
+    assert list(shaped["top_logprobs"][0].values()) == [one.logprob for one in HALVES]
+    assert shaped["top_logprobs"][0][shaped["tokens"][0]] == shaped["token_logprobs"][0] == drawn.logprob
+    if not chosen:
+        assert list(shaped["top_logprobs"][0]) == list(told) == CALLED
+
+
+def test_offsets_count_the_characters_of_the_text() -> None:
+    parts = [b"a", "🙂".encode()[:2], "🙂".encode()[2:], None, b"bc", b"d"]
+    likely = [Likely(at, "", utf8, -1.0) for at, utf8 in enumerate(parts)]
+    shaped = shapes.completion_says(heading(True), 0, "a🙂bcd", likely)["choices"][0]["logprobs"]
+    assert shaped["text_offset"] == [0, 1, 1, 2, 2, 4]
 
 
 def test_usage_counts_each_prompt_once_and_every_answer() -> None:
