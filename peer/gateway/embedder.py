@@ -123,6 +123,9 @@ def _tokenizer(store: Store, manifest: EncoderManifest) -> Tokenizer:
         raise CannotServe(f"the tokenizer of {manifest.name} cannot be read: {str(error)[:200]}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    tokenizer.encode_special_tokens = (
+        True  # a text that spells [SEP] has these words; the marks at its ends are added
+    )
     if tokenizer.get_vocab_size() > manifest.numbers.vocab:
         raise CannotServe(f"the tokenizer of {manifest.name} has more tokens than its embedding has rows")
     return tokenizer

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tokenizers import Tokenizer
 
 from peer.cli.serve_join import serve
 from peer.errors import ApiError, BadCommand
@@ -142,6 +143,18 @@ async def test_every_form_of_input_and_answer(tiny: tuple[Embedder, Path]) -> No
     packed = await made(loaded, "a mesh", encoding_format="base64", dimensions=32)
     unpacked = np.frombuffer(base64.b64decode(packed["data"][0]["embedding"]), "<f4")
     np.testing.assert_allclose(unpacked, vectors(answer)[0], atol=2e-6)
+
+
+async def test_a_text_that_spells_a_mark_has_its_words(tmp_path: Path) -> None:
+    folder = TinyBert().write(tmp_path / "tiny")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[SEP]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    store = Store(tmp_path / "store")
+    loaded = Embedder(store, put_encoder(open_encoder(folder), store), 1)
+    answer = await made(loaded, "a [SEP]")
+    loaded.close()
+    assert answer["usage"]["prompt_tokens"] == 6  # [CLS], a, three unknown words, [SEP]
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 import pytest
 
 from peer.errors import ApiError, MustContribute
 from peer.gateway import responses as shapes
+from peer.gateway.answers import Called, Calling, Done, Said, Task, _events
 from peer.gateway.chat_requests import chat_request, completion_request
 from peer.gateway.request_queue import Line
 from peer.gateway.responses import Choice, Heading, Likely, Usage, Used
 from peer.gateway.server import _problem
 from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed, style_of
+from peer.model.tokenizer import Text
+from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -224,6 +228,25 @@ def test_words_are_shown_until_a_call_may_begin() -> None:
     assert shown[-1] == "Let me see. "
     assert held_from(Style.BARE, ' {"name"') == 0
     assert held_from(Style.BARE, "Hello") == 5
+
+
+@pytest.mark.parametrize("tail", [f'[{{"name": "weather", "arguments": {CITY}}}]', "[ in brackets ]"])
+async def test_a_mark_that_is_a_control_token_begins_a_call_and_is_never_shown(tail: str) -> None:
+    """The text of an answer lacks such a mark; what it was is known by its id."""
+
+    async def pieces() -> AsyncGenerator[Delta | Finished]:
+        for text, control in (("I look.", ""), ("", "[TOOL_CALLS]"), (tail, ""), ("", "</s>")):
+            yield Delta(text, 1, (), control)
+        yield Finished("end", 1, 0, 4, 0.1, 0.2, ())
+
+    task = Task(0, (1,), Settings(), Calling(Style.LISTED, NAMES, True))
+    events = [event async for event in _events(task, pieces(), cast(Text, None))]
+    shown = "".join(event.text for event in events if isinstance(event, Said))
+    called = [call.name for event in events if isinstance(event, Called) for call in event.calls]
+    ends = [event.why for event in events if isinstance(event, Done)]
+    is_call = "weather" in tail
+    assert shown == ("I look." if is_call else f"I look.{tail}")
+    assert (called, ends) == ((["weather"], ["tool_calls"]) if is_call else ([], ["end"]))
 
 
 # --- shapes
