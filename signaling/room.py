@@ -264,8 +264,8 @@ class Hub:
         grant = room.admissions.grants.get(join.invite) or join.grant
         if grant is None or grant.key != join.invite:
             raise UnknownInvite(
-                "this server does not know the invite: the founder must be connected once, or the link is "
-                "an old one"
+                "this server does not know the mesh of this link: it is not running now, or the link has expired or is "
+                "of a mesh that was not kept; ask the founder to run shoal serve, or for a new link"
             )
         if join.room_nonce != state.nonce:
             raise ReplayedJoin("the join was made for another socket: it is a copy, refused")

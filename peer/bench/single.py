@@ -43,8 +43,8 @@ QUESTION: Final = "What is the capital of France? Tell me about it in a paragrap
 SESSIONS: Final = 8
 CONTEXT: Final = 512
 MISSING: Final = (
-    "llama-cpp-python is not installed, so there is nothing to compare with and the ratios are null; "
-    "install the extra: pip install 'shoal-mesh[bench]'"
+    "llama-cpp-python is not installed, so there is nothing to compare with: install the extra, "
+    "pip install 'shoal-mesh[bench]'"
 )
 
 Figures = dict[str, float | int | str | None]
@@ -62,15 +62,16 @@ class Round:
 
 def bench_single(args: argparse.Namespace) -> Figures:
     """`shoal bench single`: uses args.store, args.model, args.rounds, args.tokens."""
+    if find_spec("llama_cpp") is None:
+        raise CannotServe(MISSING)
     store = Store(args.store)
     model_id = _four_bit(store, args.model)
     path = fetch_short_name(args.model, store.root) if args.model in SHORT_NAMES else Path(args.model)
     gguf = path if path.is_file() and path.suffix == ".gguf" else None
-    if find_spec("llama_cpp") is None:
-        sys.stderr.write(f"{MISSING}\n")
-        gguf = None
-    elif gguf is None:
-        sys.stderr.write(f"llama.cpp reads GGUF files only, and {args.model} is none: the ratios are null\n")
+    if gguf is None:
+        raise CannotServe(
+            f"llama.cpp, which this compares with, reads GGUF files only: expected one as --model, got {args.model}"
+        )
     return compare(store, model_id, gguf, args.rounds, args.tokens)
 
 

@@ -21,6 +21,7 @@ from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.errors import (
     AnswerFailed,
+    BadCommand,
     CannotServe,
     ConnectFailed,
     ContextOverflow,
@@ -89,6 +90,8 @@ async def generate(args: argparse.Namespace) -> int:
     """Answers one prompt on standard output. Ctrl-C stops the answer; exit status 130 then."""
     chosen = settings(args)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    if not prompt.strip():
+        raise BadCommand("expected a question, got nothing: give it in quotes, or - to read standard input")
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             conversation = mesh.conversation()
@@ -157,11 +160,14 @@ async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
 
 
 async def converse(mesh: MeshMember, chosen: Settings, system: str, ctrl: Interrupts) -> None:
-    """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends."""
+    """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends, and
+    where lines are piped and one of them was not answered.
+    """
     conversation = mesh.conversation()
     conversation.on_wait(WaitingLines(say))
     messages = [Message("system", system)] if system else []
     reader = Reader()
+    failed = ""
     while not mesh.ended.is_set() and not ctrl.asked.is_set():
         question = await reader.line(mesh.ended, ctrl.asked)
         if question is None:
@@ -176,7 +182,8 @@ async def converse(mesh: MeshMember, chosen: Settings, system: str, ctrl: Interr
             say("stopped")
         except (AnswerFailed, NoPlan, ContextOverflow, ConnectFailed) as error:
             messages.pop()
-            say(str(error))
+            failed = str(error)
+            say(failed)
         else:
             write("\n" if answer else "")
             say(f"[{summary(finished)}]")
@@ -186,6 +193,8 @@ async def converse(mesh: MeshMember, chosen: Settings, system: str, ctrl: Interr
     conversation.close()
     if mesh.ended.is_set() and not ctrl.asked.is_set():
         raise CannotServe(mesh.why_ended)
+    if failed and not reader.of_a_person:
+        raise CannotServe("not every question was answered, see above")
 
 
 class Reader:
@@ -194,6 +203,11 @@ class Reader:
     def __init__(self) -> None:
         self._session = prompt_session() if sys.stdin.isatty() else None
         self._lines = None if self._session is not None else PipedLines()
+
+    @property
+    def of_a_person(self) -> bool:
+        """Whether somebody types, who sees what failed."""
+        return self._session is not None
 
     async def line(self, *ends: asyncio.Event) -> str | None:
         """The next line; None at the end of input, on Ctrl-C, or when one of `ends` is set."""

@@ -198,11 +198,13 @@ class Room:
         conversation_invites.come_in(self.mesh, self.talking, link, self.own)
         self._enter(link.conversation)
 
-    def listed(self) -> list[str]:
-        """The conversations, a line each."""
+    def listed(self, only: str | None = None) -> list[str]:
+        """The conversations, or that one, a line each."""
         me = self.talking.me
         lines = []
-        for number, talk in enumerate(self.known.values(), start=1):
+        for number, (conversation, talk) in enumerate(self.known.items(), start=1):
+            if only not in (None, conversation):
+                continue
             people = ", ".join(names_in(talk).values()) or "nobody"
             mark = "*" if me in talk.participants else " "
             title = plain(talk.title)[:LIST_TITLE] or "(no title)"
@@ -244,6 +246,12 @@ class Room:
             if may_ask(talk, me) and any(each.author == me for each in waiting(talk)):
                 return False
         return True
+
+    def failed(self) -> set[str]:
+        """Answers to this person that ended without being whole."""
+        me = self.talking.me
+        each = (message for talk in self.known.values() for message in talk.messages)
+        return {message.id for message in each if message.author == me and message.state == "failed"}
 
     # --- what is typed
 
@@ -446,6 +454,7 @@ async def _typed_lines(made: Room, mesh: MeshMember, asked: asyncio.Event) -> No
     """Until the end of input, /quit or Ctrl-C; a pipe that ends waits for what was asked."""
     lines = PipedLines() if not made.screen.live else None
     prompt = _prompt(made) if lines is None else None
+    refused, before = False, made.failed()
     while not any(event.is_set() for event in (mesh.ended, asked, made.over)):
         if lines is not None:
             line = await first_of(asyncio.ensure_future(lines.next()), mesh.ended, asked)
@@ -462,9 +471,12 @@ async def _typed_lines(made: Room, mesh: MeshMember, asked: asyncio.Event) -> No
                 await made.do(typed)
         except (BadCommand, MeshError) as error:
             say(str(error))
+            refused = True
     if lines is not None and not (asked.is_set() or mesh.ended.is_set()):
         settled = asyncio.ensure_future(_settled(made))
         await first_of(settled, mesh.ended, asked)
+        if refused or made.failed() - before:
+            raise CannotServe("not every line did what it asks for, see above")
 
 
 async def _settled(made: Room) -> None:
@@ -509,6 +521,10 @@ async def conversations(args: argparse.Namespace) -> int:
             if args.bring is not None:
                 await made.bring(args.bring)
             found = made.found(args.within) if args.within is not None else None
+            if found is None and args.within is not None:
+                raise BadCommand(
+                    f"there is no conversation {plain(args.within)!r:.80}: shoal conversations LINK lists them"
+                )
             if found is None and (args.invite or args.invites or args.withdraw or args.entry_by):
                 raise BadCommand("say which conversation with --in: its number, id or title")
             if args.export is not None:
@@ -517,12 +533,14 @@ async def conversations(args: argparse.Namespace) -> int:
                 if found is None:
                     raise BadCommand("say which one with --in: its number, id or title")
                 await asyncio.to_thread(export, made.known[found], args.export, {})
+                say(f"kept in {args.export}")
             elif found is not None and await _about_entry(args, mesh, made, found):
                 pass
             elif args.json:
-                kept = {each: json.loads(as_json(transcript(talk))) for each, talk in made.known.items()}
+                shown_ones = made.known if found is None else {found: made.known[found]}
+                kept = {each: json.loads(as_json(transcript(talk))) for each, talk in shown_ones.items()}
                 out.print(json.dumps(kept), markup=False, soft_wrap=True)
             elif args.bring is None:
-                for line in made.listed():
+                for line in made.listed(found):
                     out.print(line, markup=False)
     return 0

@@ -16,12 +16,6 @@ from peer.member.mesh_member import MeshMember
 from planner.model.store import Store
 
 
-def check_beside(args: argparse.Namespace) -> None:
-    """Before anything is fetched or joined. Raises BadCommand for options that say nothing without --api."""
-    if args.api is None and args.api_embedding_model is not None:
-        raise BadCommand("--api-embedding-model is for the API beside this peer: give --api, too")
-
-
 @asynccontextmanager
 async def beside(
     args: argparse.Namespace, mesh: MeshMember, tell: Callable[[str], None]

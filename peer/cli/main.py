@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peer.cli.arguments.bench import bench_arguments
+from peer.cli.arguments.combinations import check_combinations, given_options
 from peer.cli.arguments.conversations import talk_arguments, title
 from peer.cli.arguments.failure_domains import surroundings_arguments
 from peer.cli.arguments.gateway import api_arguments, beside_arguments
 from peer.cli.arguments.history import history_arguments
 from peer.cli.arguments.ice import ice_arguments, relay_argument
+from peer.cli.arguments.parser import Parser
 from peer.cli.arguments.pinned_ends import pin_argument
 from peer.cli.arguments.plan_goal import wish_arguments
 from peer.cli.arguments.role import role_arguments
@@ -57,10 +59,12 @@ DEFAULT_MODEL = "smollm2-135m"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status: 0 done, 1 a clear error, 2 wrong arguments, 130 Ctrl-C."""
     take_any_text()
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parser().parse_args(words)
     set_logging(args.verbose, args.log_format)
     signal.signal(signal.SIGTERM, _terminated)
     try:
+        check_combinations(args, given_options(words))
         status = run(args)
         sys.stdout.flush()
         return status
@@ -230,7 +234,7 @@ def run(args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Every command and its options."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="shoal", description="One AI model across the machines of a group of people.", allow_abbrev=False
     )
     top.add_argument("--version", action="version", version=f"shoal {VERSION}")

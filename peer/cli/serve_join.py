@@ -18,7 +18,7 @@ import segno
 
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.fairness_view import fairness_of
-from peer.cli.gateway_beside import beside, check_beside, measured
+from peer.cli.gateway_beside import beside, measured
 from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import CannotServe, StateUnusable
@@ -179,7 +179,6 @@ def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding
 
 def serve(args: argparse.Namespace) -> int:
     """Founds a mesh and serves it until Ctrl-C."""
-    check_beside(args)
     store = Store(args.store)
     model_id = find_or_import(
         store, args.model, args.weights
@@ -277,7 +276,6 @@ def _confirmed() -> bool:
 
 async def run_join(args: argparse.Namespace) -> int:
     """Lends this machine to a mesh until Ctrl-C."""
-    check_beside(args)
     invite = parse_link(args.link)
     tell = whisper if args.quiet else say
     async with AsyncExitStack() as stack:

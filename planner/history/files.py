@@ -165,7 +165,7 @@ def opened_copy(path: Path, *, closed_in: bool = True) -> Iterator[Any]:
     module = duckdb()
     if not path.is_file():
         raise HistoryUnusable(
-            f"{path}: there is no history yet; `shoal serve` writes one, or name another with --file"
+            f"{path}: there is no history yet; `shoal serve --keep` writes one, or name another with --file"
         )
     if _writer(path) == os.getpid() and open_is_held(path):
         raise HistoryBusy(f"{path}: this process writes it; ask the writer for its view")

@@ -64,7 +64,8 @@ class World:
 
 
 def serve_words(world_store: Path, state: Path, *more: object) -> list[object]:
-    words: list[object] = ["serve", "tiny", "--port", "0", "--store", world_store, "--state", state]
+    words: list[object] = ["serve", "tiny", "--port", "0", "--store", world_store]
+    words += ["--state", state] if "--keep" in more else []
     return [*words, "--memory", MEMORY, "--bind", "127.0.0.1", "--name", "founder", *more]
 
 
@@ -228,19 +229,19 @@ def test_meshes_that_cannot_be_founded(tmp_path: Path, world: World) -> None:
 
 def check_founding(tmp_path: Path, world: World, words: list[object], status: int, pattern: str) -> None:
     model = [] if words[0] == "nosuch" else ["tiny"]
-    result = run(
-        tmp_path, "serve", *model, "--port", "0", "--store", world.store, "--state", tmp_path, *words
-    )
+    result = run(tmp_path, "serve", *model, "--port", "0", "--store", world.store, *words)
     if status == 2:
         assert result.status == 2
-        assert result.err.splitlines()[-1].startswith("shoal serve: error: argument ")
+        reason, usage = result.err.splitlines()
+        assert reason.startswith("shoal serve: argument ")
+        assert usage == "usage: shoal serve MODEL [options]; shoal serve --help lists them"
     else:
         one_line(result, pattern)
     assert not result.out
 
 
 def test_a_port_that_is_taken(tmp_path: Path, world: World, taken_port: int) -> None:
-    words = ["serve", "tiny", "--port", taken_port, "--store", world.store, "--state", tmp_path]
+    words = ["serve", "tiny", "--port", taken_port, "--store", world.store]
     one_line(run(tmp_path, *words), rf"port {taken_port} on 127\.0\.0\.1 is taken .* --port")
 
 
@@ -282,7 +283,10 @@ LINKS: dict[str, tuple[Callable[[World], str], str]] = {
         lambda world: "http://127.0.0.1:9/#" + world.link.partition("#")[2],
         r"no signaling server answers at http://127\.0\.0\.1:9",
     ),
-    "mesh gone": (lambda world: gone(world.link), r"this server does not know the invite"),
+    "mesh gone": (
+        lambda world: gone(world.link),
+        r"not know the mesh of this link: it is not running now, or",
+    ),
     "expired": (lambda world: world.expired, r"this invite expired .* ago: ask for a new link"),
     "revoked": (lambda world: world.revoked, r"this invite was withdrawn by the founder: ask for a new link"),
 }
@@ -543,7 +547,8 @@ def test_chat_over_a_pipe(world: World) -> None:
 def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None:
     chat = ["chat", world.link, "--in", "tea", "--max-tokens", "3", *world.asker("talk")]
     said = run(world.home, *chat, typed="hello\n//an aside\n/nothing\n/people\n/title about tea\n")
-    assert said.status == 0, said.err
+    assert said.status == 1, said.err
+    assert "shoal: not every line did what it asks for" in said.err
     assert "hello" in said.out
     assert "(to people): an aside" in said.out
     assert "[stopped: length]" in said.out, "three tokens were allowed"
@@ -558,6 +563,7 @@ def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None
     brought = run(world.home, *talks, "--import", kept, "--in", "2", "--export", again)
     assert brought.status == 0, brought.err
     assert again.read_text("utf-8").startswith("# about tea\n")
+    one_line(run(world.home, *talks, "--in", "no such"), r"there is no conversation 'no such'")
 
 
 def test_chat_leaves_on_ctrl_c_though_its_input_stays_open(world: World) -> None:

@@ -110,7 +110,7 @@ async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
     store = Store(home / "store")
     build_model(open_gguf(gguf, "tiny"), "8bit", store)
     async with AsyncExitStack() as stack:
-        where = ["--store", store.root, "--state", home / "meeting"]
+        where = ["--store", store.root]
         meeting = stack.enter_context(running(home, "signaling", "--port", "0", *where))
         url = meeting.until(r"^http://\S+")[0]
         town = Town(home, store.root, url, stack)

@@ -50,7 +50,7 @@ def pair(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     store = models.store.root
     common: list[object] = ["--store", store, "--memory", "2GiB", "--bind", "127.0.0.1"]
     words: list[object] = ["serve", models.ids["8bit"], "--port", "0", "--name", "founder", "--cuts", "31"]
-    with running(home, *words, "--context", "1024", "--state", home, *common) as founder:
+    with running(home, *words, "--context", "1024", *common) as founder:
         link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
         joins = ["join", link, "--name", "second", "--state", home / "second", *common]
         with running(home, *joins) as second:

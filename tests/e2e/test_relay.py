@@ -60,13 +60,12 @@ def relay(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_peers_that_reach_only_the_relay(models: Models, tmp_path: Path, networks: None) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
-    state = ["--state", tmp_path / "state"]
     turn = ["--turn", f"turn:{MIDDLE}:3478", "--turn-secret", secret, "--turn-lifetime", f"{LENT_S}s"]
-    meeting = ["signaling", "--host", MIDDLE, "--port", "0", "--store", models.store.root, *state, *turn]
+    meeting = ["signaling", "--host", MIDDLE, "--port", "0", "--store", models.store.root, *turn]
     with relay(tmp_path), running(tmp_path, *meeting, before=inside("middle")) as server:
         address = server.until(r"^http://\S+")[0]
         serving = ["serve", models.ids["8bit"], "--name", "ann", "--signaling", address, "--cuts", "31"]
-        serving += ["--store", models.store.root, "--state", tmp_path / "ann", "--memory", "2GiB"]
+        serving += ["--store", models.store.root, "--memory", "2GiB"]
         with running(tmp_path, *serving, before=inside("ann")) as ann:
             link = ann.until(r"^http://\S+/#\S+")[0]
             joining = ["join", link, "--name", "bob", "--store", models.store.root, "--memory", "2GiB"]
@@ -108,7 +107,7 @@ def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, netwo
         "31",
         *store,
     ]
-    serving += ["--state", tmp_path / "carol", "--memory", "0", "--protection", "basic", "--verbose"]
+    serving += ["--memory", "0", "--protection", "basic", "--verbose"]
     with running(tmp_path, *serving, before=inside("middle")) as carol:
         link = carol.until(r"^http://\S+/#\S+")[0]
         joining = ["join", link, *store, "--memory", "2GiB", "--name"]
@@ -129,7 +128,7 @@ def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, netwo
 
 def test_relay_only_needs_a_relay(models: Models, tmp_path: Path) -> None:
     local = ["--bind", "127.0.0.1", "--store", models.store.root]
-    serving = ["serve", models.ids["8bit"], "--port", "0", "--state", tmp_path, "--memory", "2GiB", *local]
+    serving = ["serve", models.ids["8bit"], "--port", "0", "--memory", "2GiB", *local]
     with running(tmp_path, *serving) as founder:
         link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
         asked = run(tmp_path, "generate", link, "Hi", "--relay-only", "--state", tmp_path / "asker", *local)

@@ -19,9 +19,7 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
     state, store = tmp_path / "second", tmp_path / "store"
     local = ["--bind", "127.0.0.1"]
     serving = ["serve", models.ids["8bit"], "--port", "0", "--name", "founder", "--cuts", "31"]
-    with running(
-        tmp_path, *serving, "--state", tmp_path, "--store", models.store.root, "--memory", "2GiB", *local
-    ) as founder:
+    with running(tmp_path, *serving, "--store", models.store.root, "--memory", "2GiB", *local) as founder:
         link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
         joining = ["join", link, "--name", "second", "--state", state, "--store", store]
         ask = ["generate", link, QUESTION, "--max-tokens", "12", "--store", models.store.root]

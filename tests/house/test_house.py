@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from peer.cli.arguments.combinations import check_combinations, given_options
 from peer.cli.main import parser
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,8 @@ def told_commands() -> list[str]:
 
 @pytest.mark.parametrize("line", told_commands())
 def test_the_command_line_takes_what_people_are_told_to_type(line: str) -> None:
-    parser().parse_args(shlex.split(line, comments=True)[1:])
+    words = shlex.split(line, comments=True)[1:]
+    check_combinations(parser().parse_args(words), given_options(words))
 
 
 @pytest.mark.parametrize("target", ["setup", "demo", "test", "check", "bench", "dist", "clean"])
