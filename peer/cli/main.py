@@ -25,7 +25,7 @@ from peer.cli.arguments.role import role_arguments
 from peer.cli.arguments.validate import validate_arguments
 from peer.cli.fairness_view import fairness_arguments
 from peer.conversation.entry_links import split_link
-from peer.errors import Interrupted, PeerError
+from peer.errors import BadCommand, Interrupted, PeerError
 from peer.launch import json_lines
 from peer.launch.defaults import cache_folder, default_name, default_pledge, state_folder
 from peer.launch.streams import take_any_text
@@ -136,6 +136,15 @@ def run(args: argparse.Namespace) -> int:
     """Imports what the command needs, and only that: `shoal --help` must not wait for a runtime."""
     if getattr(args, "link", None) == "-":
         args.link = sys.stdin.readline().strip()
+    if args.command == "join":
+        if (args.link is None) is not args.nearby:
+            raise BadCommand(
+                "expected a LINK, or --nearby to look for meshes on this network: one of the two"
+            )
+        if args.nearby:
+            from peer.cli.nearby import link_nearby
+
+            args.link = link_nearby()
     if hasattr(args, "link"):
         args.link, args.entry = split_link(args.link)
         parse_link(args.link)  # what is wrong with a link is said at once
@@ -273,6 +282,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_false",
         help="with --keep: keep no history of what was measured",
     )
+    serve.add_argument(
+        "--nearby",
+        action="store_true",
+        help="announce the mesh to this network; who types the code that is printed comes in, by shoal join --nearby",
+    )
     serve.add_argument("--no-qr", action="store_true", help="print the link without a QR code")
     beside_arguments(serve)
     _state(serve)
@@ -303,7 +317,10 @@ def parser() -> argparse.ArgumentParser:
     _invited(invite)
     _state(invite)
     join = command("join", "lend this machine to a mesh")
-    _link(join)
+    _link(join, nargs="?")
+    join.add_argument(
+        "--nearby", action="store_true", help="in place of LINK: one of the meshes announced on this network"
+    )
     _peer(join)
     _state(join)
     join.add_argument("--quiet", action="store_true", help="print errors only")
@@ -438,9 +455,9 @@ def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
     )
 
 
-def _link(made: argparse.ArgumentParser) -> None:
+def _link(made: argparse.ArgumentParser, nargs: str | None = None) -> None:
     made.add_argument(
-        "link", metavar="LINK", help="the invite link, in quotes; - reads it from standard input"
+        "link", nargs=nargs, metavar="LINK", help="the invite link, in quotes; - reads it from standard input"
     )
 
 

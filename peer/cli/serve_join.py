@@ -23,6 +23,7 @@ from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
+from peer.launch.nearby import announced
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -213,6 +214,11 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
         if writer is not None:
             stack.enter_context(keep_history(mesh, writer, foresight))
         show_link(mesh, qr=not args.no_qr)
+        if args.nearby:
+            model = mesh.view.state.model
+            announcing = announced(mesh.link.url(), args.name, model.name if model is not None else "")
+            code = await stack.enter_async_context(announcing)
+            say(f"announced to this network: shoal join --nearby there, with the code {code}")
         if promise.meet is None and promise.server.web_app is None:
             say(no_app())
         follow(mesh, say)
