@@ -344,7 +344,7 @@ def test_a_damaged_key_file(world: World) -> None:
 ASKING: dict[str, tuple[list[object], str]] = {
     "temperature": (["--temperature", "-1"], r"temperature"),
     "not a number": (["--temperature", "nan"], r"temperature"),
-    "top-p": (["--top-p", "1.5"], r"top_p"),
+    "top-p": (["--temperature", "1", "--top-p", "1.5"], r"top_p"),
     "seed": (["--seed", "-1"], r"seed"),
     "prompt too long": (["--system", LONG], r"512"),
 }
