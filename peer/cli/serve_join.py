@@ -292,7 +292,8 @@ async def run_join(args: argparse.Namespace) -> int:
         joining = join(args.link, options, Store(args.store), compute=True, report=report, kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
-        tell(f"joined as {args.name}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
+        called = names(mesh.view.state.members).get(mesh.me, args.name)
+        tell(f"joined as {called}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
         await stack.enter_async_context(beside(args, mesh, tell))
         await stack.enter_async_context(measured(args, mesh, tell))
