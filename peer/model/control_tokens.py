@@ -40,11 +40,13 @@ class ControlTokens:
         self._ids = {
             name: token for name, token in ids.items() if len(name) > 1
         }  # no mark fits into one letter
-        self._names: dict[str, list[str]] = {}  # by their first two letters, the longest first
+        self._lengths: dict[str, list[int]] = {}  # of names, by their first two letters, the longest first
         for name in sorted(self._ids, key=len, reverse=True):
-            self._names.setdefault(name[:2], []).append(name)
-        letters = "".join(sorted({name[0] for name in self._ids}))
-        self._first = re.compile(f"[{re.escape(letters)}]") if letters else None
+            lengths = self._lengths.setdefault(name[:2], [])
+            if len(name) not in lengths:
+                lengths.append(len(name))
+        first, second = (re.escape("".join(sorted({name[at] for name in self._ids}))) for at in (0, 1))
+        self._first = re.compile(f"[{first}](?=[{second}])") if self._ids else None
         self._begins = _parts(name[:length] for name in self._ids for length in range(1, len(name)))
         self._ends = _parts(name[length:] for name in self._ids for length in range(1, len(name)))
 
@@ -114,8 +116,9 @@ class ControlTokens:
             return
         for match in self._first.finditer(text):
             start = match.start()
-            for name in self._names.get(text[start : start + 2], ()):
-                if text.startswith(name, start):
+            for length in self._lengths.get(text[start : start + 2], ()):
+                name = text[start : start + length]
+                if len(name) == length and name in self._ids:
                     yield start, name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -127,6 +128,22 @@ def test_a_spelling_with_a_mark_inside_is_words() -> None:
     prompt = "<|im_start|>a<|im_end|>"
     assert CONTROL.written(prompt, [12, 13, 23]) is None  # marks beside spellings
     assert CONTROL.written(prompt, [14]) == [Written(0, 12, 0)]
+
+
+def test_many_spellings_of_many_names_cost_no_more_than_their_letters() -> None:
+    """Counted in looks at a name, not in time: so many for each place, however many names there are."""
+    names = {f"<|reserved_{at}|>": at for at in range(250)}
+    looks = Counter[str]()
+
+    class Counted(dict[str, int]):
+        def __contains__(self, key: object) -> bool:
+            looks["names"] += 1
+            return super().__contains__(key)
+
+    control = ControlTokens(names)
+    control._ids = Counted(control._ids)
+    assert control.mark_for("<|reserved_7|>" * 1000) == "\ufdd0"
+    assert looks["names"] <= 3 * 1000  # lengths of names
 
 
 def test_a_mark_is_in_no_text() -> None:

@@ -35,7 +35,7 @@ interface Parts {
 /** The control tokens of one vocabulary, by the text that stands for each. */
 export class ControlTokens {
   private readonly ids: ReadonlyMap<string, number>;
-  private readonly names = new Map<string, string[]>(); // by their first two letters, the longest first
+  private readonly lengths = new Map<string, number[]>(); // of names, by their first two letters, the longest first
   private readonly first: RegExp | null;
   private readonly begins: Parts;
   private readonly ends: Parts;
@@ -44,11 +44,12 @@ export class ControlTokens {
     this.ids = new Map([...ids].filter(([name]) => name.length > 1)); // no mark fits into one letter
     const names = [...this.ids.keys()].sort((one, other) => other.length - one.length);
     for (const name of names) {
-      const alike = this.names.get(name.slice(0, 2)) ?? [];
-      this.names.set(name.slice(0, 2), [...alike, name]);
+      const known = this.lengths.get(name.slice(0, 2)) ?? [];
+      if (!known.includes(name.length)) this.lengths.set(name.slice(0, 2), [...known, name.length]);
     }
-    const letters = new Set(names.map((name) => name.charAt(0).replace(/[\\\]^-]/g, '\\$&')));
-    this.first = letters.size === 0 ? null : new RegExp(`[${[...letters].join('')}]`, 'g');
+    const lettersAt = (at: number): string =>
+      [...new Set(names.map((name) => name.charAt(at).replace(/[\\\]^-]/g, '\\$&')))].join('');
+    this.first = names.length === 0 ? null : new RegExp(`[${lettersAt(0)}](?=[${lettersAt(1)}])`, 'g');
     const cuts = names.flatMap((name) =>
       Array.from({ length: name.length - 1 }, (_, at) => [name, at + 1] as const),
     );
@@ -123,8 +124,9 @@ export class ControlTokens {
   private *spelled(text: string): Generator<readonly [number, string], void> {
     if (this.first === null) return;
     for (const { index } of text.matchAll(this.first)) {
-      for (const name of this.names.get(text.slice(index, index + 2)) ?? []) {
-        if (text.startsWith(name, index)) yield [index, name];
+      for (const length of this.lengths.get(text.slice(index, index + 2)) ?? []) {
+        const name = text.slice(index, index + length);
+        if (name.length === length && this.ids.has(name)) yield [index, name];
       }
     }
   }
