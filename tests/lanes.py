@@ -8,6 +8,7 @@ session of its own, since Linux may share processors out by session first.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long
 LONG: Final = "tests/peer/runtime/test_stage_runtime_real_model.py"  # every format and half of the real model
 ENDS_WITHIN_S: Final = 30.0
 INTERRUPTED: Final = 130
+SLOWEST: Final = ("--durations=10", "--durations-min=5")  # named at the end of a lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def stop(running: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def run_lane(lane: Lane, venv: str) -> int:
-    """The exit status: 0 where every test of this lane passed. Tells at its end how long it took.
+    """The exit status: 0 where every test of this lane passed. Tells at its end how long and how much work it was.
 
     SIGINT, which its whole group is sent, ends what runs now, and nothing more is begun.
     """
@@ -109,14 +111,16 @@ def run_lane(lane: Lane, venv: str) -> int:
     cache = f"cache_dir=.pytest_cache/{lane.name.replace(' ', '-')}"  # others are written at the same time
     commands: list[tuple[list[str], Path]] = []
     if lane.pytest is not None:
-        commands.append(([sys.executable, "-m", "pytest", "-o", cache, *lane.pytest], ROOT))
+        commands.append(([sys.executable, "-m", "pytest", "-o", cache, *SLOWEST, *lane.pytest], ROOT))
     if lane.vitest is not None:
         vitest = ["./with_node.sh", venv, "npm", "run", "--silent", "test", "--", *lane.vitest]
         commands.append((vitest, ROOT / "web_peer"))
     failed = [words for words, folder in commands if told or subprocess.call(words, cwd=folder) != 0]
     for words in failed:
         print(f"{lane.name}: not passed, see above: {' '.join(words)}", flush=True)
-    print(f"{lane.name}: {time.monotonic() - begun:.0f} s", flush=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = used.ru_utime + used.ru_stime
+    print(f"{lane.name}: {time.monotonic() - begun:.0f} s, {busy:.0f} s of processor time", flush=True)
     return int(bool(failed))
 
 
