@@ -15,6 +15,7 @@ from schema import (
     protocol_tables,
     python_code,
     python_records,
+    requests,
     signaling_messages,
     typescript_code,
     typescript_records,
@@ -34,11 +35,13 @@ def written() -> dict[str, str]:
     limits = numbers_of(groups)
     frames = read_frames(limits)
     commands = read_commands(limits)
+    asked = requests.read_requests(limits)
     raft = consensus_messages.read_raft_messages()
     signaling = signaling_messages.read_signaling_messages()
     tables = {
         **protocol_tables.frame_tables(frames),
         **protocol_tables.command_tables(commands),
+        **requests.request_tables(asked),
         **signaling_messages.signaling_tables(signaling),
         "consensus messages": consensus_messages.message_table(raft),
     }
@@ -47,6 +50,8 @@ def written() -> dict[str, str]:
         "peer/wire/generated/frames.py": formatted(python_code.frames_module(frames, limits)),
         "peer/state/generated/commands.py": formatted(python_records.commands_module(commands, limits)),
         "web_peer/src/state/generated/commands.ts": typescript_records.commands_module(commands, limits),
+        "peer/wire/generated/requests.py": formatted(requests.python_module(asked, limits)),
+        "web_peer/src/wire/generated/requests.ts": requests.typescript_module(asked, limits),
         "peer/consensus/messages.py": formatted(consensus_messages.python_module(raft)),
         "web_peer/src/consensus/messages.ts": consensus_messages.typescript_module(raft),
         "signaling/generated/messages.py": formatted(signaling_messages.python_module(signaling)),

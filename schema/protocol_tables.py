@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from schema.definitions import Frame, FrameField, Frames, SchemaError, Type
-from schema.records import Command, Commands, RecordField
+from schema.records import Command, Commands, RecordField, Vocabulary
 
 _TABLE = r"(<!-- generated: {name} -->\n).*?(<!-- end of {name} -->)"
 
@@ -94,28 +94,29 @@ def command_tables(commands: Commands) -> dict[str, str]:
 
 
 def _command_row(commands: Commands, command: Command) -> str:
-    fields = ", ".join(_command_field(commands, field) for field in command.record.fields)
+    fields = ", ".join(record_field(commands, field) for field in command.record.fields)
     return row(command.record.name, fields + command.note)
 
 
-def _command_field(commands: Commands, field: RecordField) -> str:
-    words = field.note or _said(commands, field.type)
+def record_field(words: Vocabulary, field: RecordField) -> str:
+    """Returns what a table says of a field."""
+    said = field.note or _said(words, field.type)
     absent = f" = {field.absent}" if field.absent is not None else ""
-    return f"`{field.name}`{absent}{f' {words}' if words else ''}"
+    return f"`{field.name}`{absent}{f' {said}' if said else ''}"
 
 
-def _said(commands: Commands, type_: Type) -> str:
+def _said(words: Vocabulary, type_: Type) -> str:
     """What the table says of a type that is not only text, a number or a flag."""
     match type_:
         case Type("word"):
-            return "(" + ", ".join(f'"{each}"' for each in commands.words[type_.type().name]) + ")"
+            return "(" + ", ".join(f'"{each}"' for each in words.words[type_.type().name]) + ")"
         case Type("span"):
             return "([first, stop))"
         case Type("list", (Type("span"), *_)):
             return "(list of [first, stop))"
         case Type("list", (Type("record") as each, *rest)):
-            record = next(known for known in commands.records if known.name == each.type().name)
-            fields = ", ".join(_command_field(commands, field) for field in record.fields)
+            record = next(known for known in words.records if known.name == each.type().name)
+            fields = ", ".join(record_field(words, field) for field in record.fields)
             most = f"at most {type_.number(1).value}, " if rest else ""
             return f"({most}each {fields})" if most else ""
         case Type("list", (_, _)):

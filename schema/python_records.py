@@ -1,16 +1,19 @@
-"""Writes the commands of the log as a Python module: types, codecs, and what is known of each kind."""
+"""Writes the commands of the log as a Python module: types, codecs, and what is known of each kind; the parts that
+every module of records has are here, too.
+"""
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterable
 
 from schema.definitions import SchemaError, Type
 from schema.layout import docstring, used
 from schema.python_code import HEAD
-from schema.records import Commands, Record, RecordField
+from schema.records import Commands, Record, RecordField, Vocabulary
 
-_KIT = (
+KIT = (
     "Codec",
     "flag",
     "integer",
@@ -24,6 +27,7 @@ _KIT = (
     "table",
     "text",
     "uint",
+    "up_to",
 )
 
 
@@ -33,31 +37,17 @@ def commands_module(commands: Commands, limits: Iterable[str]) -> str:
     groups = commands.groups()
     body = "".join(
         [
-            *(_limit(each.name, each.number.text, each.doc) for each in commands.limits),
-            "\n",
-            *(
-                f"{name} = Literal[{', '.join(_quoted(each) for each in words)}]\n"
-                for name, words in commands.words.items()
-            ),
-            "\n\n# --- values " + "-" * 95 + "\n\n\n",
-            *(_class(commands, record) for record in commands.records),
+            values_head(commands),
             "# --- commands " + "-" * 93 + "\n\n\n",
-            *(_class(commands, command.record) for command in commands.commands),
+            *(record_class(commands, command.record) for command in commands.commands),
             *(
                 f"{title(group)}Command = {' | '.join(each.record.name for each in members)}\n"
                 for group, members in groups.items()
             ),
             "KnownCommand = " + " | ".join(each.record.name for each in commands.commands) + "\n",
             "\n\n# --- on the wire " + "-" * 90 + "\n\n",
-            *(
-                f"{name}_pattern: Final = matching({_quoted(each.matches)}, {_quoted(each.expected)})\n"
-                for name, each in commands.patterns.items()
-            ),
-            *(
-                f"{snake(name)}_codec: Final[Codec[{name}]] = one_of({', '.join(_quoted(each) for each in words)})\n"
-                for name, words in commands.words.items()
-            ),
-            *(_codec(commands, record) for record in records),
+            wire_head(commands),
+            *(record_codec(commands, record) for record in records),
             "CODECS: Final[Mapping[type[Any], Codec[Any]]] = {\n",
             *(
                 f"    {each.name}: {snake(each.name)}_codec,\n"
@@ -92,7 +82,39 @@ def commands_module(commands: Commands, limits: Iterable[str]) -> str:
         "from typing import Any, Final, Literal\n\n"
         f"from peer.limits import {', '.join(used(body, limits))}\n"
         f"{imports}"
-        f"from peer.wire.json_codec import {', '.join(used(body, _KIT))}\n\n" + body
+        f"from peer.wire.json_codec import {', '.join(used(body, KIT))}\n\n" + body
+    )
+
+
+def values_head(words: Vocabulary) -> str:
+    """Returns limits, words and the values that stand in fields."""
+    return "".join(
+        [
+            *(_limit(each.name, each.number.text, each.doc) for each in words.limits),
+            "\n",
+            *(
+                f"{name} = Literal[{', '.join(_quoted(each) for each in allowed)}]\n"
+                for name, allowed in words.words.items()
+            ),
+            "\n\n# --- values " + "-" * 95 + "\n\n\n",
+            *(record_class(words, record) for record in words.records),
+        ]
+    )
+
+
+def wire_head(words: Vocabulary) -> str:
+    """Returns the codecs of patterns and words."""
+    return "".join(
+        [
+            *(
+                f"{name}_pattern: Final = matching({_quoted(each.matches)}, {_quoted(each.expected)})\n"
+                for name, each in words.patterns.items()
+            ),
+            *(
+                f"{snake(name)}_codec: Final[Codec[{name}]] = one_of({', '.join(_quoted(each) for each in allowed)})\n"
+                for name, allowed in words.words.items()
+            ),
+        ]
     )
 
 
@@ -104,6 +126,11 @@ def title(group: str) -> str:
 def snake(name: str) -> str:
     """Returns the name of a type as values are named: `MemberJoined` is `member_joined`."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+def python_name(name: str) -> str:
+    """Returns the name of a field in Python, where words of the language get a line below behind them."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _constants(commands: Commands, records: Iterable[Record]) -> list[tuple[str, str]]:
@@ -124,12 +151,13 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\") + '"'
 
 
-def _class(commands: Commands, record: Record) -> str:
+def record_class(words: Vocabulary, record: Record) -> str:
+    """Returns the class of a record."""
     lines = []
     for field in record.fields:
         value = "" if field.default is None else f" = {_default(field.default)}"
         comment = f"  # {field.doc.replace('null:', 'None:')}" if field.doc else ""
-        lines.append(f"    {field.name}: {_annotation(commands, field.type)}{value}{comment}\n")
+        lines.append(f"    {python_name(field.name)}: {_annotation(words, field.type)}{value}{comment}\n")
     doc = record.doc.replace(" null", " None")
     quoted = docstring(doc)
     return f"@dataclass(frozen=True, slots=True)\nclass {record.name}:\n{quoted}\n{''.join(lines)}\n\n"
@@ -141,11 +169,11 @@ def _default(value: str) -> str:
     return {"null": "None", "false": "False", "true": "True", "[]": "()"}.get(value, value)
 
 
-def _annotation(commands: Commands, type_: Type) -> str:
+def _annotation(words: Vocabulary, type_: Type) -> str:
     match type_.name:
         case "text" | "prose" | "pattern":
             return "str"
-        case "uint" | "integer":
+        case "uint" | "integer" | "up_to":
             return "int"
         case "flag":
             return "bool"
@@ -154,18 +182,19 @@ def _annotation(commands: Commands, type_: Type) -> str:
         case "word" | "record":
             return type_.type().name
         case "hand":
-            return commands.by_hand[type_.type().name].type
+            return words.by_hand[type_.type().name].type
         case "maybe":
-            return f"{_annotation(commands, type_.type())} | None"
+            return f"{_annotation(words, type_.type())} | None"
         case "list":
-            return f"tuple[{_annotation(commands, type_.type())}, ...]"
+            return f"tuple[{_annotation(words, type_.type())}, ...]"
         case "table":
-            return f"Mapping[str, {_annotation(commands, type_.type())}]"
-    raise SchemaError(f"commands: there is no type {type_.name}")
+            return f"Mapping[str, {_annotation(words, type_.type())}]"
+    raise SchemaError(f"records: there is no type {type_.name}")
 
 
-def _codec(commands: Commands, record: Record) -> str:
-    fields = ", ".join(f'"{field.name}": {_of(commands, field.type)}' for field in record.fields)
+def record_codec(words: Vocabulary, record: Record) -> str:
+    """Returns the codec of a record."""
+    fields = ", ".join(f'"{python_name(field.name)}": {_of(words, field.type)}' for field in record.fields)
     absent = [field for field in record.fields if field.absent is not None]
     since = "".join(f'"{field.name}": {_absent(field)}, ' for field in absent)
     more = f", since={{{since}}}" if absent else ""
@@ -176,22 +205,24 @@ def _absent(field: RecordField) -> str:
     return _default(field.absent or "").replace("field(default_factory=dict)", "{}")
 
 
-def _of(commands: Commands, type_: Type) -> str:
+def _of(words: Vocabulary, type_: Type) -> str:
     match type_.name:
         case "text" | "uint" | "integer" | "flag" | "span":
             return type_.name
         case "prose":
             return f"prose({type_.number(0).text})"
+        case "up_to":
+            return f"up_to({type_.number(0).text})"
         case "pattern":
             return f"{type_.type().name}_pattern"
         case "word" | "record":
             return f"{snake(type_.type().name)}_codec"
         case "hand":
-            return commands.by_hand[type_.type().name].codec
+            return words.by_hand[type_.type().name].codec
         case "maybe":
-            return f"maybe({_of(commands, type_.type())})"
+            return f"maybe({_of(words, type_.type())})"
         case "list" | "table":
             kind = "listed" if type_.name == "list" else "table"
             most = f", {type_.number(1).text}" if len(type_.args) > 1 else ""
-            return f"{kind}({_of(commands, type_.type())}{most})"
-    raise SchemaError(f"commands: there is no type {type_.name}")
+            return f"{kind}({_of(words, type_.type())}{most})"
+    raise SchemaError(f"records: there is no type {type_.name}")

@@ -1,8 +1,8 @@
-"""Records of canonical JSON as the schema has them: the commands of the log and the values that stand in them."""
+"""Records of canonical JSON as the schema has them: commands of the log, requests, and the values in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,14 +64,20 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
-    """All commands, and what their fields are made of."""
+class Vocabulary:
+    """What fields are made of."""
 
     limits: tuple[Limit, ...]
     words: Mapping[str, tuple[str, ...]]
     patterns: Mapping[str, Pattern]
     by_hand: Mapping[str, ByHand]
     records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands(Vocabulary):
+    """All commands, and what their fields are made of."""
+
     commands: tuple[Command, ...]
 
     def groups(self) -> dict[str, list[Command]]:
@@ -87,33 +93,24 @@ class Commands:
 def read_commands(limits: Mapping[str, Number]) -> Commands:
     """Returns the commands. Raises SchemaError, as for a type that refers to what is not there."""
     source = load("commands")
-    own = {name: Reader(limits).number(given["value"]) for name, given in source["limits"].items()}
-    if taken := sorted(own.keys() & limits.keys()):
-        raise SchemaError(f"commands: {', '.join(taken)} are limits of limits.toml as well")
-    reader = Reader({**limits, **own})
-    found = Commands(
-        tuple(Limit(name, own[name], given.get("doc", "")) for name, given in source["limits"].items()),
-        {name: tuple(words) for name, words in source["words"].items()},
-        {name: Pattern(given["matches"], given["expected"]) for name, given in source["patterns"].items()},
-        {name: ByHand(**given) for name, given in source["hand"].items()},
-        tuple(_record(reader, name, given) for name, given in source["records"].items()),
-        tuple(
-            Command(
-                _record(reader, name, given),
-                given["group"],
-                given.get("within", ""),
-                given["by"],
-                given.get("since", 0),
-                given.get("bare", False),
-                given.get("note", ""),
-            )
-            for name, given in source["commands"].items()
-        ),
+    words, reader = read_vocabulary("commands", source, limits)
+    commands = tuple(
+        Command(
+            read_record(reader, name, given),
+            given["group"],
+            given.get("within", ""),
+            given["by"],
+            given.get("since", 0),
+            given.get("bare", False),
+            given.get("note", ""),
+        )
+        for name, given in source["commands"].items()
     )
-    for record in (*found.records, *(command.record for command in found.commands)):
-        for field in record.fields:
-            _check(found, record, field.type)
-    for command in found.commands:
+    found = Commands(
+        words.limits, words.words, words.patterns, words.by_hand, words.records, commands=commands
+    )
+    check_types(found, (command.record for command in commands))
+    for command in commands:
         if command.by not in PROPOSERS and command.by not in {each.name for each in command.record.fields}:
             raise SchemaError(f"{command.record.name}: {command.by} is no proposer and none of its fields")
         if command.since > limits["HIGHEST_VERSION"].value:
@@ -121,9 +118,32 @@ def read_commands(limits: Mapping[str, Number]) -> Commands:
     return found
 
 
-def _record(reader: Reader, name: str, given: Mapping[str, Any]) -> Record:
+def read_vocabulary(
+    name: str, source: Mapping[str, Any], limits: Mapping[str, Number]
+) -> tuple[Vocabulary, Reader]:
+    """Returns what the fields of the file `name`.toml are made of, and what reads their types. Raises SchemaError."""
+    own = {limit: Reader(limits).number(given["value"]) for limit, given in source["limits"].items()}
+    if taken := sorted(own.keys() & limits.keys()):
+        raise SchemaError(f"{name}: {', '.join(taken)} are limits of limits.toml as well")
+    reader = Reader({**limits, **own})
+    found = Vocabulary(
+        tuple(Limit(limit, own[limit], given.get("doc", "")) for limit, given in source["limits"].items()),
+        {word: tuple(words) for word, words in source["words"].items()},
+        {
+            pattern: Pattern(given["matches"], given["expected"])
+            for pattern, given in source["patterns"].items()
+        },
+        {value: ByHand(**given) for value, given in source.get("hand", {}).items()},
+        tuple(read_record(reader, record, given) for record, given in source["records"].items()),
+    )
+    check_types(found, found.records)
+    return found, reader
+
+
+def read_record(reader: Reader, name: str, given: Mapping[str, Any]) -> Record:
+    """Returns a record of the file. Raises SchemaError for a type that cannot be read."""
     fields = []
-    for field, spelled in given["fields"].items():
+    for field, spelled in given.get("fields", {}).items():
         more: dict[str, Any] = {"type": spelled} if isinstance(spelled, str) else spelled
         absent = more.get("absent")
         fields.append(
@@ -140,7 +160,14 @@ def _record(reader: Reader, name: str, given: Mapping[str, Any]) -> Record:
     return Record(name, given["doc"], tuple(fields))
 
 
-def _check(found: Commands, record: Record, type_: Type) -> None:
+def check_types(found: Vocabulary, records: Iterable[Record]) -> None:
+    """Raises SchemaError where a field refers to what is not there."""
+    for record in records:
+        for field in record.fields:
+            _check(found, record, field.type)
+
+
+def _check(found: Vocabulary, record: Record, type_: Type) -> None:
     known: Mapping[str, Any] = {
         "word": found.words,
         "pattern": found.patterns,

@@ -1,4 +1,6 @@
-"""Writes the commands of the log as a TypeScript module: types, codecs, and what is known of each kind."""
+"""Writes the commands of the log as a TypeScript module: types, codecs, and what is known of each kind; the parts that
+every module of records has are here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from collections.abc import Iterable
 from schema.definitions import Limit, SchemaError, Type
 from schema.layout import camel, camel_doc, jsdoc, used
 from schema.python_records import title
-from schema.records import Command, Commands, Record, RecordField
+from schema.records import Command, Commands, Record, RecordField, Vocabulary
 from schema.typescript_code import HEAD, number
 
-_KIT = (
+KIT = (
     "flag",
     "integer",
     "list",
@@ -23,6 +25,7 @@ _KIT = (
     "table",
     "text",
     "uint",
+    "upTo",
 )
 
 
@@ -30,34 +33,19 @@ def commands_module(commands: Commands, limits: Iterable[str]) -> str:
     """Returns web_peer/src/state/generated/commands.ts."""
     body = "".join(
         [
-            *(_limit(each) for each in commands.limits),
-            "\n",
-            *(
-                f"export type {name} = {' | '.join(_quoted(each) for each in words)};\n"
-                for name, words in commands.words.items()
-            ),
-            "\n// --- values\n\n",
-            *(_interface(commands, record, "") for record in commands.records),
+            values_head(commands),
             "// --- commands\n\n",
-            *(_interface(commands, each.record, each.record.name) for each in commands.commands),
+            *(record_interface(commands, each.record, each.record.name) for each in commands.commands),
             *(_union(group, members) for group, members in commands.groups().items()),
             "export type KnownCommand ="
             + "".join(f"\n  | {each.record.name}" for each in commands.commands)
             + ";\n",
             "\n// --- on the wire\n\n",
-            *(
-                f"export const {camel(name)}Pattern = matching(/{_regex(each.matches)}/, {_quoted(each.expected)});\n"
-                for name, each in commands.patterns.items()
-            ),
-            *(
-                f"export const {_value(name)}Codec = oneOf<{name}>({', '.join(_quoted(each) for each in words)});\n"
-                for name, words in commands.words.items()
-            ),
-            *(_codec(commands, record, None) for record in commands.records),
-            *(_codec(commands, each.record, each) for each in commands.commands),
+            wire_head(commands),
+            *(record_codec(commands, each.record, each) for each in commands.commands),
             "\nexport const CODECS: {\n"
             "  readonly [K in KnownCommand['kind']]: Codec<Extract<KnownCommand, { kind: K }>>;\n} = {\n",
-            *(f"  {each.record.name}: {_value(each.record.name)}Codec,\n" for each in commands.commands),
+            *(f"  {each.record.name}: {value_name(each.record.name)}Codec,\n" for each in commands.commands),
             "};\n\n"
             "/** The version of the protocol that brought a command, where that is above the lowest one. */\n",
             "export const SINCE: ReadonlyMap<string, number> = new Map([\n",
@@ -81,11 +69,45 @@ def commands_module(commands: Commands, limits: Iterable[str]) -> str:
         f" * {HEAD.format(source='schema/commands.toml')}\n */\n\n"
         f"import {{ {', '.join(used(body, limits))} }} from '../../limits';\n"
         "import {\n  type Codec,\n"
-        + "".join(f"  {name},\n" for name in used(body, _KIT))
+        + "".join(f"  {name},\n" for name in used(body, KIT))
         + "  type Span,\n} from '../../wire/json_codec';\n"
         + imports
         + "\n"
         + body
+    )
+
+
+def values_head(words: Vocabulary) -> str:
+    """Returns limits, words and the values that stand in fields."""
+    return "".join(
+        [
+            *(_limit(each) for each in words.limits),
+            "\n",
+            *(
+                f"export type {name} = {' | '.join(_quoted(each) for each in allowed)};\n"
+                for name, allowed in words.words.items()
+            ),
+            "\n// --- values\n\n",
+            *(record_interface(words, record, "") for record in words.records),
+        ]
+    )
+
+
+def wire_head(words: Vocabulary) -> str:
+    """Returns the codecs of patterns, words and values."""
+    return "".join(
+        [
+            *(
+                f"export const {camel(name)}Pattern = matching(/{_regex(each.matches)}/, {_quoted(each.expected)});\n"
+                for name, each in words.patterns.items()
+            ),
+            *(
+                f"export const {value_name(name)}Codec = oneOf<{name}>"
+                f"({', '.join(_quoted(each) for each in allowed)});\n"
+                for name, allowed in words.words.items()
+            ),
+            *(record_codec(words, record, None) for record in words.records),
+        ]
     )
 
 
@@ -110,24 +132,26 @@ def _regex(pattern: str) -> str:
     return "^" + pattern.replace("\\[\\]", "[\\]").replace("://", ":\\/\\/") + "$"
 
 
-def _value(name: str) -> str:
+def value_name(name: str) -> str:
+    """Returns the name of a type as values are named: `MemberJoined` is `memberJoined`."""
     return name[0].lower() + name[1:]
 
 
-def _interface(commands: Commands, record: Record, kind: str) -> str:
+def record_interface(words: Vocabulary, record: Record, kind: str) -> str:
+    """Returns the type of a record, of a command with its `kind`."""
     lines = [f"  readonly kind: '{kind}';\n"] if kind else []
     for field in record.fields:
         mark = "?" if field.optional else ""
         comment = f" // {field.doc}" if field.doc else ""
-        lines.append(f"  readonly {camel(field.name)}{mark}: {_annotation(commands, field.type)};{comment}\n")
+        lines.append(f"  readonly {camel(field.name)}{mark}: {_annotation(words, field.type)};{comment}\n")
     return f"{jsdoc(camel_doc(record.doc))}export interface {record.name} {{\n{''.join(lines)}}}\n\n"
 
 
-def _annotation(commands: Commands, type_: Type) -> str:
+def _annotation(words: Vocabulary, type_: Type) -> str:
     match type_.name:
         case "text" | "prose" | "pattern":
             return "string"
-        case "uint" | "integer":
+        case "uint" | "integer" | "up_to":
             return "number"
         case "flag":
             return "boolean"
@@ -136,14 +160,14 @@ def _annotation(commands: Commands, type_: Type) -> str:
         case "word" | "record":
             return type_.type().name
         case "hand":
-            return commands.by_hand[type_.type().name].type
+            return words.by_hand[type_.type().name].type
         case "maybe":
-            return f"{_annotation(commands, type_.type())} | null"
+            return f"{_annotation(words, type_.type())} | null"
         case "list":
-            return f"readonly {_annotation(commands, type_.type())}[]"
+            return f"readonly {_annotation(words, type_.type())}[]"
         case "table":
-            return f"ReadonlyMap<string, {_annotation(commands, type_.type())}>"
-    raise SchemaError(f"commands: there is no type {type_.name}")
+            return f"ReadonlyMap<string, {_annotation(words, type_.type())}>"
+    raise SchemaError(f"records: there is no type {type_.name}")
 
 
 def _union(group: str, members: list[Command]) -> str:
@@ -165,8 +189,9 @@ def _guard(group: str, members: list[Command]) -> str:
     )
 
 
-def _codec(commands: Commands, record: Record, command: Command | None) -> str:
-    fields = "".join(f"    {camel(field.name)}: {_of(commands, field.type)},\n" for field in record.fields)
+def record_codec(words: Vocabulary, record: Record, command: Command | None) -> str:
+    """Returns the codec of a record."""
+    fields = "".join(f"    {camel(field.name)}: {_of(words, field.type)},\n" for field in record.fields)
     absent = [field for field in record.fields if field.absent is not None]
     options = []
     if command is not None:
@@ -177,7 +202,7 @@ def _codec(commands: Commands, record: Record, command: Command | None) -> str:
     optional = any(field.optional for field in record.fields)
     type_ = f"Required<{record.name}>" if optional else record.name
     cast = f" as Codec<{record.name}>" if optional else ""
-    value = _value(record.name)
+    value = value_name(record.name)
     made = f"export const {value}Codec = record<{type_}>(\n  '{record.name}',\n  {{\n{fields}  }}{more})"
     made = f"{made}{cast};\n"
     if command is not None and command.bare:
@@ -195,21 +220,23 @@ def _absent(field: RecordField) -> str:
     return {"{}": "new Map()", '""': "''"}.get(field.absent or "", field.absent or "")
 
 
-def _of(commands: Commands, type_: Type) -> str:
+def _of(words: Vocabulary, type_: Type) -> str:
     match type_.name:
         case "text" | "uint" | "integer" | "flag" | "span":
             return type_.name
         case "prose":
             return f"prose({type_.number(0).text})"
+        case "up_to":
+            return f"upTo({type_.number(0).text})"
         case "pattern":
             return f"{camel(type_.type().name)}Pattern"
         case "word" | "record":
-            return f"{_value(type_.type().name)}Codec"
+            return f"{value_name(type_.type().name)}Codec"
         case "hand":
-            return camel(commands.by_hand[type_.type().name].codec)
+            return camel(words.by_hand[type_.type().name].codec)
         case "maybe":
-            return f"maybe({_of(commands, type_.type())})"
+            return f"maybe({_of(words, type_.type())})"
         case "list" | "table":
             most = f", {type_.number(1).text}" if len(type_.args) > 1 else ""
-            return f"{type_.name}({_of(commands, type_.type())}{most})"
-    raise SchemaError(f"commands: there is no type {type_.name}")
+            return f"{type_.name}({_of(words, type_.type())}{most})"
+    raise SchemaError(f"records: there is no type {type_.name}")

@@ -10,14 +10,15 @@ import hashlib
 import logging
 import time
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from peer.audit.receipts import Claim, Receipts, claims_codec
+from peer.audit.receipts import Receipts
 from peer.audit.step_checks import Checks
 from peer.errors import PeerError
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.wire.generated.frames import Open
+from peer.wire.generated.requests import WORK, WorkRequest
 from peer.wire.tensors import Tensor
 from planner.model.store import BlobRef
 
@@ -83,14 +84,9 @@ class Accounts:
         if not claims or self._view.me not in state.members:
             return
         try:
-            await self._view.ask_leader("work", body_of_claims(claims), PATIENCE_S)
+            await self._view.ask_leader(WORK, WorkRequest(claims), PATIENCE_S)
         except (PeerError, TimeoutError) as error:
             log.debug("work was not taken, it is said again: %s", error)
-
-
-def body_of_claims(claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """The body of a `work` request."""
-    return {"entries": claims_codec.encode(claims)}
 
 
 def _now_ms() -> int:

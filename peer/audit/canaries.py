@@ -31,6 +31,7 @@ from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
+from peer.wire.generated.requests import STATUS
 
 LOOK_S: Final = 5.0  # between two looks at who is due
 TOKENS: Final = (8, 24)  # of an answer, at least and at most
@@ -171,7 +172,7 @@ class Canaries:
         model = self._view.state.model
         most = max(1, model.sessions - 1) if model is not None else 0
         for other in {*route.peers} - {self._view.me, peer}:
-            said = await self._links.call(other, "status", {}, STATUS_S)
+            said = await self._links.call(other, STATUS, None, STATUS_S)
             active = said.get("active")
             if type(active) is not int or active >= most:
                 return False

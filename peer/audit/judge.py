@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 
-from peer.audit.recomputation import MOST_POSITIONS, Means, Recomputing
+from peer.audit.recomputation import Means, Recomputing
 from peer.errors import BadCommand
 from peer.model.local_model import LocalModel
 from peer.session.evidence import (
@@ -34,11 +34,11 @@ from peer.session.sampling_check import fits
 from peer.session.seat import Run_, Seat
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
-from peer.wire.json_codec import Body, whole
+from peer.wire.generated.requests import WITNESS, CheckRequest, WitnessRequest, WitnessSide
+from peer.wire.json_codec import Body
 from peer.wire.tensors import tensor_of
 
 PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
-MOST_SPANS: Final = 512
 SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a form
 MOST_TOKENS: Final = 32  # of a last stage that one check looks at: each needs the head
 CALL_S: Final = 20.0
@@ -72,71 +72,18 @@ class Place:
         """Whether its inputs tell which tokens an asker has that keeps them."""
         return self.pinned and not self.before
 
-    def to_body(self) -> Body:
-        """The body of a `check` request."""
-        return {
-            "session": self.session.hex(),
-            "stage": self.stage,
-            "position": self.position,
-            "units": list(self.units),
-            "peer": self.peer,
-            "before": self.before,
-            "after": self.after,
-            "spans": list(self.spans),
-            "token": self.token,
-            "sampling": list(self.sampling),
-            "sampled": self.sampled,
-            "also": self.also,
-            "pinned": self.pinned,
-        }
+    def to_request(self) -> CheckRequest:
+        """The `check` request of this place."""
+        rest = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "session"}
+        return CheckRequest(session=self.session.hex(), **rest)
 
 
-def place_of(body: Body) -> Place:
+def place_of(said: CheckRequest) -> Place:
     """The place of a `check` request. Raises BadCommand."""
-    units, spans, sampling = (_integers(body, key) for key in ("units", "spans", "sampling"))
-    peer, before, after = (body.get(key) for key in ("peer", "before", "after"))
-    token, position, also = body.get("token"), whole(body, "position"), body.get("also", -1)
-    pinned = body.get("pinned", False)
-    if len(units) != 2 or not 0 <= units[0] < units[1] or position >= MOST_POSITIONS:
-        raise BadCommand(f"check: expected a run of units and a position below {MOST_POSITIONS}")
-    if len(spans) > MOST_SPANS or len(sampling) > SETTINGS or type(token) is not int:
-        raise BadCommand("check: expected spans, a token and sampling settings")
-    if type(also) is not int or not -1 <= also < position + (also == -1):
+    if not -1 <= said.also < said.position + (said.also == -1):
         raise BadCommand("check: expected as `also` a position before the one that is checked, or -1")
-    if not (isinstance(peer, str) and isinstance(before, str) and isinstance(after, str)):
-        raise BadCommand("check: expected peer, before and after")
-    if type(pinned) is not bool:
-        raise BadCommand("check: expected as `pinned` true or false")
-    return Place(
-        session=session_of(body),
-        stage=whole(body, "stage"),
-        position=position,
-        units=(units[0], units[1]),
-        peer=peer,
-        before=before,
-        after=after,
-        spans=spans,
-        token=token,
-        sampling=sampling,
-        sampled=whole(body, "sampled"),
-        also=also,
-        pinned=pinned,
-    )
-
-
-def session_of(body: Body) -> bytes:
-    """The session that a request names. Raises BadCommand."""
-    try:
-        return bytes.fromhex(str(body.get("session")))
-    except ValueError:
-        raise BadCommand("session: expected hex digits") from None
-
-
-def _integers(body: Body, key: str) -> tuple[int, ...]:
-    found = body.get(key)
-    if not isinstance(found, list) or not all(type(number) is int for number in found):
-        raise BadCommand(f"check: expected integers as `{key}`")
-    return tuple(found)
+    rest = {field.name: getattr(said, field.name) for field in fields(said) if field.name != "session"}
+    return Place(session=bytes.fromhex(said.session), **rest)
 
 
 def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
@@ -184,7 +131,7 @@ class Judge:
         stage: StageHost,
         model: LocalModel,
         again: Recomputing,
-        own: Callable[[str, Body], Body],
+        own: Callable[[str, WitnessRequest], Body],
     ) -> None:
         self._links = links
         self._stage = stage
@@ -208,7 +155,8 @@ class Judge:
             if marks is None:
                 return "unable"
         theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
-        if theirs != {key: place.to_body()[key] for key in ("units", "before", "after", "spans")}:
+        known = {"before": place.before, "after": place.after}
+        if theirs != {"units": list(place.units), "spans": list(place.spans), **known}:
             return "disputed"  # about what was to be computed at all
         if (kept := await self._kept(asker, place, marks)) is not None:
             return await self._compare_rows(asker, place, kept, self.again.served_most(place.peer))
@@ -234,8 +182,8 @@ class Judge:
             return None
         if not place.keeps_ids:
             return None if marks is None else first_other(marks, mine) is None
-        asks = _asking(place.session, place.stage, "match", 0, place.position + 1)
-        said = await self._said(place.peer, asker, asks | {"seen": digest_of(mine)})
+        asks = _asking(place.session, place.stage, "match", 0, place.position + 1, digest_of(mine))
+        said = await self._said(place.peer, asker, asks)
         same = said.get("same")
         return same if type(same) is bool else None
 
@@ -270,7 +218,8 @@ class Judge:
     ) -> Verdict:
         """The row of the position, and that of another one before it where both neighbours still tell the same."""
         for at in (place.position, *([place.also] if place.also >= 0 else [])):
-            after, side = (place.after, "in") if place.after else (asker, "back")
+            after = place.after or asker
+            side: WitnessSide = "in" if place.after else "back"
             seen = await self._of(after, asker, place, place.stage + 1, side, at, at + 1)
             told = await self._of(place.peer, asker, place, place.stage, "out", at, at + 1)
             row = row_at(at)
@@ -343,9 +292,8 @@ class Judge:
         parts = []
         for first in range(0, stop, page):
             last = min(first + page, stop)
-            before, stage, side = (
-                (place.before, place.stage - 1, "out") if place.before else (asker, 0, "sent")
-            )
+            before, stage = (place.before, place.stage - 1) if place.before else (asker, 0)
+            side: WitnessSide = "out" if place.before else "sent"
             part = await self._of(before, asker, place, stage, side, first, last)
             if part is None:
                 return None
@@ -353,13 +301,13 @@ class Judge:
         return np.concatenate(parts)
 
     async def _of(
-        self, peer: str, asker: str, place: Place, stage: int, side: str, first: int, stop: int
+        self, peer: str, asker: str, place: Place, stage: int, side: WitnessSide, first: int, stop: int
     ) -> Any:
         """A peer's testimony: rows (float32), marks, tokens or a token; None where it has them no more."""
         said = await self._said(peer, asker, _asking(place.session, stage, side, first, stop))
         return _checked(said, side, stop - first)
 
-    async def _said(self, peer: str, asker: str, asks: Body) -> Body:
+    async def _said(self, peer: str, asker: str, asks: WitnessRequest) -> Body:
         return self._own(peer, asks) if peer == self._links.me else await _witnessed(self._links, peer, asks)
 
     async def close(self) -> None:
@@ -368,19 +316,21 @@ class Judge:
 
 
 async def testimony_of(
-    links: PeerLinks, peer: str, session: bytes, stage: int, side: str, first: int, stop: int
+    links: PeerLinks, peer: str, session: bytes, stage: int, side: WitnessSide, first: int, stop: int
 ) -> Any:
     """What another peer says of positions [first, stop), as Judge wants it. Raises PeerError or TimeoutError."""
     said = await _witnessed(links, peer, _asking(session, stage, side, first, stop))
     return _checked(said, side, stop - first)
 
 
-async def _witnessed(links: PeerLinks, peer: str, asks: Body) -> Body:
-    return await links.ask(peer, "witness", asks, CALL_S)
+async def _witnessed(links: PeerLinks, peer: str, asks: WitnessRequest) -> Body:
+    return await links.ask(peer, WITNESS, asks, CALL_S)
 
 
-def _asking(session: bytes, stage: int, side: str, first: int, stop: int) -> Body:
-    return {"session": session.hex(), "stage": stage, "side": side, "first": first, "stop": stop}
+def _asking(
+    session: bytes, stage: int, side: WitnessSide, first: int, stop: int, seen: str = ""
+) -> WitnessRequest:
+    return WitnessRequest(session.hex(), stage, side, first, stop, seen)
 
 
 def _checked(said: Body, side: str, count: int) -> Any:

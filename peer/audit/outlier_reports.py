@@ -20,6 +20,7 @@ from peer.replication.mesh_view import MeshView
 from peer.session.effects import RunStep
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
+from peer.wire.generated.requests import ODD, OddRequest
 
 AGAIN_S: Final = 10.0  # between two words about one asker's sessions
 TELL_S: Final = 5.0
@@ -79,12 +80,11 @@ class Oddities:
         if asker is None or now_s < self._told_s.get(asker, 0.0):
             return
         self._told_s[asker] = now_s + AGAIN_S
-        self._start(self._tell(asker, step.session, step.run, step.position + odd))
+        self._start(self._tell(asker, step.session, step.position + odd))
 
-    async def _tell(self, asker: str, session: bytes, run: tuple[int, int], position: int) -> None:
-        body = {"session": session.hex(), "units": list(run), "position": position}
+    async def _tell(self, asker: str, session: bytes, position: int) -> None:
         try:
-            await self._links.call(asker, "odd", body, TELL_S)
+            await self._links.call(asker, ODD, OddRequest(session.hex(), position), TELL_S)
             self.told += 1
         except (PeerError, TimeoutError) as error:
             log.debug("an asker did not hear of an odd row: %s", error)

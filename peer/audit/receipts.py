@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final
 from zlib import crc32
 
 from peer.errors import BadCommand
@@ -19,27 +19,13 @@ from peer.state.fairness import Fairness
 from peer.state.generated.commands import MAX_ENTRIES, Work
 from peer.state.work_ledger import Ledger
 from peer.wire.generated.frames import Open
-from peer.wire.json_codec import listed, matching, one_of, record, span, text, uint
+from peer.wire.generated.requests import Claim
 
 MAX_PENDING: Final = 2048  # claims that wait for a ledger; the oldest make room
 MAX_TRIES: Final = 40  # a claim that never counts, as of a session with too many areas, is given up
 MAX_SESSIONS: Final = 1024  # answers under way
 CREDIT_MILLI: Final = 1000  # for one position through the whole model
 PIECE_MILLI: Final = 50  # for a piece of weights, 4 MiB, that was given to another peer
-
-Of = Literal["tokens", "weights"]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Work that the ledger should have, as its asker says it; whoever leads puts a price on it."""
-
-    session: str
-    started_ms: int
-    peer: str
-    positions: tuple[int, int]
-    units: tuple[int, int]
-    of: Of
 
 
 @dataclass(slots=True)
@@ -224,26 +210,3 @@ class Till:
         for work in found:
             del self._waiting[work]
         return found
-
-
-# --- wire -------------------------------------------------------------------------------------------------
-
-claims_codec: Final = listed(
-    record(
-        Claim,
-        {
-            "session": matching("[0-9a-f]{32}", "a session of 16 bytes in hex"),
-            "started_ms": uint,
-            "peer": text,
-            "positions": span,
-            "units": span,
-            "of": one_of("tokens", "weights"),
-        },
-    ),
-    MAX_ENTRIES,
-)
-
-
-def claims_of(value: Any) -> tuple[Claim, ...]:
-    """The entries of a `work` request. Raises BadCommand."""
-    return claims_codec.decode(value, "work")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from peer.audit.check_policy import NextCheck, in_order, judges_of
-from peer.audit.judge import SETTINGS, Judge, Place, place_of, session_of, spans_up_to, testimony
+from peer.audit.judge import SETTINGS, Judge, Place, place_of, spans_up_to, testimony
 from peer.audit.recomputation import MOST_POSITIONS, Recomputing, Start, computes
 from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
@@ -29,9 +29,9 @@ from peer.state.generated.commands import CheckFailed
 from peer.state.mesh_state import AWAY
 from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
-from peer.transport.request_table import Who
 from peer.wire.generated.frames import Open
-from peer.wire.json_codec import Body, whole
+from peer.wire.generated.requests import CHECK, ODD, WITNESS, CheckRequest, OddRequest, WitnessRequest
+from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
@@ -110,9 +110,9 @@ class Checks:
         self.judge = Judge(links, stage, model, again, self._witness)
         self.made = Counts()  # here, for others and for this peer
         self.got = Counts()  # for answers of this peer
-        links.on("check", self._asked_to_check, Who.MEMBERS, place_of)
-        links.on("witness", self._asked_to_witness, Who.MEMBERS)
-        links.on("odd", self._told_of_odd, Who.MEMBERS, odd_of)
+        links.on(CHECK, self._asked_to_check)
+        links.on(WITNESS, self._asked_to_witness)
+        links.on(ODD, self._told_of_odd)
 
     # --- as the asker
 
@@ -294,7 +294,7 @@ class Checks:
         try:
             if peer == self._view.me:
                 return await self._judge(peer, place)
-            said = await self._links.ask(peer, "check", place.to_body(), CHECK_S)
+            said = await self._links.ask(peer, CHECK, place.to_request(), CHECK_S)
         except (PeerError, PlannerError, TimeoutError) as error:
             log.debug("no check by %s: %s", peer[:8], error)
             return "unable"
@@ -303,11 +303,12 @@ class Checks:
 
     # --- for others
 
-    async def _told_of_odd(self, peer: str, odd: tuple[bytes, int]) -> Body:
-        self._odd(peer, *odd)
+    async def _told_of_odd(self, peer: str, said: OddRequest) -> Body:
+        self._odd(peer, bytes.fromhex(said.session), said.position)
         return {}
 
-    async def _asked_to_check(self, peer: str, place: Place) -> Body:
+    async def _asked_to_check(self, peer: str, said: CheckRequest) -> Body:
+        place = place_of(said)
         if not {place.peer, place.before, place.after} - {""} <= self._view.state.members.keys():
             raise BadCommand("check: expected a step of members")
         if peer in self._judging:
@@ -318,8 +319,8 @@ class Checks:
         finally:
             self._judging.discard(peer)
 
-    async def _asked_to_witness(self, peer: str, body: Body) -> Body:
-        return self._witness(peer, body)
+    async def _asked_to_witness(self, peer: str, said: WitnessRequest) -> Body:
+        return self._witness(peer, said)
 
     def status(self) -> Body:
         """What was checked, for people."""
@@ -339,9 +340,9 @@ class Checks:
         """Gives back what was loaded for checks."""
         await self.judge.close()
 
-    def _witness(self, peer: str, body: Body) -> Body:
-        session, side = session_of(body), str(body.get("side"))
-        stage, first, stop = whole(body, "stage"), whole(body, "first"), whole(body, "stop")
+    def _witness(self, peer: str, said: WitnessRequest) -> Body:
+        session, side = bytes.fromhex(said.session), said.side
+        stage, first, stop = said.stage, said.first, said.stop
         if not first < stop <= first + MOST_POSITIONS:
             raise BadCommand(f"witness: expected at most {MOST_POSITIONS} positions")
         if side in ("tokens", "sent", "back"):
@@ -366,7 +367,7 @@ class Checks:
             seat.matches[peer] = seat.matches.get(peer, 0) + 1
             if seat.matches[peer] > MOST_MATCHES:
                 raise BadCommand(f"witness: at most {MOST_MATCHES} of these questions about one session")
-        return testimony(seat, side, first, stop, str(body.get("seen")))
+        return testimony(seat, side, first, stop, said.seen)
 
     def _admit(self, peer: str, seat: Seat, stage: int) -> None:
         """All of it tells of the text: only who asked for it, or holds the units on one side, may have it."""
@@ -395,8 +396,3 @@ class Checks:
 
 
 _UNABLE: Final[Verdict] = "unable"
-
-
-def odd_of(body: Body) -> tuple[bytes, int]:
-    """Returns the session and position of an `odd` request. Raises BadCommand."""
-    return session_of(body), whole(body, "position")

@@ -31,6 +31,7 @@ from peer.session.evidence import Floats, distance
 from peer.session.sampling import Sampling
 from peer.validation.world.mesh import Rig, Shape, rig
 from peer.validation.world.wrong_results import Lie
+from peer.wire.generated.requests import WitnessSide
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 
@@ -180,7 +181,9 @@ class _Series:
         self._given += sum(own[:PROMPT])
         wrongs(self._least, self._rng, inputs if stage else None, seen, rows)
 
-    async def _rows(self, session: bytes, peer: str, stage: int, side: str, count: int) -> Floats | None:
+    async def _rows(
+        self, session: bytes, peer: str, stage: int, side: WitnessSide, count: int
+    ) -> Floats | None:
         page = PAGE_BYTES // (4 * self._manifest.architecture.hidden)
         ask: Callable[[int], Any] = lambda first: testimony_of(  # noqa: E731
             self._mesh.links, peer, session, stage, side, first, min(first + page, count)

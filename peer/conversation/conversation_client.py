@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from peer.conversation.answer_in_progress import Making, day_of
-from peer.conversation.live_answer import Listening, Piece
-from peer.conversation.live_hints import TYPING_S, Hints, live_of, typing_of
+from peer.conversation.live_answer import Listening
+from peer.conversation.live_hints import TYPING_S, Hints, piece_of
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
 from peer.errors import ContextOverflow, PeerError
 from peer.limits import SESSION_BYTES
@@ -47,7 +47,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.generated.commands import Message as Said
 from peer.transport.peer_links import PeerLinks
-from peer.transport.request_table import Who
+from peer.wire.generated.requests import LIVE, TYPING, LiveRequest, TypingRequest
 from peer.wire.json_codec import Body
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
@@ -125,8 +125,8 @@ class Talking:
         self._looked: dict[str, tuple[Talk, object]] = {}
         self._looking = False
         self._ends = (
-            links.on("live", self._told_live, Who.ANYONE, live_of),
-            links.on("typing", self._told_typing, Who.ANYONE, typing_of),
+            links.on(LIVE, self._told_live),
+            links.on(TYPING, self._told_typing),
             view.subscribe(self._look),
             view.on_role(self._look),
         )
@@ -533,21 +533,19 @@ class Talking:
         members = self._view.state.members
         return [peer for peer in talk.participants if peer != self.me and peer in members] if talk else []
 
-    async def _told_live(self, peer: str, told: tuple[str, str, Piece]) -> Body:
-        conversation, message, piece = told
-        self.listening.came(peer, message, piece)
-        known = self._message(conversation, message)
+    async def _told_live(self, peer: str, said: LiveRequest) -> Body:
+        self.listening.came(peer, said.message, piece_of(said))
+        known = self._message(said.conversation, said.message)
         if known is not None:
             self.listening.follow(known)
         self.changed()
         return {}
 
-    async def _told_typing(self, peer: str, told: tuple[str, bool]) -> Body:
-        conversation, typing = told
-        talk = self.conversations.get(conversation)
+    async def _told_typing(self, peer: str, said: TypingRequest) -> Body:
+        talk = self.conversations.get(said.conversation)
         if talk is not None and peer in talk.participants:
-            typists = self._typists.setdefault(conversation, {})
-            if typing:
+            typists = self._typists.setdefault(said.conversation, {})
+            if said.typing:
                 typists[peer] = time.monotonic() + TYPING_S
             else:
                 typists.pop(peer, None)

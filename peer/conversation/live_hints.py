@@ -10,24 +10,23 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from peer.conversation.answer_in_progress import Making
 from peer.conversation.live_answer import Piece
-from peer.errors import BadCommand, PeerError
-from peer.limits import MAX_INT
+from peer.errors import PeerError
 from peer.session.origin import Heard
 from peer.transport.peer_links import PeerLinks
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import LIVE, MAX_LIVE_IDS, TYPING, LiveRequest, TypingRequest
+from peer.wire.request_kind import RequestKind
 
 TYPING_S: Final = 6.0  # a mark lasts so long
 TYPING_AGAIN_S: Final = 2.5
 LIVE_S: Final = 0.1  # between two hints about one answer
 MAX_UNDER_WAY: Final = 2  # hints to one peer about one answer that it has not confirmed
-MAX_IDS: Final = 4096
-MAX_SPANS: Final = 512
-MAX_TEXT: Final = 65536  # bytes of UTF-8
-MAX_ID: Final = 64  # characters
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class Hints:
             return  # others know, or have forgotten
         self._wrote[conversation] = now if typing else -TYPING_S
         for peer in peers:
-            self._start(self._call(peer, "typing", {"conversation": conversation, "typing": typing}))
+            self._start(self._call(peer, TYPING, TypingRequest(conversation, typing)))
 
     def close(self) -> None:
         """Nothing more is told."""
@@ -91,35 +90,35 @@ class Hints:
             under = telling.under_way.get(peer, 0)
             if under >= MAX_UNDER_WAY:
                 continue
-            ids, text = making.since(after, MAX_IDS)
+            ids, text = making.since(after, MAX_LIVE_IDS)
             if not ids and not text:
                 continue
             telling.sent[peer] = after + len(ids)
             telling.under_way[peer] = under + 1
-            body: Body = {
-                "conversation": making.conversation,
-                "message": message,
-                "after": after,
-                "ids": list(ids),
-                "text": text,
-                "answer": standing.answer,
-                "turn": standing.turn,
-                "spans": list(standing.spans),
-            }
-            self._start(self._live(telling, peer, body))
+            said = LiveRequest(
+                making.conversation,
+                message,
+                after,
+                tuple(ids),
+                text,
+                standing.answer,
+                standing.turn,
+                tuple(standing.spans),
+            )
+            self._start(self._live(telling, peer, said))
 
-    async def _live(self, telling: _Telling, peer: str, body: Body) -> None:
+    async def _live(self, telling: _Telling, peer: str, said: LiveRequest) -> None:
         try:
-            await self._call(peer, "live", body)
+            await self._call(peer, LIVE, said)
         finally:
             telling.under_way[peer] -= 1
 
-    async def _call(self, peer: str, method: str, body: Body) -> None:
+    async def _call(self, peer: str, kind: RequestKind[T], said: T) -> None:
         if not self._links.is_connected(peer):
             self._links.dialer.prepare(peer)
             return
         try:
-            await self._links.call(peer, method, body)
+            await self._links.call(peer, kind, said)
         except (PeerError, TimeoutError):
             return  # lost: it is a hint
 
@@ -127,39 +126,6 @@ class Hints:
 # --- what comes
 
 
-def live_of(body: Body) -> tuple[str, str, Piece]:
-    """Conversation, message and piece. Raises BadCommand."""
-    text = body.get("text")
-    if not isinstance(text, str) or len(text.encode(errors="replace")) > MAX_TEXT:
-        raise BadCommand(f"live: expected text of at most {MAX_TEXT} bytes")
-    standing = Heard(
-        _whole(body.get("answer")), _whole(body.get("turn")), _wholes(body.get("spans"), MAX_SPANS)
-    )
-    piece = Piece(_whole(body.get("after")), _wholes(body.get("ids"), MAX_IDS), text, standing)
-    return _id(body.get("conversation")), _id(body.get("message")), piece
-
-
-def typing_of(body: Body) -> tuple[str, bool]:
-    """Conversation, and whether the sender writes there. Raises BadCommand."""
-    typing = body.get("typing")
-    if not isinstance(typing, bool):
-        raise BadCommand("typing: expected true or false")
-    return _id(body.get("conversation")), typing
-
-
-def _id(value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID:
-        raise BadCommand("expected the id of a conversation or message")
-    return value
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_INT:
-        raise BadCommand("live: expected whole numbers")
-    return value
-
-
-def _wholes(value: object, most: int) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > most:
-        raise BadCommand(f"live: expected at most {most} numbers")
-    return tuple(map(_whole, value))
+def piece_of(said: LiveRequest) -> Piece:
+    """Returns the part of an answer that a hint brings."""
+    return Piece(said.after, said.ids, said.text, Heard(said.answer, said.turn, said.spans))

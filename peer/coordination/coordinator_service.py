@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from peer.audit.receipts import Till, claims_of, priced
+from peer.audit.receipts import Till, priced
 from peer.consensus.events import Change, Status
 from peer.consensus.records import MAX_ENTRY_BYTES
 from peer.coordination.coordinator import SILENT, Coordinator, Wanted, solve
@@ -49,8 +49,28 @@ from peer.state.mesh_state import MeshState, apply, refusal
 from peer.state.proposal_rights import may_say
 from peer.state.version_negotiation import needed_to_lead, too_new
 from peer.state.work_ledger import tally
-from peer.transport.request_table import Who
+from peer.wire.generated.requests import (
+    DRAIN,
+    HELD,
+    JOIN,
+    LEAVING,
+    LEFT,
+    MEASURED,
+    PAUSED,
+    PROPOSE,
+    SUSPECT,
+    WORK,
+    DrainRequest,
+    HeldRequest,
+    JoinRequest,
+    MeasuredRequest,
+    PausedRequest,
+    ProposeRequest,
+    SuspectRequest,
+    WorkRequest,
+)
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind, Sender
 from planner.errors import PlannerError
 from planner.predict.forecast import explained
 from planner.types import Infeasible, Plan
@@ -69,6 +89,7 @@ BILL_EVERY_S: Final = 2.0  # work enters the log in batches
 TEND_EVERY_S: Final = 0.75  # members, work and the group are looked at this often where nothing calls for it
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -273,15 +294,11 @@ class Coordinating:
         self._publish(self._core.set_cuts(cuts))
         self._plan_if_wanted()
 
-    def answer(self, peer: str, method: str, body: Body) -> Body:
+    def answer(self, peer: str, kind: RequestKind[T], said: T) -> Body:
         """A member's request to the coordinator, one of LEADER_REQUESTS. Raises BadCommand or NotAdmitted."""
-        registered = LEADER_REQUESTS.get(method)
-        if registered is None:
-            raise BadCommand(f"unknown request {method[:40]!r}")
-        who, handler = registered
-        if who is Who.MEMBERS and peer not in self.state.members:
+        if kind.sender is Sender.MEMBERS and peer not in self.state.members:  # of the state that runs ahead
             raise NotAdmitted("join first")
-        return handler(self, peer, body)
+        return _ANSWERS[kind.method](self, peer, said)
 
     def is_fresh(self, peer: str, profile: Profile) -> bool:
         """Returns whether `profile` is what a member measured once more because it was asked."""
@@ -383,41 +400,34 @@ class Coordinating:
 
     # --- members
 
-    def _join(self, peer: str, body: Body) -> Body:
-        name, compute, protocol = body.get("name"), body.get("compute"), body.get("protocol")
-        if not isinstance(name, str) or not isinstance(compute, bool) or len(name) > MAX_MEMBER_NAME:
-            raise BadCommand(f"join: expected a name of at most {MAX_MEMBER_NAME} characters, and compute")
-        if plain(name) != name:
+    def _join(self, peer: str, said: JoinRequest) -> Body:
+        if len(said.name) > MAX_MEMBER_NAME:
+            raise BadCommand(f"join: expected a name of at most {MAX_MEMBER_NAME} characters")
+        if plain(said.name) != said.name:
             raise BadCommand("join: expected a name without control characters; choose another with --name")
-        if type(protocol) is not int or not LOWEST_VERSION <= protocol <= HIGHEST_VERSION:
+        if not LOWEST_VERSION <= said.protocol <= HIGHEST_VERSION:
             raise NotAdmitted(
-                f"this mesh speaks protocol {LOWEST_VERSION} to {HIGHEST_VERSION}, not {protocol!r:.20}; update shoal"
+                f"this mesh speaks protocol {LOWEST_VERSION} to {HIGHEST_VERSION}, not {said.protocol}; update shoal"
             )
-        if compute and not self._may_compute(peer):
+        if said.compute and not self._may_compute(peer):
             raise NotAdmitted(
                 "this invite lets you ask, not lend memory; ask for an invite with the role peer"
             )
-        headless, durable = body.get("headless"), body.get("durable")
-        incarnation, fresh = body.get("incarnation"), body.get("fresh")
-        if (
-            not all(isinstance(flag, bool) for flag in (headless, durable, fresh))
-            or type(incarnation) is not int
-        ):
-            raise BadCommand("join: expected incarnation, fresh, headless and durable")
-        if not 0 < incarnation < 2**53:
+        if said.incarnation == 0:
             raise BadCommand("join: expected an incarnation from 1 to 2^53-1")
-        if body.get("epoch") != self._log.epoch:
+        if said.epoch != self._log.epoch:
             raise BadCommand(f"join: this mesh is in epoch {self._log.epoch}; look again who leads")
+        incarnation = said.incarnation
         state, place = self.state, self._log.incarnation_of(peer)
         member = state.members.get(peer)
         known = place == incarnation or (member is not None and member.incarnation == incarnation)
-        if not known and (not fresh or incarnation <= max(place, state.incarnations.get(peer, 0))):
+        if not known and (not said.fresh or incarnation <= max(place, state.incarnations.get(peer, 0))):
             raise BeginAnew("this log is of a life of this peer that is over; join again with an empty one")
-        joined = MemberJoined(peer, name, compute, bool(headless), bool(durable), incarnation)
+        joined = MemberJoined(peer, said.name, said.compute, said.headless, said.durable, incarnation)
         if member is None or member != Member(
             peer,
-            name,
-            compute,
+            said.name,
+            said.compute,
             "joining",
             headless=joined.headless,
             durable=joined.durable,
@@ -427,22 +437,19 @@ class Coordinating:
         self.tend()
         return {}
 
-    def _left(self, peer: str, _: Body) -> Body:
+    def _left(self, peer: str, _: None) -> Body:
         self.put_out(peer)
         return {}
 
-    def _suspected(self, peer: str, body: Body) -> Body:
-        suspect = body.get("peer")
-        if not isinstance(suspect, str) or len(suspect) > MAX_PEER or peer not in self.state.members:
-            raise BadCommand("suspect: expected a member's word on another one, its id as `peer`")
+    def _suspected(self, peer: str, said: SuspectRequest) -> Body:
         _spend(self._spent, peer, MAX_COMMANDS)
-        self.hinted(suspect)
+        self.hinted(said.peer)
         return {}
 
-    def _proposed(self, peer: str, body: Body) -> Body:
+    def _proposed(self, peer: str, said: ProposeRequest) -> Body:
         """What a member says in its own name. Raises BadCommand."""
         _spend(self._proposals, peer, MAX_PROPOSALS)
-        command = decode_command(_bytes(body.get("command")))
+        command = decode_command(said.command.encode())
         why = may_say(self.state, peer, command)
         if not why:
             why = refusal(self.state, command)
@@ -458,39 +465,39 @@ class Coordinating:
             self.submit(command)
         return {}
 
-    def _measured(self, peer: str, body: Body) -> Body:
-        command = self._own_word(peer, body, "measured", MemberMeasured)
-        if self._freshening is not None and isinstance(command, MemberMeasured):
-            self._freshening.heard(command, body)
+    def _measured(self, peer: str, said: MeasuredRequest) -> Body:
+        command = self._own_word(peer, said.command, MemberMeasured)
+        if said.again and self._freshening is not None and isinstance(command, MemberMeasured):
+            self._freshening.heard(command)
         return self._submitted(command)
 
-    def _held(self, peer: str, body: Body) -> Body:
-        return self._submitted(self._own_word(peer, body, "held", UnitsHeld))
+    def _held(self, peer: str, said: HeldRequest) -> Body:
+        return self._submitted(self._own_word(peer, said.command, UnitsHeld))
 
     def _own_word(
-        self, peer: str, body: Body, method: str, kind: type[MemberMeasured] | type[UnitsHeld]
+        self, peer: str, spelled: str, kind: type[MemberMeasured] | type[UnitsHeld]
     ) -> Command | None:
         """What a member itself measured or holds; None: nothing new."""
         _spend(self._spent, peer, MAX_COMMANDS)
-        said = decode_command(_bytes(body.get("command")))
-        if not isinstance(said, kind):
-            raise BadCommand(f"{method}: expected what this peer itself measured or holds")
-        return self._core.told(peer, said)
+        command = decode_command(spelled.encode())
+        if not isinstance(command, kind):
+            raise BadCommand(f"expected a {kind.__name__} of this peer itself")
+        return self._core.told(peer, command)
 
-    def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, body: Body) -> Body:
+    def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, why: str) -> Body:
         _spend(self._spent, peer, MAX_COMMANDS)
-        command = kind(peer, plain(str(body.get("why", "")))[:MAX_REASON])
+        command = kind(peer, plain(why)[:MAX_REASON])
         if apply(self.state, command).members == self.state.members:
             return {}  # it lends nothing anyway, or said so before
         return self._submitted(command)
 
-    def _drains(self, peer: str, body: Body) -> Body:
-        return self._lends_less(MemberDraining, peer, body)
+    def _drains(self, peer: str, said: DrainRequest) -> Body:
+        return self._lends_less(MemberDraining, peer, said.why)
 
-    def _paused(self, peer: str, body: Body) -> Body:
-        return self._lends_less(MemberPaused, peer, body)
+    def _paused(self, peer: str, said: PausedRequest) -> Body:
+        return self._lends_less(MemberPaused, peer, said.why)
 
-    def _leaves(self, peer: str, _: Body) -> Body:
+    def _leaves(self, peer: str, _: None) -> Body:
         _spend(self._spent, peer, MAX_COMMANDS)
         leaving = self.state.members[peer].status == "leaving"
         return self._submitted(None if leaving else MemberLeaving(peer))
@@ -500,12 +507,11 @@ class Coordinating:
             self.submit(command)
         return {}
 
-    def _work(self, peer: str, body: Body) -> Body:
+    def _work(self, peer: str, said: WorkRequest) -> Body:
         """What `peer` says was computed for it: it pays."""
         _spend(self._spent, peer, MAX_COMMANDS)
-        claims = claims_of(body.get("entries"))
         state = self.state
-        known = [c for c in claims if c.peer in state.members or c.peer in state.ledger.balances]
+        known = [c for c in said.entries if c.peer in state.members or c.peer in state.ledger.balances]
         costs = self._core.unit_costs()
         self._till.put([priced(claim, peer, costs) for claim in known])
         return {}
@@ -562,18 +568,18 @@ class Coordinating:
         self._plan_if_wanted()
 
 
-LEADER_REQUESTS: Final[Mapping[str, tuple[Who, Callable[[Coordinating, str, Body], Body]]]] = {
-    "join": (Who.ANYONE, Coordinating._join),
-    "left": (Who.ANYONE, Coordinating._left),
-    "suspect": (Who.ANYONE, Coordinating._suspected),
-    "measured": (Who.MEMBERS, Coordinating._measured),
-    "held": (Who.MEMBERS, Coordinating._held),
-    "drain": (Who.MEMBERS, Coordinating._drains),
-    "paused": (Who.MEMBERS, Coordinating._paused),
-    "leaving": (Who.MEMBERS, Coordinating._leaves),
-    "propose": (Who.MEMBERS, Coordinating._proposed),
-    "work": (Who.MEMBERS, Coordinating._work),
-}  # what is asked of whoever leads: who may, and what answers; members are those of the state that runs ahead
+_ANSWERS: Final[Mapping[str, Callable[[Coordinating, str, Any], Body]]] = {
+    JOIN.method: Coordinating._join,
+    LEFT.method: Coordinating._left,
+    SUSPECT.method: Coordinating._suspected,
+    MEASURED.method: Coordinating._measured,
+    HELD.method: Coordinating._held,
+    DRAIN.method: Coordinating._drains,
+    PAUSED.method: Coordinating._paused,
+    LEAVING.method: Coordinating._leaves,
+    PROPOSE.method: Coordinating._proposed,
+    WORK.method: Coordinating._work,
+}  # of LEADER_REQUESTS
 
 
 def _spend(spent: dict[str, tuple[float, int]], peer: str, most: int) -> None:
@@ -585,12 +591,6 @@ def _spend(spent: dict[str, tuple[float, int]], peer: str, most: int) -> None:
     if count >= most:
         raise BadCommand(f"expected at most {most} reports in {COMMANDS_S:.0f} s; slow down")
     spent[peer] = (since, count + 1)
-
-
-def _bytes(text: object) -> bytes:
-    if not isinstance(text, str):
-        raise BadCommand("expected the command as text")
-    return text.encode(errors="replace")
 
 
 def _now_ms() -> int:

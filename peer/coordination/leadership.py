@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
-from peer.coordination.coordinator_service import LEADER_REQUESTS, Coordinating
+from peer.coordination.coordinator_service import Coordinating
 from peer.errors import NotLeader
 from peer.replication.mesh_view import MeshView
 from peer.replication.replica import Replica
 from peer.state.generated.commands import Profile
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
-from peer.transport.request_table import Who
+from peer.wire.generated.requests import JOIN, LEADER_REQUESTS
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind, Sender
 
+T = TypeVar("T")
 Make = Callable[[MeshState, Replica], Coordinating]
 
 log = logging.getLogger(__name__)
@@ -38,8 +42,8 @@ class Leadership:
         self._led_before = ""  # who led before whoever leads now
         self._ending: set[asyncio.Task[None]] = set()  # coordinators that ended
         self._again: set[asyncio.Task[None]] = set()
-        for method in LEADER_REQUESTS:
-            links.on(method, partial(self._answer, method), Who.ANYONE)  # the coordinator looks who may
+        for kind in LEADER_REQUESTS:  # whose senders the coordinator knows better than the links
+            links.on(replace(kind, sender=Sender.ANYONE), partial(self._answer, kind))
         view.subscribe(self._log_changed)
         view.on_role(self._role_changed)
         view.on_log_lost(lambda _: self.step_down())
@@ -131,17 +135,15 @@ class Leadership:
             self._settling = None
         self._take_lead()
 
-    async def _answer(self, method: str, peer: str, body: Body) -> Body:
+    async def _answer(self, kind: RequestKind[T], peer: str, said: T) -> Body:
         """The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so."""
         coordinating = self.current
         if coordinating is None:
             leader = self._view.leader or ""
             why = "another peer coordinates" if leader else "nobody coordinates now"
             raise NotLeader(why, leader if leader != self._links.me else "")
-        answer = coordinating.answer(peer, method, body)
+        answer = coordinating.answer(peer, kind, said)
         _, index = await coordinating.settled()
-        if (
-            method == "join" and self._view.replica is not None
-        ):  # who joins may know the log up to here, and must
+        if kind is JOIN and self._view.replica is not None:  # who joins may know the log up to here, and must
             return {**answer, "index": max(index, self._view.replica.order[1])}
         return answer

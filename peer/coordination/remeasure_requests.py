@@ -16,6 +16,7 @@ from peer.errors import ConnectFailed, ConnectionLost, MeshError
 from peer.state.generated.commands import MemberMeasured
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
+from peer.wire.generated.requests import MEASURE, MeasureRequest
 from peer.wire.json_codec import Body
 from planner.predict.forecast import Foreseen
 
@@ -58,10 +59,9 @@ class Freshening:
         self._not_before = now + AGAIN_S
         return True
 
-    def heard(self, command: MemberMeasured, body: Body) -> None:
-        """A member told what it measured; `body` says whether it was asked to."""
-        if body.get("again") is True:
-            self.due.heard(command.peer, command.profile)
+    def heard(self, command: MemberMeasured) -> None:
+        """A member told what it measured since it was asked to."""
+        self.due.heard(command.peer, command.profile)
 
     async def close(self) -> None:
         """Waits for no answer any more."""
@@ -93,11 +93,11 @@ def freshening(links: PeerLinks) -> Freshening:
     """Asks the members of this mesh, this peer among them."""
 
     async def ask(peer: str, model: str) -> Body:
-        body = {"model": model}
+        said = MeasureRequest(model)
         if peer == links.me:
-            return await links.ask(peer, "measure", body)
+            return await links.ask(peer, MEASURE, said)
         if not links.is_connected(peer):
             return {"measured": False, "busy": True}
-        return await links.call(peer, "measure", body, WITHIN_S)
+        return await links.call(peer, MEASURE, said, WITHIN_S)
 
     return Freshening(ask)

@@ -151,7 +151,7 @@ class Around:
                 continue
             log.info("says anew what may take it away: hazard %s", command.profile.surroundings.hazard_milli)
             try:
-                await self._view.tell("measured", command)
+                await self._view.measured(command)
             except (PeerError, TimeoutError) as error:
                 log.info("the coordinator did not hear of it: %s", error)
 

@@ -27,7 +27,7 @@ from peer.member.mesh_member import WITHDRAWN, MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.member.peer_parts import PeerParts
 from peer.member.progress import Phase, Report, silent
-from peer.member.remeasure import METHOD, MeasuringAgain
+from peer.member.remeasure import MeasuringAgain
 from peer.model.fetcher import Fetcher
 from peer.origin.pinned_ends import own_ends
 from peer.replication.log_keeping import LogKeeping
@@ -44,7 +44,6 @@ from peer.storage.peer_keys import KeptIdentity, thrown_away, viewer
 from peer.transport.connection import Engine
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings, IceServer
-from peer.transport.request_table import Who
 from peer.transport.signaling_client import (
     ClientSettings,
     ClientState,
@@ -54,6 +53,7 @@ from peer.transport.signaling_client import (
 )
 from peer.transport.udp_relay import ThirdPeer
 from peer.version import VERSION
+from peer.wire.generated.requests import JOIN, MEASURE
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes
@@ -250,7 +250,7 @@ async def found(
                 lends = options.memory_bytes > 0
                 if await _begins(mesh):
                     await _promise(mesh, founding, founding.public_url or url)
-                    await mesh.view.ask_leader("join", asking_in(mesh, options, lends))
+                    await mesh.view.ask_leader(JOIN, asking_in(mesh, options, lends))
                 else:
                     await _come_back(mesh, options, lends)
                 await _owned_by(mesh, founding.owners)
@@ -357,9 +357,9 @@ async def join(
 async def _measured(mesh: MeshMember, options: PeerOptions, times: UnitTimes) -> MeasuringAgain:
     """Tells the mesh what this peer measured, and answers from here on when the leader asks it to measure again."""
     assert mesh.lending is not None
-    await mesh.view.tell("measured", await mesh.lending.measured(times))
+    await mesh.view.measured(await mesh.lending.measured(times))
     again = MeasuringAgain(mesh.view, mesh.stage, mesh.model, options, times, mesh.is_over)
-    mesh.links.on(METHOD, again.answer, Who.LEADER)
+    mesh.links.on(MEASURE, again.answer)
     return again
 
 

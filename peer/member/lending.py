@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from peer.coordination.repair_order import load_order
@@ -29,6 +28,7 @@ from peer.state.generated.commands import LinkFacts, MemberMeasured, Profile
 from peer.state.mesh_state import AWAY
 from peer.storage.journal import Journal
 from peer.transport.link_probe import both_ways, link_words
+from peer.wire.generated.requests import MEASURE_LINK
 from planner.model.manifest import Manifest
 
 HELD_WITHIN_S: Final = 60.0  # units that were held before a restart are loaded before anything is planned
@@ -75,7 +75,7 @@ class Lending:
             options.memory_bytes,
             before_call,
         )
-        pacing = Pacing(view.me, manifest, lambda: view.state, partial(view.tell, "measured"))
+        pacing = Pacing(view.me, manifest, lambda: view.state, view.measured)
         units = Serving(
             parts.model.store, fetcher, manifest, room, parts.stage.results, parts.stage.core.asker, pacing
         )
@@ -103,7 +103,7 @@ class Lending:
             try:
                 await links.dialer.dial(peer)
                 there = await links.prober.measure(peer)
-                back = await links.call(peer, "measure_link", {})
+                back = await links.call(peer, MEASURE_LINK, None)
                 words = link_words(there, links.dialer.relayed(peer))
                 facts += both_ways(view.me, peer, words, back)
             except (PeerError, TimeoutError) as error:

@@ -27,6 +27,7 @@ from peer.replication.replica import Replica
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
+from peer.wire.generated.requests import JOIN, LEADER, JoinRequest
 from peer.wire.json_codec import whole
 from signaling.invites import Role
 
@@ -70,20 +71,20 @@ def meets(mesh: MeshMember) -> None:
     mesh.view.subscribe(lambda: mesh.client.also(mesh.view.state.signaling))
 
 
-def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> dict[str, object]:
-    """The body of the request `join`, of a member that has a copy of the log."""
+def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> JoinRequest:
+    """The request `join`, of a member that has a copy of the log."""
     replica = mesh.view.replica
     assert replica is not None
-    return {
-        "name": options.name,
-        "compute": compute,
-        "protocol": LOWEST_VERSION,
-        "incarnation": replica.begin.incarnation,
-        "fresh": replica.fresh,
-        "epoch": replica.begin.epoch,
-        "headless": not mesh.view.patient,
-        "durable": mesh.log.durable,
-    }
+    return JoinRequest(
+        options.name,
+        compute,
+        LOWEST_VERSION,
+        replica.begin.incarnation,
+        replica.fresh,
+        replica.begin.epoch,
+        headless=not mesh.view.patient,
+        durable=mesh.log.durable,
+    )
 
 
 def rejoining(
@@ -94,7 +95,7 @@ def rejoining(
     async def rejoin() -> None:
         await enter(mesh, options, again is not None, TRY_S)
         if again is not None and mesh.lending is not None:
-            await mesh.view.tell("measured", await mesh.lending.measured(again.times))
+            await mesh.view.measured(await mesh.lending.measured(again.times))
             mesh.lending.report_again()
 
     return rejoin
@@ -121,7 +122,7 @@ async def enter(
         assert view.replica is not None
         view.replica.trust(leader)
         try:
-            said = await view.ask_leader("join", asking_in(mesh, options, compute), LED_S, leader)
+            said = await view.ask_leader(JOIN, asking_in(mesh, options, compute), LED_S, leader)
             index = whole(said, "index")
             break
         except BeginAnew:
@@ -210,7 +211,7 @@ async def _ask_again(links: PeerLinks, peer: str) -> tuple[str, int]:
 
 
 async def _ask_who_leads(links: PeerLinks, peer: str) -> tuple[str, int]:
-    said = await links.ask(peer, "leader", {})
+    said = await links.ask(peer, LEADER, None)
     leader, epoch = said.get("leader"), said.get("epoch")
     if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
         raise BadCommand("leader: expected a peer and an epoch")

@@ -42,8 +42,8 @@ from peer.state.generated.commands import CutsFixed
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.storage.journal import Journal
-from peer.transport.request_table import Who
 from peer.transport.signaling_client import SignalingClient
+from peer.wire.generated.requests import LEAVING, LEFT, STATUS
 from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 from planner.model.store import BlobRef
@@ -101,7 +101,7 @@ class MeshMember:
         self.leader_watch = LeaderWatch(parts.links, parts.view, self.start, handover_grace_s)
         self._pace = pace
         self._tasks: set[asyncio.Task[None]] = set()
-        self.links.on("status", self._status, Who.ANYONE)
+        self.links.on(STATUS, self._status)
 
     # --- asking
 
@@ -138,7 +138,7 @@ class MeshMember:
 
         async def ask(peer: str) -> None:
             try:
-                found[peer] = checked_report(await self.links.ask(peer, "status", {}, STATUS_S))
+                found[peer] = checked_report(await self.links.ask(peer, STATUS, None, STATUS_S))
             except (PeerError, TimeoutError) as error:
                 log.info("no status of %s: %s", peer[:8], error)
 
@@ -150,7 +150,7 @@ class MeshMember:
         checked = {"checks": self.accounts.checks.status()} if self.accounts is not None else {}
         return {**report_of(self.parts, self.lending), **checked}
 
-    async def _status(self, _: str, __: Body) -> Body:
+    async def _status(self, _: str, __: None) -> Body:
         return self.report_of_self()
 
     # --- what it does beside
@@ -311,7 +311,7 @@ class MeshMember:
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
                 if view.replica is not None and self.me in view.state.members:
-                    await view.ask_leader("leaving", {}, TOLD_WITHIN_S)
+                    await view.ask_leader(LEAVING, None, TOLD_WITHIN_S)
                     if view.replica.leads and not await self._hand_over():
                         reason = CLOSED
                 self.stage.leave()
@@ -321,7 +321,7 @@ class MeshMember:
         follows = view.replica is not None and not view.replica.leads
         if reason != CLOSED and follows and self.me in view.state.members:
             with suppress(PeerError):
-                await view.ask_leader("left", {}, TOLD_WITHIN_S)
+                await view.ask_leader(LEFT, None, TOLD_WITHIN_S)
         await self.close(reason)
 
     async def _hand_over(self) -> bool:

@@ -22,15 +22,14 @@ from peer.errors import BadCommand, MeasuringEnded, PeerError
 from peer.member.lending import profile_of
 from peer.member.peer_options import PeerOptions
 from peer.model.local_model import LocalModel
-from peer.replication.leader_client import body_of
 from peer.replication.mesh_view import MeshView
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member, MemberMeasured
+from peer.wire.generated.requests import MeasureRequest
 from peer.wire.json_codec import Body
 from planner.model.manifest import Manifest
 
-METHOD: Final = "measure"
 PAUSE_S: Final = 300.0  # between two measurements; a coordinator asks the same peer half as often at most
 ENDED_S: Final = 15.0  # after one that made room for an answer
 
@@ -60,12 +59,12 @@ class MeasuringAgain:
         self._measure = measure or partial(measure_here, model.store)
         self._not_before = float("-inf")
 
-    async def answer(self, peer: str, body: Body) -> Body:
+    async def answer(self, peer: str, said: MeasureRequest) -> Body:
         """Answers REQUEST `measure` of the leader: `measured`, and where it was not `busy`, whether it may be soon.
         Raises BadCommand for another model.
         """
         chosen, manifest = self._view.state.model, self._model.manifest
-        if chosen is None or manifest is None or body.get("model") != chosen.model:
+        if chosen is None or manifest is None or said.model != chosen.model:
             raise BadCommand("measure: expected the id of the model that this mesh serves, as `model`")
         now = time.monotonic()
         if not self._has_room(manifest):
@@ -156,7 +155,7 @@ class MeasuringAgain:
         )
         log.info("measured once more, since the coordinator asked")
         command = MemberMeasured(member.peer, profile, ())
-        await self._view.ask_leader("measured", {**body_of(command), "again": True})
+        await self._view.measured(command, again=True)
 
 
 def _answer(*, measured: bool, busy: bool) -> Body:

@@ -28,6 +28,7 @@ from peer.transport.circuit_breakers import Breakers
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Feed, Frame, Here, Open, Refuse, Step, Token
+from peer.wire.generated.requests import SUSPECT, SuspectRequest
 from peer.wire.tensors import Tensor
 
 APART_S: Final = 0.15  # between answers that begin to move: what each costs is felt by all
@@ -280,7 +281,7 @@ class SessionHost:
     async def _report_suspect(self, peer: str) -> None:
         """Kept while nobody leads. A leader that is suspected itself cannot be told."""
         try:
-            await self.view.ask_leader("suspect", {"peer": peer})
+            await self.view.ask_leader(SUSPECT, SuspectRequest(peer))
         except (PeerError, TimeoutError) as error:
             log.debug("the leader did not hear of it: %s", error)
 

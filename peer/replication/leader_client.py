@@ -9,19 +9,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader
 from peer.state.member_commands import Command, encode_command
 from peer.transport.rpc import CALL_TIMEOUT_S
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 
 PATIENCE_S: Final = 30.0  # several elections, and a coordinator that has only just begun
 AGAIN_S: Final = 0.25  # after a refusal that names nobody, unless somebody leads before that
 
 log = logging.getLogger(__name__)
 
-Ask = Callable[[str, str, Body], Awaitable[Body]]  # peer, method, body
+T = TypeVar("T")
+Ask = Callable[[str, RequestKind[Any], Any], Awaitable[Body]]  # peer, kind, what it says
 
 
 class LeaderLine:
@@ -36,7 +38,9 @@ class LeaderLine:
         """Somebody else leads, or nobody."""
         self._changed.set()
 
-    async def ask(self, method: str, body: Body, patience_s: float = PATIENCE_S, first: str = "") -> Body:
+    async def ask(
+        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
+    ) -> Body:
         """The leader's answer. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends."""
         until, hint = time.monotonic() + patience_s, first
         while True:
@@ -45,21 +49,21 @@ class LeaderLine:
             why, hint = "nobody coordinates now", ""
             if leader:
                 try:
-                    return await self._with(leader, method, body, until - time.monotonic())
+                    return await self._with(leader, kind, said, until - time.monotonic())
                 except NotLeader as error:
                     why, hint = str(error), error.leader if error.leader != leader else ""
                 except (ConnectFailed, ConnectionLost, TimeoutError) as error:
                     why = f"the coordinator cannot be reached: {error}"
-                log.debug("%s: %s", method, why)
+                log.debug("%s: %s", kind.method, why)
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise NotLeader(why)
             if not hint or hint == leader:
                 await self._pause(min(AGAIN_S, left_s))
 
-    async def _with(self, leader: str, method: str, body: Body, left_s: float) -> Body:
+    async def _with(self, leader: str, kind: RequestKind[T], said: T, left_s: float) -> Body:
         """One try, given up as soon as another leader is known: this one may be frozen."""
-        asking = asyncio.ensure_future(self._ask(leader, method, body))
+        asking = asyncio.ensure_future(self._ask(leader, kind, said))
         changing = asyncio.ensure_future(self._other_than(leader))
         try:
             limit_s = min(CALL_TIMEOUT_S, max(left_s, 0.01))
@@ -85,6 +89,6 @@ class LeaderLine:
             return
 
 
-def body_of(command: Command) -> Body:
-    """A command as the body of a request."""
-    return {"command": encode_command(command).decode()}
+def spelled(command: Command) -> str:
+    """Returns a command as requests carry it: its JSON."""
+    return encode_command(command).decode()

@@ -8,26 +8,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from peer.consensus.events import Settings
 from peer.consensus.message_codec import encode as encode_message
 from peer.consensus.messages import Message
 from peer.consensus.records import Entry
 from peer.errors import BadCommand
-from peer.replication.leader_client import PATIENCE_S, LeaderLine, body_of
+from peer.replication.leader_client import PATIENCE_S, LeaderLine, spelled
 from peer.replication.replica import Beginning, Keeper, Replica, who_leads
+from peer.state.generated.commands import MemberMeasured
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.state.version_negotiation import too_new
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.transport.redial import Redial, wanted
-from peer.transport.request_table import Who
 from peer.wire.generated.frames import Consensus
+from peer.wire.generated.requests import LEADER, MEASURED, PROPOSE, MeasuredRequest, ProposeRequest
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 
 PATIENT_S: Final = 2.0  # most questions are over by then
+
+
+T = TypeVar("T")
 
 
 class MeshView:
@@ -47,7 +52,7 @@ class MeshView:
         self._on_log_lost = Listeners[Callable[[str], None]]()
         self._redial = Redial()
         self._since = time.monotonic()
-        links.on("leader", self._who_leads, Who.ANYONE)
+        links.on(LEADER, self._who_leads)
 
     # --- what is known
 
@@ -95,22 +100,24 @@ class MeshView:
     # --- what this peer has the log say
 
     async def ask_leader(
-        self, method: str, body: Body, patience_s: float = PATIENCE_S, first: str = ""
+        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
     ) -> Body:
         """Returns the answer of whoever leads, which may be this peer; waits while nobody does. `first`: whom to ask
         first. Raises the refusal, or NotLeader when patience ends.
         """
-        return await self._line.ask(method, body, patience_s, first)
+        return await self._line.ask(kind, said, patience_s, first)
 
-    async def tell(self, method: str, command: Command) -> None:
-        """Reports a command to whoever leads; it is committed then. Raises MeshError."""
-        await self.ask_leader(method, body_of(command))
+    async def measured(self, command: MemberMeasured, *, again: bool = False) -> None:
+        """Tells whoever leads what this peer measured, `again` where it was asked to; it is committed then. Raises
+        MeshError.
+        """
+        await self.ask_leader(MEASURED, MeasuredRequest(spelled(command), again))
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
         if self.leader is not None and (why := too_new(command, [self.leader], self._links.dialer.speaks)):
             raise BadCommand(why)
-        await self.tell("propose", command)
+        await self.ask_leader(PROPOSE, ProposeRequest(spelled(command)))
 
     # --- the log
 
@@ -186,5 +193,5 @@ class MeshView:
         if self._links.is_connected(peer):
             self._links.send_or_lose(peer, Consensus(encode_message(message)))
 
-    async def _who_leads(self, peer: str, _: Body) -> Body:
+    async def _who_leads(self, peer: str, _: None) -> Body:
         return who_leads(self.replica, self.me)

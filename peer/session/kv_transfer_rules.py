@@ -12,7 +12,8 @@ from peer.errors import BadCommand
 from peer.session.seat import Run_
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
-from peer.wire.json_codec import matching, uint
+from peer.wire.generated.requests import KvCopyRequest
+from peer.wire.json_codec import matching, whole
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
 _SESSION: Final = matching("[0-9a-f]{32}", "32 hex digits")
@@ -71,17 +72,14 @@ def sources_of(plan: PlanRecord | None, peers: Sequence[str], run: Run_) -> list
     return found if covered == run[1] - run[0] else None
 
 
-def wish_body(wish: Wish) -> dict[str, Any]:
-    """Returns the body of the request `kv_copy`."""
-    (first, stop), (start, end) = wish.units, wish.run
-    return {"session": wish.session.hex(), "first": first, "stop": stop, "from": start, "to": end}
+def wish_request(wish: Wish) -> KvCopyRequest:
+    """Returns the request `kv_copy`."""
+    return KvCopyRequest(wish.session.hex(), *wish.units, *wish.run)
 
 
-def wish_of(body: Body, peer: str, state: MeshState) -> Wish:
+def wish_of(said: KvCopyRequest, peer: str, state: MeshState) -> Wish:
     """What `peer` asks for. Raises BadCommand: it gets nothing but of units that a plan of `state` gives it."""
-    session = _SESSION.decode(body.get("session"), "session")
-    first, stop, start, end = (uint.decode(body.get(name), name) for name in ("first", "stop", "from", "to"))
-    units, run = (first, stop), (start, end)
+    units, run = (said.first, said.stop), (said.from_, said.to)
     inside = run[0] <= units[0] < units[1] <= run[1]
     given = (
         stage.first <= units[0] and units[1] <= stage.stop and peer in (stage.primary, *stage.standbys)
@@ -90,12 +88,12 @@ def wish_of(body: Body, peer: str, state: MeshState) -> Wish:
     )
     if not inside or not any(given):
         raise BadCommand("kv_copy: expected units that a plan gives the peer that asks")
-    return Wish(bytes.fromhex(session), run, units)
+    return Wish(bytes.fromhex(said.session), run, units)
 
 
 def told_of(body: Body, most: int) -> Told:
     """`most`: positions that the session may have. Raises BadCommand."""
-    have = uint.decode(body.get("have"), "have")
+    have = whole(body, "have")
     if have > most:
         raise BadCommand(f"have: expected at most {most} cached positions, got {have}")
     return Told(have, bytes.fromhex(_SHA256.decode(body.get("sha256"), "sha256")))

@@ -20,13 +20,22 @@ from peer.model.piece_exchange import OPEN_LENT
 from peer.replication.mesh_view import MeshView
 from peer.session.effects import StageEffect
 from peer.session.evidence import Floats
-from peer.session.kv_transfer_rules import Source, Wish, remembered, sources_of, told_of, wish_body, wish_of
+from peer.session.kv_transfer_rules import (
+    Source,
+    Wish,
+    remembered,
+    sources_of,
+    told_of,
+    wish_of,
+    wish_request,
+)
 from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore
 from peer.stage.unit_host import Serving
 from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
+from peer.wire.generated.requests import KV_COPY, KvCopyRequest
 from peer.wire.json_codec import Body
 
 COPY_WITHIN_S: Final = 20.0
@@ -75,9 +84,9 @@ class Caches:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def lend(self, peer: str, body: Body) -> Body:
+    async def lend(self, peer: str, said: KvCopyRequest) -> Body:
         """The answer to `kv_copy`. Raises BadCommand."""
-        wish, pieces = wish_of(body, peer, self._view.state), self._model.pieces
+        wish, pieces = wish_of(said, peer, self._view.state), self._model.pieces
         async with self._giving:  # whoever asks for many at once has them made one after the other
             found = await self._here(wish.session, "", wish.run, wish.units)
             if found is None or pieces is None:
@@ -138,7 +147,7 @@ class Caches:
                 raise CannotServe("this peer no longer computes it")
             return found
         wish = Wish(opening.session, source.run, units)
-        told = told_of(await self._links.call(peer, "kv_copy", wish_body(wish)), opening.prompt_tokens)
+        told = told_of(await self._links.call(peer, KV_COPY, wish_request(wish)), opening.prompt_tokens)
         have, names = told.have, self._names(units)
         shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
         size = 4 * len(names) * shape[0] * shape[1] * shape[2]

@@ -18,11 +18,12 @@ from peer.errors import BadCommand, MeshError, MeshFull, PeerError
 from peer.session.admission_queue import FULL, Busy, waiting_text
 from peer.session.seat_admission import MILLI
 from peer.session.stage import StageCore
+from peer.wire.generated.requests import WAIT, WaitRequest
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 
 ANSWER_WITHIN_S: Final = 3.0  # a place that does not change is said again after this
 AGAIN_S: Final = 0.5  # after a peer that was asked could not answer
-MAX_POSITIONS: Final = 1 << 20  # no context is longer
 MAX_WHY: Final = 400  # characters
 _SESSION: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -59,48 +60,31 @@ class Queue:
             if line.places != before:
                 self._moved.set()
 
-    async def answer(self, asker: str, body: Body) -> Body:
+    async def answer(self, asker: str, said: WaitRequest) -> Body:
         """Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more."""
-        session, run, wants = self._read(body)
+        run = self._core.run_of(said.plan, said.stage)
+        if run is None:
+            raise BadCommand("wait: these units are not served here")
+        session, wants = said.session, Busy(said.positions, 0, said.tokens)
         admitting = self._core.admitting
         now = time.monotonic()
         why = self._core.may_ask(asker) or admitting.line.enter(int(now * MILLI), asker, session, run, wants)
         if why:
             return {"place": -1, "wait_ms": -1, "why": why}
         admitting.look(now)
-        known = body.get("place")
         until = now + ANSWER_WITHIN_S
         while True:
             waiter = admitting.line.find(asker, session)
             if waiter is None:
                 raise MeshError("this line is over: ask for another seat")
             left = until - time.monotonic()
-            if waiter.place != known or left <= 0:
+            if waiter.place != said.place or left <= 0:
                 return {"place": waiter.place, "wait_ms": waiter.wait_ms}
             self._moved.clear()
             try:
                 await asyncio.wait_for(self._moved.wait(), left)
             except TimeoutError:
                 admitting.look(time.monotonic())
-
-    def _read(self, body: Body) -> tuple[str, tuple[int, int], Busy]:
-        session, plan, stage = body.get("session"), body.get("plan"), body.get("stage")
-        if not isinstance(session, str) or not _SESSION.fullmatch(session):
-            raise BadCommand("wait: expected a session of 16 bytes in hex")
-        run = self._core.run_of(_whole(plan, "plan"), _whole(stage, "stage"))
-        if run is None:
-            raise BadCommand("wait: these units are not served here")
-        return (
-            session,
-            run,
-            Busy(_whole(body.get("positions"), "positions"), 0, _whole(body.get("tokens"), "tokens")),
-        )
-
-
-def _whole(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_POSITIONS:
-        raise BadCommand(f"wait: expected {name} from 0 to {MAX_POSITIONS - 1}")
-    return value
 
 
 # --- the asker's side
@@ -109,7 +93,7 @@ def _whole(value: object, name: str) -> int:
 class Asks(Protocol):
     """How an asker reaches a stage."""
 
-    def __call__(self, peer: str, method: str, body: Body) -> Awaitable[Body]:
+    def __call__(self, peer: str, kind: RequestKind[WaitRequest], said: WaitRequest) -> Awaitable[Body]:
         """The answer of `peer` to a request."""
 
 
@@ -173,9 +157,9 @@ async def _in_line(
     """`peer` when it calls; "" when it is no more what it was; why nobody may wait there."""
     place = -1
     while True:
-        body: Body = {"session": wanted.session.hex(), "plan": at[0], "stage": at[1], "place": place}
+        said = WaitRequest(wanted.session.hex(), *at, wanted.positions, wanted.tokens, place)
         try:
-            answer = await ask(peer, "wait", body | {"positions": wanted.positions, "tokens": wanted.tokens})
+            answer = await ask(peer, WAIT, said)
         except MeshError as error:
             if str(error).startswith("unknown request"):  # it is of an older version, which has no line
                 return MeshFull(f"{FULL}; try again when one has finished")

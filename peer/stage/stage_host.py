@@ -25,10 +25,10 @@ from peer.state.fairness import counted_milli, may_ask
 from peer.storage.journal import Journal
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
-from peer.transport.request_table import Who
 from peer.wire.bundles import bundled
 from peer.wire.generated.frames import Frame
-from peer.wire.json_codec import Body, whole
+from peer.wire.generated.requests import KV_COPY, KV_DIGEST, WAIT, KvDigestRequest
+from peer.wire.json_codec import Body
 
 MAX_WHY: Final = 500  # characters of a refusal
 
@@ -49,8 +49,8 @@ class StageHost:
         rules = StageRules(self._author_of, self.may_ask, self._owed_milli, self._bring)
         self.core = StageCore(links.me, rules=rules)
         self.queue = Queue(self.core)  # those who wait for a seat here
-        links.on("wait", self.queue.answer, Who.ANYONE)
-        links.on("kv_digest", self._digest, Who.ANYONE)
+        links.on(WAIT, self.queue.answer)
+        links.on(KV_DIGEST, self._digest)
         view.subscribe(self._protect)
 
     def lend(self, units: Serving, journal: Journal, most_prefix_bytes: int) -> None:
@@ -63,7 +63,7 @@ class StageHost:
         self._journal = journal
         self.core.prefixes.resize(units.position_bytes, most_prefix_bytes)
         self.transfers = Caches(self._links, self._view, self._model, self.core, units, self.perform)
-        self._links.on("kv_copy", self.transfers.lend, Who.ANYONE)
+        self._links.on(KV_COPY, self.transfers.lend)
 
     def may_ask(self, peer: str) -> str:
         """Returns why `peer` may not ask now, for people; "": it may."""
@@ -188,18 +188,14 @@ class StageHost:
             journal.tokens(self.core.tokens_sampled - self._noted_tokens)
             self._noted_tokens = self.core.tokens_sampled
 
-    async def _digest(self, peer: str, body: Body) -> Body:
+    async def _digest(self, peer: str, said: KvDigestRequest) -> Body:
         """What this peer caches of a session at positions [first, stop), for its asker only. Raises BadCommand."""
-        first, stop = whole(body, "first"), whole(body, "stop")
-        try:
-            session = bytes.fromhex(str(body.get("session")))
-        except ValueError:
-            raise BadCommand("session: expected hex digits") from None
+        session = bytes.fromhex(said.session)
         if self.units is None or self.core.asker(session) != peer:
             raise BadCommand("kv_digest: expected a session of the asker's own")
         runs = []
         for run in self.units.runs:
-            found = await self.units.digest(run, session, first, stop)
+            found = await self.units.digest(run, session, said.first, said.stop)
             if found is not None and found.have:
                 runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
         return {"runs": runs}

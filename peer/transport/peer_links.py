@@ -19,12 +19,14 @@ from peer.transport.connection import Engine
 from peer.transport.dialer import Dialer
 from peer.transport.link_probe import Prober, link_words
 from peer.transport.listeners import Listeners
-from peer.transport.request_table import Requests, Who, as_it_is
+from peer.transport.request_table import Requests
 from peer.transport.rpc import CALL_TIMEOUT_S, Calls
 from peer.transport.shadow_sender import Spares
-from peer.transport.udp_relay import ThirdPeer, Way, asked_way, other_of
+from peer.transport.udp_relay import ThirdPeer, Way, asked_way
 from peer.wire.generated.frames import Frame, Hello, Probe, ProbeAck, Request, Response
+from peer.wire.generated.requests import MEASURE_LINK, RELAY, RelayRequest
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 from signaling.presence import SignalKind
 
 SPARE_BYTES: Final = 64 * 1024  # waiting towards a peer: beyond that nothing is sent to shadows there
@@ -62,9 +64,9 @@ class PeerLinks:
         self._on_gone = Listeners[Gone]()
         self._on_congestion = Listeners[Callable[[str, bool], None]]()
         self._measuring: set[str] = set()  # peers whose link is measured for them now
-        self.on("measure_link", self._measure_link, Who.ANYONE)
+        self.on(MEASURE_LINK, self._measure_link)
         if third is not None:
-            self.on("relay", self._relay, Who.ANYONE, other_of)
+            self.on(RELAY, self._relay)
 
     def start(self, take: Callable[[str, Frame], None]) -> None:
         """Has every frame of a connection that is not the connection's own handed to `take(peer, frame)`."""
@@ -126,31 +128,25 @@ class PeerLinks:
 
     # --- requests
 
-    def on(
-        self,
-        method: str,
-        handler: Callable[[str, T], Awaitable[Body]],
-        who: Who,
-        read: Callable[[Body], T] = as_it_is,  # type: ignore[assignment]
-    ) -> Callable[[], None]:
-        """Answers requests `method` of `who` with `handler(peer, read(body))`, until what is returned is called."""
-        return self._requests.on(method, handler, who, read)
+    def on(self, kind: RequestKind[T], handler: Callable[[str, T], Awaitable[Body]]) -> Callable[[], None]:
+        """Answers requests of that kind with `handler(peer, said)`, until what is returned is called."""
+        return self._requests.on(kind, handler)
 
-    async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+    async def call(self, peer: str, kind: RequestKind[T], said: T, timeout_s: float = CALL_TIMEOUT_S) -> Body:
         """Returns the answer of a peer that is connected or a member, or of this one. Raises MeshError with its
         refusal, ConnectionLost or TimeoutError.
         """
         if peer == self.me:
             async with asyncio.timeout(timeout_s):
-                return await self._requests.answer(peer, method, body)
-        return await self._calls.call(peer, method, body, timeout_s)
+                return await self._requests.answer(peer, kind.method, kind.body(said))
+        return await self._calls.call(peer, kind.method, kind.body(said), timeout_s)
 
-    async def ask(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+    async def ask(self, peer: str, kind: RequestKind[T], said: T, timeout_s: float = CALL_TIMEOUT_S) -> Body:
         """Returns the answer of any peer, which is dialled first. Raises ConnectFailed, and as `call`."""
         if peer == self.me:
-            return await self._requests.answer(peer, method, body)
+            return await self._requests.answer(peer, kind.method, kind.body(said))
         await self.dialer.dial(peer)
-        return await self._calls.call(peer, method, body, timeout_s)
+        return await self._calls.call(peer, kind.method, kind.body(said), timeout_s)
 
     def requested(self, peer: str, frame: Request) -> None:
         """Answers a request. Raises BadCommand when the other side asks too much at once."""
@@ -168,7 +164,7 @@ class PeerLinks:
         """Takes the answer to a probe of this peer."""
         self.prober.acknowledged(peer, frame)
 
-    async def _measure_link(self, peer: str, _: Body) -> Body:
+    async def _measure_link(self, peer: str, _: None) -> Body:
         if peer in self._measuring:
             raise BadCommand("expected one measurement of a link at a time")
         self._measuring.add(peer)
@@ -178,8 +174,9 @@ class PeerLinks:
             self._measuring.discard(peer)
         return {**link_words(measured, self.dialer.relayed(peer))}
 
-    async def _relay(self, peer: str, other: str) -> Body:
+    async def _relay(self, peer: str, said: RelayRequest) -> Body:
         assert self._third is not None
+        other = said.peer
         if other == peer:
             raise BadCommand("relay: expected the id of another peer as `peer`")
         if not self.is_connected(other):

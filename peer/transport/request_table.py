@@ -1,38 +1,24 @@
-"""The requests that this peer answers: one handler for each, who may send it, and how its body is read."""
+"""The requests that this peer answers: one handler for each, by the kind of request that the schema has."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, TypeVar
 
 from peer.errors import BadCommand
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind, Sender
 
 MAX_SHOWN: Final = 40  # characters of a method that nobody knows
 
 T = TypeVar("T")
 
 
-class Who(Enum):
-    """Who may send a request."""
-
-    ANYONE = "a connected peer"
-    MEMBERS = "a member"
-    LEADER = "it of who coordinates"
-
-
 @dataclass(frozen=True, slots=True)
 class _Registered:
     handler: Callable[[str, Any], Awaitable[Body]]
-    who: Who
-    read: Callable[[Body], Any]
-
-
-def as_it_is(body: Body) -> Body:
-    """Returns the body unread, for handlers that read it with what they know."""
-    return body
+    kind: RequestKind[Any]
 
 
 class Requests:
@@ -47,23 +33,17 @@ class Requests:
         """Takes who is a member and who leads ("": nobody) from now on."""
         self._members, self._leader = members, leader
 
-    def on(
-        self,
-        method: str,
-        handler: Callable[[str, T], Awaitable[Body]],
-        who: Who,
-        read: Callable[[Body], T] = as_it_is,  # type: ignore[assignment]
-    ) -> Callable[[], None]:
-        """Registers `handler(peer, read(body))`; returns what unregisters it. Raises ValueError for a method that has
-        a handler. `read` raises BadCommand for a body that is no such request.
+    def on(self, kind: RequestKind[T], handler: Callable[[str, T], Awaitable[Body]]) -> Callable[[], None]:
+        """Registers `handler(peer, said)`; returns what unregisters it. Raises ValueError for a method that has a
+        handler.
         """
-        if method in self._registered:
-            raise ValueError(f"request {method!r} has a handler")
-        made = self._registered[method] = _Registered(handler, who, read)
+        if kind.method in self._registered:
+            raise ValueError(f"request {kind.method!r} has a handler")
+        made = self._registered[kind.method] = _Registered(handler, kind)
 
         def off() -> None:
-            if self._registered.get(method) is made:
-                del self._registered[method]
+            if self._registered.get(kind.method) is made:
+                del self._registered[kind.method]
 
         return off
 
@@ -74,15 +54,16 @@ class Requests:
         registered = self._registered.get(method)
         if registered is None:
             raise BadCommand(f"unknown request {method[:MAX_SHOWN]!r}")
-        if not self._may(peer, registered.who):
-            raise BadCommand(f"{method}: expected {registered.who.value}")
-        return await registered.handler(peer, registered.read(body))
+        if not self._may(peer, registered.kind.sender):
+            who = "a member" if registered.kind.sender is Sender.MEMBERS else "it of who coordinates"
+            raise BadCommand(f"{method}: expected {who}")
+        return await registered.handler(peer, registered.kind.read(body))
 
-    def _may(self, peer: str, who: Who) -> bool:
-        match who:
-            case Who.ANYONE:
+    def _may(self, peer: str, sender: Sender) -> bool:
+        match sender:
+            case Sender.ANYONE:
                 return True
-            case Who.MEMBERS:
+            case Sender.MEMBERS:
                 return peer in self._members
-            case Who.LEADER:
+            case Sender.LEADER:
                 return bool(peer) and peer == self._leader

@@ -19,7 +19,9 @@ from typing import Any, Final, cast
 from aioice.ice import get_host_addresses
 
 from peer.errors import BadCommand, PeerError
+from peer.wire.generated.requests import RELAY, RelayRequest
 from peer.wire.json_codec import Body, whole
+from peer.wire.request_kind import RequestKind
 
 MAX_PAIRS: Final = 32  # that one peer hands on for
 MAX_PAIRS_EACH: Final = 4  # of them that one other peer asked for
@@ -29,7 +31,9 @@ ASK_WITHIN_S: Final = 3.0
 PRIORITY: Final = 65535  # below every other kind of candidate
 _STUN_COOKIE: Final = b"\x21\x12\xa4\x42"
 Address = tuple[Any, ...]
-Ask = Callable[[str, str, Body, float], Awaitable[Body]]  # peer, method, body, seconds to wait
+Ask = Callable[
+    [str, RequestKind[RelayRequest], RelayRequest, float], Awaitable[Body]
+]  # the last: seconds to wait
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +60,6 @@ def candidate(number: int, host: str, port: int) -> str:
 
 
 # --- for others
-
-
-def other_of(body: Body) -> str:
-    """Returns whom REQUEST `relay` names. Raises BadCommand."""
-    other = body.get("peer")
-    if not isinstance(other, str):
-        raise BadCommand("relay: expected the id of another peer as `peer`")
-    return other
 
 
 class _Side(asyncio.DatagramProtocol):
@@ -183,7 +179,7 @@ async def asked_way(peer: str, near: Iterable[str], ask: Ask) -> Way | None:
     """Returns the way to `peer` that the first of `near` gives which reaches it; None: none does. `ask` calls one."""
     for other in near:
         with suppress(PeerError, TimeoutError, ValueError):
-            return way_of(await ask(other, "relay", {"peer": peer}, ASK_WITHIN_S))
+            return way_of(await ask(other, RELAY, RelayRequest(peer), ASK_WITHIN_S))
     return None
 
 

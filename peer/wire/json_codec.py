@@ -77,6 +77,17 @@ integer: Final = Codec(_integer, cast(Callable[[int], Any], _same))  # with thos
 flag: Final = Codec(_flag, cast(Callable[[bool], Any], _same))
 
 
+def up_to(most: int) -> Codec[int]:
+    """An integer from 0 to `most`."""
+
+    def decode(value: Any, where: str) -> int:
+        if type(value) is not int or not 0 <= value <= most:
+            raise BadCommand(f"{where}: expected an integer from 0 to {most}, got {value!r:.60}")
+        return value
+
+    return Codec(decode, _same)
+
+
 def prose(most_bytes: int) -> Codec[str]:
     """Text of at most `most_bytes` bytes of UTF-8."""
 
@@ -151,13 +162,15 @@ def table(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[Mapping[str, T]]:
 
 
 def record(kind: type[T], fields: Fields, since: Mapping[str, Any] = _NONE) -> Codec[T]:
-    """An object with these fields. `since`: those that older peers do not write, and what they mean then."""
+    """An object with these fields. `since`: those that older peers do not write, and what they mean then. A field whose
+    name is a word of Python has a line below behind it, which does not stand in JSON.
+    """
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     if set(names) != set(fields):
         raise TypeError(f"{kind.__name__} has the fields {names}, its codec {sorted(fields)}")
-    needed = frozenset(names) - frozenset(since)
-    known = [(name, fields[name].decode) for name in names]
-    out = [(name, fields[name].encode) for name in names]
+    needed = frozenset(name.rstrip("_") for name in names) - frozenset(since)
+    known = [(name.rstrip("_"), fields[name].decode) for name in names]
+    out = [(name.rstrip("_"), name, fields[name].encode) for name in names]
 
     def decode(value: Any, where: str) -> T:
         if not isinstance(value, dict):
@@ -170,7 +183,7 @@ def record(kind: type[T], fields: Fields, since: Mapping[str, Any] = _NONE) -> C
             *[each(value[name], f"{where}.{name}") if name in value else since[name] for name, each in known]
         )
 
-    return Codec(decode, lambda value: {name: each(getattr(value, name)) for name, each in out})
+    return Codec(decode, lambda value: {said: each(getattr(value, name)) for said, name, each in out})
 
 
 def _span(value: Any, where: str) -> tuple[int, int]:

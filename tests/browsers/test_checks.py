@@ -17,6 +17,7 @@ from peer.state.generated.commands import FairnessChosen
 from peer.state.mesh_state import MeshState
 from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime
+from peer.wire.generated.requests import STATUS
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
@@ -95,7 +96,7 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
 
         async def made(verdict: str) -> int:
             """Checks of the tab, for itself and for others, as it says."""
-            said = await founder.links.call(tab, "status", {})
+            said = await founder.links.call(tab, STATUS, None)
             return int(said["checks"]["made"][verdict])
 
         for asks in (

@@ -21,6 +21,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.failure_domains import hazard_milli
+from peer.wire.generated.requests import MEASURE, MeasureRequest
 from planner.model.store import Store
 from tests.browsers.harness import PLEDGE, Browser, Driver, Models, TabInBrowser, founded, launch
 from tests.patience import WITHIN_S
@@ -132,7 +133,7 @@ async def measures_again(mesh: MeshMember, peer: str) -> None:
     assert before is not None
     async with asyncio.timeout(WITHIN_S):
         while True:
-            said = await mesh.links.call(peer, "measure", {"model": model.model}, WITHIN_S)
+            said = await mesh.links.call(peer, MEASURE, MeasureRequest(model.model), WITHIN_S)
             if said == {"measured": True, "busy": False}:
                 break
             assert said == {"measured": False, "busy": True}

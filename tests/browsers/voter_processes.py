@@ -17,6 +17,7 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.generated.commands import ConversationStarted
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
+from peer.wire.generated.requests import PROPOSE, ProposeRequest
 from tests.patience import WITHIN_S
 
 TOKENS = 16
@@ -130,4 +131,4 @@ class Watch:
         """Something that the log is to keep."""
         me = self.mesh.me
         command = ConversationStarted(name, name, "", "", (), 1, me, "asker", "#3366cc")
-        await self.mesh.view.ask_leader("propose", {"command": encode_command(command).decode()})
+        await self.mesh.view.ask_leader(PROPOSE, ProposeRequest(encode_command(command).decode()))

@@ -18,6 +18,7 @@ from peer.stage.seat_waiting import Waits
 from peer.state.generated.commands import FairnessChosen
 from peer.wire.bundles import frames_of
 from peer.wire.generated.frames import Bundle, Frame, Token
+from peer.wire.generated.requests import WORK, Claim, WorkRequest
 from tests.e2e.real_mesh import Start, until
 from tests.patience import WITHIN_S
 
@@ -153,15 +154,8 @@ async def shares_fairly(owner: MeshMember, debtor: MeshMember) -> None:
 
 async def gives_more(giver: MeshMember, asker: MeshMember) -> None:
     """The ledger says that `giver` computed for `asker`, who says so itself."""
-    entry = {
-        "session": "ab" * 16,
-        "started_ms": 1,
-        "peer": giver.me,
-        "positions": list(WORKED),
-        "units": [0, 62],
-        "of": "tokens",
-    }
-    await asker.view.ask_leader("work", {"entries": [entry]})
+    claim = Claim("ab" * 16, 1, giver.me, WORKED, (0, 62), "tokens")
+    await asker.view.ask_leader(WORK, WorkRequest((claim,)))
     for mesh in (giver, asker):
         assert await mesh.view.until(lambda state: giver.me in state.ledger.balances, WITHIN_S)
 

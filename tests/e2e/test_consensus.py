@@ -17,6 +17,7 @@ from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.generated.commands import ConversationStarted
 from peer.state.member_commands import encode_command
+from peer.wire.generated.requests import PROPOSE, ProposeRequest
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
@@ -132,7 +133,7 @@ async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
 async def started_conversation(town: Town, name: str) -> None:
     """Something that the mesh is to remember."""
     command = ConversationStarted(name, name, "", "", (), 1, town.asker.me, "asker", "#3366cc")
-    await town.asker.view.ask_leader("propose", {"command": encode_command(command).decode()})
+    await town.asker.view.ask_leader(PROPOSE, ProposeRequest(encode_command(command).decode()))
 
 
 async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from schema.generate import ROOT, written
 from schema.layout import camel, camel_doc
 from schema.protocol_tables import filled, row
 from schema.records import read_commands
+from schema.requests import read_requests
 
 LIMITS = {"MAX_INT": Number("2**53 - 1", 2**53 - 1), "MOST": Number("4", 4)}
 
@@ -78,6 +79,9 @@ def test_a_type_has_what_its_code_needs() -> None:
         ("frames", '"list(name, MAX_ROUTE)"', '"list(name, MAX_ROUTES)"'),
         ("commands", '"word(Goal)"', '"word(Goals)"'),
         ("commands", '"pattern(proof)"', '"pattern(proofs)"'),
+        ("requests", 'method = "odd"', 'method = "check"'),
+        ("requests", 'from = "leader"', 'from = "leaders"'),
+        ("requests", '"word(WitnessSide)"', '"word(Side)"'),
         ("commands", '"list(record(Work), MAX_ENTRIES)"', '"list(record(Works), MAX_ENTRIES)"'),
         ("commands", 'by = "headless"', 'by = "somebody"'),
         ("commands", "MAX_KEPT = {", "MAX_INT = {"),
@@ -91,7 +95,7 @@ def test_a_type_has_what_its_code_needs() -> None:
 def test_faults_are_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, old: str, new: str
 ) -> None:
-    for name in ("limits", "frames", "commands", "consensus"):
+    for name in ("limits", "frames", "commands", "requests", "consensus"):
         text = (ROOT / "schema" / f"{name}.toml").read_text(encoding="utf-8")
         if name == file:
             assert old in text
@@ -106,6 +110,7 @@ def read_all() -> None:
     limits = numbers_of(read_limits())
     read_frames(limits)
     read_commands(limits)
+    read_requests(limits)
     read_raft_messages()
 
 

@@ -17,6 +17,7 @@ from peer.errors import BadCommand
 from peer.session.evidence import Computes, distance
 from peer.session.sampling import Sampling
 from peer.session.sampling_check import fits
+from peer.wire.generated.requests import CHECK
 
 PATH = beside(__file__, "check_choices.json")
 SEED = 20261128
@@ -145,7 +146,7 @@ def tokens() -> list[Any]:
 
 
 def places() -> list[Any]:
-    body = PLACE.to_body()
+    body = CHECK.body(PLACE.to_request())
     changes: list[dict[str, Any]] = [
         {},
         {"also": -1},
@@ -172,12 +173,12 @@ def places() -> list[Any]:
     for change in changes:
         asked = {**body, **change}
         try:
-            said: Any = place_of(asked).to_body()
+            said: Any = CHECK.body(place_of(CHECK.read(asked)).to_request())
         except BadCommand:
             said = None
         found.append({"asked": asked, "read": said})
     older = {key: value for key, value in body.items() if key not in ("also", "pinned")}
-    return [*found, {"asked": older, "read": place_of(older).to_body()}]
+    return [*found, {"asked": older, "read": CHECK.body(place_of(CHECK.read(older)).to_request())}]
 
 
 def envelopes() -> dict[str, Any]:

@@ -13,11 +13,12 @@ from peer.session.kv_transfer_rules import (
     remembered,
     sources_of,
     told_of,
-    wish_body,
     wish_of,
+    wish_request,
 )
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord, PlanStage
+from peer.wire.generated.requests import KV_COPY
 
 PATH = beside(__file__, "kv_copy.json")
 SEED = 20261128
@@ -78,8 +79,8 @@ def wishes() -> list[dict[str, Any]]:
         for peer, change in changes:
             body = {name: value for name, value in (asked | change).items() if value is not None}
             try:
-                wish = wish_of(body, peer, state)
-                assert wish_body(wish) == body
+                wish = wish_of(KV_COPY.read(body), peer, state)
+                assert KV_COPY.body(wish_request(wish)) == body
                 found = shown(wish)
             except BadCommand:
                 found = None

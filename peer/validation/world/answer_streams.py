@@ -19,6 +19,7 @@ from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.validation.scenarios.figures import Stream
 from peer.validation.scenarios.workload import Question
+from peer.wire.generated.requests import KV_DIGEST, KvDigestRequest
 
 RANGE_TOKENS: Final = 32  # positions that one digest covers
 ANSWER_WITHIN_S: Final = 120.0  # an answer that takes longer has failed, whatever it waits for
@@ -106,10 +107,10 @@ async def _caches(mesh: MeshMember, session: bytes, stream: Stream, stop: int) -
     found: Caches = {}
     for first in range(0, stop, RANGE_TOKENS):
         span = (first, min(first + RANGE_TOKENS, stop))
-        body = {"session": session.hex(), "first": span[0], "stop": span[1]}
+        said = KvDigestRequest(session.hex(), *span)
         try:
             answers = await asyncio.gather(
-                *(mesh.links.call(peer, "kv_digest", body, 10.0) for peer in dict.fromkeys(stream.route))
+                *(mesh.links.call(peer, KV_DIGEST, said, 10.0) for peer in dict.fromkeys(stream.route))
             )
         except (PeerError, TimeoutError):
             return None

@@ -27,6 +27,7 @@ from peer.validation.world.child_processes import FoundingProcess, How, JoinedPr
 from peer.validation.world.injection import Injection, disturbance
 from peer.validation.world.mesh import ASKER, Shape
 from peer.validation.world.relay_client import RelayProcess, relay
+from peer.wire.generated.requests import LEADER
 from planner.model.store import Store
 from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
@@ -182,7 +183,7 @@ class Voters:
         deadline = asyncio.get_running_loop().time() + FOLLOWS_WITHIN_S
         while asyncio.get_running_loop().time() < deadline:
             with suppress(PeerError, TimeoutError):
-                said = await links.ask(peer, "leader", {}, 2.0)
+                said = await links.ask(peer, LEADER, None, 2.0)
                 if said["leader"] == view.leader and said["term"] == self.placed.term:
                     return
             await asyncio.sleep(LOOK_S)

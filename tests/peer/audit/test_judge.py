@@ -20,7 +20,9 @@ from peer.session.pinned_ends_evidence import rows_body
 from peer.session.sampling import Sampling
 from peer.session.seat import Seat
 from peer.wire.generated.frames import Open, Step
+from peer.wire.generated.requests import CHECK, WITNESS, WitnessRequest
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 from peer.wire.tensors import tensor_of
 
 SESSION = bytes(16)
@@ -75,20 +77,20 @@ async def verdict(
     mine: Seat | None = None,
     most: float = SAME,
 ) -> str:
-    async def ask(peer: str, method: str, body: Body, timeout_s: float) -> Body:
-        assert (method, timeout_s > 0) == ("witness", True)
-        first, stop = body["first"], body["stop"]
-        if body["side"] == "tokens":
+    async def ask(
+        peer: str, kind: RequestKind[WitnessRequest], said: WitnessRequest, timeout_s: float
+    ) -> Body:
+        assert (kind, timeout_s > 0) == (WITNESS, True)
+        body, first, stop = kind.body(said), said.first, said.stop
+        if said.side == "tokens":
             return twist(peer, body, {"tokens": list(TOKENS[first:stop])})
-        if body["side"] == "sent":
+        if said.side == "sent":
             return twist(peer, body, rows_body(embedded(first, stop)))
-        if body["side"] == "back":
+        if said.side == "back":
             return twist(peer, body, rows_body(span_of(by_seat["d"].log, first, stop)))
         seat = by_seat[peer]
-        assert seat.opening.stage == body["stage"]
-        return twist(
-            peer, body, judging.testimony(seat, str(body["side"]), first, stop, str(body.get("seen")))
-        )
+        assert seat.opening.stage == said.stage
+        return twist(peer, body, judging.testimony(seat, said.side, first, stop, said.seen))
 
     links: Any = SimpleNamespace(me="v", ask=ask)
     stage: Any = SimpleNamespace(core=SimpleNamespace(seat_at=lambda *_: mine))
@@ -315,13 +317,13 @@ async def test_a_last_stage_answers_for_the_tokens_that_it_drew_lately(
 
 
 def test_a_request_names_another_position_only_before_its_own() -> None:
-    assert place_of(replace(PLACE, also=2).to_body()).also == 2
-    body = PLACE.to_body()
+    assert place_of(replace(PLACE, also=2).to_request()).also == 2
+    body = CHECK.body(PLACE.to_request())
     del body["also"]
-    assert place_of(body).also == -1, "older askers do not say it"
+    assert place_of(CHECK.read(body)).also == -1, "older askers do not say it"
     for also in (AT, AT + 1, -2, "1"):
         with pytest.raises(BadCommand, match="also"):
-            place_of(PLACE.to_body() | {"also": also})
+            place_of(CHECK.read(CHECK.body(PLACE.to_request()) | {"also": also}))
 
 
 def shadow(inputs: Floats | None = None) -> Seat:

@@ -18,6 +18,8 @@ from peer.audit.step_checks import Answer, Checks
 from peer.errors import BadCommand
 from peer.session.effects import RunStep
 from peer.transport.request_table import Requests
+from peer.wire.generated.requests import OddRequest
+from peer.wire.request_kind import RequestKind
 from planner.model.store import Store
 
 SESSION = bytes(range(16))
@@ -86,10 +88,10 @@ def test_a_model_without_the_file_has_none(tmp_path: Path) -> None:
 
 
 async def test_an_asker_hears_of_an_odd_row_and_not_of_each() -> None:
-    heard: list[dict[str, Any]] = []
+    heard: list[tuple[str, str, OddRequest]] = []
 
-    async def call(peer: str, method: str, body: dict[str, Any], _: float) -> None:
-        heard.append({"peer": peer, "method": method, **body})
+    async def call(peer: str, kind: RequestKind[OddRequest], said: OddRequest, _: float) -> None:
+        heard.append((peer, kind.method, said))
 
     links: Any = SimpleNamespace(call=call)
     stage: Any = SimpleNamespace(units=SimpleNamespace(asker_of=lambda _: "q"))
@@ -104,8 +106,7 @@ async def test_an_asker_hears_of_an_odd_row_and_not_of_each() -> None:
     looks.look(step)
     looks.look(step)
     await asyncio.gather(*tasks)
-    said = {"session": SESSION.hex(), "units": [1, 3], "position": 8}
-    assert heard == [{"peer": "q", "method": "odd", **said}]
+    assert heard == [("q", "odd", OddRequest(SESSION.hex(), 8))]
     assert (looks.seen, looks.told) == (2, 1)
 
 
@@ -137,9 +138,7 @@ class Asker:
         setattr(self.checks, "_check_stage", check_stage)  # noqa: B010 - instead of judges
 
     async def hears(self, peer: str, position: int = 5, session: bytes = SESSION) -> None:
-        await self.requests.answer(
-            peer, "odd", {"session": session.hex(), "units": [1, 3], "position": position}
-        )
+        await self.requests.answer(peer, "odd", {"session": session.hex(), "position": position})
         await asyncio.gather(*self.tasks)
 
 

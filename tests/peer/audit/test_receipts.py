@@ -8,11 +8,8 @@ from dataclasses import replace
 import pytest
 
 from peer.audit.receipts import (
-    Claim,
     Receipts,
     Till,
-    claims_codec,
-    claims_of,
     computed_runs,
     priced,
     unit_costs,
@@ -22,6 +19,7 @@ from peer.state.fairness import Fairness, may_ask, settle
 from peer.state.generated.commands import FairnessChosen
 from peer.state.work_ledger import Balance, Ledger, tally
 from peer.wire.generated.frames import Open
+from peer.wire.generated.requests import WORK, Claim, WorkRequest
 
 RUNS = ((0, 2), (2, 5), (5, 6))
 COSTS = unit_costs(("embed", "attn", "ffn", "attn", "ffn", "head"), ({"attn": 500, "ffn": 900, "head": 700},))
@@ -83,7 +81,7 @@ def test_all_acknowledged_work_is_counted_once_through_fifty_leaders(seed: int) 
         asker.step(now)
         if rng.random() < 0.15:
             for other in askers:
-                claims = claims_of(claims_codec.encode(other.receipts.due(ledger, Fairness())))
+                claims = WORK.read(WORK.body(WorkRequest(other.receipts.due(ledger, Fairness())))).entries
                 if rng.random() < 0.7:  # what is said to nobody is lost
                     till.put([priced(claim, other.name, COSTS) for claim in claims])
         if rng.random() < 0.05:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
 from peer.transport.request_table import Requests
 from peer.wire.generated.frames import Open, Step
+from peer.wire.generated.requests import WitnessRequest, WitnessSide
 from peer.wire.tensors import tensor_of
 from tests.peer.session.toy_mesh import GREEDY, opening
 
@@ -86,7 +88,7 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
             *_: object, checks: Checks = checks, answers: list[object] = answers
         ) -> Verdict:
             checks._asked[SESSION].peers.add("p")
-            asks = {"session": SESSION.hex(), "side": "tokens", "stage": 0, "first": 0, "stop": 3}
+            asks = WitnessRequest(SESSION.hex(), 0, "tokens", 0, 3)
             try:
                 answers.append(checks._witness("p", asks)["tokens"])
             except BadCommand:
@@ -119,8 +121,9 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
         checks._asked[SESSION].kept.judges.setdefault(peer, set()).add(place.stage)  # type: ignore[union-attr]
         checks._asked[SESSION].peers.add(peer)
         sides = {}
-        for side in ("sent", "back"):
-            asks = {"session": SESSION.hex(), "side": side, "stage": place.stage, "first": 1, "stop": 2}
+        ends: tuple[WitnessSide, ...] = ("sent", "back")
+        for side in ends:
+            asks = WitnessRequest(SESSION.hex(), place.stage, side, 1, 2)
             try:
                 sides[side] = np.frombuffer(base64.b64decode(checks._witness(peer, asks)["rows"]), np.float32)
             except BadCommand:
@@ -170,11 +173,11 @@ def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -
     seat.next_step()
     around.stage.core = SimpleNamespace(seat_at=lambda *_: seat)
     around.view.state.plan = around.view.state.proposed = None
-    asks = {"session": SESSION.hex(), "side": "marks", "stage": 0, "first": 0, "stop": 1}
+    asks = WitnessRequest(SESSION.hex(), 0, "marks", 0, 1)
     assert checks._witness("asker", asks)["marks"]
     with pytest.raises(BadCommand, match="who alone"):
         checks._witness("p", asks)
-    guess = {**asks, "side": "match", "seen": "00" * 32}
+    guess = replace(asks, side="match", seen="00" * 32)
     for _ in range(MOST_MATCHES):
         assert checks._witness("asker", guess)["same"] is False
     with pytest.raises(BadCommand, match="at most"):

@@ -11,7 +11,7 @@ import pytest
 
 from peer.cli.conversation_lines import Typed, branch_picked, names_in, peer_named, read_line, whole_lines
 from peer.conversation.live_answer import Listening, Piece
-from peer.conversation.live_hints import live_of, typing_of
+from peer.conversation.live_hints import piece_of
 from peer.conversation.transcripts import FORMAT, as_json, as_markdown, brought, from_json, transcript
 from peer.conversation.turn_order import leaf_of, shown
 from peer.errors import BadCommand
@@ -26,6 +26,7 @@ from peer.state.generated.commands import (
     MessageExtended,
     ParticipantSet,
 )
+from peer.wire.generated import requests
 
 GREY = "#888888"
 SESSION = "0" * 32
@@ -295,8 +296,8 @@ LIVE = {
     ],
 )
 def test_wrong_hints_are_refused(change: dict[str, Any]) -> None:
-    assert live_of(dict(LIVE)) == ("c", "m", Piece(0, (1,), "x", Heard(1, 1, (1,))))
+    assert piece_of(requests.LIVE.read(dict(LIVE))) == Piece(0, (1,), "x", Heard(1, 1, (1,)))
     with pytest.raises(BadCommand):
-        live_of({**LIVE, **change})
+        requests.LIVE.read({**LIVE, **change})
     with pytest.raises(BadCommand):
-        typing_of({"conversation": "c", "typing": 1})
+        requests.TYPING.read({"conversation": "c", "typing": 1})

@@ -14,7 +14,7 @@ from peer.coordination import coordinator_service
 from peer.coordination.coordinator import SILENT, Coordinator, solve
 from peer.coordination.coordinator_service import Coordinating, Order
 from peer.coordination.suspicion import Reach
-from peer.errors import BadCommand
+from peer.errors import BadCommand, NotAdmitted
 from peer.state.generated.commands import (
     LinkFacts,
     MemberDraining,
@@ -31,6 +31,7 @@ from peer.state.generated.commands import (
 from peer.state.mesh_state import MeshState
 from peer.state.protection import PRESETS
 from peer.transport import circuit_breakers
+from peer.wire.generated.requests import SUSPECT, SuspectRequest
 from planner.types import Unit
 
 MIB = 1 << 20
@@ -307,17 +308,17 @@ async def test_a_suspect_that_answers_stays(monkeypatch: pytest.MonkeyPatch) -> 
     mesh.join("a", "b", "c")
     others, index = Others(mesh), mesh.state.index
     async with coordinated(mesh, others) as made:
-        made.answer("b", "suspect", {"peer": "a"})
+        made.answer("b", SUSPECT, SuspectRequest("a"))
         made.hinted("a")  # one question is enough
         await until(mesh, lambda: others.asked)
         await asyncio.sleep(0)
         assert (mesh.state.index, others.asked) == (index, ["a"])
         assert made.breakers() == []
-        for wrong in ({}, {"peer": 1}, {"peer": "x" * 200}):
+        for wrong in ({}, {"peer": 1}, {"peer": "x" * 600}):
             with pytest.raises(BadCommand, match="suspect"):
-                made.answer("b", "suspect", wrong)
-        with pytest.raises(BadCommand, match="suspect"):
-            made.answer("stranger", "suspect", {"peer": "a"})
+                SUSPECT.read(wrong)
+        with pytest.raises(NotAdmitted, match="join first"):
+            made.answer("stranger", SUSPECT, SuspectRequest("a"))
 
 
 async def test_silent_and_gone_from_signaling_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +346,7 @@ async def test_silent_but_present_drains_and_comes_back_after_a_growing_quiet_ti
     async with coordinated(mesh, others) as made:
         for _ in range(3):
             others.answering.discard(peer)
-            made.answer("b" if peer != "b" else "c", "suspect", {"peer": peer})
+            made.answer("b" if peer != "b" else "c", SUSPECT, SuspectRequest(peer))
             await until(mesh, lambda: mesh.state.members[peer].reason == SILENT)
             assert made._suspicions is not None
             breaker = made._suspicions.breakers._all[peer]

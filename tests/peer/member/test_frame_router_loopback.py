@@ -12,7 +12,7 @@ import pytest
 
 from peer.consensus.message_codec import encode as encode_message
 from peer.consensus.messages import Append, Message
-from peer.coordination.coordinator_service import MAX_COMMANDS
+from peer.coordination.coordinator_service import MAX_COMMANDS, Coordinating
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
 from peer.limits import LOWEST_VERSION
 from peer.member.peer_parts import PeerParts
@@ -32,9 +32,10 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import apply, decode_state, encode_state
-from peer.transport.request_table import Who
 from peer.transport.rpc import MAX_ANSWERING
 from peer.wire.generated.frames import Consensus, Frame, Open, Refuse, Request, Token
+from peer.wire.generated.requests import LEADER_REQUESTS, MEASURE_LINK, STATUS
+from peer.wire.json_codec import Body
 from tests.peer.loopback_members import MIB, coordinate, state_of, town, until
 
 KINDS = {"embed": 1000, "attn": 2000, "ffn": 3000, "head": 4000}
@@ -111,7 +112,7 @@ async def test_a_peer_without_a_vote_moves_no_log(body: bytes, ends: bool) -> No
             assert node.links.dialer.connected_peers() == ("good",)
         else:
             with pytest.raises(MeshError, match="unknown"):
-                await evil.links.call("p", "nothing", {})
+                await evil.links.call("p", replace(STATUS, method="nothing"), None)
         assert node.view.replica is not None
         assert (node.view.state, node.view.replica.term, node.view.replica.leads) == (before, term, True)
 
@@ -126,12 +127,12 @@ async def test_a_flood_of_requests_ends_that_connection_only() -> None:
                 await never.wait()
             return {"fine": True}
 
-        node.links.on("status", slow, Who.ANYONE)
+        node.links.on(STATUS, slow)
         await asyncio.gather(evil.links.dialer.dial("p"), good.links.dialer.dial("p"))
         for number in range(MAX_ANSWERING + 1):
             evil.links.dialer.send("p", Request(number, "status", b"{}"))
         await until(lambda: node.links.dialer.connected_peers() == ("good",))
-        assert await good.links.call("p", "status", {}) == {"fine": True}
+        assert await good.links.call("p", STATUS, None) == {"fine": True}
 
 
 async def test_one_measurement_of_a_link_at_a_time() -> None:
@@ -139,7 +140,7 @@ async def test_one_measurement_of_a_link_at_a_time() -> None:
         here.add("p")
         evil = here.add("evil")
         await evil.links.dialer.dial("p")
-        asked = [evil.links.call("p", "measure_link", {}) for _ in range(5)]
+        asked = [evil.links.call("p", MEASURE_LINK, None) for _ in range(5)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(answer, dict) for answer in answers) == 1
         assert sum(isinstance(answer, MeshError) for answer in answers) == 4
@@ -165,7 +166,7 @@ def linked(*links: LinkFacts) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("method", "body", "word"),
     [
-        ("join", {"name": "\ud800", "compute": True, "protocol": LOWEST_VERSION}, "control"),
+        ("join", {"name": "\ud800", "compute": True, "protocol": LOWEST_VERSION}, "name"),
         ("join", {"name": "\x1b]0;you\x07", "compute": True, "protocol": LOWEST_VERSION}, "control"),
         ("join", {"name": "x", "compute": True, "protocol": 2}, "update"),
         ("join", joining(incarnation=0), "incarnation"),
@@ -179,7 +180,7 @@ def linked(*links: LinkFacts) -> dict[str, str]:
         ("join", {"name": 7, "compute": True, "protocol": LOWEST_VERSION}, "name"),
         ("join", {"name": "x", "compute": 1, "protocol": LOWEST_VERSION}, "compute"),
         ("measured", {"command": 7}, "text"),
-        ("measured", {"command": "\ud800"}, "JSON"),
+        ("measured", {"command": "\ud800"}, "text"),
         ("measured", {"command": json.dumps({"kind": "MemberJoined"})}, "fields"),
         ("measured", measured(provider="\\ud800"), "string"),
         ("measured", measured(decode_ns={"attn": 1}), "missing"),
@@ -190,8 +191,8 @@ def linked(*links: LinkFacts) -> dict[str, str]:
         ("held", {"command": encode_command(UnitsHeld("evil", ((0, 2**53 - 1),))).decode()}, "runs"),
         ("held", {"command": encode_command(UnitsHeld("evil", ((0, 1),) * 9)).decode()}, "runs"),
         ("held", {"command": encode_command(UnitsHeld("good", ((0, 1),))).decode()}, "itself|says"),
-        ("paused", {"why": "\ud800\x1b[2J" * 1000}, ""),
-        ("surprise", {}, "unknown"),
+        ("paused", {"why": "\ud800\x1b[2J" * 1000}, "why"),
+        ("paused", {"why": "\x1b[2J" * 100}, ""),
     ],
 )
 async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
@@ -209,9 +210,9 @@ async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
         asked = json.loads(text)
         if word:
             with pytest.raises(MeshError, match=word):
-                coordinating.answer("evil", method, asked)
+                told(coordinating, "evil", method, asked)
         else:
-            coordinating.answer("evil", method, asked)
+            told(coordinating, "evil", method, asked)
         await coordinating.settled()
         assert (
             decode_state(encode_state(node.view.state)) == node.view.state
@@ -219,12 +220,18 @@ async def test_whatever_a_member_says_the_log_and_the_planner_go_on(
         both = (LinkFacts("good", "p", 500, 10**8, 0), LinkFacts("p", "good", 500, 10**8, 0))
         absurd = LinkFacts("good", "evil", 2**53 - 1, 0, 0)
         said = MemberMeasured("good", PROFILE, (*both, absurd, LinkFacts("good", "gone", 1, 1, 1)))
-        coordinating.answer("good", "measured", {"command": encode_command(said).decode()})
+        told(coordinating, "good", "measured", {"command": encode_command(said).decode()})
         assert set(both) <= set(node.view.state.links)
         assert absurd not in node.view.state.links
         await until(lambda: node.view.state.proposed is not None or node.view.state.plan is not None)
         coordinating.gone("evil", "lost")
         await coordinating.close()
+
+
+def told(coordinating: Coordinating, peer: str, method: str, body: Body) -> None:
+    """As the body comes from a peer."""
+    kind = next(kind for kind in LEADER_REQUESTS if kind.method == method)
+    coordinating.answer(peer, kind, kind.read(body))
 
 
 async def test_reports_in_floods_are_refused_and_repeated_ones_tell_nobody() -> None:
@@ -236,12 +243,12 @@ async def test_reports_in_floods_are_refused_and_repeated_ones_tell_nobody() -> 
         before = node.view.state.index
         held = {"command": encode_command(UnitsHeld("evil", ())).decode()}
         for _ in range(MAX_COMMANDS):
-            coordinating.answer("evil", "held", held)
+            told(coordinating, "evil", "held", held)
         assert node.view.state.index == before
         with pytest.raises(BadCommand, match="slow down"):
-            coordinating.answer("evil", "held", held)
-        coordinating.answer("good", "leaving", {})
-        coordinating.answer("good", "leaving", {})
+            told(coordinating, "evil", "held", held)
+        told(coordinating, "good", "leaving", {})
+        told(coordinating, "good", "leaving", {})
         assert node.view.state.index == before + 1
 
 

@@ -13,8 +13,6 @@ from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
 from peer.runtime.self_benchmark import UnitTimes
 from peer.state.generated.commands import Member, MemberMeasured
-from peer.state.member_commands import decode_command
-from peer.wire.json_codec import Body
 
 OPTIONS = PeerOptions("p", 1 << 30, 1, "cpu", "aiortc", ("127.0.0.1",))
 A, B = "cpu/avx2/rows-1/0123456789abcdef", "cpu/avx2/rows-1/9f3ac1d2e4b07755"
@@ -31,24 +29,23 @@ FIRST = UnitTimes({"attn": 1e-3}, {"attn": 1e-4}, 1e-5, {"attn": 1e-4}, 1000, A)
     ],
 )
 async def test_a_class_is_kept_and_times_are_new(first: str, again: str, in_log: str, said: str) -> None:
-    asked: list[Body] = []
+    told: list[MemberMeasured] = []
 
-    async def ask(method: str, body: Body) -> None:
-        assert method == "measured"
-        asked.append(body)
+    async def tell(command: MemberMeasured, *, again: bool) -> None:
+        assert again
+        told.append(command)
 
     def measure(*_: object) -> UnitTimes:
         raise AssertionError("nobody asked for a measurement")
 
-    view: Any = SimpleNamespace(ask_leader=ask)
+    view: Any = SimpleNamespace(measured=tell)
     nothing: Any = None
     times = replace(FIRST, arithmetic=first)
     measuring = MeasuringAgain(view, nothing, nothing, OPTIONS, times, lambda: False, measure)
     profile = replace(profile_of(OPTIONS, FIRST), arithmetic=in_log)
     fresh = replace(FIRST, decode_s={"attn": 2e-3}, arithmetic=again)
     await measuring._tell(Member("p", "p", True, "measured", profile), fresh)
-    command = decode_command(str(asked[0]["command"]).encode())
-    assert isinstance(command, MemberMeasured)
+    (command,) = told
     assert (command.profile.arithmetic, command.profile.decode_ns) == (said, {"attn": 2_000_000})
 
 

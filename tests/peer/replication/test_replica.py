@@ -17,6 +17,7 @@ from peer.replication.replica import Replica
 from peer.state.generated.commands import MemberJoined, RoleGiven
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
+from peer.wire.generated.requests import JOIN, LEADER, LEAVING, PROPOSE, JoinRequest, ProposeRequest
 from tests.patience import WITHIN_S
 from tests.peer.town import MODEL, NAME, QUICK, Town, town
 
@@ -47,12 +48,12 @@ async def test_members_build_the_same_state_and_say_who_leads() -> None:
         assert here.voters(a) == ("a",), "two voters are worse than one"
         assert b.view.leader == "a"
         await asker.links.dialer.dial("b")
-        assert (await asker.links.call("b", "leader", {}))["leader"] == "a"
+        assert (await asker.links.call("b", LEADER, None))["leader"] == "a"
         assert not a.view.state.members["q"].headless
         with pytest.raises(NotLeader) as refused:
-            await asker.links.call("b", "leaving", {})
+            await asker.links.call("b", LEAVING, None)
         assert refused.value.leader == "a"
-        await asker.view.ask_leader("leaving", {})
+        await asker.view.ask_leader(LEAVING, None)
         assert a.view.state.members["q"].status == "leaving"
 
 
@@ -62,7 +63,7 @@ async def test_a_lost_leader_is_followed_by_another_that_knows_all_that_was_comm
         assert here.leader() is here.members["a"]
         await say(here.members["a"], "committed")
         here.kill("a")
-        waiting = asyncio.ensure_future(b.view.ask_leader("propose", {"command": ""}))
+        waiting = asyncio.ensure_future(b.view.ask_leader(PROPOSE, ProposeRequest("")))
         await here.until(lambda: here.leader() in (b, c))
         with pytest.raises(MeshError, match="JSON"):  # it was asked of the new leader
             await waiting
@@ -133,7 +134,7 @@ async def test_a_minority_changes_nothing_and_says_so() -> None:
         assert a.leadership.current is None
         assert "1 of 3 voters are here, 2 are needed" in str(a.away)
         with pytest.raises(NotLeader, match="nobody coordinates"):
-            await a.view.ask_leader("leaving", {}, 0.05)
+            await a.view.ask_leader(LEAVING, None, 0.05)
         assert a.view.state.members["a"].status != "leaving"
 
 
@@ -171,18 +172,7 @@ async def test_another_life_of_a_peer_learns_anew() -> None:
         assert again.view.state.model == MODEL
         with pytest.raises(BadCommand, match="epoch"):
             a.leadership.current.answer(
-                "b",
-                "join",
-                {
-                    "name": "b",
-                    "compute": True,
-                    "protocol": 3,
-                    "incarnation": old,
-                    "fresh": True,
-                    "headless": True,
-                    "durable": False,
-                    "epoch": 9,
-                },
+                "b", JOIN, JoinRequest("b", True, 3, old, fresh=True, epoch=9, headless=True, durable=False)
             )
 
 

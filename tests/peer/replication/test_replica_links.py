@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from peer.member.mesh_member import MeshMember
-from peer.replication.leader_client import body_of
+from peer.replication.leader_client import spelled
 from peer.state.generated.commands import ConversationStarted
+from peer.wire.generated.requests import PROPOSE, ProposeRequest
 from tests.patience import WITHIN_S
 from tests.peer.town import Town, town
 
@@ -27,7 +28,7 @@ async def say(mesh: MeshMember, name: str) -> None:
     """Has the mesh remember something, whoever leads; it is committed then."""
     command = ConversationStarted(name, name, "", "", (), 1, mesh.me, mesh.me, "#3366cc")
     async with asyncio.timeout(WITHIN_S):
-        await mesh.view.ask_leader("propose", body_of(command))
+        await mesh.view.ask_leader(PROPOSE, ProposeRequest(spelled(command)))
 
 
 def asks_for_votes(mesh: MeshMember) -> bool:

@@ -22,7 +22,9 @@ from peer.session.admission_queue import (
 )
 from peer.stage import seat_waiting
 from peer.stage.seat_waiting import Waits, Wanted, called
+from peer.wire.generated.requests import WaitRequest
 from peer.wire.json_codec import Body
+from peer.wire.request_kind import RequestKind
 
 RUN = (0, 2)
 ASKS = Busy(10, 0, 100)
@@ -204,7 +206,7 @@ async def test_a_line_that_is_over_takes_no_place_in_another_one(monkeypatch: py
     monkeypatch.setattr(seat_waiting, "AGAIN_S", 0.0)
     asked: list[str] = []
 
-    async def ask(peer: str, method: str, body: Body) -> Body:
+    async def ask(peer: str, kind: RequestKind[WaitRequest], said: WaitRequest) -> Body:
         asked.append(peer)
         if peer == "lost":
             raise MeshError("this line is over: ask for another seat")

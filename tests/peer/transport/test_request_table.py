@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from peer.errors import BadCommand
-from peer.transport.request_table import Requests, Who
-from peer.wire.json_codec import Body, whole
+from peer.transport.request_table import Requests
+from peer.wire.json_codec import Body, Codec, whole
+from peer.wire.request_kind import RequestKind, Sender, nothing
 
 
-def read(body: Body) -> int:
-    return whole(body, "count")
+def kind(method: str, sender: Sender) -> RequestKind[Any]:
+    return RequestKind(method, sender, nothing)
+
+
+COUNTED = RequestKind(
+    "inner", Sender.MEMBERS, Codec(lambda body, _: whole(body, "count"), lambda count: {"count": count})
+)
 
 
 def table() -> tuple[Requests, list[tuple[str, object]]]:
@@ -20,9 +28,9 @@ def table() -> tuple[Requests, list[tuple[str, object]]]:
         heard.append((peer, body))
         return {"fine": True}
 
-    requests.on("open", handler, Who.ANYONE)
-    requests.on("inner", handler, Who.MEMBERS, read)
-    requests.on("led", handler, Who.LEADER)
+    requests.on(kind("open", Sender.ANYONE), handler)
+    requests.on(COUNTED, handler)
+    requests.on(kind("led", Sender.LEADER), handler)
     requests.know(("a", "b"), "b")
     return requests, heard
 
@@ -77,17 +85,17 @@ async def test_an_unknown_request_is_named_short() -> None:
 async def test_a_method_has_one_handler_at_a_time() -> None:
     requests, heard = table()
 
-    async def other(peer: str, body: Body) -> Body:
+    async def other(peer: str, said: object) -> Body:
         return {"other": peer}
 
     with pytest.raises(ValueError, match="'open' has a handler"):
-        requests.on("open", other, Who.ANYONE)
-    off = requests.on("more", other, Who.ANYONE)
+        requests.on(kind("open", Sender.ANYONE), other)
+    off = requests.on(kind("more", Sender.ANYONE), other)
     assert await requests.answer("a", "more", {}) == {"other": "a"}
     off()
     with pytest.raises(BadCommand, match="unknown request"):
         await requests.answer("a", "more", {})
-    requests.on("more", other, Who.ANYONE)
+    requests.on(kind("more", Sender.ANYONE), other)
     off()  # ends what it began, and nothing that came after it
     assert await requests.answer("a", "more", {}) == {"other": "a"}
     assert heard == []

@@ -7,7 +7,8 @@ import type { Checks } from './step_checks';
 import type { Open } from '../wire/generated/frames';
 import type { SessionHost } from '../origin/session_host';
 import type { MeshView } from '../replication/mesh_view';
-import { bodyOfClaims, Receipts } from './receipts';
+import { Receipts } from './receipts';
+import { WORK } from '../wire/generated/requests';
 
 const SAY_EVERY_MS = 3000; // a batch of what came since: the log is for other things, too
 const PATIENCE_MS = 5000; // for a leader; what could not be said is said again
@@ -33,7 +34,7 @@ export function keepAccounts(
     const { ledger, fairness, members } = view.state;
     const claims = receipts.due(ledger, fairness);
     if (claims.length === 0 || !members.has(view.me)) return;
-    await view.askLeader('work', bodyOfClaims(claims), PATIENCE_MS);
+    await view.askLeader(WORK, { entries: claims }, PATIENCE_MS);
   };
 
   const end = sessions.subscribe({

@@ -32,6 +32,7 @@ import { serving } from '../state/mesh_state';
 import { holders, type Route } from '../session/routes';
 import { OriginSession } from '../session/origin';
 import { nowS } from '../transport/ticker';
+import { STATUS } from '../wire/generated/requests';
 
 const LOOK_MS = 5000; // between two looks at who is due
 const ANSWER_MS = 60_000;
@@ -128,7 +129,7 @@ export class Canaries {
     const { model } = view.state;
     const most = model === null ? 0 : Math.max(1, model.sessions - 1);
     for (const other of others) {
-      const { active } = await links.call(other, 'status', {}, STATUS_S);
+      const { active } = await links.call(other, STATUS, null, STATUS_S);
       if (typeof active !== 'number' || !Number.isSafeInteger(active) || active >= most) return false;
     }
     return sessions.size < most;

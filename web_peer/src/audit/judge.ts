@@ -24,11 +24,12 @@ import type { PeerLinks } from '../transport/peer_links';
 import type { LocalModel } from '../model/local_model';
 import type { SessionHost } from '../origin/session_host';
 import type { StageHost } from '../stage/stage_host';
-import { bodyOfPlace, keepsIds, type Place } from './step_place';
+import { keepsIds, type Place } from './step_place';
 import { type Inputs, Recomputing } from './recomputation';
 import { needsHistory, samplingFromWire } from '../session/sampling';
 import { fits } from '../session/sampling_check';
 import { digestOf, marksOf, seatPlace } from './witness';
+import { CHECK, WITNESS, type WitnessRequest, type WitnessSide } from '../wire/generated/requests';
 
 const PAGE_BYTES = 64 * 1024; // of activations that are asked for at once: tokens wait behind them
 const CALL_S = 20;
@@ -43,7 +44,7 @@ export interface Tab {
   readonly sessions: Pick<SessionHost, 'tokens' | 'ends'>;
   provider(): string;
   /** This peer's own testimony. Raises BadCommand. */
-  own(asker: string, body: Body): Promise<Body>;
+  own(asker: string, said: WitnessRequest): Promise<Body>;
 }
 
 /** Checks come one after the other. */
@@ -188,7 +189,7 @@ class Said {
   async sameplace(stop: number): Promise<boolean> {
     const { peer, stage } = this.place;
     const theirs = await this.ask(peer, stage, 'place', 0, stop);
-    const asked = bodyOfPlace(this.place);
+    const asked = CHECK.codec.encode(this.place) as Body;
     const keys: readonly (keyof ReturnType<typeof seatPlace>)[] = ['units', 'before', 'after', 'spans'];
     return keys.every((key) => JSON.stringify(theirs[key]) === JSON.stringify(asked[key]));
   }
@@ -200,7 +201,7 @@ class Said {
   async agreed(marks: string | null, mine: string, stop: number): Promise<boolean | null> {
     const { peer, stage } = this.place;
     if (!keepsIds(this.place)) return marks === null ? null : marks === mine;
-    const { same } = await this.ask(peer, stage, 'match', 0, stop, { seen: await digestOf(mine) });
+    const { same } = await this.ask(peer, stage, 'match', 0, stop, await digestOf(mine));
     return typeof same === 'boolean' ? same : null;
   }
 
@@ -253,7 +254,7 @@ class Said {
   private async rows(
     peer: string,
     stage: number,
-    side: string,
+    side: WitnessSide,
     first: number,
     stop: number,
   ): Promise<Float32Array | null> {
@@ -269,15 +270,15 @@ class Said {
   private async ask(
     peer: string,
     stage: number,
-    side: string,
+    side: WitnessSide,
     first: number,
     stop: number,
-    more: Body = {},
+    seen = '',
   ): Promise<Body> {
     const { links, view } = this.tab;
-    const asks = { session: this.place.session, stage, side, first, stop, ...more };
+    const asks = { session: this.place.session, stage, side, first, stop, seen };
     if (peer === view.me) return this.tab.own(peer, asks);
-    return links.ask(peer, 'witness', asks, CALL_S);
+    return links.ask(peer, WITNESS, asks, CALL_S);
   }
 }
 

@@ -10,9 +10,9 @@ import type { RunStep } from '../session/effects';
 import { decodeEnvelopes, type Envelopes } from './norm_envelopes';
 import type { Manifest } from '../planner/manifest';
 import type { ModelChosen } from '../state/generated/commands';
-import type { Run } from '../state/plan_record';
 import type { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
+import { ODD } from '../wire/generated/requests';
 
 const AGAIN_MS = 10_000; // between two words about one asker's sessions
 const TELL_S = 5;
@@ -54,14 +54,13 @@ function looking(
     const asker = odd === null ? null : core.asker(session);
     if (odd === null || asker === null || Date.now() < (toldMs.get(asker) ?? 0)) return;
     toldMs.set(asker, Date.now() + AGAIN_MS);
-    void tell(links, asker, session, run, position + odd);
+    void tell(links, asker, session, position + odd);
   };
 }
 
-async function tell(links: Links, asker: string, session: string, run: Run, position: number): Promise<void> {
-  const body = { session, units: [run.first, run.stop], position };
+async function tell(links: Links, asker: string, session: string, position: number): Promise<void> {
   try {
-    await links.call(asker, 'odd', body, TELL_S);
+    await links.call(asker, ODD, { session, position }, TELL_S);
   } catch (error) {
     if (!(error instanceof PeerError)) throw error; // an asker that does not hear of it has others to ask
   }

@@ -10,22 +10,12 @@
 import { crc32 } from '../wire/crc32';
 import { BadCommand } from '../errors';
 import type { Open } from '../wire/generated/frames';
-import {
-  type Codec,
-  type Json,
-  list,
-  matching,
-  oneOf,
-  record,
-  type Span,
-  span,
-  text,
-  uint,
-} from '../wire/json_codec';
+import type { Span } from '../wire/json_codec';
 import type { Fairness } from '../state/fairness';
 import type { Ledger } from '../state/work_ledger';
 import type { Work } from '../state/generated/commands';
 import { isPinned } from '../session/pinned_ends';
+import { type Claim, claimCodec } from '../wire/generated/requests';
 
 const MAX_ENTRIES = 256; // of a batch
 const MAX_PENDING = 2048; // claims that wait for a ledger; the oldest make room
@@ -34,16 +24,6 @@ const MAX_SESSIONS = 1024; // answers under way
 const CREDIT_MILLI = 1000; // for one position through the whole model
 const PIECE_MILLI = 50; // for a piece of weights, 4 MiB, that was given to another peer
 const SESSION_DIGITS = 24;
-
-/** Work that the ledger should have, as its asker says it; whoever leads puts a price on it. */
-export interface Claim {
-  readonly session: string;
-  readonly startedMs: number;
-  readonly peer: string;
-  readonly positions: Span;
-  readonly units: Span;
-  readonly of: 'tokens' | 'weights';
-}
 
 interface Way {
   readonly route: readonly string[];
@@ -246,26 +226,4 @@ export class Till {
     for (const [key] of found) this.waiting.delete(key);
     return found.map(([, work]) => work);
   }
-}
-
-// --- wire
-
-const claimCodec = record<Claim>('Claim', {
-  session: matching(/^[0-9a-f]{32}$/, 'a session of 16 bytes in hex'),
-  startedMs: uint,
-  peer: text,
-  positions: span,
-  units: span,
-  of: oneOf('tokens', 'weights'),
-});
-const claims: Codec<readonly Claim[]> = list(claimCodec, MAX_ENTRIES);
-
-/** The body of a `work` request. */
-export function bodyOfClaims(said: readonly Claim[]): { readonly entries: Json } {
-  return { entries: claims.encode(said) };
-}
-
-/** The entries of a `work` request. Raises BadCommand. */
-export function claimsOf(value: unknown): readonly Claim[] {
-  return claims.decode(value, 'work');
 }

@@ -10,15 +10,15 @@ import { type Holder, inOrder, judgesOf, NextCheck, shuffled } from './check_pol
 import { BadCommand, PeerError } from '../errors';
 import type { Verdict } from '../session/evidence';
 import type { Open } from '../wire/generated/frames';
-import { whole } from '../wire/json_codec';
 import { computes, Judge, type Tab } from './judge';
 import { Returned, sentOf, ShownEnds } from '../session/pinned_ends_evidence';
 import type { CheckFailed } from '../state/generated/commands';
 import { isAway } from '../state/mesh_state';
 import type { PlanRecord } from '../state/plan_record';
 import { isPinned } from '../session/pinned_ends';
-import { bodyOfPlace, MOST_POSITIONS, type Place, placeOf, SETTINGS, spansUpTo } from './step_place';
+import { MOST_POSITIONS, type Place, placeOf, SETTINGS, spansUpTo } from './step_place';
 import { testimony } from './witness';
+import { CHECK, ODD, type OddRequest, WITNESS, type WitnessRequest } from '../wire/generated/requests';
 
 const FOUND_LATELY_MS = 600_000; // how long one word against a peer has it checked sooner
 const CHECK_S = 60; // for a judge: it computes when nothing else does
@@ -34,12 +34,6 @@ export interface Answer {
 /** A row that came out of a stage was odd for the next one. */
 interface Odd {
   readonly stage: number;
-  readonly position: number;
-}
-
-/** What a peer of a route finds odd. */
-interface OddFound {
-  readonly session: string;
   readonly position: number;
 }
 
@@ -68,12 +62,12 @@ export class Checks {
   private running = false; // a check of an answer of this tab
 
   constructor(tab: Omit<Tab, 'own'>) {
-    this.tab = { ...tab, own: (asker, body) => this.witness(asker, body) };
+    this.tab = { ...tab, own: (asker, said) => this.witness(asker, said) };
     this.judge = new Judge(this.tab);
     const { links } = tab;
-    links.on('check', (peer, place) => this.checked(peer, place), 'members', placeOf);
-    links.on('witness', (peer, body) => this.witness(peer, body), 'members');
-    links.on('odd', (peer, odd) => this.odd(peer, odd), 'members', oddOf);
+    links.on(CHECK, (peer, said) => this.checked(peer, placeOf(said)));
+    links.on(WITNESS, (peer, said) => this.witness(peer, said));
+    links.on(ODD, (peer, said) => this.odd(peer, said));
   }
 
   // --- as the asker
@@ -169,7 +163,7 @@ export class Checks {
    * A peer of a route finds what came to it odd: the stage before it is checked at once, or when the token of that
    * position came. Raises BadCommand.
    */
-  private odd(peer: string, { session, position }: OddFound): Body {
+  private odd(peer: string, { session, position }: OddRequest): Body {
     const answer = this.answers.get(session);
     const stage = (answer?.opening.route.indexOf(peer) ?? 0) - 1;
     if (answer === undefined || stage < 0) {
@@ -265,7 +259,7 @@ export class Checks {
     asked?.ends?.asked(judge, place.stage);
     try {
       if (judge === view.me) return await this.judged(judge, place);
-      const { verdict } = await links.ask(judge, 'check', bodyOfPlace(place), CHECK_S);
+      const { verdict } = await links.ask(judge, CHECK, place, CHECK_S);
       return verdict === 'same' || verdict === 'differs' || verdict === 'disputed' ? verdict : 'unable';
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
@@ -296,11 +290,10 @@ export class Checks {
     return { made, got, kept: judge.kept, positions: judge.again.positions, worst_ppm: worst };
   }
 
-  private async witness(peer: string, body: Body): Promise<Body> {
-    const side = String(body['side']);
-    if (!['tokens', 'sent', 'back'].includes(side)) return testimony(this.tab, peer, body);
-    const asked = this.asked.get(String(body['session']));
-    const [first, stop] = [whole(body, 'first'), whole(body, 'stop')];
+  private async witness(peer: string, said: WitnessRequest): Promise<Body> {
+    const { side, first, stop } = said;
+    if (side !== 'tokens' && side !== 'sent' && side !== 'back') return testimony(this.tab, peer, said);
+    const asked = this.asked.get(said.session);
     if (first >= stop || stop > first + MOST_POSITIONS) {
       throw new BadCommand(`witness: expected at most ${MOST_POSITIONS} positions`);
     }
@@ -329,8 +322,4 @@ export class Checks {
     this.made[verdict] += 1;
     return verdict;
   }
-}
-
-function oddOf(body: Body): OddFound {
-  return { session: String(body['session']), position: whole(body, 'position') };
 }

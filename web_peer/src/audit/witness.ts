@@ -6,11 +6,12 @@
 import { BadCommand } from '../errors';
 import { type Bytes, MARK_BYTES, rowsBody, spanOf } from '../session/evidence';
 import { fromHex, toHex } from '../wire/hex';
-import { type Body, whole } from '../wire/json_codec';
+import { type Body } from '../wire/json_codec';
 import type { MeshState } from '../state/mesh_state';
 import { tellsIds } from '../session/pinned_ends';
 import { MOST_POSITIONS, spansUpTo } from './step_place';
 import type { Seat } from '../session/seat';
+import type { WitnessRequest } from '../wire/generated/requests';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
 
@@ -21,14 +22,16 @@ export interface Court {
 }
 
 /** The answer to a `witness` request of `peer`. Raises BadCommand. */
-export async function testimony({ view, stage: host }: Court, peer: string, body: Body): Promise<Body> {
-  const { session, side } = body;
-  const [stage, first, stop] = [whole(body, 'stage'), whole(body, 'first'), whole(body, 'stop')];
+export async function testimony(
+  { view, stage: host }: Court,
+  peer: string,
+  { session, side, stage, first, stop, seen }: WitnessRequest,
+): Promise<Body> {
   if (!view.state.members.has(peer)) throw new BadCommand('witness: expected a member');
   if (first >= stop || stop > first + MOST_POSITIONS) {
     throw new BadCommand(`witness: expected at most ${MOST_POSITIONS} positions`);
   }
-  const seat = typeof session === 'string' ? host.core.seatAt(session, stage) : undefined;
+  const seat = host.core.seatAt(session, stage);
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
   if ((side === 'in' || side === 'marks') && tellsIds(seat.opening) && peer !== seat.opening.origin) {
     throw new BadCommand('witness: expected the asker, who alone has the tokens');
@@ -45,7 +48,7 @@ export async function testimony({ view, stage: host }: Court, peer: string, body
     case 'match': {
       countMatch(seat, peer);
       const marks = first === 0 ? await marksOfSeat(seat, 0, stop) : null;
-      return { same: marks === null ? null : (await digestOf(marks)) === body['seen'] };
+      return { same: marks === null ? null : (await digestOf(marks)) === seen };
     }
     case 'in':
     case 'out': {

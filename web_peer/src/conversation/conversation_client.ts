@@ -16,7 +16,7 @@ import type { Body } from '../transport/rpc';
 import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
-import { Hints, type Live, liveOf, type Typing, TYPING_MS, typingOf } from './live_hints';
+import { Hints, pieceOf, TYPING_MS } from './live_hints';
 import { begunOf, type End, Making, promptFor, roomOf } from './answer_in_progress';
 import { type Conversation, type Conversations, messageOf, messagesOf } from '../state/conversations';
 import type {
@@ -32,6 +32,7 @@ import { samplingFromWire, samplingOf } from '../session/sampling';
 import type { Heard as Standing } from '../session/origin';
 import type { TalkMesh } from './local_conversations';
 import { adopters, nextTurn, running } from './turn_order';
+import { LIVE, type LiveRequest, TYPING, type TypingRequest } from '../wire/generated/requests';
 
 const ADOPT_STEP_MS = 300; // between those who may make an answer go on
 const PLAN_WAIT_S = 60; // a question that finds no plan says so, and can be asked again
@@ -104,8 +105,8 @@ export class Talking {
       refused: (command, why) => this.notTaken(command, why),
     });
     this.subscriptions = [
-      links.on('live', (peer, hint) => this.grownElsewhere(peer, hint), 'anyone', liveOf),
-      links.on('typing', (peer, hint) => this.typed(peer, hint), 'anyone', typingOf),
+      links.on(LIVE, (peer, hint) => this.grownElsewhere(peer, hint)),
+      links.on(TYPING, (peer, hint) => this.typed(peer, hint)),
       view.subscribe(() => this.look()),
       view.onRole(() => this.look()),
     ];
@@ -535,16 +536,16 @@ export class Talking {
   }
 
   /** An answer of another peer has grown. */
-  private grownElsewhere(peer: string, { conversation, message, piece }: Live): Body {
-    this.heard.came(peer, message, piece);
-    const known = this.messageIn(conversation, message);
+  private grownElsewhere(peer: string, hint: LiveRequest): Body {
+    this.heard.came(peer, hint.message, pieceOf(hint));
+    const known = this.messageIn(hint.conversation, hint.message);
     if (known !== null) this.heard.follow(known);
     this.events.changed();
     return {};
   }
 
   /** Another person writes, or has stopped writing. */
-  private typed(peer: string, { conversation, typing }: Typing): Body {
+  private typed(peer: string, { conversation, typing }: TypingRequest): Body {
     if (this.conversations.get(conversation)?.participants.has(peer) !== true) return {};
     const typists = this.typists.get(conversation) ?? new Map<string, number>();
     if (typing) typists.set(peer, performance.now() + TYPING_MS);

@@ -5,20 +5,17 @@
  * that is adopted has to be computed again.
  */
 
-import type { Body } from '../transport/rpc';
-import { BadCommand, PeerError } from '../errors';
+import { PeerError } from '../errors';
 import type { Piece } from './live_answer';
 import type { Making } from './answer_in_progress';
 import type { TalkLinks } from './local_conversations';
+import { LIVE, type LiveRequest, MAX_LIVE_IDS, TYPING } from '../wire/generated/requests';
+import type { RequestKind } from '../wire/request_kind';
 
 export const TYPING_MS = 6000; // a mark lasts so long
 const TYPING_AGAIN_MS = 2500;
 const LIVE_MS = 100; // between two hints about one answer
 const MAX_UNDER_WAY = 2; // hints to one peer about one answer that it has not confirmed
-const MAX_IDS = 4096;
-const MAX_SPANS = 512;
-const MAX_TEXT = 65536; // bytes of UTF-8, at most as many characters
-const MAX_ID = 64;
 
 /** One answer as it is told to others. */
 interface Telling {
@@ -62,7 +59,7 @@ export class Hints {
     const since = now - (this.wrote.get(conversation) ?? -TYPING_MS);
     if (typing ? since < TYPING_AGAIN_MS : since > TYPING_MS) return; // others know, or have forgotten
     this.wrote.set(conversation, typing ? now : -TYPING_MS);
-    for (const peer of peers) void this.call(peer, 'typing', { conversation, typing });
+    for (const peer of peers) void this.call(peer, TYPING, { conversation, typing });
   }
 
   private tell(
@@ -77,24 +74,24 @@ export class Hints {
       const after = sent.get(peer) ?? making.begunAt;
       const under = underWay.get(peer) ?? 0;
       if (under >= MAX_UNDER_WAY) continue;
-      const { ids, text } = making.from(after, MAX_IDS);
+      const { ids, text } = making.from(after, MAX_LIVE_IDS);
       if (ids.length === 0 && text === '') continue;
-      const body = { conversation, message, after, ids, text, answer, turn, spans };
+      const said = { conversation, message, after, ids, text, answer, turn, spans };
       sent.set(peer, after + ids.length);
       underWay.set(peer, under + 1);
-      void this.call(peer, 'live', body).finally(() => {
+      void this.call(peer, LIVE, said).finally(() => {
         underWay.set(peer, (underWay.get(peer) ?? 1) - 1);
       });
     }
   }
 
-  private async call(peer: string, method: string, body: Body): Promise<void> {
+  private async call<T>(peer: string, kind: RequestKind<T>, said: T): Promise<void> {
     if (!this.links.isConnected(peer)) {
       this.links.prepare(peer);
       return;
     }
     try {
-      await this.links.call(peer, method, body);
+      await this.links.call(peer, kind, said);
     } catch (error) {
       if (!(error instanceof PeerError)) throw error; // lost: it is a hint
     }
@@ -103,58 +100,7 @@ export class Hints {
 
 // --- what comes
 
-/** More of a running answer. */
-export interface Live {
-  readonly conversation: string;
-  readonly message: string;
-  readonly piece: Piece;
-}
-
-/** Whether a person writes in a conversation. */
-export interface Typing {
-  readonly conversation: string;
-  readonly typing: boolean;
-}
-
-/** The fields of a hint about an answer. Throws BadCommand. */
-export function liveOf(body: Body): Live {
-  const { text } = body;
-  if (typeof text !== 'string' || text.length > MAX_TEXT) throw new BadCommand('live: expected text');
-  const [answer, turn, after] = ['answer', 'turn', 'after'].map((name) => whole(body[name])) as [
-    number,
-    number,
-    number,
-  ];
-  const standing = { answer, turn, spans: wholes(body['spans'], MAX_SPANS) };
-  return {
-    conversation: idOf(body['conversation']),
-    message: idOf(body['message']),
-    piece: { after, ids: wholes(body['ids'], MAX_IDS), text, standing },
-  };
-}
-
-/** The fields of a hint about somebody who types. Throws BadCommand. */
-export function typingOf(body: Body): Typing {
-  const { typing } = body;
-  if (typeof typing !== 'boolean') throw new BadCommand('typing: expected true or false');
-  return { conversation: idOf(body['conversation']), typing };
-}
-
-function idOf(value: unknown): string {
-  if (typeof value !== 'string' || value === '' || value.length > MAX_ID)
-    throw new BadCommand('expected an id');
-  return value;
-}
-
-function whole(value: unknown): number {
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadCommand('live: expected whole numbers');
-  }
-  return value;
-}
-
-function wholes(value: unknown, most: number): number[] {
-  if (!Array.isArray(value) || value.length > most)
-    throw new BadCommand(`live: expected at most ${most} numbers`);
-  return value.map(whole);
+/** The part of an answer that a hint brings. */
+export function pieceOf({ after, ids, text, answer, turn, spans }: LiveRequest): Piece {
+  return { after, ids, text, standing: { answer, turn, spans } };
 }

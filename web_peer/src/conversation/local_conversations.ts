@@ -69,7 +69,7 @@ class OwnMesh implements TalkMesh {
       on: () => () => undefined, // nobody asks about what nobody knows of
       isConnected: (peer) => links.isConnected(peer),
       prepare: (peer) => links.prepare(peer),
-      call: (peer, method, body) => links.call(peer, method, body),
+      call: (peer, kind, said) => links.call(peer, kind, said),
       speaks: (peer) => links.speaks(peer),
     };
   }

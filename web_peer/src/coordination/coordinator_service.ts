@@ -7,29 +7,47 @@
  */
 
 import type { BreakerState } from '../transport/circuit_breakers';
-import type { Body } from '../transport/rpc';
 import type { Change, Status } from '../consensus/events';
 import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { Electorate } from './electorate';
-import { BadCommand, BeginAnew, NotAdmitted, PeerError, textOf } from '../errors';
+import { BadCommand, BeginAnew, NotAdmitted, PeerError } from '../errors';
 import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
 import { apply, type MeshState, refusal } from '../state/mesh_state';
 import { type Command, decodeCommand, encodeCommand } from '../state/member_commands';
-import type { LinkFacts, Member } from '../state/generated/commands';
+import type { LinkFacts, Member, MemberDraining, MemberPaused } from '../state/generated/commands';
 import { isClean } from '../signaling/message_fields';
 import { tally } from '../state/work_ledger';
 import type { Planned, PlanRequest } from './plan_request';
-import { claimsOf, priced, Till } from '../audit/receipts';
+import { priced, Till } from '../audit/receipts';
 import type { Order } from '../replication/replica';
 import { maySay } from '../state/proposal_rights';
 import { type Reach, Suspicions } from './suspicion';
 import { neededToLead, tooNew } from '../state/version_negotiation';
 import { nextMove, PATIENCE, type Patience, type Situation } from './voter_policy';
+import {
+  DRAIN,
+  type DrainRequest,
+  HELD,
+  type HeldRequest,
+  JOIN,
+  type JoinRequest,
+  LEAVING,
+  LEFT,
+  MEASURED,
+  type MeasuredRequest,
+  PAUSED,
+  type PausedRequest,
+  type ProposeRequest,
+  SUSPECT,
+  type SuspectRequest,
+  WORK,
+  type WorkRequest,
+} from '../wire/generated/requests';
+import type { RequestKind } from '../wire/request_kind';
 
 const MAX_ENTRY_BYTES = 262144;
 const MAX_MEMBER_NAME = 64;
 const MAX_REASON = 500;
-const MAX_PEER = 128;
 const MAX_COMMANDS = 120; // reports of one member in COMMANDS_MS; an honest one has a handful for each plan
 const MAX_PROPOSALS = 1200; // of what people of one member say in COMMANDS_MS, texts of running answers among it
 const COMMANDS_MS = 60_000;
@@ -234,34 +252,43 @@ export class Coordinating {
     if (this.state.members.has(peer) && peer !== this.core.me) this.suspicions.look(peer);
   }
 
-  /** A member's request to the coordinator. Raises BadCommand or NotAdmitted. */
-  answer(peer: string, method: string, body: Body): Body {
+  /** Raises NotAdmitted where a request of that kind is for members, of the state that runs ahead. */
+  admit(peer: string, kind: RequestKind<unknown>): void {
+    if (kind.sender === 'members' && !this.state.members.has(peer)) throw new NotAdmitted('join first');
+  }
+
+  /** A member's request to the coordinator, other than to propose. Raises BadCommand or NotAdmitted. */
+  answer(peer: string, method: string, said: unknown): void {
     switch (method) {
-      case 'join':
-        this.join(peer, body);
-        return {};
-      case 'measured':
-      case 'held':
-      case 'drain':
-      case 'paused':
-      case 'leaving':
-        this.fromMember(peer, method, body);
-        return {};
-      case 'left':
-        this.putOut(peer);
-        return {};
-      case 'work':
-        this.work(peer, body);
-        return {};
-      case 'suspect': {
-        const { peer: suspect } = body;
-        if (typeof suspect !== 'string' || suspect.length > MAX_PEER || !this.state.members.has(peer)) {
-          throw new BadCommand("suspect: expected a member's word on another one, its id as `peer`");
-        }
+      case JOIN.method:
+        this.join(peer, said as JoinRequest);
+        break;
+      case MEASURED.method:
+        this.reported(peer, (said as MeasuredRequest).command, 'MemberMeasured');
+        break;
+      case HELD.method:
+        this.reported(peer, (said as HeldRequest).command, 'UnitsHeld');
+        break;
+      case DRAIN.method:
+        this.lendsLess({ kind: 'MemberDraining', peer, reason: reasonOf((said as DrainRequest).why) });
+        break;
+      case PAUSED.method:
+        this.lendsLess({ kind: 'MemberPaused', peer, reason: reasonOf((said as PausedRequest).why) });
+        break;
+      case LEAVING.method:
         spend(this.spent, peer, MAX_COMMANDS);
-        this.hinted(suspect);
-        return {};
-      }
+        if (this.state.members.get(peer)?.status !== 'leaving') this.submit({ kind: 'MemberLeaving', peer });
+        break;
+      case LEFT.method:
+        this.putOut(peer);
+        break;
+      case WORK.method:
+        this.work(peer, said as WorkRequest);
+        break;
+      case SUSPECT.method:
+        spend(this.spent, peer, MAX_COMMANDS);
+        this.hinted((said as SuspectRequest).peer);
+        break;
       default:
         throw new BadCommand(`unknown request ${method.slice(0, 40)}`);
     }
@@ -350,20 +377,17 @@ export class Coordinating {
 
   // --- members
 
-  private join(peer: string, body: Body): void {
-    const { name, compute, protocol, headless, durable, incarnation, fresh, epoch } = body;
-    const named = typeof name === 'string' && [...name].length <= MAX_MEMBER_NAME;
-    if (!named || typeof compute !== 'boolean') {
-      throw new BadCommand(`join: expected a name of at most ${MAX_MEMBER_NAME} characters, and compute`);
+  private join(peer: string, said: JoinRequest): void {
+    const { name, compute, protocol, headless, durable, incarnation, fresh, epoch } = said;
+    if ([...name].length > MAX_MEMBER_NAME) {
+      throw new BadCommand(`join: expected a name of at most ${MAX_MEMBER_NAME} characters`);
     }
     if (!isClean(name) || reasonOf(name) !== name) {
       throw new BadCommand('join: expected a name without control characters; choose another with --name');
     }
-    const isSpoken = typeof protocol === 'number' && Number.isSafeInteger(protocol);
-    if (!isSpoken || protocol < LOWEST_VERSION || protocol > HIGHEST_VERSION) {
-      const got = textOf(protocol).slice(0, 20);
+    if (protocol < LOWEST_VERSION || protocol > HIGHEST_VERSION) {
       throw new NotAdmitted(
-        `this mesh speaks protocol ${LOWEST_VERSION} to ${HIGHEST_VERSION}, not ${got}; update shoal`,
+        `this mesh speaks protocol ${LOWEST_VERSION} to ${HIGHEST_VERSION}, not ${protocol}; update shoal`,
       );
     }
     if (compute && !this.around.mayCompute(peer)) {
@@ -371,17 +395,7 @@ export class Coordinating {
         'this invite lets you ask, not lend memory; ask for an invite with the role peer',
       );
     }
-    if (
-      typeof headless !== 'boolean' ||
-      typeof durable !== 'boolean' ||
-      typeof fresh !== 'boolean' ||
-      typeof incarnation !== 'number'
-    ) {
-      throw new BadCommand('join: expected incarnation, fresh, headless and durable');
-    }
-    if (!Number.isSafeInteger(incarnation) || incarnation < 1) {
-      throw new BadCommand('join: expected an incarnation from 1 to 2^53-1');
-    }
+    if (incarnation === 0) throw new BadCommand('join: expected an incarnation from 1 to 2^53-1');
     if (epoch !== this.log.epoch) {
       throw new BadCommand(`join: this mesh is in epoch ${this.log.epoch}; look again who leads`);
     }
@@ -407,10 +421,9 @@ export class Coordinating {
   }
 
   /** What a member wants to say in its own name. Raises BadCommand. */
-  proposal(peer: string, body: Body): Command {
-    if (!this.state.members.has(peer)) throw new NotAdmitted('join first');
+  proposal(peer: string, { command }: ProposeRequest): Command {
     spend(this.proposals, peer, MAX_PROPOSALS);
-    return decodeCommand(bytesOf(body['command']));
+    return decodeCommand(bytesOf(command));
   }
 
   /** Takes such a command, whose signature was checked if it has one. Raises BadCommand. */
@@ -427,42 +440,33 @@ export class Coordinating {
     }
   }
 
-  private fromMember(peer: string, method: string, body: Body): void {
-    const member = this.state.members.get(peer);
-    if (member === undefined) throw new NotAdmitted('join first');
+  /** What a member itself measured or holds. */
+  private reported(peer: string, spelled: string, kind: 'MemberMeasured' | 'UnitsHeld'): void {
     spend(this.spent, peer, MAX_COMMANDS);
-    const command = this.reported(member, method, body);
+    const said = decodeCommand(bytesOf(spelled));
+    if (said.kind !== kind) {
+      throw new BadCommand(`expected a ${kind} of this peer itself`);
+    }
+    const command = this.core.told(peer, said);
     if (command !== null) this.submit(command);
   }
 
-  private reported(member: Member, method: string, body: Body): Command | null {
-    const { peer } = member;
-    if (method === 'measured' || method === 'held') {
-      const said = decodeCommand(bytesOf(body['command']));
-      if (said.kind === 'MemberMeasured' && method === 'measured') return this.core.told(peer, said);
-      if (said.kind === 'UnitsHeld' && method === 'held') return this.core.told(peer, said);
-      throw new BadCommand(`${method}: expected what this peer itself measured or holds`);
-    }
-    if (method === 'leaving') return member.status === 'leaving' ? null : { kind: 'MemberLeaving', peer };
-    const { why } = body;
-    const reason = reasonOf(typeof why === 'string' ? why : '');
-    const command: Command =
-      method === 'drain' ? { kind: 'MemberDraining', peer, reason } : { kind: 'MemberPaused', peer, reason };
+  private lendsLess(command: MemberDraining | MemberPaused): void {
+    const { peer } = command;
+    spend(this.spent, peer, MAX_COMMANDS);
+    const before = this.state.members.get(peer);
     const after = apply(this.state, command).members.get(peer);
     // It lends nothing anyway, or said so before.
-    return after?.status === member.status && after.reason === member.reason ? null : command;
+    if (after?.status !== before?.status || after?.reason !== before?.reason) this.submit(command);
   }
 
   // --- work
 
   /** What `peer` says was computed for it: it pays. */
-  private work(peer: string, body: Body): void {
+  private work(peer: string, { entries }: WorkRequest): void {
     const { members, ledger } = this.state;
-    if (!members.has(peer)) throw new NotAdmitted('join first');
     spend(this.spent, peer, MAX_COMMANDS);
-    const known = claimsOf(body['entries']).filter(
-      (claim) => members.has(claim.peer) || ledger.balances.has(claim.peer),
-    );
+    const known = entries.filter((claim) => members.has(claim.peer) || ledger.balances.has(claim.peer));
     const costs = this.core.unitCosts();
     this.till.put(known.map((claim) => priced(claim, peer, costs)));
   }
@@ -564,7 +568,6 @@ function reasonOf(text: string): string {
   return [...text.replace(UNSHOWN, '\ufffd')].slice(0, MAX_REASON).join('');
 }
 
-function bytesOf(text: unknown): Uint8Array {
-  if (typeof text !== 'string') throw new BadCommand('expected the command as text');
+function bytesOf(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }

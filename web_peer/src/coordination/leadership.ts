@@ -12,20 +12,8 @@ import type { ParticipantInvited } from '../state/generated/commands';
 import type { MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import type { Body } from '../transport/rpc';
-
-/** What members ask of whoever leads. Its own rules tell who may, by the state that it has made so far. */
-const REQUESTS: readonly string[] = [
-  'join',
-  'measured',
-  'held',
-  'drain',
-  'paused',
-  'leaving',
-  'left',
-  'suspect',
-  'propose',
-  'work',
-];
+import { JOIN, LEADER_REQUESTS, PROPOSE, type ProposeRequest } from '../wire/generated/requests';
+import type { RequestKind } from '../wire/request_kind';
 
 type Links = Pick<PeerLinks, 'on'>;
 type View = Pick<MeshView, 'me' | 'replica' | 'subscribe' | 'onRole' | 'onLogLost' | 'onLeft'>;
@@ -40,8 +28,9 @@ export class Leadership {
 
   constructor(links: Links, view: View) {
     this.view = view;
-    for (const method of REQUESTS) {
-      links.on(method, (peer, body) => this.answer(peer, method, body), 'anyone');
+    // The coordinator knows better than the links who may.
+    for (const kind of LEADER_REQUESTS) {
+      links.on({ ...kind, sender: 'anyone' }, (peer, said) => this.answer(peer, kind, said));
     }
     view.subscribe(() => this.take());
     view.onRole(() => this.roleChanged());
@@ -127,7 +116,7 @@ export class Leadership {
   }
 
   /** The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so. */
-  private async answer(peer: string, method: string, body: Body): Promise<Body> {
+  private async answer<T>(peer: string, kind: RequestKind<T>, said: T): Promise<Body> {
     const { replica, me } = this.view;
     const { running } = this;
     if (running === null) {
@@ -135,15 +124,15 @@ export class Leadership {
       const why = leader === '' ? 'nobody coordinates now' : 'another peer coordinates';
       throw new NotLeader(why, leader === me ? '' : leader);
     }
-    let answer: Body = {};
-    if (method === 'propose') {
-      const command = running.proposal(peer, body);
+    running.admit(peer, kind);
+    if (kind.method === PROPOSE.method) {
+      const command = running.proposal(peer, said as ProposeRequest);
       if (command.kind === 'ParticipantInvited') await this.prove(command, running, replica);
       running.propose(peer, command);
-    } else answer = running.answer(peer, method, body);
+    } else running.answer(peer, kind.method, said);
     const [, index] = await running.settled();
     // Who joins may know the log up to here, and must.
-    return method === 'join' ? { ...answer, index: Math.max(index, replica?.order[1] ?? 0) } : answer;
+    return kind.method === JOIN.method ? { index: Math.max(index, replica?.order[1] ?? 0) } : {};
   }
 
   /** Raises BadCommand where somebody comes into a conversation with an invite whose secret they do not hold. */

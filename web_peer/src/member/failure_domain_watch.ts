@@ -34,7 +34,7 @@ interface More {
 }
 
 type Links = Pick<PeerLinks, 'connectedPeers' | 'connection'>;
-type View = Pick<MeshView, 'me' | 'state' | 'tell'>;
+type View = Pick<MeshView, 'me' | 'state' | 'measured'>;
 
 /** `says`: false for a peer of the older version, which says nothing; `relayOnly`: it keeps its address to itself. */
 export class Around {
@@ -109,7 +109,7 @@ export class Around {
     if (!this.telling.due(Math.floor(performance.now()), said, fresh.surroundings ?? UNKNOWN)) return;
     try {
       const command = { kind: 'MemberMeasured', peer: me, profile: fresh, links: [] } as const;
-      await this.view.tell('measured', command);
+      await this.view.measured(command);
     } catch (error) {
       if (!(error instanceof PeerError) && !(error instanceof MeshError)) throw error; // it is told again later
     }

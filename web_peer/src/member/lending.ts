@@ -21,6 +21,8 @@ import type { Room } from '../runtime/worker_messages';
 import { nowS } from '../transport/ticker';
 import type { Around } from './failure_domain_watch';
 import { phaseOf, type Progress } from './progress';
+import { DRAIN, HELD, MEASURE_LINK, PAUSED } from '../wire/generated/requests';
+import { spelled } from '../replication/leader_client';
 
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
@@ -129,7 +131,7 @@ export class Lending {
     this.become({ kind: 'paused', why, serves: false });
     holding.leave();
     // Said before anything is awaited: a page that is frozen now gets no further.
-    const told = this.parts.view.askLeader('paused', { why });
+    const told = this.parts.view.askLeader(PAUSED, { why });
     this.parts.stage.perform(this.parts.stage.core.leave());
     await told;
     await Promise.race([
@@ -147,7 +149,7 @@ export class Lending {
     if (lending.kind === 'paused' && lending.serves && lending.why === why) return;
     this.become({ kind: 'paused', why, serves: true });
     if (this.holding.isLeaving) await this.lendAgain();
-    else await this.parts.view.askLeader('drain', { why });
+    else await this.parts.view.askLeader(DRAIN, { why });
   }
 
   /** Lends again: the coordinator plans with this tab once more. */
@@ -171,7 +173,7 @@ export class Lending {
     if (profile === null || this.holding === null || this.going) return;
     if (this.gpu !== 'lost' && !this.holding.isLeaving) await this.tellMeasured(profile);
     if (lending.kind !== 'paused') return;
-    await this.parts.view.askLeader(lending.serves ? 'drain' : 'paused', { why: lending.why });
+    await this.parts.view.askLeader(lending.serves ? DRAIN : PAUSED, { why: lending.why });
   }
 
   /** Promises another amount of memory; the coordinator plans anew. */
@@ -281,14 +283,14 @@ export class Lending {
       try {
         await links.dial(peer);
         const there = await links.prober.measure(peer);
-        const back = await links.call(peer, 'measure_link', {});
+        const back = await links.call(peer, MEASURE_LINK, null);
         facts.push(...bothWays(view.me, peer, linkWords(there, await links.relayed(peer)), back));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // a member without a link is planned around
       }
     }
     const said = this.around?.with(profile) ?? profile;
-    await view.tell('measured', { kind: 'MemberMeasured', peer: view.me, profile: said, links: facts });
+    await view.measured({ kind: 'MemberMeasured', peer: view.me, profile: said, links: facts });
   }
 
   // --- inner moves
@@ -299,7 +301,8 @@ export class Lending {
   }
 
   private async reportHeld(runs: readonly Run[]): Promise<void> {
-    await this.parts.view.tell('held', { kind: 'UnitsHeld', peer: this.parts.view.me, held: runs });
+    const { view } = this.parts;
+    await view.askLeader(HELD, { command: spelled({ kind: 'UnitsHeld', peer: view.me, held: runs }) });
   }
 
   private lost(run: Run, text: string): void {
@@ -343,7 +346,7 @@ export class Lending {
     const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
     for (const run of units.changeRoom(asWasm)) stage.perform(stage.core.drop(run));
     holding.lostRun();
-    await view.askLeader('paused', { why: GPU_LOST }).catch((error: unknown) => {
+    await view.askLeader(PAUSED, { why: GPU_LOST }).catch((error: unknown) => {
       if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
     });
     const { threads } = await abilities();

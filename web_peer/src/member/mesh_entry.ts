@@ -26,6 +26,7 @@ import { askPlanner } from '../coordination/planning_client';
 import type { Replica } from '../replication/replica';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Patience } from '../coordination/voter_policy';
+import { JOIN, type JoinRequest, LEADER } from '../wire/generated/requests';
 
 export const TRY_S = 5; // to find the mesh again, before a person reads of the next try
 const STATE_WAIT_S = 10;
@@ -97,7 +98,7 @@ export async function enter(
     const replica = await withEpoch(mesh, epoch);
     replica.trust(leader);
     try {
-      from = wholeOf(await view.askLeader('join', asking(mesh, replica, compute), LED_MS, leader));
+      from = wholeOf(await view.askLeader(JOIN, asking(mesh, replica, compute), LED_MS, leader));
     } catch (error) {
       if (error instanceof NotLeader && performance.now() < until) continue; // the others know soon who leads
       if (!(error instanceof BeginAnew)) throw versionNamed(error);
@@ -134,11 +135,7 @@ async function withEpoch(mesh: MeshMember, epoch: number): Promise<Replica> {
 }
 
 /** A tab has a window that somebody can close. */
-function asking(
-  { name, part }: MeshMember,
-  { begin, fresh }: Replica,
-  compute: boolean,
-): Record<string, unknown> {
+function asking({ name, part }: MeshMember, { begin, fresh }: Replica, compute: boolean): JoinRequest {
   return {
     name,
     compute,
@@ -210,7 +207,7 @@ async function whoLeads(mesh: MeshMember, waitS: number): Promise<Leader> {
 }
 
 async function askWhoLeads(links: PeerLinks, peer: string): Promise<Leader> {
-  const { leader, epoch } = await links.ask(peer, 'leader', {});
+  const { leader, epoch } = await links.ask(peer, LEADER, null);
   if (typeof leader !== 'string' || typeof epoch !== 'number' || !Number.isSafeInteger(epoch) || epoch < 0) {
     throw new BadCommand('leader: expected a peer and an epoch');
   }

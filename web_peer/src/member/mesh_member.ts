@@ -26,6 +26,7 @@ import { type JoinPhase, Progress } from './progress';
 import { reportOf } from './status_report';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Text } from '../model/tokenizer';
+import { LEAVING, LEFT, STATUS } from '../wire/generated/requests';
 
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move; Python's 5 s are also for another leader
 const TOLD_WITHIN_MS = 2500; // a goodbye that nobody takes is found out by the others
@@ -90,11 +91,7 @@ export class MeshMember {
     this.part = new LogPart(links, view, leadership, link.mesh, (text) => events.notice(text));
     const provider = (): string => this.lending.profile?.provider ?? 'wasm';
     const checks = new Checks({ links, view, model, stage, sessions, provider });
-    links.on(
-      'status',
-      () => ({ ...reportOf(parts, name, this.lending.facts()), checks: checks.status() }),
-      'anyone',
-    );
+    links.on(STATUS, () => ({ ...reportOf(parts, name, this.lending.facts()), checks: checks.status() }));
     keepAccounts(view, sessions, checks, this.signal);
     this.canaries = new Canaries(parts, checks, this.signal);
     this.canaries.start();
@@ -156,7 +153,7 @@ export class MeshMember {
     this.lending.leave();
     const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
     const polite = async (): Promise<void> => {
-      await this.view.tell('leaving', null);
+      await this.view.askLeader(LEAVING, null);
       this.stage.perform(this.stage.core.leave());
       await this.stage.idle();
     };
@@ -164,7 +161,7 @@ export class MeshMember {
     const handed = this.view.replica?.leads === true ? await this.part.handOver() : 'taken';
     const why = handed === 'alone' ? CLOSED : reason;
     if (handed === 'taken') {
-      const told = this.view.askLeader('left', {}, TOLD_WITHIN_MS).catch(() => undefined);
+      const told = this.view.askLeader(LEFT, null, TOLD_WITHIN_MS).catch(() => undefined);
       await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TOLD_WITHIN_MS))]);
     }
     this.end(why);

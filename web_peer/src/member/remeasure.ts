@@ -10,10 +10,10 @@ import type { Manifest } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
 import type { Lending } from './lending';
 import type { MeshMember } from './mesh_member';
-import { encodeCommand } from '../state/member_commands';
 import type { Profile } from '../state/generated/commands';
 import type { Provider } from '../planner/shards';
 import { nowS } from '../transport/ticker';
+import { MEASURE, type MeasureRequest } from '../wire/generated/requests';
 
 const PAUSE_S = 300; // between two measurements; a coordinator asks the same peer half as often at most
 const ENDED_S = 15; // after one that made room for an answer
@@ -25,7 +25,7 @@ type Measure = typeof candidate;
 export interface Measurable {
   readonly signal: AbortSignal;
   readonly model: Pick<MeshMember['model'], 'manifest'>;
-  readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'askLeader'>;
+  readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'measured'>;
   readonly lending: Pick<Lending, 'isAtRest' | 'measured' | 'facts' | 'profile'>;
 }
 
@@ -41,10 +41,10 @@ export class MeasuringAgain {
   }
 
   /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
-  async answer(body: Body): Promise<Body> {
+  async answer({ model }: MeasureRequest): Promise<Body> {
     const { view } = this.mesh;
     const { manifest } = this.mesh.model;
-    if (manifest === null || body['model'] !== view.state.model?.model) {
+    if (manifest === null || model !== view.state.model?.model) {
       throw new BadCommand('measure: expected the id of the model that this mesh serves, as `model`');
     }
     const before = this.atRest();
@@ -114,13 +114,12 @@ export class MeasuringAgain {
     this.mesh.lending.measured(profile);
     const surroundings = view.state.members.get(view.me)?.profile?.surroundings;
     const said = surroundings === undefined ? profile : { ...profile, surroundings };
-    const command = encodeCommand({ kind: 'MemberMeasured', peer: view.me, profile: said, links: [] });
-    await view.askLeader('measured', { command: new TextDecoder().decode(command), again: true });
+    await view.measured({ kind: 'MemberMeasured', peer: view.me, profile: said, links: [] }, true);
   }
 }
 
 /** From here on this tab, which lends, answers `measure`. */
 export function measuresAgain(mesh: MeshMember): void {
   const again = new MeasuringAgain(mesh);
-  mesh.links.on('measure', (_, body) => again.answer(body), 'leader');
+  mesh.links.on(MEASURE, (_, said) => again.answer(said));
 }

@@ -371,7 +371,7 @@ export class Conversation {
     let who = '';
     try {
       who = await called(
-        (peer, method, body) => links.ask(peer, method, body),
+        (peer, kind, said) => links.ask(peer, kind, said),
         full,
         wanted,
         (waits) => this.waits(waits),

@@ -17,6 +17,7 @@ import type { Ends } from '../session/pinned_ends';
 import { choose, placed, type Route } from '../session/routes';
 import type { OriginSession, Without } from '../session/origin';
 import { nowS } from '../transport/ticker';
+import { SUSPECT } from '../wire/generated/requests';
 
 const APART_S = 0.15; // between answers that begin to move: what each costs is felt by all
 const SOONEST_S = 0.005; // between two looks at one session
@@ -208,7 +209,7 @@ export class SessionHost {
     this.breakers.failed(peer, Math.floor(now * 1000));
     queueMicrotask(() => this.hint(peer));
     // Kept while nobody leads. A leader that is suspected itself cannot be told.
-    this.view.askLeader('suspect', { peer }).catch((error: unknown) => {
+    this.view.askLeader(SUSPECT, { peer }).catch((error: unknown) => {
       if (!(error instanceof PeerError)) throw error; // nobody led for long
     });
   }

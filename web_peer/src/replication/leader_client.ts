@@ -7,11 +7,13 @@
 
 import type { Body } from '../transport/rpc';
 import { ConnectFailed, ConnectionLost, NotLeader, textOf } from '../errors';
+import { type Command, encodeCommand } from '../state/member_commands';
+import type { RequestKind } from '../wire/request_kind';
 
 export const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
 const AGAIN_MS = 250; // after a refusal that names nobody, unless somebody leads before that
 
-type Ask = (peer: string, method: string, body: Body) => Promise<Body>;
+type Ask = <T>(peer: string, kind: RequestKind<T>, said: T) => Promise<Body>;
 
 /** `leader()` is who leads as far as this peer knows, or ''; `ask` asks one peer. */
 export class LeaderLine {
@@ -30,7 +32,7 @@ export class LeaderLine {
   }
 
   /** The leader's answer. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends. */
-  async ask(method: string, body: Body, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+  async ask<T>(kind: RequestKind<T>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
     const until = performance.now() + patienceMs;
     let hint = first;
     for (;;) {
@@ -39,7 +41,7 @@ export class LeaderLine {
       hint = '';
       if (leader !== '') {
         try {
-          return await this.with(leader, method, body, until);
+          return await this.with(leader, kind, said, until);
         } catch (error) {
           if (error instanceof NotLeader) {
             why = error.message;
@@ -56,11 +58,11 @@ export class LeaderLine {
   }
 
   /** One try, given up as soon as another leader is known: this one may be frozen. */
-  private async with(leader: string, method: string, body: Body, until: number): Promise<Body> {
+  private async with<T>(leader: string, kind: RequestKind<T>, said: T, until: number): Promise<Body> {
     const over = new AbortController();
     try {
       return await Promise.race([
-        this.asks(leader, method, body),
+        this.asks(leader, kind, said),
         this.otherThan(leader, Math.max(until - performance.now(), 10), over.signal),
       ]);
     } finally {
@@ -89,4 +91,9 @@ export class LeaderLine {
       this.waiting.add(end);
     });
   }
+}
+
+/** A command as requests carry it: its JSON. */
+export function spelled(command: Command): string {
+  return new TextDecoder().decode(encodeCommand(command));
 }

@@ -6,15 +6,18 @@
 import type { Message } from '../consensus/messages';
 import { encode as encodeMessage } from '../consensus/message_codec';
 import { nameOf, names } from '../state/display_names';
-import { type Command, encodeCommand } from '../state/member_commands';
+import type { Command } from '../state/member_commands';
 import { EMPTY_STATE, type MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import { Redial, wanted } from '../transport/redial';
 import type { Body } from '../transport/rpc';
 import { nowS } from '../transport/ticker';
 import type { Consensus } from '../wire/generated/frames';
-import { LeaderLine, PATIENCE_MS } from './leader_client';
+import { LeaderLine, PATIENCE_MS, spelled } from './leader_client';
 import { type Beginning, type Keeper, Replica } from './replica';
+import { LEADER, MEASURED, PROPOSE } from '../wire/generated/requests';
+import type { MemberMeasured } from '../state/generated/commands';
+import type { RequestKind } from '../wire/request_kind';
 
 const PATIENT_S = 2; // most questions are over by then
 
@@ -42,9 +45,9 @@ export class MeshView {
     this.patient = patient;
     this.line = new LeaderLine(
       () => this.leader ?? '',
-      (peer, method, body) => links.ask(peer, method, body),
+      (peer, kind, said) => links.ask(peer, kind, said),
     );
-    links.on('leader', () => this.whoLeads(), 'anyone');
+    links.on(LEADER, () => this.whoLeads());
   }
 
   /** The connection to `peer` ended. */
@@ -131,19 +134,18 @@ export class MeshView {
   // --- to the leader
 
   /** The answer of whoever leads. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends. */
-  askLeader(method: string, body: Body, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
-    return this.line.ask(method, body, patienceMs, first);
+  askLeader<T>(kind: RequestKind<T>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+    return this.line.ask(kind, said, patienceMs, first);
   }
 
-  /** Reports to whoever leads; it is committed then. Raises MeshError. */
-  async tell(method: string, command: Command | null): Promise<void> {
-    const body = command === null ? {} : { command: new TextDecoder().decode(encodeCommand(command)) };
-    await this.askLeader(method, body);
+  /** Tells whoever leads what this peer measured, `again` where it was asked to. Raises MeshError. */
+  async measured(command: MemberMeasured, again = false): Promise<void> {
+    await this.askLeader(MEASURED, { command: spelled(command), again });
   }
 
   /** Has `command` put into the log; it is committed then. Raises MeshError. */
-  propose(command: Command): Promise<void> {
-    return this.tell('propose', command);
+  async propose(command: Command): Promise<void> {
+    await this.askLeader(PROPOSE, { command: spelled(command) });
   }
 
   // --- the log

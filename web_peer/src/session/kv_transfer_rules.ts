@@ -11,9 +11,9 @@ import type { Architecture, Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
 import type { PlanRecord, Run } from '../state/plan_record';
 import { sumOf } from './position_spans';
+import type { KvCopyRequest } from '../wire/generated/requests';
 
 const REMEMBERED_PLANS = 8; // an answer may still go over one that was replaced
-const SESSION = /^[0-9a-f]{32}$/;
 const SHA256 = /^[0-9a-f]{64}$/;
 
 /** Somebody who holds `run` caches what is wanted of `units`, which lie inside. */
@@ -65,19 +65,16 @@ export function arrayBytes({ kvHeads, headSize }: Architecture, count: number): 
   return 4 * kvHeads * count * headSize;
 }
 
-/** The body of the request `kv_copy`. */
-export function wishBody({ session, run, units }: Wish): Body {
+/** The request `kv_copy`. */
+export function wishRequest({ session, run, units }: Wish): KvCopyRequest {
   return { session, first: units.first, stop: units.stop, from: run.first, to: run.stop };
 }
 
 /** What `peer` asks for. Raises BadCommand: it gets nothing but of units that a plan of `state` gives it. */
-export function wishOf(body: Body, peer: string, { plan, proposed }: MeshState): Wish {
-  const session = body['session'];
-  if (typeof session !== 'string' || !SESSION.test(session)) {
-    throw new BadCommand('session: expected 32 hex digits');
-  }
-  const units = { first: whole(body, 'first'), stop: whole(body, 'stop') };
-  const run = { first: whole(body, 'from'), stop: whole(body, 'to') };
+export function wishOf(said: KvCopyRequest, peer: string, { plan, proposed }: MeshState): Wish {
+  const { session } = said;
+  const units = { first: said.first, stop: said.stop };
+  const run = { first: said.from, stop: said.to };
   const isInside = run.first <= units.first && units.first < units.stop && units.stop <= run.stop;
   const given = [plan, proposed].flatMap((each) => each?.stages ?? []);
   const isGiven = given.some(

@@ -16,7 +16,7 @@ import {
   type Source,
   sourcesOf,
   toldOf,
-  wishBody,
+  wishRequest,
   wishOf,
 } from '../session/kv_transfer_rules';
 import type { Manifest } from '../planner/manifest';
@@ -30,6 +30,7 @@ import { MOST_BYTES } from '../session/prefix_cache';
 import type { GivenPart } from '../runtime/worker_messages';
 import { type Seat, sameRun } from '../session/seat';
 import { nowS } from '../transport/ticker';
+import { KV_COPY, type KvCopyRequest } from '../wire/generated/requests';
 
 const COPY_WITHIN_MS = 20_000;
 const AT_ONCE = 2; // answers whose caches are copied here at the same time: one on the way, one being asked for
@@ -73,7 +74,7 @@ export class Caches {
     const look = (): void => {
       this.plans = remembered(this.plans, view.state);
     };
-    const ends = [links.on('kv_copy', (peer, body) => this.lend(peer, body), 'anyone'), view.subscribe(look)];
+    const ends = [links.on(KV_COPY, (peer, said) => this.lend(peer, said)), view.subscribe(look)];
     look();
     stage.copyBy((seat) => this.bring(seat));
     signal.addEventListener('abort', () => {
@@ -83,8 +84,8 @@ export class Caches {
   }
 
   /** The answer to `kv_copy`. Raises BadCommand. */
-  async lend(peer: string, body: Body): Promise<Body> {
-    const { session, run, units } = wishOf(body, peer, this.parts.view.state);
+  async lend(peer: string, said: KvCopyRequest): Promise<Body> {
+    const { session, run, units } = wishOf(said, peer, this.parts.view.state);
     const { core, units: runs } = this.parts.stage;
     const found = core.sameAnswer(session, run);
     const runtime = runs?.runtime(run) ?? null;
@@ -197,7 +198,7 @@ export class Caches {
     limit: AbortSignal,
   ): Promise<Part> {
     const { links, model } = this.parts;
-    const told = await links.call(peer, 'kv_copy', wishBody({ session, run, units }));
+    const told = await links.call(peer, KV_COPY, wishRequest({ session, run, units }));
     const { have, sha256 } = toldOf(told, most);
     if (have === 0 || names.length === 0) return { have, part: null };
     const bytes = names.length * this.arrayBytes(have);

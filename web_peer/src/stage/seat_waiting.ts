@@ -6,19 +6,18 @@
  * comes when its place changes, or after a while. Called, it opens again.
  */
 
-import { type Busy, FULL, type FullAt, UNKNOWN, waitingText } from '../session/admission_queue';
+import { FULL, type FullAt, UNKNOWN, waitingText } from '../session/admission_queue';
 import type { Body } from '../transport/rpc';
 import { BadCommand, MeshError, MeshFull, PeerError } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
-import type { Run } from '../state/plan_record';
 import type { StageCore } from '../session/stage';
 import { nowS } from '../transport/ticker';
+import type { RequestKind } from '../wire/request_kind';
+import { WAIT, type WaitRequest } from '../wire/generated/requests';
 
 const ANSWER_WITHIN_MS = 3000; // a place that does not change is said again after this
 export const AGAIN_MS = 500; // after a peer that was asked could not answer
-const MAX_POSITIONS = 2 ** 20; // no context is longer
 const MAX_WHY = 400; // characters
-const SESSION = /^[0-9a-f]{32}$/;
 
 /** Where a question stands that waits for a free session: `place` 1 is next. `waitMs` UNKNOWN: not measured. */
 export interface Waits {
@@ -55,8 +54,11 @@ export class Queue {
   }
 
   /** Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more. */
-  async answer(asker: string, body: Body): Promise<Body> {
-    const { session, run, wants } = this.read(body);
+  async answer(asker: string, said: WaitRequest): Promise<Body> {
+    const run = this.core.runOf(said.plan, said.stage);
+    if (run === null) throw new BadCommand('wait: these units are not served here');
+    const { session } = said;
+    const wants = { positions: said.positions, made: 0, most: said.tokens };
     const { admitting } = this.core;
     const nowMs = Math.floor(nowS() * 1000);
     const why = this.core.rules.mayAsk(asker) || admitting.line.enter(nowMs, asker, session, run, wants);
@@ -67,7 +69,7 @@ export class Queue {
       const waiter = admitting.line.find(asker, session);
       if (waiter === undefined) throw new MeshError('this line is over: ask for another seat');
       const leftMs = untilMs - nowS() * 1000;
-      if (waiter.place !== body['place'] || leftMs <= 0) {
+      if (waiter.place !== said.place || leftMs <= 0) {
         return { place: waiter.place, wait_ms: waiter.waitMs };
       }
       await this.news(leftMs);
@@ -85,24 +87,6 @@ export class Queue {
       this.moved.add(done);
     });
   }
-
-  private read(body: Body): { readonly session: SessionId; readonly run: Run; readonly wants: Busy } {
-    const { session, plan, stage, positions, tokens } = body;
-    if (typeof session !== 'string' || !SESSION.test(session)) {
-      throw new BadCommand('wait: expected a session of 16 bytes in hex');
-    }
-    const run = this.core.runOf(whole(plan, 'plan'), whole(stage, 'stage'));
-    if (run === null) throw new BadCommand('wait: these units are not served here');
-    const wants = { positions: whole(positions, 'positions'), made: 0, most: whole(tokens, 'tokens') };
-    return { session, run, wants };
-  }
-}
-
-function whole(value: unknown, name: string): number {
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value >= MAX_POSITIONS) {
-    throw new BadCommand(`wait: expected ${name} from 0 to ${MAX_POSITIONS - 1}`);
-  }
-  return value;
 }
 
 // --- the asker's side
@@ -119,7 +103,7 @@ export interface Wanted {
  * left and a new try is due. Raises MeshFull, and what `signal` aborts with.
  */
 export async function called(
-  ask: (peer: string, method: string, body: Body) => Promise<Body>,
+  ask: (peer: string, kind: RequestKind<WaitRequest>, said: WaitRequest) => Promise<Body>,
   full: ReadonlyMap<string, FullAt>,
   wanted: Wanted,
   told: (waits: Waits) => void,
@@ -158,7 +142,7 @@ export async function called(
 
 /** `peer` when it calls; '' when it is no more what it was. Raises MeshFull when nobody may wait there. */
 async function inLine(
-  ask: (peer: string, method: string, body: Body) => Promise<Body>,
+  ask: (peer: string, kind: RequestKind<WaitRequest>, said: WaitRequest) => Promise<Body>,
   peer: string,
   at: FullAt,
   { session, positions, tokens }: Wanted,
@@ -169,7 +153,7 @@ async function inLine(
   for (;;) {
     let answer: Body;
     try {
-      answer = await ask(peer, 'wait', { session, ...at, place, positions, tokens });
+      answer = await ask(peer, WAIT, { session, ...at, place, positions, tokens });
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
       if (error instanceof MeshError && error.message.startsWith('unknown request')) {

@@ -116,7 +116,7 @@ export class Pacing {
 
 /** From here on this tab looks now and then how fast it is, and says so, until `signal` aborts. */
 export function followPace(
-  view: Pick<MeshView, 'me' | 'state' | 'tell'>,
+  view: Pick<MeshView, 'me' | 'state' | 'measured'>,
   manifest: Manifest,
   signal: AbortSignal,
 ): Pacing {
@@ -126,7 +126,7 @@ export function followPace(
     () => {
       const due = pacing.look(view.state);
       if (due === null) return;
-      view.tell('measured', due.command).catch((error: unknown) => {
+      view.measured(due.command).catch((error: unknown) => {
         due.unheard();
         if (!(error instanceof PeerError)) reportError(error);
       });

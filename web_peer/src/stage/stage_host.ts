@@ -17,6 +17,7 @@ import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
 import { Queue } from './seat_waiting';
 import type { Serving } from './unit_host';
+import { WAIT } from '../wire/generated/requests';
 
 type Links = Pick<PeerLinks, 'me' | 'on' | 'onCongestion' | 'sendOrLose' | 'spare'>;
 type View = Pick<MeshView, 'state' | 'subscribe'>;
@@ -47,7 +48,7 @@ export class StageHost {
       positionBytes: (run) => this.loaded?.positionBytes(run) ?? 0,
     });
     this.queue = new Queue(this.core);
-    links.on('wait', (peer, body) => this.queue.answer(peer, body), 'anyone');
+    links.on(WAIT, (peer, said) => this.queue.answer(peer, said));
     links.onCongestion((peer, full) => this.perform(this.core.congestion(peer, full)));
     view.subscribe(() => this.protect());
   }

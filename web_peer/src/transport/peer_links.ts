@@ -7,7 +7,7 @@
 import type { Connection, Engine } from './connection';
 import { Dialer, type SendSignal } from './dialer';
 import { linkWords, Prober } from './link_probe';
-import { type Handler, Requests, type Who } from './request_table';
+import { type Handler, Requests } from './request_table';
 import { type Body, Calls } from './rpc';
 import { Spares } from './shadow_sender';
 import { wayAsked } from './udp_relay';
@@ -15,6 +15,8 @@ import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
 import type { Base64 } from '../signaling/keys';
 import type { Member } from '../state/generated/commands';
 import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/generated/frames';
+import { MEASURE_LINK } from '../wire/generated/requests';
+import type { RequestKind } from '../wire/request_kind';
 
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
 
@@ -66,7 +68,7 @@ export class PeerLinks {
       (peer, frame) => this.sendOrLose(peer, frame),
       (peer) => (this.connection(peer)?.queuedBytes ?? 0) < SPARE_BYTES,
     );
-    this.on('measure_link', (peer) => this.measured(peer), 'anyone');
+    this.on(MEASURE_LINK, (peer) => this.measured(peer));
   }
 
   /** Says goodbye to everyone. */
@@ -114,24 +116,21 @@ export class PeerLinks {
   // --- requests
 
   /** Registers the handler of a request, as `Requests` does. */
-  on(method: string, handler: Handler, who: Who): () => void;
-  on<R>(method: string, handler: Handler<R>, who: Who, read: (body: Body) => R): () => void;
-  on<R>(method: string, handler: Handler<Body | R>, who: Who, read?: (body: Body) => R): () => void {
-    return read === undefined
-      ? this.requests.on(method, handler, who)
-      : this.requests.on(method, handler, who, read);
+  on<T>(kind: RequestKind<T>, handler: Handler<T>): () => void {
+    return this.requests.on(kind, handler);
   }
 
   /** The answer of `peer`, which may be this one. Raises MeshError with its refusal, or ConnectionLost. */
-  call(peer: string, method: string, body: Body, timeoutS?: number): Promise<Body> {
+  call<T>(peer: string, { method, codec }: RequestKind<T>, said: T, timeoutS?: number): Promise<Body> {
+    const body = codec.encode(said) as Body;
     if (peer === this.me) return this.requests.answer(peer, method, body);
     return this.calls.call(peer, method, body, timeoutS);
   }
 
   /** As `call`, of a peer that may have to be dialled first. Raises ConnectFailed as well. */
-  async ask(peer: string, method: string, body: Body, timeoutS?: number): Promise<Body> {
+  async ask<T>(peer: string, kind: RequestKind<T>, said: T, timeoutS?: number): Promise<Body> {
     if (peer !== this.me) await this.dialer.dial(peer);
-    return this.call(peer, method, body, timeoutS);
+    return this.call(peer, kind, said, timeoutS);
   }
 
   /** Takes a request, or the answer to one of this peer. */

@@ -1,44 +1,39 @@
 /*
- * The requests that this peer answers: one handler each, who may send it, how its body is read (twin of
+ * The requests that this peer answers: one handler each, by the kind of request that the schema has (twin of
  * peer/transport/request_table.py).
  */
 
 import { BadCommand } from '../errors';
 import type { Body } from '../wire/json_codec';
+import type { RequestKind, Sender } from '../wire/request_kind';
 
 const MAX_SHOWN = 40; // characters of a method that nobody knows
 
-/** Who may send a request: any peer that is connected, members of the mesh, or the member that leads. */
-export type Who = 'anyone' | 'members' | 'leader';
-
 /** Answers a request of `peer`. Raises a PeerError to refuse it. */
-export type Handler<R = Body> = (peer: string, request: R) => Body | Promise<Body>;
+export type Handler<T> = (peer: string, said: T) => Body | Promise<Body>;
 
 interface Entry {
-  readonly who: Who;
+  readonly sender: Sender;
   readonly answer: (peer: string, body: Body) => Body | Promise<Body>;
 }
 
 /** A table from the method of a request to its handler. */
 export class Requests {
   private readonly table = new Map<string, Entry>();
-  private readonly isOne: (peer: string, who: Exclude<Who, 'anyone'>) => boolean;
+  private readonly isOne: (peer: string, sender: Exclude<Sender, 'anyone'>) => boolean;
 
   /** `isOne` tells whether a peer is a member, or the leader. */
-  constructor(isOne: (peer: string, who: Exclude<Who, 'anyone'>) => boolean) {
+  constructor(isOne: (peer: string, sender: Exclude<Sender, 'anyone'>) => boolean) {
     this.isOne = isOne;
   }
 
-  /**
-   * Registers `handler` until the result is called; `read` makes a body what it takes, or raises BadCommand. Raises an
-   * Error where `method` has a handler.
-   */
-  on(method: string, handler: Handler, who: Who): () => void;
-  on<R>(method: string, handler: Handler<R>, who: Who, read: (body: Body) => R): () => void;
-  on<R>(method: string, handler: Handler<Body | R>, who: Who, read?: (body: Body) => R): () => void {
+  /** Registers `handler` until the result is called. Raises an Error where the method has a handler. */
+  on<T>({ method, sender, codec }: RequestKind<T>, handler: Handler<T>): () => void {
     if (this.table.has(method)) throw new Error(`the request ${method} has a handler already`);
-    const answer: Handler = (peer, body) => handler(peer, read === undefined ? body : read(body));
-    const entry = { who, answer };
+    const entry: Entry = {
+      sender,
+      answer: (peer, body) => handler(peer, codec.decode(body, method)),
+    };
     this.table.set(method, entry);
     return () => {
       if (this.table.get(method) === entry) this.table.delete(method);
@@ -49,9 +44,9 @@ export class Requests {
   async answer(peer: string, method: string, body: Body): Promise<Body> {
     const found = this.table.get(method);
     if (found === undefined) throw new BadCommand(`unknown request ${method.slice(0, MAX_SHOWN)}`);
-    if (found.who !== 'anyone' && !this.isOne(peer, found.who)) {
+    if (found.sender !== 'anyone' && !this.isOne(peer, found.sender)) {
       throw new BadCommand(
-        `${method}: expected ${found.who === 'members' ? 'a member' : 'it of who coordinates'}`,
+        `${method}: expected ${found.sender === 'members' ? 'a member' : 'it of who coordinates'}`,
       );
     }
     return found.answer(peer, body);

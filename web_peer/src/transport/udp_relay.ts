@@ -5,6 +5,8 @@
 
 import type { Body } from './rpc';
 import { BadCommand, PeerError } from '../errors';
+import { RELAY } from '../wire/generated/requests';
+import type { RequestKind } from '../wire/request_kind';
 
 const MAX_HOSTS = 4;
 const ASK_WITHIN_S = 3;
@@ -29,7 +31,7 @@ export function withCandidates(sdp: string, candidates: readonly string[]): stri
 /** Who may know a way, and how they are asked. */
 interface Near {
   connectedPeers(): readonly string[];
-  call(peer: string, method: string, body: Body, timeoutS: number): Promise<Body>;
+  call<T>(peer: string, kind: RequestKind<T>, said: T, timeoutS: number): Promise<Body>;
 }
 
 /** Finds a way to a peer that is not reached: asks those who are connected, first who `stays`. */
@@ -41,7 +43,7 @@ export function wayAsked(
     const near = links.connectedPeers().filter((other) => other !== peer);
     for (const other of [...near].sort((a, b) => Number(stays(b)) - Number(stays(a)))) {
       try {
-        return wayOf(await links.call(other, 'relay', { peer }, ASK_WITHIN_S));
+        return wayOf(await links.call(other, RELAY, { peer }, ASK_WITHIN_S));
       } catch (error) {
         if (!(error instanceof PeerError)) throw error; // it cannot, or is gone: another one may
       }

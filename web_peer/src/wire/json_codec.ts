@@ -67,6 +67,19 @@ export const flag: Codec<boolean> = {
   encode: (value) => value,
 };
 
+/** An integer from 0 to `most`. */
+export function upTo(most: number): Codec<number> {
+  return {
+    decode(value, where) {
+      if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0 || value > most) {
+        throw new BadCommand(`${where}: expected an integer from 0 to ${most}, got ${shown(value)}`);
+      }
+      return value + 0;
+    },
+    encode: (value) => value,
+  };
+}
+
 /** Text of at most `mostBytes` bytes of UTF-8. */
 export function prose(mostBytes: number): Codec<string> {
   return {

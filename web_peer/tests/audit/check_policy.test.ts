@@ -6,10 +6,11 @@ import { inOrder, judgesOf, mostBetween, NextCheck, pause } from '../../src/audi
 import { decodeEnvelopes, Envelopes } from '../../src/audit/norm_envelopes';
 import { BadCommand } from '../../src/errors';
 import { type Computes, distance } from '../../src/session/evidence';
-import { bodyOfPlace, placeOf } from '../../src/audit/step_place';
+import { placeOf } from '../../src/audit/step_place';
 import { samplingFromWire } from '../../src/session/sampling';
 import { fits } from '../../src/session/sampling_check';
 import { vectors } from '../vectors';
+import { CHECK } from '../../src/wire/generated/requests';
 
 type Op =
   | { readonly unable: boolean; readonly left: number | null }
@@ -107,8 +108,8 @@ it('which tokens can have been drawn', () => {
 
 it('what a request may say of a step', () => {
   for (const { asked, read } of VECTORS.places) {
-    if (read === null) expect(() => placeOf(asked)).toThrow(BadCommand);
-    else expect(bodyOfPlace(placeOf(asked))).toEqual(read);
+    if (read === null) expect(() => placeOf(CHECK.codec.decode(asked, 'check'))).toThrow(BadCommand);
+    else expect(CHECK.codec.encode(placeOf(CHECK.codec.decode(asked, 'check')))).toEqual(read);
   }
 });
 

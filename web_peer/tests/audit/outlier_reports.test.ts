@@ -12,16 +12,17 @@ import type { ModelChosen } from '../../src/state/generated/commands';
 import type { PlanRecord } from '../../src/state/plan_record';
 import type { Tab } from '../../src/audit/judge';
 import { looksAtRows } from '../../src/audit/outlier_reports';
+import type { RequestKind } from '../../src/wire/request_kind';
 
 const SESSION = '01'.repeat(16);
 const LENGTHS = '{"format":"shoal-envelopes-1","borders":[[0,2000],[3000,4000]]}';
 const MANIFEST = { units: [0, 1, 2], architecture: { hidden: 4 } } as unknown as Manifest;
 
-async function told(encoded: string | null): Promise<readonly (readonly [string, string, Body])[]> {
-  const heard: [string, string, Body][] = [];
+async function told(encoded: string | null): Promise<readonly unknown[]> {
+  const heard: unknown[] = [];
   const links = {
-    call: (peer: string, method: string, body: Body) => {
-      heard.push([peer, method, body]);
+    call: <T>(peer: string, { method }: RequestKind<T>, said: T) => {
+      heard.push([peer, method, said]);
       return Promise.resolve({});
     },
   };
@@ -50,7 +51,7 @@ async function told(encoded: string | null): Promise<readonly (readonly [string,
 }
 
 it('an asker hears of the first odd row', async () => {
-  expect(await told(LENGTHS)).toEqual([['q', 'odd', { session: SESSION, units: [1, 3], position: 8 }]]);
+  expect(await told(LENGTHS)).toEqual([['q', 'odd', { session: SESSION, position: 8 }]]);
 });
 
 it.each([null, '{}'])('without lengths that make sense nobody looks: %s', async (encoded) => {

@@ -20,6 +20,7 @@ import type { ConversationCommand, Member, ModelChosen } from '../../src/state/g
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
 import type { Heard } from '../../src/session/origin';
 import { Talking } from '../../src/conversation/conversation_client';
+import type { RequestKind } from '../../src/wire/request_kind';
 
 const SESSION = '0'.repeat(32);
 const END = 99;
@@ -205,8 +206,8 @@ it('what was heard of another prompt is not gone on with', () => {
 
 it('others hear of a long answer piece by piece, tokens and text alike', async () => {
   const told: Body[] = [];
-  const call = (_: string, __: string, body: Body): Promise<Body> => {
-    told.push(body);
+  const call = <T>(_: string, { codec }: RequestKind<T>, said: T): Promise<Body> => {
+    told.push(codec.encode(said) as Body);
     return Promise.resolve({});
   };
   const hints = new Hints({

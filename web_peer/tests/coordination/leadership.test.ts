@@ -26,6 +26,7 @@ function leading(): { readonly requests: Requests; readonly taken: Command[] } {
   const leads = new Leadership(links, view as unknown as MeshView);
   const coordinating = {
     begin: () => undefined,
+    admit: () => undefined,
     proposal: (_: string, { command }: { command: string }) => decodeCommand(utf8(command)),
     propose: (_: string, command: Command) => taken.push(command),
     settled: () => Promise.resolve([1, 1]),

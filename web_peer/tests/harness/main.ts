@@ -297,7 +297,7 @@ window.shoal = {
       profile: { ...profile, ...said },
       links: [],
     } as const;
-    await view.tell('measured', command);
+    await view.measured(command);
   },
   tries: async () => {
     const canaries = tab?.mesh?.canaries;

@@ -10,8 +10,7 @@ import { BadCommand } from '../../src/errors';
 import type { Manifest } from '../../src/planner/manifest';
 import type { candidate, Times } from '../../src/runtime/self_benchmark';
 import { type Measurable, MeasuringAgain } from '../../src/member/remeasure';
-import type { Member, Profile } from '../../src/state/generated/commands';
-import { decodeCommand } from '../../src/state/member_commands';
+import type { Member, MemberMeasured, Profile } from '../../src/state/generated/commands';
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
 
 const ME = 'tab';
@@ -54,13 +53,13 @@ class Tab implements Measurable {
   readonly lending = this;
   readonly model = { manifest: {} as Manifest };
   readonly signal = new AbortController().signal;
-  readonly told: { readonly method: string; readonly body: Body }[] = [];
+  readonly told: { readonly command: MemberMeasured; readonly again: boolean }[] = [];
   readonly view = {
     me: ME,
     state: stateWith('measured'),
-    askLeader: (method: string, body: Body): Promise<Body> => {
-      this.told.push({ method, body });
-      return Promise.resolve({});
+    measured: (command: MemberMeasured, again = false): Promise<void> => {
+      this.told.push({ command, again });
+      return Promise.resolve();
     },
   };
   profile: Profile | null = PROFILE;
@@ -123,13 +122,11 @@ it('tells times that are new, and all else as it was', async () => {
   expect(await measured(tab, new MeasuringAgain(tab, tab.measures))).toEqual(DONE);
   expect(tab.asked.map(({ provider, threads }) => [provider, threads])).toEqual([['wasm', 2]]);
   const [said] = tab.told;
-  expect(said?.method).toBe('measured');
-  expect(said?.body['again']).toBe(true);
-  const command = decodeCommand(new TextEncoder().encode(String(said?.body['command'])));
+  expect(said?.again).toBe(true);
   const { decodeNs, prefillNs, batchNs, stepNs } = TIMES;
   const profile = { ...PROFILE, decodeNs, prefillNs, batchNs, stepNs };
   const surroundings = { hazardMilli: 9000, machine: 'a'.repeat(32), network: '', owner: '' };
-  expect(command).toEqual({
+  expect(said?.command).toEqual({
     kind: 'MemberMeasured',
     peer: ME,
     profile: { ...profile, surroundings },

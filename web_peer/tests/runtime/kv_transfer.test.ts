@@ -12,7 +12,7 @@ import {
   remembered,
   sourcesOf,
   toldOf,
-  wishBody,
+  wishRequest,
   wishOf,
 } from '../../src/session/kv_transfer_rules';
 import type { Architecture } from '../../src/planner/manifest';
@@ -21,6 +21,7 @@ import type { PlanRecord, Run } from '../../src/state/plan_record';
 import type { CacheWork } from '../../src/runtime/kv_transfer';
 import type { CacheRead } from '../../src/runtime/worker_messages';
 import { vectors } from '../vectors';
+import { KV_COPY } from '../../src/wire/generated/requests';
 
 type Pair = [number, number];
 interface Vectors {
@@ -90,10 +91,10 @@ describe('as in Python', () => {
       };
       const expected = wish && { session: wish.session, run: runOf(wish.run), units: runOf(wish.units) };
       expect(
-        orRefused(() => wishOf(body, peer, state)),
+        orRefused(() => wishOf(KV_COPY.codec.decode(body, 'kv_copy'), peer, state)),
         JSON.stringify(body),
       ).toEqual(expected);
-      if (expected !== null) expect(wishBody(expected)).toEqual(body);
+      if (expected !== null) expect(KV_COPY.codec.encode(wishRequest(expected))).toEqual(body);
     }
   });
 

@@ -96,7 +96,7 @@ describe('a first stage of such an answer', () => {
     view: { state: { members, plan, proposed: null } },
     stage: { core: { seatAt: () => seat } },
   } as unknown as Court;
-  const asks = { session: SESSION, stage: 0, first: 0, stop: 3 };
+  const asks = { session: SESSION, stage: 0, first: 0, stop: 3, seen: '' };
 
   it('says whether its inputs are those that a holder has, and nothing else of them', async () => {
     const digest = await digestOf(await marksOf(bytes(1, 2, 3), 3));
@@ -108,12 +108,12 @@ describe('a first stage of such an answer', () => {
     ] as const) {
       expect(await testimony(court, 'holder', { ...asks, side: 'match', seen })).toEqual({ same });
     }
-    const longer = { ...asks, stop: 4, side: 'match', seen: digest };
+    const longer = { ...asks, stop: 4, side: 'match', seen: digest } as const;
     expect(await testimony(court, 'holder', longer)).toEqual({ same: null });
     expect(await testimony(court, 'holder', { ...asks, first: 1, side: 'match', seen: digest })).toEqual({
       same: null,
     });
-    for (const side of ['marks', 'in']) {
+    for (const side of ['marks', 'in'] as const) {
       await expect(testimony(court, 'holder', { ...asks, side })).rejects.toThrow('who alone');
     }
     await expect(testimony(court, 'other', { ...asks, side: 'match', seen: digest })).rejects.toThrow(

@@ -5,9 +5,9 @@ import { expect, it } from 'vitest';
 import { BadCommand, ConnectionLost } from '../../src/errors';
 import { announced, SPOKEN } from '../../src/state/version_negotiation';
 import { PeerLinks } from '../../src/transport/peer_links';
-import type { Body } from '../../src/transport/rpc';
 import { wayAsked } from '../../src/transport/udp_relay';
 import type { Frame } from '../../src/wire/generated/frames';
+import { nothing, type RequestKind } from '../../src/wire/request_kind';
 
 const [ANN, BOB] = ['a'.repeat(32), 'b'.repeat(32)];
 const PROBE: Frame = { kind: 'PROBE', nonce: 1, body: new Uint8Array() };
@@ -55,22 +55,24 @@ it('whoever needs a peer that cannot be reached is told, until it listens no mor
 
 it('this peer asks itself as others ask it', async () => {
   const ann = links();
-  ann.on('mine', (peer) => ({ peer }), 'members');
-  ann.on('led', (peer) => ({ peer }), 'leader');
-  await expect(ann.call(ANN, 'mine', {})).rejects.toThrow(BadCommand);
+  const mine = { method: 'mine', sender: 'members', codec: nothing } as const;
+  const led = { method: 'led', sender: 'leader', codec: nothing } as const;
+  ann.on(mine, (peer) => ({ peer }));
+  ann.on(led, (peer) => ({ peer }));
+  await expect(ann.call(ANN, mine, null)).rejects.toThrow(BadCommand);
   ann.know(new Map([[ANN, { headless: false }]]), null);
-  await expect(ann.call(ANN, 'mine', {})).resolves.toEqual({ peer: ANN });
-  await expect(ann.ask(ANN, 'led', {})).rejects.toThrow('who coordinates');
+  await expect(ann.call(ANN, mine, null)).resolves.toEqual({ peer: ANN });
+  await expect(ann.ask(ANN, led, null)).rejects.toThrow('who coordinates');
   ann.know(new Map([[ANN, { headless: false }]]), ANN);
-  await expect(ann.ask(ANN, 'led', {})).resolves.toEqual({ peer: ANN });
+  await expect(ann.ask(ANN, led, null)).resolves.toEqual({ peer: ANN });
 });
 
 it('a way to a peer is asked of who stays first, a few seconds long', async () => {
   const asked: unknown[] = [];
   const near = {
     connectedPeers: () => ['a', 'b', 'c', 'd'],
-    call: (peer: string, method: string, body: Body, timeoutS: number) => {
-      asked.push([peer, method, body, timeoutS]);
+    call: <T>(peer: string, { method }: RequestKind<T>, said: T, timeoutS: number) => {
+      asked.push([peer, method, said, timeoutS]);
       return Promise.reject(new BadCommand('this peer hands nothing on'));
     },
   };

@@ -4,13 +4,17 @@ import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../../src/errors';
 import { Requests } from '../../src/transport/request_table';
+import type { Codec } from '../../src/wire/json_codec';
+import { nothing } from '../../src/wire/request_kind';
 
 /** Ann is a member and Bob leads; Cho is connected, and neither. */
 function table(): Requests {
   const isOne = (peer: string, who: string): boolean =>
     who === 'leader' ? peer === 'bob' : ['ann', 'bob'].includes(peer);
   const requests = new Requests(isOne);
-  for (const who of ['anyone', 'members', 'leader'] as const) requests.on(who, (peer) => ({ peer }), who);
+  for (const sender of ['anyone', 'members', 'leader'] as const) {
+    requests.on({ method: sender, sender, codec: nothing }, (peer) => ({ peer }));
+  }
   return requests;
 }
 
@@ -30,25 +34,29 @@ describe('a request', () => {
   it('that nobody handles is refused, also one that was handled before', async () => {
     const requests = table();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow('unknown request other');
-    const end = requests.on('other', () => ({}), 'anyone');
+    const end = requests.on({ method: 'other', sender: 'anyone', codec: nothing }, () => ({}));
     await expect(requests.answer('ann', 'other', {})).resolves.toEqual({});
     end();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow(BadCommand);
   });
 
   it('has one handler', () => {
-    expect(() => table().on('anyone', () => ({}), 'members')).toThrow('has a handler already');
+    expect(() => table().on({ method: 'anyone', sender: 'members', codec: nothing }, () => ({}))).toThrow(
+      'has a handler already',
+    );
   });
 
   it('is decoded before its handler sees it, and after who sent it is looked at', async () => {
     const seen: unknown[] = [];
-    const decode = (body: object): number => {
-      if (!('at' in body)) throw new BadCommand('expected at');
-      return Number(body.at);
+    const codec: Codec<number> = {
+      decode: (body) => {
+        if (!(body instanceof Object && 'at' in body)) throw new BadCommand('expected at');
+        return Number(body.at);
+      },
+      encode: (at) => ({ at }),
     };
     const requests = table();
-    const handler = (_: string, at: number): object => ({ at: seen.push(at) });
-    requests.on('at', (peer, at) => ({ ...handler(peer, at) }), 'members', decode);
+    requests.on({ method: 'at', sender: 'members', codec }, (_, at) => ({ at: seen.push(at) }));
     await expect(requests.answer('cho', 'at', {})).rejects.toThrow('a member');
     await expect(requests.answer('ann', 'at', {})).rejects.toThrow('expected at');
     await expect(requests.answer('ann', 'at', { at: '7' })).resolves.toEqual({ at: 1 });

@@ -6,6 +6,7 @@ import { routeOf } from '../../src/state/plan_record';
 import { serving } from '../../src/state/mesh_state';
 import { type Report, reportOf, Reports } from './reports';
 import { nowS } from '../../src/transport/ticker';
+import { STATUS } from '../../src/wire/generated/requests';
 
 const ASK_MS = 1000; // a report is some 400 bytes: often enough to see work begin and end
 const MOST_ASKED = 8; // at once; larger meshes are asked in turn, so that a crowd of pages costs no more
@@ -45,7 +46,7 @@ export class Watching {
   private async ask(mesh: MeshMember, peer: string): Promise<void> {
     this.asking.add(peer);
     try {
-      const body = await mesh.links.call(peer, 'status', {}, ANSWER_S);
+      const body = await mesh.links.call(peer, STATUS, null, ANSWER_S);
       this.reports.came(peer, reportOf(body), nowS());
     } catch (error) {
       // It left, or is too busy to say: what it said last grows old by itself.

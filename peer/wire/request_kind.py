@@ -1,0 +1,47 @@
+"""One kind of request between peers: its method, who may send it, and how its body stands in JSON. Pure.
+
+The same in web_peer/src/wire/request_kind.ts. peer/wire/generated/requests.py has all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from peer.wire.json_codec import Body, Codec
+
+T = TypeVar("T")
+
+
+class Sender(Enum):
+    """Who may send a request: any peer that is connected, members of the mesh, or the member that leads."""
+
+    ANYONE = "anyone"
+    MEMBERS = "members"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKind(Generic[T]):
+    """`codec` is of its bodies."""
+
+    method: str
+    sender: Sender
+    codec: Codec[T]
+
+    def read(self, body: Body) -> T:
+        """Returns what `body` says. Raises BadCommand for one that is no such request."""
+        return self.codec.decode(body, self.method)
+
+    def body(self, said: T) -> Body:
+        """Returns the body that says this."""
+        made: Body = self.codec.encode(said)
+        return made
+
+
+def _pass_over(_: Any, __: str) -> None:
+    return None
+
+
+nothing: Final[Codec[None]] = Codec(_pass_over, lambda _: {})  # of a request that says only its method
