@@ -17,7 +17,7 @@ from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.generated.commands import ConversationStarted
 from peer.state.member_commands import encode_command
-from peer.wire.generated.requests import PROPOSE, ProposeRequest
+from peer.wire.generated.requests import LEADER, PROPOSE, ProposeRequest
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
@@ -178,7 +178,7 @@ async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_
         await town.until(lambda: any(member.name == frozen for member in view.state.members.values()))
         async with asyncio.timeout(WITHIN_S):
             while True:  # it follows, and knows what was said while it was frozen
-                said = await town.asker.links.ask(peer, "leader", {})
+                said = await town.asker.links.ask(peer, LEADER, None)
                 assert view.replica is not None
                 if said["leader"] == view.leader and said["term"] == view.replica.term:
                     break
