@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from datetime import date
 from pathlib import Path
 from typing import Final
 
+from peer.errors import TextError
 from peer.launch.stored_models import StoredModel, stored_model
 from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
-from planner.errors import CorruptStore, UnknownArchitecture
+from peer.model.chat_template import Message
+from peer.model.tokenizer import Text
+from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
 from planner.model.architecture import SourceModel
 from planner.model.encoder import SourceEncoder
@@ -85,6 +89,17 @@ def _find_or_import(store: Store, name: str, weights: WeightFormat, *, answers: 
     return _put(store, wanted, weights, contents, name)
 
 
+def _check_text(source: SourceModel) -> None:
+    """Raises CorruptModel where no peer could make a prompt, before anything is written."""
+    problem = "its chat template and vocabulary make no token of a question: expected one token or more"
+    try:
+        if Text(source.tokenizer).encode_chat([Message("user", "Hello")], date.today()):
+            return
+    except TextError as error:
+        problem = str(error)
+    raise CorruptModel(f"{source.name}: {problem}; choose another file of this model")
+
+
 def _contents(store: Store, located: Located) -> Contents:
     if located.pinned:
         return Contents(located.pinned)
@@ -95,7 +110,9 @@ def _contents(store: Store, located: Located) -> Contents:
 def _put(
     store: Store, source: SourceModel | SourceEncoder, weights: WeightFormat, contents: Contents, asked: str
 ) -> str:
-    """Imports anew. Raises CorruptModel where a file changed meanwhile."""
+    """Imports anew. Raises ModelError, also where a file changed meanwhile, or StoreError."""
+    if not isinstance(source, SourceEncoder):
+        _check_text(source)
     with counting(f"import {source.name} as {weights}") as progress:
         if isinstance(source, SourceEncoder):
             from planner.model.encoder_graph import put_encoder

@@ -132,12 +132,12 @@ class Execution:
 
     def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
         """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (kv_heads, stop,
-        head_size).
+        kernel_head_size).
         """
         return self._kv.copied(row, stop, names)
 
     def state_shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
-        """By key and value array, the shape of `positions` of one row: (kv_heads, positions, head_size)."""
+        """By key and value array, the shape of `positions` of one row: (kv_heads, positions, kernel_head_size)."""
         return self._kv.shapes(positions)
 
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
@@ -273,14 +273,14 @@ _CPU: Final = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 
 
 class _KvArrays:
-    """Per attention unit a key and a value array, float32 (rows, kv_heads, capacity, head_size), on the
+    """Per attention unit a key and a value array, float32 (rows, kv_heads, capacity, kernel_head_size), on the
     provider's device.
     """
 
     def __init__(self, shard: Shard) -> None:
         self._names = [f"{kind}.{block}" for block in shard.blocks for kind in ("key", "value")]
         self._heads = shard.architecture.kv_heads
-        self._size = shard.architecture.head_size
+        self._size = shard.architecture.kernel_head_size
         self._cuda = shard.provider == "cuda"
         self._host: dict[str, Floats] = {}
         self._device: dict[str, ort.OrtValue] = {}

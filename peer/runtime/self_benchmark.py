@@ -110,6 +110,9 @@ def measure_units(
     """Takes a second or two. `overhead_bytes` holds where no weights are loaded, for conversations of `context`
     positions. Raises CannotServe when the provider is missing, MeasuringEnded soon after `stop()`.
     """
+    architecture = manifest.architecture
+    if architecture.context < CONTEXT:  # times are per unit and token, whatever the model was trained for
+        manifest = replace(manifest, architecture=replace(architecture, context=CONTEXT))
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
         trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), proof.form, provider, threads, stop)
         found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _BODIES}
@@ -141,7 +144,7 @@ def _longer_bytes(trial: _Trial, context: int) -> int:
         scratch = longer_bytes(execution, trial.manifest.architecture.hidden, context, CONTEXT)
     finally:
         execution.close()
-    return scratch + 4 * trial.manifest.architecture.rope_dims * (context - CONTEXT)
+    return scratch + 4 * trial.manifest.architecture.kernel_head_size * (context - CONTEXT)
 
 
 def measuring_bytes(manifest: Manifest) -> int:

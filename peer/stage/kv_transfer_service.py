@@ -149,7 +149,7 @@ class Caches:
         wish = Wish(opening.session, source.run, units)
         told = told_of(await self._links.call(peer, KV_COPY, wish_request(wish)), opening.prompt_tokens)
         have, names = told.have, self._names(units)
-        shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.head_size)
+        shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.kernel_head_size)
         size = 4 * len(names) * shape[0] * shape[1] * shape[2]
         if not have or not names:
             return have, {}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from planner.errors import CorruptModel, MissingTensor
 from planner.model.architecture import Architecture
+from planner.model.manifest import MOST_COUNTS
+from planner.model.shards import rotary_frequencies
 
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
-MAX_WIDTH = 1 << 20  # hidden, ffn, heads * head_size
+MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
+LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
 
 
 def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -42,16 +47,17 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
 def check_numbers(architecture: Architecture, file: str) -> None:
     """Raises CorruptModel when the numbers contradict each other or are out of all proportion."""
     a = architecture
+    most = MOST_COUNTS
     for what, value, limit in (
         ("blocks", a.blocks, MAX_BLOCKS),
-        ("hidden size", a.hidden, MAX_WIDTH),
-        ("heads", a.heads, MAX_WIDTH),
+        ("hidden size", a.hidden, most["hidden"]),
+        ("heads", a.heads, most["heads"]),
         ("key/value heads", a.kv_heads, a.heads),
-        ("head size", a.head_size, MAX_WIDTH),
+        ("head size", a.head_size, most["head_size"]),
         ("heads times head size", a.heads * a.head_size, MAX_WIDTH),
-        ("feed-forward size", a.ffn, MAX_WIDTH),
+        ("feed-forward size", a.ffn, most["ffn"]),
         ("vocabulary", a.vocab, MAX_VOCAB),
-        ("context", a.context, 1 << 31),
+        ("context", a.context, most["context"]),
     ):
         if not 1 <= value <= limit:
             raise CorruptModel(f"{file}: expected {what} between 1 and {limit}, got {value}")
@@ -59,9 +65,30 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         raise CorruptModel(f"{file}: {a.heads} heads cannot share {a.kv_heads} key/value heads evenly")
     if a.head_size % 2:
         raise CorruptModel(f"{file}: rotary embedding needs an even head size, got {a.head_size}")
-    for what, number in (("norm epsilon", a.norm_epsilon), ("rope base", a.rope_base)):
-        if not math.isfinite(number) or number <= 0:
-            raise CorruptModel(f"{file}: expected {what} above 0, got {number}")
+    if not LEAST_EPSILON <= a.norm_epsilon < 1:
+        raise CorruptModel(f"{file}: expected norm epsilon above 0 and below 1, got {a.norm_epsilon}")
+    if not (math.isfinite(a.rope_base) and a.rope_base >= 1):
+        raise CorruptModel(f"{file}: expected rope base of at least 1, got {a.rope_base}")
+    _check_rope(a, file)
+
+
+def _check_rope(a: Architecture, file: str) -> None:
+    scaling = a.rope_scaling
+    if (
+        scaling is not None
+        and scaling.kind == "llama3"
+        and scaling.high_freq_factor <= scaling.low_freq_factor
+    ):
+        raise CorruptModel(
+            f"{file}: expected a high_freq_factor above the low_freq_factor {scaling.low_freq_factor} in rope "
+            f"scaling, got {scaling.high_freq_factor}"
+        )
+    with np.errstate(all="ignore"):
+        angles = rotary_frequencies(a) * a.context
+    if not np.isfinite(angles).all():
+        raise CorruptModel(
+            f"{file}: rope scaling turns positions by no finite angle: download the model again"
+        )
 
 
 def check_tensors(

@@ -6,10 +6,12 @@ An importer (GGUF, safetensors) yields a `SourceModel`; `planner.model.units` al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+HEAD_GROUP: Final = 16  # onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,25 @@ class Architecture:
     qk_norm: bool
     tied_embedding: bool
 
+    @property
+    def kernel_head_size(self) -> int:
+        """Values per head as the attention kernel computes and caches them: `head_size` and zeros, to whole groups."""
+        return -(-self.head_size // HEAD_GROUP) * HEAD_GROUP
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSource:
     """`tokenizer_json`: a Hugging Face tokenizer.json. `end_tokens`: ids that end an answer (EOS, end of turn)."""
 
     tokenizer_json: bytes
-    chat_template: str | None  # Jinja source, as in the model file
+    chat_template: str | None  # Jinja source, as in the model file; None also where that says nothing
     bos_token: int | None
     end_tokens: tuple[int, ...]
     add_bos: bool
+
+    def __post_init__(self) -> None:
+        if self.chat_template is not None and not self.chat_template.strip():
+            object.__setattr__(self, "chat_template", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ class ImportIndex:
 
     def keep(self, name: str, weights: str, contents: Contents, model_id: str, source: str) -> None:
         """Remembers what an import made. `source`: what it was asked for, for people."""
-        self._write(self._import(name, weights, contents), {"model": model_id, "source": source})
+        shown = source.encode("utf-8", "replace").decode()  # a path need not be text
+        self._write(self._import(name, weights, contents), {"model": model_id, "source": shown})
 
     def sources(self) -> dict[str, list[str]]:
         """By model, what it was last imported from, sorted."""

@@ -22,8 +22,20 @@ MAX_MANIFEST_BYTES: Final = 32 << 20  # 2000 units with a few hundred pieces eac
 MAX_BLOB_BYTES: Final = 64 << 30
 MAX_UNITS: Final = 4096
 MAX_TENSORS: Final = 64  # per unit
+MAX_NAME_CHARS: Final = 256
 MAX_TEMPLATE_CHARS: Final = 1 << 20
 MAX_COUNT: Final = 2**53 - 1
+MOST_COUNTS: Final = {  # of an architecture, each at least 1
+    "blocks": 2000,
+    "hidden": 1 << 17,
+    "heads": 1024,
+    "kv_heads": 1024,
+    "head_size": 1024,
+    "ffn": 1 << 20,
+    "vocab": 1 << 24,
+    "context": 1 << 24,
+    "rope_dims": 1024,
+}
 SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 
 DType = Literal["f32", "f16", "u8"]
@@ -135,7 +147,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "name": manifest.name,
         "weights": manifest.weights,
         "architecture": {
-            **{name: getattr(architecture, name) for name in _ARCHITECTURE_COUNTS},
+            **{name: getattr(architecture, name) for name in MOST_COUNTS},
             "family": architecture.family,
             "norm_epsilon": architecture.norm_epsilon,
             "rope_base": architecture.rope_base,
@@ -202,7 +214,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
     _check_units(units, architecture)
     return Manifest(
         format=FORMAT,
-        name=root.text("name", 256),
+        name=root.text("name", MAX_NAME_CHARS),
         weights=root.choice("weights", get_args(WeightFormat)),
         architecture=architecture,
         tokenizer=blob_of(root.fields("tokenizer")),
@@ -216,17 +228,6 @@ def decode_manifest(encoded: bytes) -> Manifest:
     )
 
 
-_ARCHITECTURE_COUNTS: Final = {
-    "blocks": 2000,
-    "hidden": 1 << 17,
-    "heads": 1024,
-    "kv_heads": 1024,
-    "head_size": 1024,
-    "ffn": 1 << 20,
-    "vocab": 1 << 24,
-    "context": 1 << 24,
-    "rope_dims": 1024,
-}
 _UNIT_COUNTS: Final = (
     "params",
     "flops_per_token",
@@ -366,7 +367,7 @@ def blob_of(fields: Fields) -> BlobRef:
 
 
 def _architecture(fields: Fields) -> Architecture:
-    counts = {name: fields.count(name, limit, least=1) for name, limit in _ARCHITECTURE_COUNTS.items()}
+    counts = {name: fields.count(name, limit, least=1) for name, limit in MOST_COUNTS.items()}
     scaling = None
     if not fields.is_null("rope_scaling"):
         inner = fields.fields("rope_scaling")

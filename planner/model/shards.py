@@ -6,9 +6,12 @@ hold no weights: every initializer is external data at an offset of a blob, name
 float32 residual stream, and nothing else, crosses every unit border, so a cut changes no arithmetic.
 
 Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the cache after the step - 1, total
-i32 (1), cos and sin f32 (positions, head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads,
-capacity, head_size), which are updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head:
+i32 (1), cos and sin f32 (positions, kernel_head_size/2), per attn unit key.i and value.i f32 (batch, kv_heads,
+capacity, kernel_head_size), which are updated in place (bound as key.i.out, value.i.out too) -> hidden.out. Head:
 hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+
+The attention kernel takes heads of whole groups of 16 values. Others are filled up with zeros, each half of a head by
+itself, because values of both halves rotate in pairs: no score and no sum changes. Only activations grow, not weights.
 
 Browsers have no files, so for them (providers "wasm" and "webgpu") the location is "<unit>/<tensor>", from 0 on,
 and the tab hands the bytes over when asked. On "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
@@ -135,12 +138,25 @@ def make_graphs(
     )
 
 
+def angles_of(architecture: Architecture) -> int:
+    """How many angles a position has: one for two values of a head; what fills heads up does not turn."""
+    return (architecture.rope_dims + architecture.kernel_head_size - architecture.head_size) // 2
+
+
 def rotary_tables(
     architecture: Architecture, positions: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """cos and sin, each float32 (positions, rope_dims/2), with the model's frequency scaling applied."""
+    """cos and sin, each float32 (positions, angles), with the model's frequency scaling applied."""
+    frequency = np.zeros(angles_of(architecture))
+    frequency[: architecture.rope_dims // 2] = rotary_frequencies(architecture)
+    angles = np.arange(positions, dtype=np.float64)[:, None] * frequency
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def rotary_frequencies(architecture: Architecture) -> npt.NDArray[np.float64]:
+    """By how much a position turns each of rope_dims/2 pairs, with the model's frequency scaling applied."""
     half = architecture.rope_dims // 2
-    frequency = architecture.rope_base ** (-np.arange(half, dtype=np.float64) / half)
+    frequency: npt.NDArray[np.float64] = architecture.rope_base ** (-np.arange(half, dtype=np.float64) / half)
     scaling = architecture.rope_scaling
     if architecture.rope_factors is not None:
         frequency = frequency / np.asarray(architecture.rope_factors, np.float64)
@@ -151,8 +167,7 @@ def rotary_tables(
         frequency = frequency * (smooth + (1 - smooth) / scaling.factor)
     if scaling is not None and scaling.kind == "linear":
         frequency = frequency / scaling.factor
-    angles = np.arange(positions, dtype=np.float64)[:, None] * frequency
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return frequency
 
 
 def _need(unit: ManifestUnit, name: str, dtype: DType, shape: tuple[int, ...]) -> StoredTensor:
@@ -267,12 +282,8 @@ def _block_sums(graph: Graph, source: str, columns: int) -> str:
     name = f"{source}.sums"
     if any(name in node.output for node in graph.nodes):
         return name
-    shape, axis = "blocks.shape", "blocks.axis"
-    shape = f"{shape}.{columns}"
-    if not any(one.name == shape for one in graph.initializers):
-        graph.constant(shape, np.array([0, 0, columns // BLOCK, BLOCK], np.int64))
-    if not any(one.name == axis for one in graph.initializers):
-        graph.constant(axis, np.array([-1], np.int64))
+    shape = _shared(graph, f"blocks.shape.{columns}", np.array([0, 0, columns // BLOCK, BLOCK], np.int64))
+    axis = _shared(graph, "blocks.axis", np.array([-1], np.int64))
     blocks = graph.add("Reshape", [source, shape], f"{source}.blocks")
     return graph.add("ReduceSum", [blocks, axis], name, keepdims=0)
 
@@ -284,14 +295,14 @@ def _body(units: list[ManifestUnit], a: Architecture, placed: Placed) -> bytes:
         _value("hidden", TensorProto.FLOAT, ["batch", "tokens", a.hidden]),
         _value("seqlens", TensorProto.INT32, ["batch"]),
         _value("total", TensorProto.INT32, [1]),
-        _value("cos", TensorProto.FLOAT, ["positions", a.rope_dims // 2]),
-        _value("sin", TensorProto.FLOAT, ["positions", a.rope_dims // 2]),
+        _value("cos", TensorProto.FLOAT, ["positions", angles_of(a)]),
+        _value("sin", TensorProto.FLOAT, ["positions", angles_of(a)]),
     ]
     outputs: list[onnx.ValueInfoProto] = []
     for unit in units:
         if unit.kind == "attn":
             branch = _attn(graph, unit, a, hidden)
-            shape: tuple[int | str, ...] = ("batch", a.kv_heads, "capacity", a.head_size)
+            shape: tuple[int | str, ...] = ("batch", a.kv_heads, "capacity", a.kernel_head_size)
             for name in unit.state:
                 inputs.append(_value(name, TensorProto.FLOAT, shape))
                 outputs.append(_value(f"{name}.out", TensorProto.FLOAT, shape))
@@ -314,6 +325,9 @@ def _attn(graph: Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str
     operands = [qkv, "", ""]
     if a.qk_norm:
         operands = _normed_heads(graph, unit, a, qkv)
+    filled = a.kernel_head_size != a.head_size
+    if filled:
+        operands = [each and _filled_heads(graph, name, a, each) for each in operands]
     key, value = unit.state
     attended = graph.add(
         "GroupQueryAttention",
@@ -326,8 +340,48 @@ def _attn(graph: Graph, unit: ManifestUnit, a: Architecture, hidden: str) -> str
         kv_num_heads=a.kv_heads,
         do_rotary=1,
         rotary_interleaved=0,
+        **({"scale": a.head_size**-0.5} if filled else {}),
     )
+    if filled:
+        attended = _cut_heads(graph, name, a, attended)
     return _linear(graph, unit, "o", a.hidden, queries, attended)
+
+
+def _filled_heads(graph: Graph, name: str, a: Architecture, source: str) -> str:
+    """`source` (batch, tokens, heads * head_size) with zeros behind each half of a head: kernel_head_size values."""
+    lacking = (a.kernel_head_size - a.head_size) // 2
+    pads = np.array([0, 0, 0, 0, 0, 0, 0, lacking], np.int64)
+    halves = _halves(graph, name, a.head_size, source)
+    padded = graph.add("Pad", [halves, _shared(graph, f"{name}.pads", pads)], f"{source}.padded")
+    return _joined(graph, name, padded, f"{source}.filled")
+
+
+def _cut_heads(graph: Graph, name: str, a: Architecture, source: str) -> str:
+    """`source` (batch, tokens, heads * kernel_head_size) without what _filled_heads added."""
+    halves = _halves(graph, name, a.kernel_head_size, source)
+    first, stop, axis = (
+        _shared(graph, f"{name}.{part}", np.array([value], np.int64))
+        for part, value in (("first", 0), ("stop", a.head_size // 2), ("axis", -1))
+    )
+    cut = graph.add("Slice", [halves, first, stop, axis], f"{source}.sliced")
+    return _joined(graph, name, cut, f"{source}.cut")
+
+
+def _halves(graph: Graph, name: str, size: int, source: str) -> str:
+    shape = _shared(graph, f"{name}.halves.{size}", np.array([0, 0, -1, size // 2], np.int64))
+    return graph.add("Reshape", [source, shape], f"{source}.halves")
+
+
+def _joined(graph: Graph, name: str, source: str, output: str) -> str:
+    return graph.add(
+        "Reshape", [source, _shared(graph, f"{name}.joined", np.array([0, 0, -1], np.int64))], output
+    )
+
+
+def _shared(graph: Graph, name: str, array: npt.NDArray[np.int64]) -> str:
+    """A constant that several nodes use."""
+    known = any(each.name == name for each in graph.initializers)
+    return name if known else graph.constant(name, array)
 
 
 def _normed_heads(graph: Graph, unit: ManifestUnit, a: Architecture, qkv: str) -> list[str]:

@@ -15,14 +15,15 @@ one another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import CorruptModel, UnknownArchitecture
+from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
 from planner.model.architecture import Architecture, BlockQuantized, SourceModel, SourceTensor
 from planner.model.blob_plan import ALIGN, BlobPlan, Rows, Tensors, planned
 from planner.model.blob_writer import put_blobs
@@ -33,10 +34,11 @@ from planner.model.manifest import (
     Manifest,
     ManifestUnit,
     StoredTensor,
+    decode_manifest,
     encode_manifest,
     unit_names,
 )
-from planner.model.store import BlobRef, Store
+from planner.model.store import PIECE_BYTES, BlobRef, Store
 from planner.types import UnitKind, WeightFormat
 
 BLOCK: Final = 32  # columns that share a scale: the block of every GGUF type that maps exactly
@@ -60,11 +62,24 @@ def build_model(
     """
     architecture = source.architecture
     _check(architecture)
-    names = unit_names(architecture.blocks)
     plans = _blob_plans(source, weights)
+    _check_manifest(
+        _manifest(source, weights, plans, {name: _unknown(plan.bytes) for name, plan in plans.items()})
+    )
     refs = dict(zip(plans, put_blobs(store, [*plans.values()], progress), strict=True))
+    tokenizer = store.put_blob([source.tokenizer.tokenizer_json])
+    return store.put_manifest(
+        encode_manifest(replace(_manifest(source, weights, plans, refs), tokenizer=tokenizer))
+    )
+
+
+def _manifest(
+    source: SourceModel, weights: WeightFormat, plans: Mapping[str, BlobPlan], refs: Mapping[str, BlobRef]
+) -> Manifest:
+    """What is stored of `source` with these blobs; the tokenizer's blob has only its size."""
+    architecture = source.architecture
     units: list[ManifestUnit] = []
-    for name, kind in names:
+    for name, kind in unit_names(architecture.blocks):
         tied = kind == "head" and architecture.tied_embedding
         blob_name = "embed" if tied else name
         tensors = plans[blob_name].tensors
@@ -74,19 +89,32 @@ def build_model(
             tensors = tuple(tensor for tensor in tensors if tensor.name.startswith("embed."))
         units.append(_unit(name, kind, architecture, refs[blob_name], tensors))
     tokenizer = source.tokenizer
-    manifest = Manifest(
+    return Manifest(
         format=FORMAT,
         name=source.name,
         weights=weights,
         architecture=architecture,
-        tokenizer=store.put_blob([tokenizer.tokenizer_json]),
+        tokenizer=_unknown(len(tokenizer.tokenizer_json)),
         chat_template=tokenizer.chat_template,
         bos_token=tokenizer.bos_token,
         end_tokens=tokenizer.end_tokens,
         add_bos=tokenizer.add_bos,
         units=tuple(units),
     )
-    return store.put_manifest(encode_manifest(manifest))
+
+
+def _unknown(size: int) -> BlobRef:
+    """A blob that is not there yet."""
+    nothing = "0" * 64
+    return BlobRef(nothing, size, (nothing,) * -(-size // PIECE_BYTES))
+
+
+def _check_manifest(manifest: Manifest) -> None:
+    """Raises CorruptModel for what no peer would read again, before anything is written."""
+    try:
+        decode_manifest(encode_manifest(manifest))
+    except (CorruptStore, UnicodeEncodeError) as error:
+        raise CorruptModel(f"{manifest.name} cannot be kept: {error}") from error
 
 
 def resident_bytes(kind: UnitKind, tensors: Iterable[StoredTensor]) -> int:
@@ -401,7 +429,7 @@ def _unit(
         params=params,
         flops_per_token=0 if kind == "embed" else 2 * params,
         out_bytes_per_token=4 if kind == "head" else a.hidden * DTYPE_BYTES["f32"],
-        kv_bytes_per_token=2 * a.kv_heads * a.head_size * DTYPE_BYTES["f32"] if kind == "attn" else 0,
+        kv_bytes_per_token=2 * a.kv_heads * a.kernel_head_size * DTYPE_BYTES["f32"] if kind == "attn" else 0,
         blob=blob,
         tensors=tensors,
         resident_bytes=resident_bytes(kind, tensors),

@@ -36,6 +36,7 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
     "4bit, bias": ("4bit", {"qkv_bias": True}),
     "f32, normed heads": ("f32", {"qk_norm": True}),
     "f16": ("f16", {}),
+    "f32, normed heads that are filled up": ("f32", {"qk_norm": True, "head_size": 10, "rope_dims": 10}),
 }
 RUNS = ((0, 6), (1, 3), (2, 6), (5, 6))
 

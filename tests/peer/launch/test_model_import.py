@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import os
+import random
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from peer.bench.single import bench_single
@@ -21,12 +28,26 @@ from peer.cli.serve_join import serve
 from peer.cli.validate.command import validate
 from peer.launch import model_import
 from peer.launch.model_import import find_or_import, find_or_import_encoder
-from planner.errors import CorruptModel, CorruptStore, NoSuchModel, NotInStore, UnknownArchitecture
+from peer.model.chat_template import Message
+from peer.model.tokenizer import text_of
+from peer.runtime.execution import Execution, Row
+from peer.runtime.forms import FASTEST
+from peer.runtime.kv_slots import KvSlots
+from planner.errors import (
+    CorruptModel,
+    CorruptStore,
+    ModelError,
+    NoSuchModel,
+    NotInStore,
+    UnknownArchitecture,
+)
 from planner.importers import registry
 from planner.importers.registry import WheelFile
 from planner.model.import_index import IMPORTER
 from planner.model.manifest import decode_manifest, encode_manifest
+from planner.model.shards import make_shard
 from planner.model.store import BlobRef, Store
+from planner.types import WeightFormat
 from tests.planner.plain_bert import TinyBert
 from tests.planner.tiny_models import TinyModel
 
@@ -241,3 +262,160 @@ def test_the_list_of_models_names_what_is_damaged(
     assert len(lines) == 2
     assert any(line.startswith(model_id[:12]) and "not whole: import it again" in line for line in lines)
     assert any(line.startswith(odd[:12]) and "damaged: import it again" in line for line in lines)
+
+
+# --- what is accepted can be computed and asked
+
+
+def computed(store: Store, model_id: str) -> npt.NDArray[np.float32]:
+    """Logits behind a question's first tokens and one more, with all units in one process."""
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    asked = text_of(store, manifest).encode_chat([Message("user", "Hi")])[:8]
+    execution = Execution(
+        make_shard(manifest, store, 0, len(manifest.units)), threads=1, context=16, form=FASTEST
+    )
+    slots = KvSlots(1, 16)
+    slots.admit(b"")
+    execution.ensure(slots, 1, 16)
+    execution.prompt(execution.embed(np.array(asked)), Row(0, 0))
+    rows = execution.alone(execution.embed(np.array([1])), Row(0, len(asked)))
+    found = execution.head(rows)
+    execution.close()
+    return found
+
+
+def shaped(draw: random.Random) -> dict[str, Any]:
+    """Sizes of a small model, half of the time with one that no model can have."""
+    kv_heads = draw.choice((1, 2, 3))
+    sizes: dict[str, Any] = {
+        "hidden": draw.choice((1, 7, 31, 32, 48, 100)),
+        "kv_heads": kv_heads,
+        "heads": kv_heads * draw.choice((1, 2, 3)),
+        "head_size": draw.choice((2, 6, 8, 16, 20, 24, 56, 64, 100)),
+        "ffn": draw.choice((1, 31, 32, 96)),
+        "vocab": draw.choice((261, 288)),
+        "blocks": draw.choice((1, 2)),
+        "tied": draw.random() < 0.5,
+        "family": draw.choice(("llama", "qwen2", "qwen3")),
+        "config": {"max_position_embeddings": draw.choice((1, 17, 255, 256, 4096))},
+    }
+    sizes |= {"bias": sizes["family"] == "qwen2", "qk_norm": sizes["family"] == "qwen3"}
+    wrong: tuple[dict[str, Any], ...] = (
+        *({name: 0} for name in ("hidden", "heads", "kv_heads", "head_size", "ffn", "vocab", "blocks")),
+        {"head_size": 7},
+        {"heads": 3, "kv_heads": 2},
+        {"vocab": 1},
+        *({"config": {"max_position_embeddings": value}} for value in (0, -1, 1 << 25, 0.5, None)),
+        *({"config": {"rope_theta": value}} for value in (float("nan"), float("inf"), 0, -1.0, 1e-30, "1")),
+        *({"config": {"rms_norm_eps": value}} for value in (float("nan"), 0, 1e-60, 1e30)),
+        *(
+            {"config": {"rope_scaling": {"rope_type": "linear", "factor": value}}}
+            for value in (0, float("nan"), 1e-320)
+        ),
+        {
+            "config": {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8,
+                    "low_freq_factor": 4,
+                    "high_freq_factor": 4,
+                    "original_max_position_embeddings": 8192,
+                }
+            }
+        },
+        *({"config": {"num_hidden_layers": value}} for value in (1025, 1 << 60)),
+        *({"config": {"num_attention_heads": value}} for value in (2048, 1 << 60)),
+    )
+    return sizes | (draw.choice(wrong) if draw.random() < 0.5 else {})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_accepted_computes_and_the_rest_is_refused_in_one_line(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    sizes = shaped(draw)
+    weights: WeightFormat = draw.choice(("f32", "f16", "8bit", "4bit"))
+    path, store = tmp_path / "model", Store(tmp_path / "store")
+    TINY.but(**sizes).write_folder(path)
+    try:
+        model_id = find_or_import(store, str(path), weights)
+    except ModelError as error:
+        refusal = str(error)
+    else:
+        assert np.isfinite(computed(store, model_id)).all()
+        return
+    assert re.search("expected|needs|cannot share|should be|finite|do not fit", refusal), refusal
+    assert "\n" not in refusal
+    assert store.models() == []
+
+
+@pytest.mark.parametrize("head_size", [2, 8, 20, 24, 56, 100])
+def test_heads_that_the_engine_does_not_take_are_filled_up(head_size: int, tmp_path: Path) -> None:
+    """Cached for 4 KV heads of 16, 32, 64 or 112 values, and nothing is stored in their place."""
+    TINY.but(heads=4, kv_heads=4, head_size=head_size).write_folder(tmp_path / "model")
+    store = Store(tmp_path / "store")
+    model_id = find_or_import(store, str(tmp_path / "model"), "f32")
+    attention = decode_manifest(store.manifest_bytes(model_id)).units[1]
+    qkv = attention.tensor("qkv.w")
+    assert qkv is not None
+    assert qkv.shape == (12 * head_size, 32)
+    assert attention.kv_bytes_per_token == 2 * 4 * 4 * (-(-head_size // 16) * 16)
+    assert np.isfinite(computed(store, model_id)).all()
+
+
+@pytest.mark.parametrize("template", ["", " \n"])
+def test_an_empty_template_is_none(template: str, tmp_path: Path, imports: Imports) -> None:
+    store, path = Store(tmp_path / "store"), tmp_path / "model"
+    TINY.write_folder(path)
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    manifest = decode_manifest(store.manifest_bytes(find_or_import(store, str(path), "8bit")))
+    assert manifest.chat_template is None
+    assert text_of(store, manifest).render_chat([Message("user", "Hi")]).startswith("<|im_start|>user\nHi")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"chat_template": "{% if %}"}, "chat template does not compile"),
+        ({"chat_template": "{% if false %}{% endif %}"}, "make no token of a question: expected one token"),
+        ({"chat_template": "{{ messages[3].content }}"}, "chat template failed"),
+        ({"chat_template": "{{ '" + "x" * (1 << 20) + "' }}"}, "up to .* characters"),
+    ],
+)
+def test_a_template_without_prompts_is_refused(
+    settings: dict[str, Any], says: str, tmp_path: Path, imports: Imports
+) -> None:
+    store, path = Store(tmp_path / "store"), tmp_path / "model"
+    TINY.write_folder(path)
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(CorruptModel, match=f"model: .*{says}.*; choose another file of this model"):
+        find_or_import(store, str(path), "8bit")
+    assert imports.count == 0
+
+
+def test_words_that_no_peer_could_read_are_refused(tmp_path: Path, imports: Imports) -> None:
+    store, path = Store(tmp_path / "store"), tmp_path / "model"
+    TINY.write_folder(path)
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    (path / "tokenizer.json").write_text(
+        json.dumps(tokenizer | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}})
+    )
+    with pytest.raises(CorruptModel, match=r"decoder is ByteLevel, or made of .*; choose another file"):
+        find_or_import(store, str(path), "8bit")
+
+
+def test_what_no_peer_would_read_again_is_refused_before_it_is_written(
+    tmp_path: Path, imports: Imports
+) -> None:
+    store, path = Store(tmp_path / "store"), tmp_path / "model"
+    TINY.write_folder(path, config={"eos_token_id": list(range(65))})
+    with pytest.raises(CorruptModel, match=r"cannot be kept: .*end_tokens"):
+        find_or_import(store, str(path), "8bit")
+    assert [*(store.root / "blobs").iterdir()] == []
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names there are Unicode")
+def test_a_name_that_is_no_text_is_shown_with_marks(tmp_path: Path, imports: Imports) -> None:
+    store, path = Store(tmp_path / "store"), tmp_path / os.fsdecode(b"mod\xffel")
+    TINY.write_folder(path)
+    manifest = decode_manifest(store.manifest_bytes(find_or_import(store, str(path), "8bit")))
+    assert manifest.name == "mod?el"

@@ -36,7 +36,8 @@ def reference_logits(source: Any, tokens: list[int]) -> Doubles:
         scaled: Doubles = x / np.sqrt((x**2).mean(-1, keepdims=True) + a.norm_epsilon) * w(name)
         return scaled
 
-    cos, sin = (table.astype(np.float64)[:, None] for table in rotary_tables(a, len(tokens)))
+    half = a.head_size // 2
+    cos, sin = (table.astype(np.float64)[:, None, :half] for table in rotary_tables(a, len(tokens)))
 
     def rotate(x: Doubles) -> Doubles:
         one, other = np.split(x, 2, axis=-1)
@@ -104,8 +105,11 @@ def shard_logits(
         {"rope_scaling": RopeScaling("linear", 4.0)},
         {"rope_factors": tuple(float(1 + n) for n in range(8))},
         {"kv_heads": 4, "rope_base": 1e6},
+        {"head_size": 10, "rope_dims": 10, "qkv_bias": True},
+        {"head_size": 24, "rope_dims": 24, "qk_norm": True},
+        {"head_size": 100, "rope_dims": 100},
     ],
-    ids=lambda changes: ",".join(changes) or "llama",
+    ids=lambda changes: ",".join(map(str, (*changes, changes.get("head_size", "")))) or "llama",
 )
 @pytest.mark.parametrize("weights", ["f32", "f16"])
 def test_every_family_equals_its_definition(

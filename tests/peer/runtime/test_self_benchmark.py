@@ -19,9 +19,13 @@ from planner.types import UnitKind
 from tests.patience import soon
 
 
-@pytest.mark.parametrize("weights", ["8bit", "4bit", "f32", "f16"])
-def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str) -> None:
-    _, manifest, _ = made_up(weights)
+@pytest.mark.parametrize(
+    ("weights", "changes"),
+    [("8bit", {}), ("4bit", {"context": 1}), ("f32", {}), ("f16", {"head_size": 8, "rope_dims": 8})],
+    ids=lambda value: value if isinstance(value, str) else ",".join(value),
+)
+def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str, changes: dict[str, Any]) -> None:
+    _, manifest, _ = made_up(weights, **changes)
     times = measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1)
     for table in (times.decode_s, times.prefill_s, times.batch_s):
         assert set(table) == set(get_args(UnitKind))

@@ -73,6 +73,13 @@ export interface Architecture {
   readonly tiedEmbedding: boolean;
 }
 
+const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
+
+/** Values per head as the attention kernel computes and caches them: `headSize` and zeros, to whole groups. */
+export function kernelHeadSize({ headSize }: Pick<Architecture, 'headSize'>): number {
+  return Math.ceil(headSize / HEAD_GROUP) * HEAD_GROUP;
+}
+
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
 export interface Manifest {
   readonly name: string;

@@ -6,10 +6,19 @@
  * whatever form is stored (weight_unpacking.ts unpacks it), in slices of rows where it is large. For "webgpu" a float32
  * matrix (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a
  * transposed one; packed weights are as stored.
+ *
+ * The attention kernel takes heads of whole groups of 16 values. Others are filled up with zeros, each half of a head
+ * by itself, because values of both halves rotate in pairs: no score and no sum changes.
  */
 
 import { CannotServe } from '../errors';
-import type { Architecture, Manifest, ManifestUnit, StoredTensor } from './manifest';
+import {
+  type Architecture,
+  kernelHeadSize,
+  type Manifest,
+  type ManifestUnit,
+  type StoredTensor,
+} from './manifest';
 import {
   type Attribute,
   type ConstantTensor,
@@ -53,16 +62,22 @@ export function makeGraphs(manifest: Manifest, first: number, stop: number, prov
   };
 }
 
-/** cos and sin, each (positions, ropeDims / 2), with the model's frequency scaling applied. */
+/** How many angles a position has: one for two values of a head; what fills heads up does not turn. */
+export function anglesOf(a: Architecture): number {
+  return (a.ropeDims + kernelHeadSize(a) - a.headSize) / 2;
+}
+
+/** cos and sin, each (positions, angles), with the model's frequency scaling applied. */
 export function rotaryTables(a: Architecture, positions: number): { cos: Float32Array; sin: Float32Array } {
   const half = a.ropeDims / 2;
-  const cos = new Float32Array(positions * half);
-  const sin = new Float32Array(positions * half);
-  for (let at = 0; at < half; at++) {
-    const frequency = frequencyOf(a, at, half);
+  const angles = anglesOf(a);
+  const cos = new Float32Array(positions * angles);
+  const sin = new Float32Array(positions * angles);
+  for (let at = 0; at < angles; at++) {
+    const frequency = at < half ? frequencyOf(a, at, half) : 0;
     for (let position = 0; position < positions; position++) {
-      cos[position * half + at] = Math.cos(position * frequency);
-      sin[position * half + at] = Math.sin(position * frequency);
+      cos[position * angles + at] = Math.cos(position * frequency);
+      sin[position * angles + at] = Math.sin(position * frequency);
     }
   }
   return { cos, sin };
@@ -107,6 +122,12 @@ class Draft {
   constant(name: string, values: readonly number[]): string {
     this.initializers.push({ name, values });
     return name;
+  }
+
+  /** A constant that several nodes use. */
+  shared(name: string, values: readonly number[]): string {
+    const known = this.initializers.some((one) => one.name === name);
+    return known ? name : this.constant(name, values);
   }
 
   external(name: string, unit: ManifestUnit, tensor: StoredTensor): string {
@@ -281,12 +302,10 @@ function packedLinear(
 function blockSums(draft: Draft, source: string, columns: number): string {
   const name = `${source}.sums`;
   if (draft.has(name)) return name;
-  const shape = `blocks.shape.${columns}`;
-  const known = new Set(draft.initializers.map((one) => one.name));
-  if (!known.has(shape)) draft.constant(shape, [0, 0, columns / BLOCK, BLOCK]);
-  if (!known.has('blocks.axis')) draft.constant('blocks.axis', [-1]);
+  const shape = draft.shared(`blocks.shape.${columns}`, [0, 0, columns / BLOCK, BLOCK]);
+  const axis = draft.shared('blocks.axis', [-1]);
   const blocks = draft.add('Reshape', [source, shape], `${source}.blocks`);
-  return draft.add('ReduceSum', [blocks, 'blocks.axis'], name, { keepdims: 0 });
+  return draft.add('ReduceSum', [blocks, axis], name, { keepdims: 0 });
 }
 
 function body(units: readonly ManifestUnit[], a: Architecture, provider: Provider): Uint8Array<ArrayBuffer> {
@@ -296,8 +315,8 @@ function body(units: readonly ManifestUnit[], a: Architecture, provider: Provide
     rows,
     { name: 'seqlens', type: 'i32', shape: ['batch'] },
     { name: 'total', type: 'i32', shape: [1] },
-    { name: 'cos', type: 'f32', shape: ['positions', a.ropeDims / 2] },
-    { name: 'sin', type: 'f32', shape: ['positions', a.ropeDims / 2] },
+    { name: 'cos', type: 'f32', shape: ['positions', anglesOf(a)] },
+    { name: 'sin', type: 'f32', shape: ['positions', anglesOf(a)] },
   ];
   const outputs: Value[] = [{ ...rows, name: 'hidden.out' }];
   let hidden = 'hidden';
@@ -306,7 +325,7 @@ function body(units: readonly ManifestUnit[], a: Architecture, provider: Provide
     if (unit.kind === 'attn') {
       branch = attention(draft, unit, a, hidden);
       for (const name of unit.state) {
-        const cache = { type: 'f32', shape: ['batch', a.kvHeads, 'capacity', a.headSize] } as const;
+        const cache = { type: 'f32', shape: ['batch', a.kvHeads, 'capacity', kernelHeadSize(a)] } as const;
         inputs.push({ name, ...cache });
         outputs.push({ name: `${name}.out`, ...cache });
       }
@@ -330,15 +349,54 @@ function attention(draft: Draft, unit: ManifestUnit, a: Architecture, hidden: st
     ? draft.external(`${name}.qkv.bias`, unit, need(unit, 'qkv.bias', 'f32', [rows]))
     : '';
   const qkv = linear(draft, unit, 'qkv', rows, a.hidden, normed, bias);
-  const operands = a.qkNorm ? normedHeads(draft, unit, a, qkv) : [qkv, '', ''];
+  const normedOnes = a.qkNorm ? normedHeads(draft, unit, a, qkv) : [qkv, '', ''];
+  const isFilled = kernelHeadSize(a) !== a.headSize;
+  const operands = isFilled
+    ? normedOnes.map((each) => each && filledHeads(draft, name, a, each))
+    : normedOnes;
   const attended = draft.add(
     'GroupQueryAttention',
     [...operands, key, value, 'seqlens', 'total', 'cos', 'sin'],
     [`${name}.attended`, `${key}.out`, `${value}.out`],
-    { num_heads: a.heads, kv_num_heads: a.kvHeads, do_rotary: 1, rotary_interleaved: 0 },
+    {
+      num_heads: a.heads,
+      kv_num_heads: a.kvHeads,
+      do_rotary: 1,
+      rotary_interleaved: 0,
+      ...(isFilled ? { scale: { float: a.headSize ** -0.5 } } : {}),
+    },
     MICROSOFT,
   );
-  return linear(draft, unit, 'o', a.hidden, queries, attended);
+  const given = isFilled ? cutHeads(draft, name, a, attended) : attended;
+  return linear(draft, unit, 'o', a.hidden, queries, given);
+}
+
+/** `source` (batch, tokens, heads * headSize) with zeros behind each half of a head: kernelHeadSize values. */
+function filledHeads(draft: Draft, name: string, a: Architecture, source: string): string {
+  const lacking = (kernelHeadSize(a) - a.headSize) / 2;
+  const parts = halves(draft, name, a.headSize, source);
+  const pads = draft.shared(`${name}.pads`, [0, 0, 0, 0, 0, 0, 0, lacking]);
+  const padded = draft.add('Pad', [parts, pads], `${source}.padded`);
+  return joined(draft, name, padded, `${source}.filled`);
+}
+
+/** `source` (batch, tokens, heads * kernelHeadSize) without what filledHeads added. */
+function cutHeads(draft: Draft, name: string, a: Architecture, source: string): string {
+  const parts = halves(draft, name, kernelHeadSize(a), source);
+  const first = draft.shared(`${name}.first`, [0]);
+  const stop = draft.shared(`${name}.stop`, [a.headSize / 2]);
+  const axis = draft.shared(`${name}.axis`, [-1]);
+  const cut = draft.add('Slice', [parts, first, stop, axis], `${source}.sliced`);
+  return joined(draft, name, cut, `${source}.cut`);
+}
+
+function halves(draft: Draft, name: string, size: number, source: string): string {
+  const shape = draft.shared(`${name}.halves.${size}`, [0, 0, -1, size / 2]);
+  return draft.add('Reshape', [source, shape], `${source}.halves`);
+}
+
+function joined(draft: Draft, name: string, source: string, output: string): string {
+  return draft.add('Reshape', [source, draft.shared(`${name}.joined`, [0, 0, -1])], output);
 }
 
 /** q, k, v from packed rows, q and k normalized per head. */

@@ -13,7 +13,7 @@ export type LoadExecution = (
   context: number,
 ) => Promise<Execution>;
 
-/** Per array of `names`, one after the other, float32 (kvHeads, have, headSize). */
+/** Per array of `names`, one after the other, float32 (kvHeads, have, kernelHeadSize). */
 export interface CachePart {
   readonly names: readonly string[];
   readonly have: number;

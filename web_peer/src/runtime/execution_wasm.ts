@@ -15,10 +15,10 @@ import {
   withCompany,
 } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
-import type { Architecture } from '../planner/manifest';
+import { type Architecture, kernelHeadSize } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
 import { PassingTensors } from './tensor_lending';
-import { rotaryTables } from '../planner/shards';
+import { anglesOf, rotaryTables } from '../planner/shards';
 import { FLOAT32, INT32, type WasmCall, WasmModule } from './wasm_module';
 import { EmbeddingTable, locationsOf, rowsAt, weightBytes } from './weight_unpacking';
 
@@ -72,7 +72,7 @@ export class WasmExecution implements Execution {
       const values = tables[name];
       const pointer = module.allocate(values.byteLength);
       module.floats(pointer, values.length).set(values);
-      const shape = [context + 1, source.architecture.ropeDims / 2];
+      const shape = [context + 1, anglesOf(source.architecture)];
       return { name, pointer, tensor: module.tensor(FLOAT32, pointer, shape) };
     });
   }
@@ -310,7 +310,7 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
   }
 }
 
-/** Per KV name an array float32 (kvHeads, count, headSize), outside the module's memory, which never shrinks. */
+/** Per KV name an array float32 (kvHeads, count, kernelHeadSize), outside the module's memory, which never shrinks. */
 class FloatsCopy implements KvCopy {
   readonly count: number;
   readonly arrays = new Map<string, Float32Array<ArrayBuffer>>();
@@ -330,7 +330,7 @@ class FloatsCopy implements KvCopy {
   }
 }
 
-/** Per KV name an array float32 (rows, kvHeads, capacity, headSize) in the module's memory. */
+/** Per KV name an array float32 (rows, kvHeads, capacity, kernelHeadSize) in the module's memory. */
 class KvArrays {
   shape: Shape = { rows: 0, capacity: 0 };
   private readonly module: WasmModule;
@@ -343,7 +343,7 @@ class KvArrays {
     this.module = module;
     this.names = names;
     this.heads = a.kvHeads;
-    this.size = a.headSize;
+    this.size = kernelHeadSize(a);
   }
 
   get bytes(): number {

@@ -22,9 +22,9 @@ import {
   withCompany,
 } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
-import type { Architecture } from '../planner/manifest';
+import { type Architecture, kernelHeadSize } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
-import { rotaryTables } from '../planner/shards';
+import { anglesOf, rotaryTables } from '../planner/shards';
 import { EmbeddingTable, locationsOf, weightBytes } from './weight_unpacking';
 
 // GPUBufferUsage, which the compiler's types lack.
@@ -71,7 +71,7 @@ export class WebGpuExecution implements Execution {
       for (const end of this.running) end(error);
     });
     const tables = rotaryTables(architecture, context + 1);
-    const shape = [context + 1, architecture.ropeDims / 2];
+    const shape = [context + 1, anglesOf(architecture)];
     this.rotary = {
       cos: new ort.Tensor('float32', tables.cos, shape),
       sin: new ort.Tensor('float32', tables.sin, shape),
@@ -276,7 +276,7 @@ async function loadSessions(source: ShardSource, blobs: Blobs): Promise<Sessions
 
 type Buffers = ReadonlyMap<string, GPUBuffer>;
 
-/** Per KV name a buffer float32 (kvHeads, count, headSize). */
+/** Per KV name a buffer float32 (kvHeads, count, kernelHeadSize). */
 class BuffersCopy implements KvCopy {
   readonly bytes: number;
   readonly count: number;
@@ -293,7 +293,7 @@ class BuffersCopy implements KvCopy {
   }
 }
 
-/** Per KV name a buffer float32 (rows, kvHeads, capacity, headSize). */
+/** Per KV name a buffer float32 (rows, kvHeads, capacity, kernelHeadSize). */
 class KvBuffers {
   shape: Shape = { rows: 0, capacity: 0 };
   private readonly device: GPUDevice;
@@ -307,7 +307,7 @@ class KvBuffers {
     this.device = device;
     this.names = names;
     this.heads = a.kvHeads;
-    this.size = a.headSize;
+    this.size = kernelHeadSize(a);
   }
 
   get bytes(): number {

@@ -7,7 +7,7 @@
 import { BadCommand } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
-import type { Architecture, Manifest } from '../planner/manifest';
+import { type Architecture, kernelHeadSize, type Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
 import type { PlanRecord, Run } from '../state/plan_record';
 import { sumOf } from './position_spans';
@@ -61,8 +61,8 @@ export function arraysOf(manifest: Manifest, { first, stop }: Run): string[] {
 }
 
 /** Of `count` positions in one of them. */
-export function arrayBytes({ kvHeads, headSize }: Architecture, count: number): number {
-  return 4 * kvHeads * count * headSize;
+export function arrayBytes(a: Architecture, count: number): number {
+  return 4 * a.kvHeads * count * kernelHeadSize(a);
 }
 
 /** The request `kv_copy`. */
