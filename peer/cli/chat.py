@@ -33,6 +33,7 @@ from peer.launch.terminal import Interrupts, either, interrupts, say, unechoed, 
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, PeerOptions, bytes_text
+from peer.member.progress import Report, silent
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.origin.arithmetic_changes import crossed_text
@@ -59,9 +60,9 @@ def settings(args: argparse.Namespace) -> Settings:
 
 @asynccontextmanager
 async def asker(
-    args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False
+    args: argparse.Namespace, ctrl: Interrupts, *, pin_ends: bool = False, report: Report = silent
 ) -> AsyncIterator[MeshMember]:
-    """A member that only asks. Ctrl-C while it joins raises Interrupted."""
+    """A member that only asks; `report` is told how far joining is. Ctrl-C while it joins raises Interrupted."""
     invite = parse_link(args.link)
     options = PeerOptions(
         args.name,
@@ -75,7 +76,7 @@ async def asker(
     )
     async with AsyncExitStack() as stack:
         kept = stack.enter_context(kept_identity(args.state, invite.mesh))
-        joining = join(args.link, options, Store(args.store), kept=kept)
+        joining = join(args.link, options, Store(args.store), report=report, kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
         if mesh.sessions.own_ends is not None:

@@ -184,6 +184,7 @@ def serve(args: argparse.Namespace) -> int:
     model_id = find_or_import(
         store, args.model, args.weights
     )  # before there is a loop: Ctrl-C ends it at once
+    say(f"starting {decode_manifest(store.manifest_bytes(model_id)).name}, model {model_id[:12]}")
     return asyncio.run(_serve(args, store, model_id))
 
 
@@ -377,6 +378,23 @@ def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = Fa
     told = not from_now
     look()
     told = True
+
+
+def follow_loading(mesh: MeshMember, tell: Callable[[str], None]) -> None:
+    """Says that the mesh does not serve its model yet, where that is so, and when it does."""
+    waits = False
+
+    def look() -> None:
+        nonlocal waits
+        state = mesh.view.state
+        loading = state.serving() is None
+        if loading != waits:
+            waits = loading
+            model = state.model.name if state.model else "the model"
+            tell(f"{model} is being loaded: questions wait until it is" if loading else f"{model} is loaded")
+
+    mesh.view.subscribe(look)
+    look()
 
 
 def follow_coordinator(mesh: MeshMember, tell: Callable[[str], None]) -> None:

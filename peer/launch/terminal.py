@@ -17,6 +17,7 @@ from rich.progress import (
     DownloadColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -29,7 +30,8 @@ except ImportError:  # Windows, which echoes nothing that nobody reads
 
 from peer.errors import Interrupted
 from peer.launch import json_lines
-from peer.member.peer_options import INTERRUPTED, bytes_text
+from peer.launch.progress_lines import ProgressLines
+from peer.member.peer_options import INTERRUPTED
 from peer.state.display_names import plain_lines
 
 if TYPE_CHECKING:  # not at run time: it brings the whole runtime along, which not every command needs
@@ -40,7 +42,6 @@ ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 
-LINE_EVERY_S: Final = 5.0
 _LOCAL_FLAGS: Final = 3  # in what termios.tcgetattr returns
 
 out = Console(highlight=False, soft_wrap=True)
@@ -53,6 +54,9 @@ def say(text: str) -> None:
         json_lines.tell("info", plain_lines(text))
         return
     err.print(plain_lines(text), markup=False, soft_wrap=not err.is_terminal)
+
+
+_lines: Final = ProgressLines(say, time.monotonic)
 
 
 def whisper(_: str) -> None:
@@ -83,34 +87,23 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Shows how many bytes of something long are done, and how fast: a bar, or a line every few seconds where there is
     no terminal. What it yields is called with (done, total), from any thread but one at a time.
     """
-    if not err.is_terminal or json_lines.chosen:
-        yield _CountingLines(what, time.monotonic())
+    if not _has_bars():
+        yield lambda done, total: _lines(what, done, total)
         return
     with _bars() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-class _CountingLines:
-    """ "import tiny as 4bit: 1.2 GiB of 2.4 GiB, 310.0 MiB/s"."""
-
-    def __init__(self, what: str, begun: float) -> None:
-        self._what = what
-        self._begun = self._said = begun
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._said < LINE_EVERY_S:
-            return
-        self._said = now
-        rate = bytes_text(done / (now - self._begun))
-        say(f"{self._what}: {bytes_text(done)} of {bytes_text(total)}, {rate}/s")
+def _has_bars() -> bool:
+    return err.is_terminal and not json_lines.chosen
 
 
 def _bars() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
+        TaskProgressColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
@@ -120,7 +113,7 @@ def _bars() -> Progress:
 
 
 class Progressing:
-    """Takes `Phase` reports. Without a terminal it prints one line when a phase begins."""
+    """Takes `Phase` reports: a line when a phase begins, and bytes of one that has a measure."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -128,11 +121,14 @@ class Progressing:
         self._said = ""
 
     def __call__(self, phase: Phase) -> None:
-        """Shows how far the phase is: as a bar at a terminal, else one line when a phase begins."""
-        if phase.total <= 1 or not err.is_terminal or json_lines.chosen:
+        """Shows how far the phase is: as a bar at a terminal, else as lines."""
+        if phase.total <= 1:
             if phase.what != self._said:
                 self._said = phase.what
                 say(phase.what)
+            return
+        if not _has_bars():
+            _lines(phase.what, phase.done, phase.total)
             return
         self._progress.start()
         task = self._tasks.get(phase.what)

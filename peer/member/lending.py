@@ -12,7 +12,7 @@ from typing import Any, Final
 from peer.coordination.repair_order import load_order
 from peer.errors import PeerError
 from peer.member.failure_domain_watch import Around, with_surroundings
-from peer.member.peer_options import PeerOptions
+from peer.member.peer_options import PeerOptions, bytes_text
 from peer.member.peer_parts import PeerParts
 from peer.member.progress import Phase, Report
 from peer.member.rate_meter import Meter
@@ -148,8 +148,14 @@ class Lending:
 
     def progress(self, run: Run_) -> Progress:
         """What is told how far the fetching of `run` is."""
-        what = f"fetch units {run[0]}-{run[1] - 1}"
-        return lambda done, total: self._report(Phase(what, done, total))
+        units = f"units {run[0]}-{run[1] - 1}"
+
+        def told(done: int, total: int) -> None:
+            self._report(Phase(f"fetch {units}", done, total))
+            if done >= total:
+                self._report(Phase(f"load {units}, {bytes_text(total)} of weights", 0, 0))
+
+        return told
 
     def reported(self) -> None:
         """Says that this peer is ready, where a plan gives it a stage: the leader knows what it holds."""
