@@ -53,7 +53,7 @@ def bare(environment: os._Environ[str]) -> dict[str, str]:
 async def serving(shoal: Path, home: Path, models: Models) -> AsyncIterator[str]:
     """The link that `shoal serve` prints. It has to end well, and to have said nothing of a missing page."""
     kept = {name: value for name, value in bare(os.environ).items() if not name.startswith("XDG_")}
-    words = ("serve", "smollm2-135m", "--port", "0", "--bind", "127.0.0.1", "--no-qr", *MESH)
+    words = ("serve", models.ids["8bit"], "--port", "0", "--bind", "127.0.0.1", "--no-qr", *MESH)
     process = await asyncio.create_subprocess_exec(
         *(str(shoal), *words, "--store", str(models.store.root), "--until-stdin-closes"),
         cwd=home,

@@ -35,6 +35,7 @@ class Town:
 
     home: Path
     store: Path
+    model: str  # its id
     meeting: str  # where the signaling server is
     stack: AsyncExitStack
     link: str = ""
@@ -72,7 +73,17 @@ class Town:
 
     def found(self) -> Running:
         """Starts the founder, or starts it again."""
-        words = ["serve", "tiny", "--signaling", self.meeting, "--name", "founder", "--cuts", "3", "--keep"]
+        words = [
+            "serve",
+            self.model,
+            "--signaling",
+            self.meeting,
+            "--name",
+            "founder",
+            "--cuts",
+            "3",
+            "--keep",
+        ]
         words += ["--protection", "high", "--store", self.store, "--state", self.home / "founder", *COMMON]
         self.processes["founder"] = self.stack.enter_context(running(self.home, *words))
         return self.processes["founder"]
@@ -109,12 +120,12 @@ class Town:
 @asynccontextmanager
 async def started(home: Path, gguf: Path) -> AsyncIterator[Town]:
     store = Store(home / "store")
-    build_model(open_gguf(gguf, "tiny"), "8bit", store)
+    model = build_model(open_gguf(gguf, "tiny"), "8bit", store)
     async with AsyncExitStack() as stack:
         where = ["--store", store.root]
         meeting = stack.enter_context(running(home, "signaling", "--port", "0", *where))
         url = meeting.until(r"^http://\S+")[0]
-        town = Town(home, store.root, url, stack)
+        town = Town(home, store.root, model, url, stack)
         town.link = town.found().until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
         options = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
         asker = town.asker = await stack.enter_async_context(join(town.link, options, store))
