@@ -126,7 +126,7 @@ def _put(
 
         with counting("record how long its rows are") as progress:
             record(store, model_id, progress)
-    if contents.looks and not asked.startswith(HF_PREFIX):
+    if contents.seen and not asked.startswith(HF_PREFIX):
         asked = str(Path(asked).absolute())
     ImportIndex(store.root).keep(source.name, weights, contents, model_id, asked)
     return model_id

@@ -43,17 +43,26 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """One file on this disk: what it looked like when it was read, at `taken_ns`, and its SHA-256."""
+
+    path: Path
+    look: Look
+    taken_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
-    """What an import reads: SHA-256 by a file's name in the model, and what each file on this disk looked like."""
+    """What an import reads: SHA-256 by a file's name in the model, and the files of this disk among them."""
 
     hashes: tuple[tuple[str, str], ...]
-    looks: tuple[tuple[Path, Look], ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     def check(self) -> None:
         """Raises CorruptModel for a file that is another one now."""
-        for path, look in self.looks:
-            if _look(path) != look:
-                raise CorruptModel(f"{path} changed while it was imported: try again once it is complete")
+        for file in self.seen:
+            _check(file.path, file.look)
 
 
 class ImportIndex:
@@ -73,28 +82,35 @@ class ImportIndex:
         known = {name: self._remembered(path, look) for name, (path, look) in looks.items()}
         total = sum(look.bytes for name, (_, look) in looks.items() if known[name] is None)
         done = 0
-        hashes: list[tuple[str, str]] = []
+
+        def told(read: int) -> None:
+            if progress is not None:
+                progress(done + read, total)
+
+        found: dict[str, Seen] = {}
         for name, (path, look) in looks.items():
-            found = known[name]
-            if found is None:
+            seen = known[name]
+            if seen is None:
                 taken_ns = self._now_ns()
-                found = _hash(path, lambda read, before=done: progress and progress(before + read, total))  # type: ignore[misc]
+                seen = Seen(path, look, taken_ns, _hash(path, told))
+                _check(path, look)
                 done += look.bytes
-                Contents((), ((path, look),)).check()
-                self._write(self._remembering(path), {**asdict(look), "taken_ns": taken_ns, "sha256": found})
-            hashes.append((name, found))
-        return Contents(tuple(hashes), tuple(looks.values()))
+            found[name] = seen
+        return Contents(tuple((name, seen.sha256) for name, seen in found.items()), tuple(found.values()))
 
     def model(self, name: str, weights: str, contents: Contents) -> str | None:
         """The id of the model that an import of these contents, called `name`, made; None where none did."""
-        entry = _read(self._import(name, weights, contents))
-        found = entry.get("model")
-        return found if isinstance(found, str) else None
+        found = _read(self._import(name, weights, contents)).get("model")
+        if not isinstance(found, str):
+            return None
+        self._remember(contents)
+        return found
 
     def keep(self, name: str, weights: str, contents: Contents, model_id: str, source: str) -> None:
         """Remembers what an import made. `source`: what it was asked for, for people."""
         shown = source.encode("utf-8", "replace").decode()  # a path need not be text
         self._write(self._import(name, weights, contents), {"model": model_id, "source": shown})
+        self._remember(contents)
 
     def sources(self) -> dict[str, list[str]]:
         """By model, what it was last imported from, sorted."""
@@ -112,15 +128,21 @@ class ImportIndex:
     def _remembering(self, path: Path) -> Path:
         return self._files / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()}.json"
 
-    def _remembered(self, path: Path, look: Look) -> str | None:
-        """The hash of a file that looks as it did, and did so long enough before it was read."""
+    def _remember(self, contents: Contents) -> None:
+        for seen in contents.seen:
+            if seen != self._remembered(seen.path, seen.look):
+                entry = {**asdict(seen.look), "taken_ns": seen.taken_ns, "sha256": seen.sha256}
+                self._write(self._remembering(seen.path), entry)
+
+    def _remembered(self, path: Path, look: Look) -> Seen | None:
+        """What is known of a file that looks as it did, and did so long enough before it was read."""
         entry = _read(self._remembering(path))
         match entry:
             case {"taken_ns": int(taken_ns), "sha256": str(found)} if all(
                 entry.get(name) == value for name, value in asdict(look).items()
             ):
                 settled = max(look.modified_ns, look.changed_ns) + RACY_NS < taken_ns
-                return found if settled else None
+                return Seen(path, look, taken_ns, found) if settled else None
         return None
 
     def _write(self, path: Path, entry: Mapping[str, Any]) -> None:
@@ -130,6 +152,11 @@ class ImportIndex:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside.write_bytes(canonical(entry))
             beside.replace(path)
+
+
+def _check(path: Path, look: Look) -> None:
+    if _look(path) != look:
+        raise CorruptModel(f"{path} changed while it was imported: try again once it is complete")
 
 
 def _look(path: Path) -> Look:

@@ -35,6 +35,7 @@ def test_an_unchanged_file_is_read_once(tmp_path: Path) -> None:
     file.write_bytes(b"one")
     reads = Reads()
     first = later(tmp_path / "store").contents({"model.gguf": file}, reads)
+    later(tmp_path / "store").keep("model", "8bit", first, "a" * 64, "model.gguf")
     assert later(tmp_path / "store").contents({"model.gguf": file}, reads) == first
     assert reads.totals == [3]
 
@@ -61,6 +62,7 @@ def test_a_changed_file_is_another_one(tmp_path: Path, change: object) -> None:
     file.write_bytes(b"one")
     index = later(tmp_path / "store")
     before = index.contents({"model.gguf": file})
+    index.keep("model", "8bit", before, "a" * 64, "model.gguf")
     change(file)
     assert index.contents({"model.gguf": file}).hashes != before.hashes
 
@@ -71,7 +73,8 @@ def test_a_file_written_just_before_it_was_read_is_read_again(tmp_path: Path) ->
     now = file.stat().st_ctime_ns + RACY_NS
     reads = Reads()
     for _ in range(2):
-        ImportIndex(tmp_path / "store", lambda: now).contents({"model.gguf": file}, reads)
+        index = ImportIndex(tmp_path / "store", lambda: now)
+        index.keep("model", "8bit", index.contents({"model.gguf": file}, reads), "a" * 64, "model.gguf")
     assert reads.totals == [3, 3], "a clock that ticks slowly hides a second write"
 
 
@@ -89,6 +92,18 @@ def test_contents_lead_to_a_model_wherever_they_lie(tmp_path: Path) -> None:
     assert index.model("model", "4bit", found[0]) is None
     assert index.model("other", "8bit", found[0]) is None
     assert index.sources() == {"a" * 64: ["one/model.gguf"]}
+
+
+def test_a_copy_is_read_once_too_and_what_led_to_no_model_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"one")
+    (tmp_path / "copy.gguf").write_bytes(b"one")
+    index, reads = later(tmp_path / "store"), Reads()
+    index.contents({"model.gguf": tmp_path / "model.gguf"})
+    assert not (tmp_path / "store").exists()
+    index.keep("model", "8bit", index.contents({"m": tmp_path / "model.gguf"}, reads), "a" * 64, "model.gguf")
+    for _ in range(2):
+        assert index.model("model", "8bit", index.contents({"m": tmp_path / "copy.gguf"}, reads)) == "a" * 64
+    assert reads.totals == [3, 3]
 
 
 def test_another_importer_imports_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
