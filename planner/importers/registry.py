@@ -191,10 +191,12 @@ def _folder(folder: Path, name: str | None = None) -> Located:
         if len(first) == 1:
             return _gguf(folder / first[0])
         raise NoSuchModel(f"{folder} holds several GGUF files, name one: {', '.join(ggufs)[:400]}")
-    settings = {file for pattern in FOLDER_SETTINGS for file in folder.glob(pattern) if file.is_file()}
-    read = sorted({*settings, *(folder / file for file in weight_files(folder))})
     called = _called(name or folder.resolve().name)
     opened = open_encoder if is_encoder(folder) else open_safetensors
+    if not (folder / "config.json").is_file():
+        return Located(called, partial(opened, folder, called))  # which says what it lacks
+    settings = {file for pattern in FOLDER_SETTINGS for file in folder.glob(pattern) if file.is_file()}
+    read = sorted({*settings, *(folder / file for file in weight_files(folder))})
     return Located(
         called, partial(opened, folder, called), {file.relative_to(folder).as_posix(): file for file in read}
     )
