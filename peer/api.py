@@ -209,14 +209,17 @@ class Mesh:
         text, tools = self._member.text, self._tools(options)
         if tools and (text.tool_template is None or style_of(text.tool_template) is None):
             raise CannotServe(f"the chat template of {self.model} knows no tools")
-        prompt = text.encode_turns(turns, [tool.whole for tool in tools] or None)
+        model = self._member.view.state.model
+        assert model is not None  # a member knows it
+        whole = [tool.whole for tool in tools] or None
+        prompt = await self._member.model.prompts.turns(turns, whole, model.context)
         schema = options.get("schema")
         guide = await self._guide(schema) if schema is not None else None
         conversation = self._member.conversation()
         if (tell := options.get("on_wait")) is not None:
             conversation.on_wait(tell)
         try:
-            async with aclosing(conversation.tokens(prompt, _settings(options, guide))) as pieces:
+            async with aclosing(conversation.tokens(prompt.tokens, _settings(options, guide))) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:

@@ -39,7 +39,9 @@ PeerError
 │   ├── BadSampling          a setting out of its range
 │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
 ├── TextError                words that cannot become tokens, or tokens words
+│   ├── TextTooLong          more characters than may be put into tokens
 │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
+│       └── TemplateSpent    ... because its budget is spent
 ├── ApiError                 what the gateway answers a program in place of words, with its HTTP status
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
@@ -219,6 +221,21 @@ class TextError(PeerError):
 
 class ChatTemplateError(TextError):
     """The model's chat template cannot be used, or refuses these messages."""
+
+
+class TemplateSpent(ChatTemplateError):
+    """The model's chat template took more turns, or made larger values, than it may."""
+
+
+class TextTooLong(TextError):
+    """A text has more `characters` than may be put into tokens."""
+
+    def __init__(self, characters: int) -> None:
+        super().__init__(characters)
+        self.characters = characters
+
+    def __str__(self) -> str:
+        return f"the text has {self.characters} characters, more than may be put into tokens"
 
 
 class ApiError(PeerError):

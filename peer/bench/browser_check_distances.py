@@ -138,7 +138,10 @@ class _Series:
         threads = THREADS[self._rounds % len(THREADS)]
         self._rounds += 1
         sessions = self._mesh.sessions
-        talks = [Conversation(sessions, self._mesh.text, os.urandom(SESSION_BYTES)) for _ in range(SESSIONS)]
+        talks = [
+            Conversation(sessions, self._mesh.model.prompts, os.urandom(SESSION_BYTES))
+            for _ in range(SESSIONS)
+        ]
         try:
             told = await asyncio.gather(*(self._answer(talk) for talk in talks))
             for talk, (tokens, route) in zip(talks, told, strict=True):

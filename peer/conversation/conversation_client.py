@@ -21,12 +21,12 @@ from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
 from peer.errors import ContextOverflow, PeerError
 from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
-from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, asking_else
+from peer.model.prompts import Prompt
+from peer.origin.answer_stream import Begun, Conversation, Finished, Settings
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.replication.proposal_queue import Proposals
 from peer.session.origin import Heard, room_for
-from peer.session.prefix_cache import shared_front
 from peer.session.sampling import Sampling
 from peer.state.conversations import Conversation as Talk
 from peer.state.conversations import Conversations
@@ -119,6 +119,7 @@ class Talking:
         self._makings: dict[str, Making] = {}  # by message
         self._sessions: dict[str, Conversation] = {}  # by conversation, the oldest first
         self._kept: dict[str, tuple[int, ...]] = {}  # tokens of answers that ended early here, by message
+        self._preparing: set[str] = set()  # answers that go on here once their prompt is read
         self._acted: set[str] = set()  # what is acted upon only once
         self._adoptions: dict[str, _Adoption] = {}  # by session
         self._typists: dict[str, dict[str, float]] = {}  # by conversation: until when, by peer
@@ -242,7 +243,8 @@ class Talking:
         talk = self.conversations[conversation]
         message = talk.messages.get(question)
         if message is not None and running(talk) is None:
-            self._ask(conversation, talk, message)
+            self._acted.add(question)
+            self._start(self._ask(conversation, talk, message, again=True))
 
     def go_on(self, conversation: str, answer: str) -> None:
         """An answer that was stopped, failed or was cut goes on."""
@@ -325,18 +327,20 @@ class Talking:
             return
         # Its place in the queue is the log's to say.
         if self._in_log(identifier, turn[0].id) is not None:
-            self._ask(identifier, talk, turn[0])
+            self._acted.add(turn[0].id)
+            self._start(self._ask(identifier, talk, turn[0]))
 
     def _follow(self, identifier: str, talk: Talk, answer: Said, members: Collection[str]) -> None:
         """An answer under way: this peer makes it, or another does, or its author is gone."""
         if answer.author == self.me:
             logged = self._in_log(identifier, answer.id)
             said = logged is not None and (logged.author, logged.session) == (self.me, answer.session)
-            if answer.id in self._makings or not said:
+            if answer.id in self._makings or answer.id in self._preparing or not said:
                 return
             adoption = self._adoptions.pop(answer.session, None)
             if adoption is not None:
-                self._resume(identifier, talk, answer, adoption)
+                self._preparing.add(answer.id)
+                self._start(self._resume(identifier, talk, answer, adoption))
             elif self._once(f"{answer.id} {answer.session}"):  # asked in another life of this peer
                 self._adopt(identifier, answer, None)
             return
@@ -370,25 +374,37 @@ class Talking:
 
     # --- answers of this peer
 
-    def _ask(self, identifier: str, talk: Talk, question: Said) -> None:
-        self._acted.add(question.id)
-        asking = self._session_for(identifier, talk)
+    async def _ask(self, identifier: str, talk: Talk, question: Said, *, again: bool = False) -> None:
         sampling = _seeded(talk.sampling)
         most = talk.sampling[WIRE] if len(talk.sampling) > WIRE else 0
+        why = ""
         try:
-            prompt, front, room = self._prompt(talk, question, most)
+            prompt, room = await self._prompt(talk, question, most)
         except PeerError as error:
-            prompt, front, room, why = [], 0, 0, str(error)
+            prompt, room, why = Prompt(()), 0, str(error)
+        now = self.conversations.get(identifier)
+        turn = next_turn(now, self._view.state.members) if now is not None else None
+        mine = turn is not None and (turn[0].id, turn[1]) == (question.id, self.me)
+        if (
+            now is None
+            or now.messages.get(question.id) is None
+            or running(now) is not None
+            or not (mine or again)
+        ):
+            self._acted.discard(question.id)  # the conversation changed while its prompt was read
+            self._look()
+            return
+        asking = self._session_for(identifier, now)
         answer = self._added(
             identifier, question.id, "answer", "", session=asking.session.hex(), sampling=sampling, most=room
         )
         self._proposals.say(replace(answer, model=talk.model))
-        if not prompt:
+        if not prompt.tokens:
             ended = MessageEnded(identifier, answer.id, "failed", 0, None, why[:MAX_REASON])
             self._proposals.say(ended)
             return
         making = Making(identifier, asking, self._model.text, ())
-        pieces = asking.tokens(prompt, _settings(sampling, room, front))
+        pieces = asking.tokens(prompt.tokens, _settings(sampling, room, prompt.front))
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=False))
 
@@ -403,40 +419,42 @@ class Talking:
         self._adoptions[session] = _Adoption(ids, standing)
         self._proposals.say(AnswerAdopted(conversation, answer.id, answer.author, self.me, session))
 
-    def _resume(self, identifier: str, talk: Talk, answer: Said, adoption: _Adoption) -> None:
+    async def _resume(self, identifier: str, talk: Talk, answer: Said, adoption: _Adoption) -> None:
         question = talk.messages.get(answer.parent)
         most = answer.max_tokens if answer.max_tokens > answer.tokens else 0
         try:
             if question is None:
                 raise ContextOverflow("its question is gone")
-            prompt, front, room = self._prompt(talk, question, most)
+            prompt, room = await self._prompt(talk, question, most)
         except PeerError as error:
             self._end(identifier, answer, "failed", str(error))
             return
+        finally:
+            self._preparing.discard(answer.id)
+        now = self._message(identifier, answer.id)
+        if now is None or now.state != "running" or (now.author, now.session) != (self.me, answer.session):
+            return  # it ended, or another makes it, since its prompt was asked for
         ids = adoption.ids[: room - 1]
-        asking = Conversation(self._host, self._model.text, bytes.fromhex(answer.session))
+        asking = Conversation(self._host, self._model.prompts, bytes.fromhex(answer.session))
         making = Making(identifier, asking, self._model.text, ids)
         standing = adoption.standing
-        fits = standing is not None and sum(standing.spans) == len(prompt)
+        fits = standing is not None and sum(standing.spans) == len(prompt.tokens)
         begun = Begun(
             ids, standing if standing is not None and fits else 1 if standing is None else _now_ms()
         )
         log.info("an answer goes on here, with %d tokens that were heard", len(ids))
-        pieces = asking.tokens(prompt, _settings(answer.sampling, room, front), begun)
+        pieces = asking.tokens(prompt.tokens, _settings(answer.sampling, room, prompt.front), begun)
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=True))
 
-    def _prompt(self, talk: Talk, question: Said, most: int) -> tuple[list[int], int, int]:
-        """A question as tokens, how many stand before the first one of the conversation, and how many the answer may
-        have; `most` 0: as many as fit. Raises PeerError.
-        """
-        messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
-        encode = self._model.text.encode_chat
-        prompt = encode(messages, day)
-        front = shared_front(prompt, lambda words: encode(asking_else(messages, words), day))
+    async def _prompt(self, talk: Talk, question: Said, most: int) -> tuple[Prompt, int]:
+        """A question as tokens, and how many the answer may have; `most` 0: as many as fit. Raises PeerError."""
         model = self._view.state.model
-        room = room_for(len(prompt), None, model.context if model is not None else 0)
-        return prompt, front, min(most, room) if most else room
+        context = model.context if model is not None else 0
+        messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
+        prompt = await self._model.prompts.chat(messages, context, day)
+        room = room_for(len(prompt.tokens), None, context)
+        return prompt, min(most, room) if most else room
 
     async def _make(self, message: str, making: Making, pieces: Any, *, adopted: bool) -> None:
         why = await making.run(pieces, lambda: self._grown(message, making))
@@ -499,7 +517,7 @@ class Talking:
 
     def _new_session(self) -> Conversation:
         ends = self._host.own_ends
-        return Conversation(self._host, self._model.text, os.urandom(SESSION_BYTES), ends)
+        return Conversation(self._host, self._model.prompts, os.urandom(SESSION_BYTES), ends)
 
     def _end(self, conversation: str, message: Said, state: Ended, why: str) -> None:
         ended = MessageEnded(conversation, message.id, state, message.tokens, None, why[:MAX_REASON])

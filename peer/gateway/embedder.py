@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from peer.errors import ApiError, CannotServe
-from peer.gateway.embedding_requests import EmbeddingRequest, batches, embedding_answer, too_long
+from peer.gateway.embedding_requests import BATCH_TEXTS, EmbeddingRequest, batches, embedding_answer, too_long
 from peer.gateway.request_queue import RETRY_AFTER_S
 from peer.runtime.execution import session_options
 from peer.runtime.onnxruntime_import import ort
@@ -71,7 +71,10 @@ class Embedder:
             )
         self._requests += 1
         try:
-            rows = await self._in_turn(partial(self._tokens, asked.inputs))
+            rows: list[Sequence[int]] = []
+            for at in range(0, len(asked.inputs), BATCH_TEXTS):
+                some = asked.inputs[at : at + BATCH_TEXTS]
+                rows += await self._in_turn(partial(self._tokens, some, at, len(asked.inputs)))
             vectors = np.empty((len(rows), self.dimensions), np.float32)
             for batch in batches([len(row) for row in rows]):
                 vectors[batch] = await self._in_turn(partial(self._run, [rows[place] for place in batch]))
@@ -84,15 +87,18 @@ class Embedder:
         async with self._turn:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _tokens(self, inputs: Sequence[str | tuple[int, ...]]) -> list[Sequence[int]]:
-        """Token ids of each input, with the marks at its ends where it is text. Raises ApiError."""
+    def _tokens(self, inputs: Sequence[str | tuple[int, ...]], first: int, count: int) -> list[Sequence[int]]:
+        """Token ids of some of `count` inputs, from the one at `first` on, with the marks at its ends where it is text.
+
+        Raises ApiError.
+        """
         rows: list[Sequence[int]] = []
-        for place, one in enumerate(inputs):
-            where = f"input {place}: " if len(inputs) > 1 else ""
+        for place, one in enumerate(inputs, first):
+            where = f"input {place}: " if count > 1 else ""
             if isinstance(one, str):
                 if len(one) > CHARACTERS_PER_TOKEN * self.max_tokens:
                     raise too_long(f"{where}{len(one)} characters", self.name, self.max_tokens)
-                one = tuple(self._tokenizer.encode(one).ids)
+                one = tuple(self._tokenizer.encode_batch([one])[0].ids)  # a batch lets other threads run
             elif any(token >= self._vocab for token in one):
                 raise ApiError(
                     f"{where}token ids of {self.name} are from 0 to {self._vocab - 1}", param="input"

@@ -103,18 +103,15 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
 
 def embedding_answer(model: str, vectors: npt.NDArray[np.float32], tokens: int, in_base64: bool) -> bytes:
     """`vectors`: (texts, dimensions); `tokens` of all texts. base64 is of float32, little-endian."""
-    shaped: list[object] = [
-        base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
-        if in_base64
-        else vector.tolist()
-        for vector in vectors
-    ]
-    document = {
-        "object": "list",
-        "data": [
-            {"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(shaped)
-        ],
-        "model": model,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
-    return json.dumps(document).encode()
+    parts: list[str] = []
+    for index, vector in enumerate(
+        vectors
+    ):  # by itself each: all at once would let no other thread run meanwhile
+        shown = (
+            base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
+            if in_base64
+            else vector.tolist()
+        )
+        parts.append(json.dumps({"object": "embedding", "index": index, "embedding": shown}))
+    rest = json.dumps({"model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    return f'{{"object": "list", "data": [{", ".join(parts)}], {rest[1:]}'.encode()

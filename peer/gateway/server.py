@@ -5,7 +5,6 @@ Edge. What requests mean is decided in peer.gateway.chat_requests, what answers 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -16,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from aiohttp import web
 
@@ -34,23 +33,16 @@ from peer.errors import (
 )
 from peer.gateway import responses as shapes
 from peer.gateway.answers import Answers, Begun, Called, Calling, Done, Said, Task
-from peer.gateway.chat_requests import (
-    ChatRequest,
-    CompletionRequest,
-    Wanted,
-    chat_request,
-    completion_request,
-)
+from peer.gateway.chat_requests import Wanted
 from peer.gateway.embedder import Embedder
-from peer.gateway.embedding_requests import embedding_request
-from peer.gateway.grammar_jobs import CallForm, Form, GrammarJobs, JsonForm
+from peer.gateway.grammar_jobs import Form, GrammarJobs
 from peer.gateway.request_queue import RETRY_AFTER_S, Line
+from peer.gateway.request_reading import Served, read_chat, read_completion, read_embedding
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
-from peer.gateway.tool_calls import style_of
 from peer.member.mesh_member import MeshMember
+from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
 from peer.session.origin import room_for
-from peer.session.prefix_cache import shared_front
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
@@ -62,6 +54,8 @@ PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request 
 CLOSE_WITHIN_S: Final = 2.0
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
@@ -128,7 +122,6 @@ class Gateway:
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
         self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: GrammarJobs | None = None
-        self._encoding = asyncio.Lock()  # a chat template renders for one at a time
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self) -> web.Application:
@@ -200,21 +193,26 @@ class Gateway:
         model = self._model()
         return shapes.model(model.name, self._created, model.context, model.model)
 
-    def _check_model(self, name: str) -> None:
-        model = self._model()
-        if self._embeds(name):
-            raise ApiError(
-                f"{name!r} makes embeddings: this mesh answers with {model.name!r}",
-                param="model",
-                code="model_not_supported",
-            )
-        if name not in (model.name, model.model):
-            raise ApiError(
-                f"The model {name[:100]!r} does not exist here; this mesh serves {model.name!r}",
-                404,
-                param="model",
-                code="model_not_found",
-            )
+    def _served(self) -> Served:
+        model, loaded = self._model(), self._embedder
+        embedders = frozenset((loaded.name, loaded.model_id)) if loaded is not None else frozenset[str]()
+        return Served(model.name, model.model, model.context, embedders)
+
+    async def _read(
+        self,
+        request: web.Request,
+        work: Callable[Concatenate[Text, bytes, P], T],
+        *args: P.args,
+        **_: P.kwargs,
+    ) -> T:
+        """What `work` reads of a request's body. Short ones are read here, others in a process of their own, which ends
+        with the request.
+        """
+        if request.content_type != "application/json":
+            raise ApiError("expected Content-Type: application/json", 415)
+        self._line.check(1)
+        raw = await request.read()
+        return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
 
     async def _list_models(self, _: web.Request) -> web.Response:
         return web.json_response(shapes.models([self._shown_model(), *self._shown_embedder()]))
@@ -223,7 +221,7 @@ class Gateway:
         name = request.match_info["model"]
         if self._embeds(name):
             return web.json_response(self._shown_embedder()[0])
-        self._check_model(name)
+        self._served().check(name)
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -231,8 +229,9 @@ class Gateway:
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
-        asked = embedding_request(await _body(request))
         embedder = self._embedder
+        reads = (embedder.name, embedder.max_tokens) if embedder is not None else ("", self._model().context)
+        asked = await self._read(request, read_embedding, *reads)
         if embedder is not None and self._embeds(asked.model):
             return web.Response(body=await embedder.answer(asked), content_type="application/json")
         instead = (
@@ -266,14 +265,12 @@ class Gateway:
     # --- answers
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        asked = chat_request(await _body(request))
-        self._check_model(asked.wanted.model)
-        calling = self._calling(asked)
-        prompt, front = await self._chat_prompt(asked)
-        form = self._form(asked, calling)
-        if form is not None:
-            await self._grammars().check(form)
-        tasks = self._tasks(asked.wanted, [prompt], calling, form, front)
+        asked = await self._read(request, read_chat, self._served())
+        if asked.form is not None:
+            await self._grammars().check(asked.form)
+        calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
+        prompt = asked.prompt
+        tasks = self._tasks(asked.wanted, [prompt.tokens], calling, asked.form, prompt.front)
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
@@ -281,77 +278,16 @@ class Gateway:
         return web.json_response(shapes.chat(heading, choices, used), headers=waited)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        asked = completion_request(await _body(request))
-        self._check_model(asked.wanted.model)
-        prompts = [await self._plain_prompt(prompt) for prompt in asked.prompts]
-        tasks = self._tasks(asked.wanted, prompts)
+        asked = await self._read(request, read_completion, self._served())
+        tasks = self._tasks(asked.wanted, asked.prompts)
         heading = self._heading("cmpl", asked.wanted)
-        before = self._echoed(asked, prompts)
+        before = [text for text in asked.before for _ in range(asked.wanted.choices)]
         if asked.wanted.stream:
             return await self._stream(request, tasks, _CompletionStream(heading, asked.wanted, before))
         choices, used, waited = await self._whole(tasks, asked.wanted)
         for choice in choices:
             choice.text = before[choice.index] + choice.text
         return web.json_response(shapes.completion(heading, choices, used), headers=waited)
-
-    def _echoed(self, asked: CompletionRequest, prompts: Sequence[tuple[int, ...]]) -> list[str]:
-        if asked.echo and asked.wanted.alternatives is not None:
-            raise ApiError(
-                "echo with logprobs is not supported: a prompt's tokens have none here", param="echo"
-            )
-        shown = [
-            (prompt if isinstance(prompt, str) else self._mesh.text.decode(ids)) if asked.echo else ""
-            for prompt, ids in zip(asked.prompts, prompts, strict=True)
-        ]
-        return [text for text in shown for _ in range(asked.wanted.choices)]
-
-    async def _chat_prompt(self, asked: ChatRequest) -> tuple[tuple[int, ...], int]:
-        """Its tokens, and how many of them stand before the first question."""
-        text = self._mesh.text
-        tools = [tool.whole for tool in asked.tools] or None
-        first = next((at for at, turn in enumerate(asked.turns) if turn["role"] == "user"), len(asked.turns))
-
-        def encoded() -> tuple[tuple[int, ...], int]:
-            prompt = tuple(text.encode_turns(asked.turns, tools))
-            head = asked.turns[:first]
-
-            def other(words: str) -> list[int]:
-                return text.encode_turns([*head, {"role": "user", "content": words}], tools)
-
-            return prompt, shared_front(prompt, other)
-
-        async with self._encoding:
-            return await asyncio.to_thread(encoded)
-
-    async def _plain_prompt(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
-        text = self._mesh.text
-        if isinstance(prompt, str):
-            return tuple(await asyncio.to_thread(text.encode, prompt))
-        if any(token >= text.vocab_size for token in prompt):
-            raise ApiError(f"token ids are from 0 to {text.vocab_size - 1}", param="prompt")
-        return prompt
-
-    def _calling(self, asked: ChatRequest) -> Calling | None:
-        """How the model calls the tools of this request. Raises ApiError where it knows none."""
-        if not asked.tools:
-            return None
-        template = self._mesh.text.tool_template
-        style = style_of(template) if template is not None else None
-        if style is None:
-            raise ApiError(
-                f"the chat template of {self._model().name!r} knows no tools: ask without, or serve a model that "
-                "was trained with them",
-                param="tools",
-                code="tools_not_supported",
-            )
-        return Calling(style, frozenset(tool.name for tool in asked.tools), asked.parallel)
-
-    def _form(self, asked: ChatRequest, calling: Calling | None) -> Form | None:
-        """What an answer must be; None where it is free."""
-        if calling is not None and asked.required:
-            tools = tuple(tool for tool in asked.tools if asked.forced in (None, tool.name))
-            return CallForm(calling.style, tools, asked.parallel)
-        return JsonForm(asked.format.schema) if asked.format is not None else None
 
     def _grammars(self) -> GrammarJobs:
         if self._known_grammars is None:
@@ -513,15 +449,6 @@ class _CompletionStream:
 
     def used(self, used: Usage) -> Shape:
         return shapes.completion_used(self.heading, used)
-
-
-async def _body(request: web.Request) -> Any:
-    if request.content_type != "application/json":
-        raise ApiError("expected Content-Type: application/json", 415)
-    try:
-        return await request.json()
-    except (ValueError, RecursionError):
-        raise ApiError("the request's body is not JSON") from None
 
 
 def _usage(event: Done) -> Usage:

@@ -117,7 +117,9 @@ class MeshMember:
 
     def conversation(self) -> Conversation:
         """A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known."""
-        return Conversation(self.sessions, self.text, os.urandom(SESSION_BYTES), self.sessions.own_ends)
+        return Conversation(
+            self.sessions, self.model.prompts, os.urandom(SESSION_BYTES), self.sessions.own_ends
+        )
 
     def talking(
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None

@@ -24,6 +24,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from peer.errors import ChatTemplateError as ChatTemplateError
+from peer.errors import TemplateSpent
 
 MAX_TEMPLATE_CHARACTERS: Final = 200_000  # the longest published ones are some 30,000
 MAX_TURNS: Final = 500_000  # turns of loops, calls and touched values in one rendering: some seconds at worst
@@ -64,7 +65,7 @@ class ChatTemplate:
                 f"a chat template has up to {MAX_TEMPLATE_CHARACTERS} characters, this one {len(source)}"
             )
         self._environment = _BoundedEnvironment()
-        self._turns = turns
+        self.turns = turns  # of one rendering
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
             self._template = self._environment.from_string(source)
@@ -102,7 +103,7 @@ class ChatTemplate:
             names["tools"] = list(tools)
         if today is not None:
             names["strftime_now"] = lambda pattern: today.strftime(str(pattern)[:100])
-        self._environment.turns_left = self._turns
+        self._environment.turns_left = self.turns
         pieces: list[str] = []
         length = 0
         try:
@@ -112,6 +113,8 @@ class ChatTemplate:
                 pieces.append(piece)
         except _Raised as refusal:
             raise ChatTemplateError(f"the model's chat template refuses these messages: {refusal}") from None
+        except _TooMuch as problem:
+            raise TemplateSpent(f"the model's chat template failed: {_line(problem)}") from problem
         except (
             Exception
         ) as problem:  # a foreign program: whatever it runs into is its error, told in one line

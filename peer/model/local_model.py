@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from peer.errors import NoPlan
 from peer.model.piece_exchange import ABSENT, Pieces
+from peer.model.prompts import Prompts
 from peer.model.tokenizer import Text, TextFile, text_file
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Piece, PieceRequest
@@ -20,6 +21,7 @@ class LocalModel:
         self.pieces: Pieces | None = None
         self._links = links
         self._text: Text | None = None
+        self._prompts: Prompts | None = None
 
     @property
     def text(self) -> Text:
@@ -29,6 +31,13 @@ class LocalModel:
         if self._text is None:
             self._text = self.text_file.read()
         return self._text
+
+    @property
+    def prompts(self) -> Prompts:
+        """What makes prompts tokens without holding this peer up. Raises NoPlan before the model is known."""
+        if self._prompts is None:
+            self._prompts = Prompts(self.text_file, lambda: self.text)
+        return self._prompts
 
     @property
     def text_file(self) -> TextFile:
@@ -60,6 +69,8 @@ class LocalModel:
             self.pieces.gone(peer)
 
     async def close(self) -> None:
-        """Gives nothing any more."""
+        """Gives nothing any more, and reads no prompt."""
+        if self._prompts is not None:
+            await self._prompts.close()
         if self.pieces is not None:
             await self.pieces.close()

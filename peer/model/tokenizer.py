@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any, Final
 from tokenizers import AddedToken, Tokenizer
 
 from peer.errors import TextError as TextError
-from peer.model.chat_template import ChatTemplate, Message, plain_chat
+from peer.errors import TextTooLong
+from peer.model.chat_template import MAX_TURNS, ChatTemplate, Message, plain_chat
 from peer.model.control_tokens import ControlTokens, Written, free_mark, unmarked
 from planner.model.architecture import TokenizerSource
 from planner.model.manifest import Manifest
@@ -51,6 +53,32 @@ class Text:
             bos = self._name(source.bos_token)
             end = self._name(source.end_tokens[0] if source.end_tokens else None)
             self._template = ChatTemplate(source.chat_template, bos_token=bos, eos_token=end)
+        self._longest = _longest(rules)
+        self._most: int | None = None  # characters that may be put into tokens now
+
+    def most_characters(self, context: int) -> int:
+        """Returns how many characters a prompt of `context` tokens has at most: more of them need not be counted."""
+        return context * self._longest
+
+    def check_length(self, characters: int) -> None:
+        """Raises TextTooLong where that many may not be put into tokens now (`within`)."""
+        if self._most is not None and characters > self._most:
+            raise TextTooLong(characters)
+
+    @contextmanager
+    def within(self, characters: int, turns: int = MAX_TURNS) -> Iterator[None]:
+        """While it lasts, TextTooLong is raised for a text of more `characters`, TemplateSpent where the chat template
+        takes more `turns`.
+        """
+        self._most = characters
+        if self._template is not None:
+            self._template.turns = turns
+        try:
+            yield
+        finally:
+            self._most = None
+            if self._template is not None:
+                self._template.turns = MAX_TURNS
 
     def encode(self, text: str) -> list[int]:
         """Tokens of plain text, with the begin-of-text token where the model wants one."""
@@ -131,6 +159,7 @@ class Text:
         return StreamingDetokenizer(self._pieces)
 
     def _ids(self, text: str, tokenizer: Tokenizer | None = None) -> list[int]:
+        self.check_length(len(text))
         try:
             text.encode()
         except UnicodeEncodeError as problem:
@@ -165,6 +194,14 @@ class Text:
 
     def _name(self, token: int | None) -> str:
         return "" if token is None else self._tokenizer.id_to_token(token) or ""
+
+
+def _longest(rules: Mapping[str, Any]) -> int:
+    """Characters of the longest token. Those of a byte-level vocabulary stand for bytes, of which a text has more."""
+    vocab = rules.get("model", {}).get("vocab") or ()
+    names = vocab if isinstance(vocab, dict) else (piece for piece, _ in vocab)
+    added = (entry["content"] for entry in rules.get("added_tokens") or ())
+    return max(max(map(len, names), default=1), max(map(len, added), default=1))
 
 
 class StreamingDetokenizer:

@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
 from peer.model.chat_template import Message
-from peer.model.tokenizer import StopStrings, StreamingDetokenizer, Text
+from peer.model.prompts import Prompts
+from peer.model.tokenizer import StopStrings, StreamingDetokenizer
 from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
 from peer.origin.session_host import Outcome, SessionHost
 from peer.session.effects import Broken, Emit, Ended, Reason
 from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
 from peer.session.pinned_ends import Ends
-from peer.session.prefix_cache import shared_front
 from peer.session.routes import Route
 from peer.session.sampling import Sampling
 from peer.session.steering import STRAIGHT, Steering, likely_pairs
@@ -104,12 +104,6 @@ class Begun:
     heard: Heard | int = 1
 
 
-def asking_else(messages: Sequence[Message], words: str) -> list[Message]:
-    """The same instructions, and another first question."""
-    first = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
-    return [*messages[:first], Message("user", words)]
-
-
 class _Call:
     """One call for an answer, from its beginning on."""
 
@@ -174,12 +168,15 @@ class _Asked:
 class Conversation:
     """Questions and answers over one of `sessions`. Use one at a time; several conversations run side by side."""
 
-    def __init__(self, sessions: SessionHost, text: Text, session: bytes, ends: Ends | None = None) -> None:
+    def __init__(
+        self, sessions: SessionHost, prompts: Prompts, session: bytes, ends: Ends | None = None
+    ) -> None:
         """`ends`: embedding and head, where no other peer is to handle token ids."""
         self._sessions = sessions
         self._links = sessions.links
         self._view = sessions.view
-        self._text = text
+        self._prompts = prompts
+        self._text = prompts.text
         self._core = OriginSession(session, self._links.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self._line: asyncio.Task[str] | None = None  # while it waits for a session
@@ -200,9 +197,8 @@ class Conversation:
 
         Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
         """
-        prompt = self._text.encode_chat(messages)
-        front = shared_front(prompt, lambda words: self._text.encode_chat(asking_else(messages, words)))
-        async for piece in self.tokens(prompt, replace(settings, front=front)):
+        prompt = await self._prompts.chat(messages, self._context)
+        async for piece in self.tokens(prompt.tokens, replace(settings, front=prompt.front)):
             yield piece
 
     @property
@@ -224,8 +220,15 @@ class Conversation:
 
     async def complete(self, prompt: str, settings: Settings) -> AsyncGenerator[Delta | Finished]:
         """Continues plain text, without the chat template."""
-        async for piece in self.tokens(self._text.encode(prompt), settings):
+        found = await self._prompts.plain(prompt, self._context)
+        async for piece in self.tokens(found.tokens, settings):
             yield piece
+
+    @property
+    def _context(self) -> int:
+        model = self._view.state.model
+        assert model is not None  # a member knows it
+        return model.context
 
     async def tokens(
         self, prompt: Sequence[int], settings: Settings, begun_before: Begun | None = None

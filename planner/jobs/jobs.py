@@ -1,7 +1,7 @@
 """Calls of functions whose cost grows with foreign input: in a process each, within CPU time and memory, in two lanes.
 
 Edge. Every call begins in the quick lane with a fraction of a second of CPU time. What does not end in it begins anew
-in the long lane, one call at a time and at the lowest priority: short work never waits behind long work, whatever
+in the long lane, one call at a time: short work never waits behind long work, whatever
 somebody asks for. Cancelling a call ends its process at once; so does the end of this one, also by SIGKILL.
 """
 
@@ -25,8 +25,7 @@ from planner.jobs.job_server import BEGUN, LENGTH, NO_ROOM
 
 QUICK_CPU_S: Final = 0.25
 QUICK_AT_ONCE: Final = 2
-QUICK_NICE: Final = 10  # a model that answers goes first
-LONG_NICE: Final = 19
+NICE: Final = 10  # a model that answers goes first; jobs have a tenth of what it has
 MOST_WAITING: Final = 32  # in each lane
 WALL_FACTOR: Final = 20  # a busy machine gives a job that much less than one CPU at worst
 LOAD_S: Final = 120.0  # for what all jobs are handed
@@ -86,11 +85,8 @@ class Jobs:
     ) -> tuple[_Job, Any]:
         """The process of a job, and what it answered first."""
         quick_s = min(QUICK_CPU_S, self._budget.cpu_s)
-        for lane, cpu_s, nice in (
-            (self._quick, quick_s, QUICK_NICE),
-            (self._long, self._budget.cpu_s, LONG_NICE),
-        ):
-            job = _Job(self, Budget(cpu_s, self._budget.memory_bytes), nice)
+        for lane, cpu_s in ((self._quick, quick_s), (self._long, self._budget.cpu_s)):
+            job = _Job(self, Budget(cpu_s, self._budget.memory_bytes))
             try:
                 async with lane:
                     return job, await job.call(work, args, keeps=keeps)
@@ -189,10 +185,9 @@ class _Lane:
 class _Job:
     """The socket to one process. Closing it ends that process."""
 
-    def __init__(self, jobs: Jobs, budget: Budget, nice: int) -> None:
+    def __init__(self, jobs: Jobs, budget: Budget) -> None:
         self._jobs = jobs
         self._cpu_s, self._memory_bytes = budget.cpu_s, budget.memory_bytes
-        self._nice = nice
         self._channel: socket.socket | None = None
         self._closed = False
 
@@ -209,7 +204,7 @@ class _Job:
             raise JobBroken("the process that worked on this has ended")
         if self._channel is None:
             self._channel = await self._jobs._forked()
-        message = pickle.dumps((self._cpu_s, self._memory_bytes, self._nice, keeps, work, args))
+        message = pickle.dumps((self._cpu_s, self._memory_bytes, NICE, keeps, work, args))
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._cpu_s * WALL_FACTOR):

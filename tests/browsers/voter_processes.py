@@ -120,7 +120,7 @@ class Watch:
         return self.mesh.view.leader in self.state.members and lost not in self.state.members
 
     async def tokens(self) -> list[int]:
-        conversation = Conversation(self.mesh.sessions, self.mesh.text, os.urandom(16))
+        conversation = Conversation(self.mesh.sessions, self.mesh.model.prompts, os.urandom(16))
         settings = Settings(max_tokens=TOKENS, ignore_end=True)
         pieces = conversation.tokens([1, 2, 3, 4], settings)
         got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]

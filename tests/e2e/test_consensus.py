@@ -106,7 +106,7 @@ class Town:
     async def answer(self, at: int = -1, action: Callable[[], None] = lambda: None) -> list[int]:
         """The tokens of one answer; `action` is done when `at` of them are here."""
         got: list[int] = []
-        conversation = Conversation(self.asker.sessions, self.asker.text, os.urandom(16))
+        conversation = Conversation(self.asker.sessions, self.asker.model.prompts, os.urandom(16))
         settings = Settings(max_tokens=TOKENS, ignore_end=True)
         async for piece in conversation.tokens([1, 2, 3, 4], settings):
             if isinstance(piece, Delta) and piece.token >= 0:

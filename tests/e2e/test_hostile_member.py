@@ -147,7 +147,7 @@ async def test_a_member_that_means_harm_disturbs_nobody(start: Start, models: Mo
         undisturbed = await answer(second.conversation())
         async with join(founder.link.url(), options("evil"), models.store) as evil:
             session = os.urandom(16)
-            conversation = Conversation(second.sessions, second.text, session)
+            conversation = Conversation(second.sessions, second.model.prompts, session)
             settings = Settings(max_tokens=TOKENS, ignore_end=True)
             got, seen = list[int](), 0
             misdeeds = deeds(evil, session, second.me)

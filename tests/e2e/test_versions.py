@@ -36,7 +36,7 @@ GREY = "#888888"
 
 async def answer(mesh: MeshMember) -> list[int]:
     """Tokens of a greedy answer."""
-    session = Conversation(mesh.sessions, mesh.text, os.urandom(16))
+    session = Conversation(mesh.sessions, mesh.model.prompts, os.urandom(16))
     pieces = session.tokens([1, 2, 3, 4], Settings(max_tokens=12, ignore_end=True, front=3))
     got = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
     session.close()

@@ -38,7 +38,7 @@ async def ask_on(link: str, store: Path, sessions: int, transport: str) -> None:
 
 async def _ask(mesh: MeshMember, left: list[int], asking: asyncio.Event) -> None:
     while True:
-        talk = Conversation(mesh.sessions, mesh.text, os.urandom(SESSION_BYTES))
+        talk = Conversation(mesh.sessions, mesh.model.prompts, os.urandom(SESSION_BYTES))
         first = True
         async for piece in talk.complete(PROMPT, Settings(ignore_end=True)):
             if first and isinstance(piece, Delta):

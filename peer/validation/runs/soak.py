@@ -101,7 +101,7 @@ async def _some(made: Rig, count: int, tally: _Tally, seed: int) -> None:
 
 async def _one(made: Rig, tally: _Tally, chance: random.Random) -> None:
     mesh = made.founder
-    talk = Conversation(mesh.sessions, mesh.text, os.urandom(SESSION_BYTES))
+    talk = Conversation(mesh.sessions, mesh.model.prompts, os.urandom(SESSION_BYTES))
     prompt = [chance.randrange(1000, 20000) for _ in range(chance.randrange(1, 14))]
     tokens = chance.randrange(1, 5)
     cut = chance.randrange(tokens + 1) if chance.random() < 1 / 3 else -1

@@ -52,7 +52,7 @@ async def answer_all(
     on; `show` gets the conversations first. Never raises for an answer that broke off, which its stream says.
     """
     conversations = [(os.urandom(SESSION_BYTES), question) for question in asked]
-    talks = [Conversation(mesh.sessions, mesh.text, session) for session, _ in conversations]
+    talks = [Conversation(mesh.sessions, mesh.model.prompts, session) for session, _ in conversations]
     show(talks)
     try:
         found = await asyncio.gather(

@@ -1,0 +1,163 @@
+"""From the bytes of a request to what is to be computed: all that grows with what was sent.
+
+It runs where prompts are put into tokens (peer.model.prompts), in a process of its own unless the request is short, so
+it imports nothing of the mesh.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from peer.errors import ApiError
+from peer.gateway.chat_requests import ChatRequest, Wanted, chat_request, completion_request
+from peer.gateway.embedding_requests import EmbeddingRequest, embedding_request, too_long
+from peer.gateway.grammar_jobs import CallForm, Form, JsonForm
+from peer.gateway.grammars import MAX_SCHEMA_CHARACTERS
+from peer.gateway.tool_calls import Style, style_of
+from peer.model.prompts import Prompt, turns_prompt
+from peer.model.tokenizer import Text
+from peer.session.ask import room_for
+
+MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole request
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model that this gateway answers with, and the names of those that make embeddings."""
+
+    name: str
+    model: str
+    context: int
+    embedders: frozenset[str]
+
+    def check(self, name: str) -> None:
+        """Raises ApiError for a model that does not answer here."""
+        if name in self.embedders:
+            raise ApiError(
+                f"{name!r} makes embeddings: this mesh answers with {self.name!r}",
+                param="model",
+                code="model_not_supported",
+            )
+        if name not in (self.name, self.model):
+            raise ApiError(
+                f"The model {name[:100]!r} does not exist here; this mesh serves {self.name!r}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChat:
+    """A chat request. `style` None: the model may call no tools; `form` None: the answer is free."""
+
+    wanted: Wanted
+    prompt: Prompt
+    style: Style | None
+    tools: frozenset[str]
+    parallel: bool
+    form: Form | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCompletion:
+    """A request to go on with texts. `before`: what comes before each answer, where that was asked for."""
+
+    wanted: Wanted
+    prompts: tuple[tuple[int, ...], ...]
+    before: tuple[str, ...]
+
+
+def body_of(raw: bytes) -> Any:
+    """The JSON of a request's body. Raises ApiError."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ApiError("the request's body is not JSON") from None
+    level = [body]
+    for _ in range(MAX_NESTING):
+        held = (
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, list | dict)
+        )
+        level = [each for children in held for each in children if isinstance(each, list | dict)]
+        if not level:
+            return body
+    raise ApiError(f"the request's body has more than {MAX_NESTING} lists and objects inside one another")
+
+
+def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat:
+    """POST /v1/chat/completions. Raises ApiError, ContextOverflow, TextError."""
+    asked = chat_request(body_of(raw))
+    served.check(asked.wanted.model)
+    style = _style(text, asked, served)
+    form = _form(asked, style)
+    tools = [tool.whole for tool in asked.tools] or None
+    prompt = turns_prompt(text, asked.turns, tools, served.context)
+    names = frozenset(tool.name for tool in asked.tools)
+    return ReadChat(asked.wanted, prompt, style, names, asked.parallel, form)
+
+
+def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion:
+    """POST /v1/completions. Raises ApiError, ContextOverflow, TextError."""
+    asked = completion_request(body_of(raw))
+    served.check(asked.wanted.model)
+    if asked.echo and asked.wanted.alternatives is not None:
+        raise ApiError("echo with logprobs is not supported: a prompt's tokens have none here", param="echo")
+    prompts: list[tuple[int, ...]] = []
+    before: list[str] = []
+    for prompt in asked.prompts:
+        tokens = tuple(text.encode(prompt)) if isinstance(prompt, str) else prompt
+        room_for(len(tokens), None, served.context)
+        if any(token >= text.vocab_size for token in tokens):
+            raise ApiError(f"token ids are from 0 to {text.vocab_size - 1}", param="prompt")
+        prompts.append(tokens)
+        shown = prompt if isinstance(prompt, str) else text.decode(tokens)
+        before.append(shown if asked.echo else "")
+    return ReadCompletion(asked.wanted, tuple(prompts), tuple(before))
+
+
+def read_embedding(_: Text, raw: bytes, model: str, most_tokens: int) -> EmbeddingRequest:
+    """POST /v1/embeddings, to be answered by `model`, which reads `most_tokens` at once. Raises ApiError."""
+    asked = embedding_request(body_of(raw))
+    for place, one in enumerate(asked.inputs):
+        if not isinstance(one, str) and len(one) > most_tokens:
+            raise too_long(f"input {place}: {len(one)} tokens", model, most_tokens)
+    return asked
+
+
+def _style(text: Text, asked: ChatRequest, served: Served) -> Style | None:
+    """How the model calls the tools of this request. Raises ApiError where it knows none."""
+    if not asked.tools:
+        return None
+    style = style_of(text.tool_template) if text.tool_template is not None else None
+    if style is None:
+        raise ApiError(
+            f"the chat template of {served.name!r} knows no tools: ask without, or serve a model that was trained "
+            "with them",
+            param="tools",
+            code="tools_not_supported",
+        )
+    return style
+
+
+def _form(asked: ChatRequest, style: Style | None) -> Form | None:
+    """What an answer must be; None where it is free."""
+    if style is not None and asked.required:
+        tools = tuple(tool for tool in asked.tools if asked.forced in (None, tool.name))
+        _bounded([tool.parameters for tool in tools], "tools")
+        return CallForm(style, tools, asked.parallel)
+    if asked.format is not None:
+        _bounded(asked.format.schema, "response_format")
+        return JsonForm(asked.format.schema)
+    return None
+
+
+def _bounded(schema: object, param: str) -> None:
+    if len(json.dumps(schema)) > MAX_SCHEMA_CHARACTERS:
+        raise ApiError(
+            f"all schemas together have up to {MAX_SCHEMA_CHARACTERS} characters here", param=param
+        )

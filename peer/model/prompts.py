@@ -1,0 +1,152 @@
+"""Prompts of people and programs as tokens, without holding this process up: bounds first, then a budget.
+
+Edge. A prompt that cannot fit the context is refused by its length alone. A short one is put into tokens here, within a
+bound of characters and of the template's turns that takes some milliseconds; any other in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from peer.errors import ContextOverflow, MeshFull, TemplateSpent, TextError, TextTooLong
+from peer.model.chat_template import Message
+from peer.model.tokenizer import Text, TextFile
+from peer.session.ask import room_for
+from peer.session.prefix_cache import shared_front
+from planner.errors import JobError, JobTooLarge, JobTooLong
+from planner.jobs.jobs import Budget, Jobs
+
+SHORT_CHARACTERS: Final = 1500  # of what was given
+SHORT_RENDERED: Final = (
+    3000  # of what is put into tokens: tokenizers take some 250 characters a millisecond at worst
+)
+SHORT_TURNS: Final = 2000  # of a template: some 10 ms
+BUDGET: Final = Budget(cpu_s=10.0, memory_bytes=1 << 30)
+AGAIN_S: Final = 5.0  # told to whoever finds too many waiting
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`tokens` of a prompt, of which `front` stand before the first question: other sessions may begin with these."""
+
+    tokens: tuple[int, ...]
+    front: int = 0
+
+
+class Prompts:
+    """The prompts of one model. For one event loop."""
+
+    def __init__(self, file: TextFile, text: Callable[[], Text]) -> None:
+        """`text` gives what `file` reads, in this process."""
+        self._text = text
+        self._jobs = Jobs(TextFile.read, file, budget=BUDGET)
+
+    @property
+    def text(self) -> Text:
+        """The tokenizer and chat template in this process, for what is short."""
+        return self._text()
+
+    async def chat(self, messages: Sequence[Message], context: int, today: date | None = None) -> Prompt:
+        """A conversation, ending where the answer begins. Raises as `run`, and ChatTemplateError."""
+        count = sum(len(message.content) for message in messages)
+        return await self.run(count, context, chat_prompt, tuple(messages), context, today)
+
+    async def turns(
+        self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, context: int
+    ) -> Prompt:
+        """The same for turns as chat templates read them. Raises as `run`, and ChatTemplateError."""
+        count = len(repr((turns, tools)))
+        return await self.run(count, context, turns_prompt, tuple(turns), tools, context)
+
+    async def plain(self, text: str, context: int) -> Prompt:
+        """Text without a template. Raises as `run`."""
+        return await self.run(len(text), context, plain_prompt, text, context)
+
+    async def run(
+        self,
+        characters: int,
+        context: int,
+        work: Callable[Concatenate[Text, P], T],
+        *args: P.args,
+        **_: P.kwargs,
+    ) -> T:
+        """What `work(text, *args)` returns, a function of a module whose cost grows with `characters`.
+
+        Raises ContextOverflow for a prompt that no `context` of tokens can hold, TextError for one that takes too much
+        to read, MeshFull where too many wait for that.
+        """
+        text = self._text()
+        most = text.most_characters(context)
+        if characters <= SHORT_CHARACTERS:
+            try:
+                with text.within(min(SHORT_RENDERED, most), SHORT_TURNS):
+                    return work(text, *args, **_)
+            except (TextTooLong, TemplateSpent):
+                pass  # longer, or slower, than it looked
+        try:
+            return await self._jobs.run(_long, most, work, args)
+        except TextTooLong as error:
+            raise _overflow(error.characters, context) from error
+        except (JobTooLong, JobTooLarge) as error:
+            raise TextError(f"this prompt cannot be read: {error}; ask with less text") from error
+        except JobError as error:
+            raise MeshFull(f"this prompt cannot be read now: {error}", AGAIN_S) from error
+
+    async def close(self) -> None:
+        """Ends the process that jobs come from."""
+        await self._jobs.close()
+
+
+def _long(text: Text, most: int, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+    with text.within(most):
+        return work(text, *args)
+
+
+def chat_prompt(text: Text, messages: Sequence[Message], context: int, today: date | None) -> Prompt:
+    """A conversation as tokens. Raises ContextOverflow where `context` has no room for an answer."""
+    text.check_length(sum(len(message.content) for message in messages))
+    prompt = text.encode_chat(messages, today)
+    room_for(len(prompt), None, context)
+    first = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
+    front = shared_front(
+        prompt, lambda words: text.encode_chat([*messages[:first], Message("user", words)], today)
+    )
+    return Prompt(tuple(prompt), front)
+
+
+def turns_prompt(
+    text: Text,
+    turns: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    context: int,
+) -> Prompt:
+    """The same for turns as chat templates read them."""
+    text.check_length(sum(len(turn["content"]) for turn in turns))
+    prompt = text.encode_turns(turns, tools)
+    room_for(len(prompt), None, context)
+    first = next((at for at, turn in enumerate(turns) if turn["role"] == "user"), len(turns))
+
+    def other(words: str) -> list[int]:
+        return text.encode_turns([*turns[:first], {"role": "user", "content": words}], tools)
+
+    return Prompt(tuple(prompt), shared_front(prompt, other))
+
+
+def plain_prompt(text: Text, words: str, context: int) -> Prompt:
+    """Text without a template as tokens."""
+    prompt = text.encode(words)
+    room_for(len(prompt), None, context)
+    return Prompt(tuple(prompt))
+
+
+def _overflow(characters: int, context: int) -> ContextOverflow:
+    return ContextOverflow(
+        f"the prompt has {characters} characters, more than any {context} tokens can hold, which is the context here; "
+        "shorten it"
+    )
