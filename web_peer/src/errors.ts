@@ -167,6 +167,16 @@ export class NotFiniteLogits extends SamplingError {
 export class TextError extends PeerError {
   override readonly name: string = 'TextError';
 }
+/** A text has more `characters` than may be put into tokens. */
+export class TextTooLong extends TextError {
+  override readonly name = 'TextTooLong';
+  readonly characters: number;
+
+  constructor(characters: number) {
+    super(`the text has ${characters} characters, more than may be put into tokens`);
+    this.characters = characters;
+  }
+}
 export class ChatTemplateError extends TextError {
   override readonly name = 'ChatTemplateError';
 }

@@ -6,7 +6,7 @@ import { PeerError, textOf } from '../errors';
 import type { Conversation } from '../state/conversations';
 import type { Message, ModelChosen } from '../state/generated/commands';
 import { type Heard, roomFor } from '../session/origin';
-import type { Text } from '../model/tokenizer';
+import type { Prompts } from '../model/prompts';
 import { promptOf } from './turn_order';
 import type { Waits } from '../stage/seat_waiting';
 
@@ -115,15 +115,20 @@ export class Making {
 
 /** What is read of a mesh. */
 interface Reads {
-  readonly text: Text | null;
+  readonly prompts: Prompts | null;
   readonly view: { readonly state: { readonly model: ModelChosen | null } };
 }
 
 /** A question as tokens, the same for whoever asks it: the day is that of the question. Raises TextError. */
-export function promptFor(mesh: Reads, conversation: Conversation, question: Message): number[] {
-  const { text } = mesh;
-  if (text === null) return [];
-  return text.encodeChat(promptOf(conversation, question.id), dayOf(question.whenMs));
+export async function promptFor(
+  mesh: Reads,
+  conversation: Conversation,
+  question: Message,
+): Promise<number[]> {
+  const { prompts } = mesh;
+  if (prompts === null) return [];
+  const context = mesh.view.state.model?.context ?? 0;
+  return prompts.chat(promptOf(conversation, question.id), context, dayOf(question.whenMs));
 }
 
 /** Tokens that the answer may have; `most` 0: as many as fit. Raises ContextOverflow. */

@@ -87,6 +87,7 @@ export class Talking {
   private readonly makings = new Map<string, Making>(); // by message
   private readonly sessions = new Map<string, Session>(); // by conversation, the oldest first
   private readonly kept = new Map<string, readonly number[]>(); // tokens of answers that ended early here, by message
+  private readonly preparing = new Set<string>(); // answers that go on here once their prompt is read
   private readonly acted = new Set<string>(); // what is acted upon only once
   private readonly adoptions = new Map<string, Adoption>(); // by session
   private readonly typists = new Map<string, Map<string, number>>(); // by conversation: until when, by peer
@@ -205,7 +206,8 @@ export class Talking {
     const found = this.conversations.get(conversation);
     const message = found === undefined ? undefined : messageOf(found.messages, question);
     if (found === undefined || message === undefined || running(found) !== null) return;
-    this.ask(conversation, found, message);
+    this.acted.add(question);
+    this.ask(conversation, found, message, true).catch(reportError);
   }
 
   /** An answer that was stopped, failed or was cut goes on. */
@@ -298,7 +300,10 @@ export class Talking {
     if (next?.asker !== this.me || this.acted.has(next.question.id)) return;
     // Its place in the queue is the log's to say; while nobody keeps the log, this tab goes on by itself.
     const isLogged = this.inLog(id, next.question.id) !== undefined;
-    if (isLogged || view.leader === null) this.ask(id, conversation, next.question);
+    if (isLogged || view.leader === null) {
+      this.acted.add(next.question.id);
+      this.ask(id, conversation, next.question).catch(reportError);
+    }
   }
 
   /** An answer under way: this tab makes it, or another does, or its author is gone. */
@@ -311,10 +316,11 @@ export class Talking {
     const { author, session } = answer;
     if (author === this.me) {
       const logged = this.inLog(id, answer.id);
-      if (this.makings.has(answer.id) || logged?.author !== this.me || logged.session !== session) return;
+      if (this.makings.has(answer.id) || this.preparing.has(answer.id)) return;
+      if (logged?.author !== this.me || logged.session !== session) return;
       const adoption = this.adoptions.get(session);
       this.adoptions.delete(session);
-      if (adoption !== undefined) this.resume(id, conversation, answer, adoption);
+      if (adoption !== undefined) this.resume(id, conversation, answer, adoption).catch(reportError);
       // This peer asked before its page was loaded anew: what came is known to the log alone.
       else if (this.once(`${answer.id} ${session}`)) this.adopt(id, answer, null);
       return;
@@ -349,11 +355,21 @@ export class Talking {
 
   // --- answers of this tab
 
-  private ask(id: string, conversation: Conversation, question: Message): void {
-    this.acted.add(question.id);
+  private async ask(
+    id: string,
+    conversation: Conversation,
+    question: Message,
+    isAgain = false,
+  ): Promise<void> {
     const sampling = seeded(conversation.sampling);
-    const session = this.sessionFor(id, conversation);
-    const made = this.promptAndRoom(conversation, question, conversation.sampling[8] ?? 0);
+    const made = await this.promptAndRoom(conversation, question, conversation.sampling[8] ?? 0);
+    const now = this.conversations.get(id);
+    if (now === undefined || !this.isAsked(now, question, isAgain)) {
+      this.acted.delete(question.id); // the conversation changed while its prompt was read
+      if (!this.mesh.signal.aborted) this.look();
+      return;
+    }
+    const session = this.sessionFor(id, now);
     const answer = { id: newId(), parent: question.id, form: 'answer', text: '' } as const;
     const maxTokens = typeof made === 'string' ? 0 : made.room;
     const { model } = conversation;
@@ -374,6 +390,14 @@ export class Talking {
     );
   }
 
+  /** Whether a question is still this tab's to ask. */
+  private isAsked(conversation: Conversation, { id }: Message, isAgain: boolean): boolean {
+    if (this.mesh.signal.aborted || running(conversation) !== null) return false;
+    if (messageOf(conversation.messages, id) === undefined) return false;
+    const next = nextTurn(conversation, new Set(this.mesh.view.state.members.keys()));
+    return isAgain || (next?.asker === this.me && next.question.id === id);
+  }
+
   /** Makes an answer go on: in its session where the stages may still hold it, else in a new one. */
   private adopt(
     conversation: string,
@@ -387,12 +411,24 @@ export class Talking {
     this.proposals.say({ kind: 'AnswerAdopted', conversation, id, before, author, session: next });
   }
 
-  private resume(id: string, conversation: Conversation, answer: Message, adoption: Adoption): void {
+  private async resume(
+    id: string,
+    conversation: Conversation,
+    answer: Message,
+    adoption: Adoption,
+  ): Promise<void> {
+    this.preparing.add(answer.id);
     const question = messageOf(conversation.messages, answer.parent);
     // One that was cut at its length goes on as long as there is room.
     const most = answer.maxTokens > answer.tokens ? answer.maxTokens : 0;
     const made =
-      question === undefined ? 'its question is gone' : this.promptAndRoom(conversation, question, most);
+      question === undefined
+        ? 'its question is gone'
+        : await this.promptAndRoom(conversation, question, most);
+    this.preparing.delete(answer.id);
+    const now = this.messageIn(id, answer.id);
+    const isMine = now?.author === this.me && now.session === answer.session;
+    if (this.mesh.signal.aborted || now?.state !== 'running' || !isMine) return; // another makes it, or it ended
     if (typeof made === 'string') {
       this.end(id, answer, 'failed', made);
       return;
@@ -415,13 +451,13 @@ export class Talking {
     forget(this.kept);
   }
 
-  private promptAndRoom(
+  private async promptAndRoom(
     conversation: Conversation,
     question: Message,
     most: number,
-  ): { readonly prompt: number[]; readonly room: number } | string {
+  ): Promise<{ readonly prompt: number[]; readonly room: number } | string> {
     try {
-      const prompt = promptFor(this.mesh, conversation, question);
+      const prompt = await promptFor(this.mesh, conversation, question);
       return { prompt, room: roomOf(this.mesh, prompt, most) };
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;

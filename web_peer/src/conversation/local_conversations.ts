@@ -4,6 +4,7 @@
  */
 
 import { NoPlan } from '../errors';
+import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
 import type { Conversation } from '../origin/answer_stream';
 import type { KeptEnds } from '../origin/pinned_ends';
@@ -25,6 +26,7 @@ export interface TalkMesh {
   readonly view: TalkView;
   readonly signal: AbortSignal; // aborts when this membership is over
   readonly text: Text | null;
+  readonly prompts: Prompts | null;
   /** A session with the model. Raises NoPlan before the model is known. */
   conversation(session?: string): Conversation;
   onEnded(listener: () => void): void;
@@ -80,6 +82,10 @@ class OwnMesh implements TalkMesh {
 
   get text(): Text | null {
     return this.mesh.text;
+  }
+
+  get prompts(): Prompts | null {
+    return this.mesh.prompts;
   }
 
   conversation(session?: string): Conversation {

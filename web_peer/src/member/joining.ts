@@ -29,6 +29,7 @@ import { KeptEnds } from '../origin/pinned_ends';
 import { looksAtRows } from '../audit/outlier_reports';
 import { drawn, SignalingClient } from '../transport/signaling_client';
 import { Around } from './failure_domain_watch';
+import { Prompts } from '../model/prompts';
 import { Text } from '../model/tokenizer';
 import { announced, OLDER, SPOKEN } from '../state/version_negotiation';
 import type { Patience } from '../coordination/voter_policy';
@@ -150,7 +151,8 @@ async function comeIn(
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
   const ends = new KeptEnds(manifest, fetcher, mesh.signal, () => events.changed());
-  mesh.read(new Text({ tokenizerJson, chatTemplate, bosToken, endTokens, addBos }), ends);
+  const words = { tokenizerJson, chatTemplate, bosToken, endTokens, addBos };
+  mesh.read(new Prompts(words, new Text(words)), ends);
   mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
   if (asks !== null || 'why' in lends) {
     mesh.lending.asksOnly(asks ?? '');

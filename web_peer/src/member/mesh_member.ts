@@ -25,6 +25,7 @@ import { Lending } from './lending';
 import { type JoinPhase, Progress } from './progress';
 import { reportOf } from './status_report';
 import type { SignalingClient } from '../transport/signaling_client';
+import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
 import { LEAVING, LEFT, STATUS } from '../wire/generated/requests';
 
@@ -122,6 +123,11 @@ export class MeshMember {
     return this.model.text;
   }
 
+  /** What makes prompts tokens, once the tokenizer is here. */
+  get prompts(): Prompts | null {
+    return this.model.prompts;
+  }
+
   /** Embedding and head that stay here; null: the model is not known yet. */
   get ends(): KeptEnds | null {
     return this.pinned;
@@ -132,10 +138,10 @@ export class MeshMember {
     session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
     ends: KeptEnds | null = null,
   ): Conversation {
-    const { text } = this.model;
-    if (text === null) throw new NoPlan('the model’s tokenizer is not here yet');
+    const { prompts } = this.model;
+    if (prompts === null) throw new NoPlan('the model’s tokenizer is not here yet');
     const closed = (): unknown => this.open.delete(made);
-    const made = new Conversation(this.sessions, text, session, closed, ends);
+    const made = new Conversation(this.sessions, prompts, session, closed, ends);
     this.open.add(made);
     return made;
   }
@@ -175,6 +181,7 @@ export class MeshMember {
     this.over.abort();
     this.part.log.close();
     this.client.close();
+    this.model.prompts?.close();
     void this.parts.close(why);
     for (const listener of this.whenEnded.splice(0)) listener();
     this.events.changed();
@@ -188,8 +195,8 @@ export class MeshMember {
   // --- joining's part
 
   /** What this peer has of the model is here: it can ask. `ends`: embedding and head that stay here. */
-  read(text: Text, ends: KeptEnds): void {
-    this.model.read(text);
+  read(prompts: Prompts, ends: KeptEnds): void {
+    this.model.read(prompts);
     this.pinned = ends;
   }
 

@@ -6,13 +6,14 @@
 import type { Manifest } from '../planner/manifest';
 import type { PeerLinks } from '../transport/peer_links';
 import { Pieces } from './piece_exchange';
+import type { Prompts } from './prompts';
 import type { Text } from './tokenizer';
 
 /** Before its manifest is known, this peer can neither ask nor give pieces. */
 export class LocalModel {
   readonly pieces: Pieces;
   private known: Manifest | null = null;
-  private words: Text | null = null;
+  private words: Prompts | null = null;
 
   /** `kept` reads a piece that this peer keeps, by its hash; null: it has none of that hash. */
   constructor(
@@ -33,6 +34,11 @@ export class LocalModel {
 
   /** Its tokenizer and template; null: they are not here yet. */
   get text(): Text | null {
+    return this.words?.text ?? null;
+  }
+
+  /** What makes prompts tokens without holding the page up; null: the tokenizer is not here yet. */
+  get prompts(): Prompts | null {
     return this.words;
   }
 
@@ -42,7 +48,7 @@ export class LocalModel {
   }
 
   /** From here on words can be made tokens. */
-  read(text: Text): void {
-    this.words = text;
+  read(prompts: Prompts): void {
+    this.words = prompts;
   }
 }

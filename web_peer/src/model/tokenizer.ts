@@ -4,7 +4,7 @@ import { type AddedToken, Tokenizer } from '@huggingface/tokenizers';
 
 import { type CalendarDate, ChatTemplate, type Message, plainChat } from './chat_template';
 import { ControlTokens, type Written, freeMark, unmarked } from './control_tokens';
-import { TextError } from '../errors';
+import { TextError, TextTooLong } from '../errors';
 
 /** `tokenizerJson`: a Hugging Face tokenizer.json. `endTokens`: ids that end an answer (EOS, end of turn). */
 export interface TokenizerSource {
@@ -24,6 +24,8 @@ export class Text {
   private readonly control: ControlTokens;
   private readonly bos: number | null;
   private readonly template: ChatTemplate | null;
+  private readonly longest: number;
+  private most = Infinity; // characters that may be put into tokens now
 
   constructor(source: TokenizerSource) {
     let rules: Rules;
@@ -37,6 +39,7 @@ export class Text {
     const special = (rules.added_tokens ?? []).filter((each) => each.special === true);
     this.control = new ControlTokens(new Map(special.map(({ id }) => [this.nameOf(id), id])));
     this.vocabSize = this.tokenizer.get_vocab(true).size;
+    this.longest = longestOf(rules);
     this.endTokens = source.endTokens;
     this.bos = source.addBos ? source.bosToken : null;
     this.template =
@@ -47,6 +50,21 @@ export class Text {
             this.nameOf(source.bosToken),
             this.nameOf(source.endTokens[0] ?? null),
           );
+  }
+
+  /** How many characters a prompt of `context` tokens has at most: more of them need not be counted. */
+  mostCharacters(context: number): number {
+    return context * this.longest;
+  }
+
+  /** What `work` returns; in it TextTooLong is raised for a text of more `characters`. */
+  within<T>(characters: number, work: () => T): T {
+    this.most = characters;
+    try {
+      return work();
+    } finally {
+      this.most = Infinity;
+    }
   }
 
   /** Tokens of plain text, with the begin-of-text token where the model wants one. */
@@ -99,6 +117,7 @@ export class Text {
   }
 
   private idsOf(text: string, tokenizer = this.tokenizer): number[] {
+    if (text.length > this.most) throw new TextTooLong(text.length);
     if (/\p{Surrogate}/u.test(text)) {
       throw new TextError('text must be Unicode characters, got half a surrogate pair');
     }
@@ -181,6 +200,9 @@ export class StreamingDetokenizer {
 
 /** The parts of tokenizer.json that are read here; each is checked where it is used. */
 interface Rules {
+  readonly model?: {
+    readonly vocab?: Readonly<Record<string, number>> | readonly (readonly [string, number])[];
+  };
   readonly added_tokens?: readonly Added[] | null;
   readonly decoder?: Rule | null;
   readonly pre_tokenizer?: Rule | null;
@@ -258,6 +280,18 @@ function withAllDigits(rule: Rule | null | undefined): Rule | null {
   if (rule.type !== 'Digits') return rule;
   const Regex = rule.individual_digits === true ? '\\p{N}' : '\\p{N}+';
   return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
+}
+
+/** Characters of the longest token. Those of a byte-level vocabulary stand for bytes, of which a text has more. */
+function longestOf({ model, added_tokens: added }: Rules): number {
+  const vocab = model?.vocab ?? {};
+  let longest = 1;
+  if (Array.isArray(vocab)) {
+    for (const [piece] of vocab as readonly (readonly [string, number])[])
+      longest = Math.max(longest, piece.length);
+  } else for (const name of Object.keys(vocab)) longest = Math.max(longest, name.length);
+  for (const { content } of added ?? []) longest = Math.max(longest, content?.length ?? 0);
+  return longest;
 }
 
 /** The bytes of each token, by the rules of tokenizer.json's decoder: byte-level BPE or SentencePiece. */

@@ -14,6 +14,7 @@ import type { Route } from '../session/routes';
 import { GREEDY, type Sampling } from '../session/sampling';
 import { type Ask, type Heard, OriginSession, roomFor } from '../session/origin';
 import { StopStrings } from '../model/stop_strings';
+import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
 import { OPENS } from '../state/version_negotiation';
 import { AGAIN_MS, called, type Waits } from '../stage/seat_waiting';
@@ -75,6 +76,7 @@ export interface Begun {
 /** One session of this peer as it asks the mesh; one question at a time, each after the answer before. */
 export class Conversation {
   private readonly sessions: SessionHost;
+  private readonly prompts: Prompts;
   private readonly text: Text;
   private readonly core: OriginSession;
   private readonly ends: KeptEnds | null;
@@ -93,14 +95,15 @@ export class Conversation {
   /** `ends`: embedding and head, where no other peer is to handle token ids. */
   constructor(
     sessions: SessionHost,
-    text: Text,
+    prompts: Prompts,
     session: SessionId,
     closed: () => void,
     ends: KeptEnds | null = null,
   ) {
     this.sessions = sessions;
     this.ends = ends;
-    this.text = text;
+    this.prompts = prompts;
+    this.text = prompts.text;
     this.closed = closed;
     this.core = new OriginSession(session, sessions.me);
     sessions.attach(this.core, (outcome) => {
@@ -114,13 +117,17 @@ export class Conversation {
    * Answers the conversation `messages`, once there is a session for it. Raises AnswerFailed (MeshFull), NoPlan,
    * ContextOverflow or ConnectFailed.
    */
-  chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    return this.tokens(this.text.encodeChat(messages), settings);
+  async *chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    yield* this.tokens(await this.prompts.chat(messages, this.context()), settings);
   }
 
   /** Continues plain text, without the chat template. */
-  complete(prompt: string, settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    return this.tokens(this.text.encode(prompt), settings);
+  async *complete(prompt: string, settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
+    yield* this.tokens(await this.prompts.plain(prompt, this.context()), settings);
+  }
+
+  private context(): number {
+    return this.sessions.view.state.model?.context ?? 0;
   }
 
   /** Answers a prompt of token ids. Returning early stops the answer on every stage. */

@@ -92,7 +92,8 @@ class Stage {
       links,
       view,
       signal: new AbortController().signal,
-      text: { encodeChat: () => PROMPT, endTokens: [END] },
+      text: { endTokens: [END] },
+      prompts: { chat: () => Promise.resolve(PROMPT) },
       onEnded: () => undefined,
       conversation: (session: string) => ({
         ...{ session, underWay: STANDING, stop: () => undefined, close: () => undefined },

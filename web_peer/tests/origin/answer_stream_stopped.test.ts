@@ -8,7 +8,7 @@ import { type OriginEffect, REASONS } from '../../src/session/effects';
 import { AnswerFailed } from '../../src/errors';
 import type { Route } from '../../src/session/routes';
 import type { OriginSession } from '../../src/session/origin';
-import type { Text } from '../../src/model/tokenizer';
+import type { Prompts } from '../../src/model/prompts';
 
 const SESSION = '07'.repeat(16);
 const ROUTE: Route = { plan: 1, peers: ['far'], shadows: [] };
@@ -44,8 +44,9 @@ class Asked {
       },
       view: { state: { model: { context: 64 } }, until: () => untilFound },
     } as unknown as SessionHost;
-    const text = { endTokens: [], stream: () => ({ push: () => '', flush: () => '' }) } as unknown as Text;
-    this.conversation = new Conversation(sessions, text, SESSION, () => undefined);
+    const text = { endTokens: [], stream: () => ({ push: () => '', flush: () => '' }) };
+    const prompts = { text } as unknown as Prompts;
+    this.conversation = new Conversation(sessions, prompts, SESSION, () => undefined);
   }
 
   ask(): Promise<IteratorResult<Delta | Finished, void>> {

@@ -6,7 +6,7 @@ import { ASK_SETTINGS, Conversation } from '../../src/origin/answer_stream';
 import { AnswerFailed } from '../../src/errors';
 import type { SessionHost } from '../../src/origin/session_host';
 import type { KeptEnds, OwnEnds } from '../../src/origin/pinned_ends';
-import type { Text } from '../../src/model/tokenizer';
+import type { Prompts } from '../../src/model/prompts';
 
 const SESSION = '07'.repeat(16);
 
@@ -20,7 +20,13 @@ it('an answer that waits for its ends ends when it is stopped', async () => {
   const sessions = {
     ...{ me: 'asker', attach: () => undefined, attached: () => true, perform: () => undefined },
   } as unknown as SessionHost;
-  const conversation = new Conversation(sessions, {} as unknown as Text, SESSION, () => undefined, ends);
+  const conversation = new Conversation(
+    sessions,
+    { text: {} } as unknown as Prompts,
+    SESSION,
+    () => undefined,
+    ends,
+  );
 
   const first = conversation.tokens([1, 2], ASK_SETTINGS).next();
   conversation.stop();
