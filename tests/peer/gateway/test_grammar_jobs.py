@@ -100,15 +100,14 @@ async def test_slow_forms_hold_up_neither_this_process_nor_other_forms(tokenizer
     async with grammars(tokenizer) as made:
         await made.check(JsonForm(None))
         slow = [
-            asyncio.ensure_future(made.check(JsonForm({"multipleOf": 999983 - each}))) for each in range(8)
+            asyncio.ensure_future(made.check(JsonForm({"multipleOf": 999983 - each}))) for each in range(4)
         ]
-        lags: list[float] = []
+        await asyncio.sleep(0)
+        begun = time.thread_time()  # the same on a machine that is busy
         for each in range(5):
-            begun = time.monotonic()
-            await asyncio.sleep(0.01)
-            lags.append(time.monotonic() - begun - 0.01)
             await made.check(JsonForm({"enum": [each]}))
-        assert sorted(lags)[2] < 0.05
+        assert time.thread_time() - begun < 0.1
+        assert not all(asking.done() for asking in slow)
         for asking in slow:
             asking.cancel()
         await asyncio.gather(*slow, return_exceptions=True)

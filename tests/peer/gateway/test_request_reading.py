@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +69,6 @@ def raw(**changes: Any) -> bytes:
 
 def said(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
-
-
-async def worst_lag_s(work: asyncio.Task[Any]) -> float:
-    """How late this loop was at worst while `work` ran."""
-    worst = 0.0
-    while not work.done():
-        begun = time.monotonic()
-        await asyncio.sleep(0.005)
-        worst = max(worst, time.monotonic() - begun - 0.005)
-    return worst
 
 
 @pytest.mark.parametrize(
@@ -171,9 +160,10 @@ async def test_no_request_holds_this_process_up(
 ) -> None:
     monkeypatch.setattr(module, "BUDGET", Budget(cpu_s=0.3))
     async with reading(tokenizer, template) as prompts:
-        work = asyncio.ensure_future(prompts.run(len(body), CONTEXT, read_chat, body, SERVED))
-        assert await worst_lag_s(work) < 0.15
-        assert isinstance(work.exception(), error or type(None))
+        begun = time.thread_time()  # the same on a machine that is busy
+        with pytest.raises(error) if error is not None else nullcontext():
+            await prompts.run(len(body), CONTEXT, read_chat, body, SERVED)
+        assert time.thread_time() - begun < 0.1
 
 
 async def test_what_costs_too_much_to_read_is_refused(
