@@ -24,6 +24,15 @@ export interface Line {
   readonly to: Place;
   readonly delay: string;
   readonly onRoute: boolean; // activations cross it
+  readonly label: Box | null; // where the delay is written; null: there is no free place
+}
+
+/** A rectangle by its middle. */
+export interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
 }
 
 export interface Picture {
@@ -49,7 +58,7 @@ export function pictureOf(mesh: MeshView): Picture {
   });
   const byId = new Map(places.map((place) => [place.member.id, place]));
   const hops = new Set(hopsOf(mesh.route).map(([a, b]) => pairKey(a, b)));
-  const lines = new Map<string, Line>();
+  const lines = new Map<string, Omit<Line, 'label'>>();
   const add = (a: string, b: string, delay: string): void => {
     const [from, to] = [byId.get(a), byId.get(b)];
     const key = pairKey(a, b);
@@ -59,7 +68,42 @@ export function pictureOf(mesh: MeshView): Picture {
   };
   for (const link of mesh.links) add(link.a, link.b, delayText(link.delayMs));
   for (const [a, b] of hopsOf(mesh.route)) add(a, b, '');
-  return { places, lines: [...lines.values()], summary: summaryOf(mesh) };
+  return { places, lines: labelled([...lines.values()], places), summary: summaryOf(mesh) };
+}
+
+const MOST_LABELLED = 5; // members; beyond, delays would lie over each other
+const LABEL_HEIGHT = 16;
+const NAME_BELOW = 17; // of a disc's edge
+const ALONG = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74]; // of a line, the best places for its label first
+
+/** Lines with places for their labels that no disc, name or other label covers; those on the route choose first. */
+function labelled(lines: readonly Omit<Line, 'label'>[], places: readonly Place[]): Line[] {
+  const taken = places.flatMap(boxesOf);
+  const labels = new Map<string, Box>();
+  const wanted = places.length > MOST_LABELLED ? [] : lines.filter(({ delay }) => delay !== '');
+  for (const { key, from, to, delay } of [...wanted].sort((a, b) => Number(b.onRoute) - Number(a.onRoute))) {
+    const width = delay.length * 5.4 + 10;
+    const free = ALONG.map((part) => ({
+      ...{ x: from.x + (to.x - from.x) * part, y: from.y + (to.y - from.y) * part },
+      ...{ width, height: LABEL_HEIGHT },
+    })).find((box) => !taken.some((other) => overlap(box, other)));
+    if (free === undefined) continue;
+    taken.push(free);
+    labels.set(key, free);
+  }
+  return lines.map((line) => ({ ...line, label: labels.get(line.key) ?? null }));
+}
+
+/** The room that a peer's disc and its name take. */
+export function boxesOf({ x, y, radius, label }: Place): Box[] {
+  const disc = { x, y, width: 2 * radius, height: 2 * radius };
+  const name = { x, y: y + radius + NAME_BELOW - 4, width: label.length * 6.2, height: LABEL_HEIGHT };
+  return label === '' ? [disc] : [disc, name];
+}
+
+/** Whether two boxes cover a common place. */
+export function overlap(a: Box, b: Box): boolean {
+  return 2 * Math.abs(a.x - b.x) < a.width + b.width && 2 * Math.abs(a.y - b.y) < a.height + b.height;
 }
 
 function shortened(name: string, most: number): string {

@@ -132,22 +132,23 @@ export function MeshPicture({ view, lit }: { view: View; lit: string }) {
             <circle key={at} class="dot" r="4" opacity="0" />
           ))}
         </g>
-        {picture.places.length <= 5 &&
-          picture.lines.map((line) => {
-            if (line.delay === '') return null;
-            const part = line.onRoute ? 0.5 : 0.74; // lines off the route cross those on it in the middle
-            const x = line.from.x + (line.to.x - line.from.x) * part;
-            const y = line.from.y + (line.to.y - line.from.y) * part;
-            const width = line.delay.length * 5.4 + 10;
-            return (
-              <g key={line.key} class="delay">
-                <rect x={x - width / 2} y={y - 8} width={width} height="16" rx="8" />
-                <text x={x} y={y} dy="0.34em">
-                  {line.delay}
+        {picture.lines.map(
+          ({ key, delay, label }) =>
+            label !== null && (
+              <g key={key} class="delay">
+                <rect
+                  x={label.x - label.width / 2}
+                  y={label.y - label.height / 2}
+                  width={label.width}
+                  height={label.height}
+                  rx="8"
+                />
+                <text x={label.x} y={label.y} dy="0.34em">
+                  {delay}
                 </text>
               </g>
-            );
-          })}
+            ),
+        )}
         {picture.places.map((place) => (
           <Peer key={place.member.id} place={place} units={mesh.units} lit={lit === place.member.id} />
         ))}
