@@ -63,4 +63,8 @@ export default tseslint.config(
     extends: [tseslint.configs.disableTypeChecked],
     languageOptions: { globals: globals.node },
   },
+  {
+    files: ['public/*.js'],
+    languageOptions: { globals: globals.serviceworker },
+  },
 );

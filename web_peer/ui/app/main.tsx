@@ -41,6 +41,18 @@ function browserName(): string {
   return [browser === '' ? 'Browser' : browser, system].filter((part) => part !== '').join(' on ');
 }
 
+/** Has the files of the page kept for a start without the network, where the browser can. */
+async function keepPage(): Promise<void> {
+  try {
+    await navigator.serviceWorker.register('./sw.js');
+    const { active } = await navigator.serviceWorker.ready;
+    const loaded = performance.getEntriesByType('resource').map(({ name }) => name);
+    active?.postMessage(loaded);
+  } catch {
+    // A private window, or no secure context: the page starts with the network only.
+  }
+}
+
 const page = document.getElementById('page');
 if (page !== null) {
   applyLooks(document.documentElement);
@@ -48,6 +60,7 @@ if (page !== null) {
   const range = pledgeRange(isPhone, more.deviceMemory ?? null);
   const bound = new Bound({
     name: wishes.name ?? browserName(),
+    named: wishes.name !== null,
     pledge: range,
     entry: entryOf(wishes.entry),
     wished: wishes.memoryBytes,
@@ -57,4 +70,5 @@ if (page !== null) {
   bound.start(location.hash.length > 1 ? wishes.link : '');
   // Another link pasted into the address bar of this tab.
   addEventListener('hashchange', () => location.reload());
+  void keepPage();
 }
