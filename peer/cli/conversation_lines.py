@@ -90,6 +90,12 @@ def names_in(conversation: Conversation) -> dict[str, str]:
     return told_apart({peer: each.name for peer, each in conversation.participants.items()})
 
 
+def readers(conversation: Conversation) -> str:
+    """Who reads a conversation of the mesh, and who takes part, in a line."""
+    part = "invited people take part" if conversation.entry.by_invite else "everyone may take part"
+    return f"everyone in the mesh can read this conversation; {part}"
+
+
 def peer_named(conversation: Conversation, name: str, others: Mapping[str, str] = NOBODY) -> str | None:
     """Who is called that way, or has an id that begins so; None when it is nobody or more than one. `others`: names of
     those who take no part; participants come first.

@@ -28,6 +28,7 @@ from peer.cli.conversation_lines import (
     names_in,
     peer_named,
     read_line,
+    readers,
     whole_lines,
 )
 from peer.cli.queue_lines import WaitingLines
@@ -171,6 +172,7 @@ class Room:
         say(
             f"in {plain(talk.title) or 'a conversation without a title'}: {', '.join(names_in(talk).values())}"
         )
+        say(readers(talk))
         self.show()
 
     def found(self, what: str) -> str | None:

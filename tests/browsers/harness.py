@@ -172,13 +172,21 @@ class TabInBrowser:
             )
 
 
+TOLD_NO_NAME = (
+    "try { localStorage['shoal.name'] ??= ''; } catch {}"  # refused where the page may store nothing
+)
+
+
 class Browser:
     def __init__(self, driver: Driver, number: int) -> None:
         self.driver = driver
         self.number = number
 
     async def tab(self, server: str, **how: Any) -> TabInBrowser:
-        """A new tab; `how`: width, height, and `early`, an expression evaluated before the page's scripts."""
+        """A new tab; `how`: width, height, and `early`, an expression evaluated before the page's scripts. Its person
+        was asked for a name before, and told none.
+        """
+        how["early"] = f"{TOLD_NO_NAME}; {how.get('early', '')}"
         return TabInBrowser(
             self.driver, await self.driver.call("page", browser=self.number, url=server, **how)
         )

@@ -29,6 +29,16 @@ WATCH_PICTURE = (
 )
 MOST_TOKENS = 400  # of an answer asked elsewhere: pages look around once a second
 LOOK_EVERY = 5
+INSTALLABLE = (
+    "fetch(document.querySelector('link[rel=manifest]').href).then((found) => found.json())"
+    ".then(async ({ display, icons: [icon] }) =>"
+    " [display, (await fetch(icon.src)).headers.get('content-type').split(';')[0]])"
+)
+KEPT_PAGE = (  # once the page, its scripts and styles are kept for a start without the network
+    "(async () => { const kept = async () => (await (await caches.open('shoal-page')).keys()).map(({ url }) => url);"
+    " while (!['/', '.js', '.css'].every(((all) => (end) => all.some((url) => url.endsWith(end)))(await kept())))"
+    " await new Promise((then) => setTimeout(then, 50)); return true; })()"
+)
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
 
 
@@ -39,13 +49,17 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
         old = gone.link.url()
     async with founded(models, app) as mesh:
         assert mesh.link is not None
-        page = Page(await made.tab(mesh.link.server))
+        page = first = Page(await made.tab(mesh.link.server))
         await page.until_says("One model, run together")
+        assert await page.run(INSTALLABLE) == ["standalone", "image/svg+xml"]
+        assert await page.run(KEPT_PAGE)
         page = Page(await made.tab(mesh.link.url()[:-3]))
         await page.until_says("This link cannot be right")
         page = Page(await made.tab(f"{mesh.link.server}/#{old.split('#')[1]}"))
         await page.until_says("This invite is not known here")
         assert await page.run("document.querySelector('.open input') !== null")
+    await driver.call("reload", page=first.tab.page)  # the server is gone
+    await first.until_says("One model, run together")
     await made.close()
 
 

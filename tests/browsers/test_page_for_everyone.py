@@ -27,6 +27,26 @@ MEASURED = (  # what a token took at both stages, and in the last answer
     "[...document.querySelectorAll('.stage-times > div:nth-child(2) dd,"
     " .plan-figures > div:nth-child(2) dd:nth-child(2)')].map((dd) => dd.textContent)"
 )
+NOT_ASKED_A_NAME = "localStorage.removeItem('shoal.name')"
+SMALL = (  # what a finger could miss: less than 44 px high or wide
+    "[...document.querySelectorAll('button, summary, select, input, textarea')]"
+    ".map((one) => (/radio|checkbox/.test(one.type) ? one.closest('label') : one))"
+    ".filter((one) => one.checkVisibility({ visibilityProperty: true }) && one.closest('.prose') === null)"
+    ".filter((one) => { const { height, width } = one.getBoundingClientRect();"
+    " return Math.min(height, width) < 43.5; })"
+    ".map((one) => one.outerHTML.slice(0, 120))"
+)
+NEW_CONVERSATION = (
+    "[...document.querySelectorAll('button')].some((one) => one.checkVisibility() &&"
+    " `${one.ariaLabel ?? ''} ${one.innerText}`.includes('New conversation'))"
+)
+# Sheets over a conversation of several people, by what opens them.
+SHEETS = {
+    "people": "document.querySelector('.who-is-in')",
+    "invite": "document.querySelector('[aria-label=\"Invite someone\"]')",
+    "settings": "document.querySelector('[aria-label=Settings]')",
+    "conversations": "document.querySelector('[aria-label=Conversations]')",
+}
 HEARD = (
     "(() => { globalThis.heard = []; const box = document.querySelector('.conversation [role=status]');"
     " new MutationObserver(() => heard.push(box.textContent)).observe(box,"
@@ -86,17 +106,28 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await expect_no_barriers(page, "no link")
         await expect_names(page, "no link")
 
-        page = Page(await made.tab(mesh.link.url(), width=DESKTOP[0], height=DESKTOP[1]))
+        page = Page(
+            await made.tab(mesh.link.url(), width=DESKTOP[0], height=DESKTOP[1], early=NOT_ASKED_A_NAME)
+        )
+        await page.until_says("Your name? (optional)")
+        await expect_no_barriers(page, "your name")
+        await expect_names(page, "your name")
+        assert await page.run(FOCUSED) == "input "
+        await page.run("document.execCommand('insertText', false, 'Ada')")
+        await page.key("Enter")
         await page.until("document.querySelector('.steps')")
         await expect_no_barriers(page, "joining")
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("2 here")
         await page.until("document.querySelector('.starter:enabled')")
+        assert "Ada" in {member.name for member in mesh.view.state.members.values()}
         await expect_no_barriers(page, "nothing asked yet")
         await expect_names(page, "nothing asked yet")
 
-        await page.run("document.activeElement.blur()")
-        order = await walk(page, 22)
+        assert await page.run(FOCUSED) == "textarea Your question"
+        await page.run("document.querySelector('button[aria-label=Settings]').focus()")
+        await page.key("Shift+Tab")
+        order = await walk(page, 26)
         for before, after in (
             ("button Settings", "button Invite someone"),
             ("button Invite someone", "textarea Your question"),
@@ -105,7 +136,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
             assert order.index(before) < order.index(after), order
         await sheet_keeps_and_returns_focus(page, "Invite someone", "Alt+KeyS", "share sheet")
         await sheet_keeps_and_returns_focus(page, "Settings", "Alt+Comma", "settings")
-        await sheet_keeps_and_returns_focus(page, "Keys", "?", "keys")
+        await sheet_keeps_and_returns_focus(page, "Keyboard shortcuts", "?", "keyboard shortcuts")
         await sheet_keeps_and_returns_focus(page, "See the plan", "Alt+KeyP", "the plan")
 
         await page.key("Alt+KeyS")
@@ -197,6 +228,30 @@ async def each_scene(browser: Browser, scenes: str, size: tuple[int, int]) -> No
         await page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         if here := await barriers(page):
             found[name] = here
+        if size == PHONE and (small := await page.run(SMALL)):
+            found[f"{name}, small"] = small
+    assert found == {}, json.dumps(found, indent=1)
+    await each_sheet(page, scenes, size)
+
+
+async def each_sheet(page: Page, scenes: str, size: tuple[int, int]) -> None:
+    await page.tab.driver.call("goto", page=page.tab.page, url="about:blank")
+    await page.tab.driver.call("goto", page=page.tab.page, url=f"{scenes}/#together")
+    await page.until(NEW_CONVERSATION)
+    found: dict[str, Any] = {}
+    for name, opener in SHEETS.items():
+        await page.click(opener)
+        await page.until("document.querySelector('dialog[open]')")
+        for more in ("dialog .talk-more", "dialog .talk-acts button:last-child"):
+            await page.run(f"document.querySelector({more!r})?.click()")
+        if here := await barriers(page):
+            found[name] = here
+        if size == PHONE and (small := await page.run(SMALL)):
+            found[f"{name}, small"] = small
+        await page.key("Escape")
+        await page.until("document.querySelector('dialog') === null")
+        await page.key("Escape")  # stops nothing
+        assert await page.run("document.querySelector('[aria-label=\"Stop the answer\"]') !== null"), name
     assert found == {}, json.dumps(found, indent=1)
 
 

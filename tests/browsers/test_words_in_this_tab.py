@@ -29,8 +29,8 @@ GREEDY = f"localStorage.setItem('shoal.settings', {json.dumps(KEPT)})"
 SHEET = "document.querySelector('.who-is-in')"
 LIST = "document.querySelector('button[aria-label=Conversations]')"
 OWN_LINE = (
-    "[...document.querySelectorAll('dialog .talk-lines button')]"
-    ".find((line) => line.innerText.includes('in this tab only'))"
+    "[...document.querySelectorAll('dialog .talk-lines .talk-open')]"
+    ".find((line) => line.innerText.includes('in this tab'))"
 )
 DONE = "document.querySelectorAll('.turn .foot .facts').length"
 
@@ -95,7 +95,7 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         frames = heard(mesh)
         await page.until_says("Ready: new conversations stay in this tab", WITHIN_S)
         await page.until(f"{SWITCHES}.length === 1 && {SWITCHES}[0].checked")
-        await page.until_says("Kept in this tab only")
+        await page.until_says("Kept in this tab until it is closed")
         said: list[Message] = []
         for at, question in enumerate((FIRST, SECOND)):
             await page.ask(question)
@@ -126,13 +126,14 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         await page.press("Chat")
         await page.click(LIST)
         await page.click("document.querySelector('dialog .new-talk')")
+        await page.click("document.querySelector('input[name=audience][value=mesh]')")
         await page.ask("Is this for everybody?")
         assert await mesh.view.until(lambda state: len(state.conversations) == 1, WITHIN_S)
         await page.click(LIST)
         await page.click(OWN_LINE)
         await page.until(f"{DONE} === 2")
         await page.click(SHEET)
-        await page.press("Remove it")
+        await page.press("Delete…")
         await page.click("document.querySelector('.sure .danger')")
         await page.until("document.querySelectorAll('nav.talks .talk-lines li').length === 1")
         assert len(mesh.view.state.conversations) == 1

@@ -56,6 +56,7 @@ WATCHED: Final = (  # files that the page makes are kept
     "globalThis.kept = []; { const make = URL.createObjectURL;"
     " URL.createObjectURL = (blob) => { kept.push(blob); return make.call(URL, blob); }; }"
 )
+WRITES: Final = ".composer textarea, .reads"
 GROWN: Final = (
     "[...document.querySelectorAll('.answer[aria-busy=true] .prose')]"
     ".reduce((most, one) => Math.max(most, one.innerText.length), 0)"
@@ -156,12 +157,14 @@ class AtPage:
 
     async def enter(self, title: str) -> None:
         line = (
-            "[...document.querySelectorAll('.talk-lines button')]"
+            "[...document.querySelectorAll('.talk-lines .talk-open')]"
             f".find((one) => one.querySelector('.talk-title').innerText.trim() === {json.dumps(title)})"
         )
         await self.page.click(line, WITHIN_S)
         named = f"document.querySelector('.talk-bar h2').innerText.trim() === {json.dumps(title)}"
         await self.page.until(named, WITHIN_S)
+        outside = f"document.querySelector('.reads button') ?? document.querySelector({WRITES!r})"
+        await self.page.click(outside, WITHIN_S)  # "Take part", where this person does not yet
 
     async def ask(self, text: str, *, to_people: bool = False) -> None:
         pressed = "document.querySelector('.to-whom')?.getAttribute('aria-pressed')"
@@ -344,7 +347,7 @@ async def roles(made: Town, owner: AtTerminal, at_page: AtPage, other: AtTermina
     out = made.peer(other.name, "tea")
     owner.typist.type(f"/kick {other.name}")
     await made.until(lambda: out in made.talk("tea").entry.barred, f"{other.name} out")
-    await at_page.page.until_says("You read along in this conversation", WITHIN_S)
+    await at_page.page.until_says("You can read this conversation", WITHIN_S)
     silent = await at_page.page.run("document.querySelector('.composer textarea') === null")
     other.typist.type("May I?")
     await other.typist.until_shows("you read here", WITHIN_S)
@@ -485,6 +488,7 @@ async def together(
 
         # Begun by a tab, with its own settings: an answer that is long enough to be hit twice.
         await ann.page.press("New conversation")
+        await ann.page.click("document.querySelector('input[name=audience][value=mesh]')")
         await ann.ask("story", to_people=True)
         await made.until(lambda: len(made.watch.view.state.conversations) == 3, "a third conversation")
         await asyncio.gather(*(each.enter("story") for each in people))

@@ -7,12 +7,13 @@ import { App } from '../ui/app/app';
 import { NO_TALK } from '../ui/conversation/conversation_view';
 import { applyLooks, looks } from '../ui/kit/theme';
 import { PerFrame } from '../ui/kit/per_frame';
-import { DEFAULT_SETTINGS } from '../ui/conversation/settings_sheet';
+import { DEFAULT_SETTINGS } from '../ui/conversation/saved_choices';
 import { NO_PIN } from '../ui/join/pinned_ends_switch';
 import type {
   Activity,
   AnswerState,
   AskSettings,
+  Audience,
   MyPart,
   Notice,
   Phase,
@@ -45,6 +46,7 @@ const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const relayOnly = signal(false);
+const audience = signal<Audience>('private');
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
 const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
@@ -116,12 +118,15 @@ const view: View = {
   mine,
   talk,
   talks: signal(scene.talks),
+  audience,
   settings,
   link: signal(LINK),
+  lastLink: name === 'no-link' ? LINK : '',
   relayOnly,
   pinEnds,
   actions: {
     open: () => (phase.value = { kind: 'joining' }),
+    join: () => (phase.value = { kind: 'joining' }),
     retry: () => (phase.value = { kind: 'joining' }),
     ask: say,
     stop: () => {
@@ -148,8 +153,13 @@ const view: View = {
       talk.value = NO_TALK;
     },
     show: () => (talk.value = { ...NO_TALK, ...scene.talk, turns: scene.turns }),
-    rename: (title) => (talk.value = { ...talk.value, title }),
+    choose: (chosen) => (audience.value = chosen),
+    takePart: () => (talk.value = { ...talk.value, takesPart: true, mayEnter: false, mayWrite: true }),
+    rename: (_, title) => (talk.value = { ...talk.value, title }),
     remove: () => (talk.value = NO_TALK),
+    pin: () => undefined,
+    search: () => undefined,
+    shareCopy: () => undefined,
     setRole: () => undefined,
     putOut: () => undefined,
     offerEntry: () => Promise.resolve({ key: '', link: `${LINK}&in=c1.${'A'.repeat(43)}` }),

@@ -245,29 +245,28 @@ const ADA_AWAY: Person = { ...TOM, id: 'h', name: 'Ada', colour: '#5c8a1e', role
 const TOGETHER: Partial<Talk> = {
   id: 'talk',
   title: 'A weekend at the lake',
+  readers: 'mesh',
+  usedTokens: 612,
   people: [ME, TOM, { ...MIRA_HERE, typing: true }, ADA_AWAY],
   mayRule: true,
   typing: 'Mira writes…',
 };
+const LINE: TalkLine = {
+  ...{ id: '', title: '', people: 1, answering: false, fresh: false, readers: 'mesh', takesPart: true },
+  ...{ pinned: false, mayRename: true, mayRemove: true, excerpt: '' },
+};
 const TALKS: TalkLine[] = [
-  { id: 'talk', title: 'A weekend at the lake', people: 4, answering: true, fresh: false, own: false },
+  { ...LINE, id: 'talk', title: 'A weekend at the lake', people: 4, answering: true, pinned: true },
   {
+    ...LINE,
     id: 't2',
     title: 'How can several computers run one model?',
     people: 2,
-    answering: false,
     fresh: true,
-    own: false,
+    takesPart: false,
   },
-  { id: 't3', title: 'Names for the boat', people: 3, answering: false, fresh: false, own: false },
-  {
-    id: 't4',
-    title: 'Explain tides to a child of six',
-    people: 1,
-    answering: false,
-    fresh: false,
-    own: false,
-  },
+  { ...LINE, id: 't3', title: 'Names for the boat', people: 3, readers: 'invited' },
+  { ...LINE, id: 't4', title: 'Explain tides to a child of six', readers: 'browser' },
 ];
 const LAKE = `Here is a short list for two days at the lake:
 
@@ -337,11 +336,10 @@ const fewVoters = (notice: SceneNotice): Scene =>
 
 /** A conversation in this tab alone, beside those of the mesh. */
 const ownWords = (): Scene => {
-  const line = { people: 1, answering: false, fresh: false };
   return scene({
     turns: [ANSWERED],
-    talk: { id: 'own', title: 'A letter that nobody else should read', people: [ME], own: true },
-    talks: [{ id: 'own', title: 'A letter that nobody else should read', ...line, own: true }, ...TALKS],
+    talk: { id: 'own', title: 'A letter that nobody else should read', people: [ME], readers: 'tab' },
+    talks: [{ ...LINE, id: 'own', title: 'A letter that nobody else should read', readers: 'tab' }, ...TALKS],
     pinEnds: { on: true, bytes: 145_099_008, state: 'here' },
   });
 };
@@ -372,6 +370,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       },
     },
   }),
+  asking: scene({ phase: { kind: 'asking' } }),
   connecting: scene({
     phase: { kind: 'joining' },
     steps: [
@@ -620,6 +619,19 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       ...TOGETHER,
       people: [{ ...ME, role: 'viewer' }, { ...TOM, role: 'owner' }, MIRA_HERE, ADA_AWAY],
       mayRule: false,
+      mayWrite: false,
+      typing: '',
+    },
+  }),
+  'together-outside': together({
+    mesh: READY,
+    turns: SHARED.slice(0, 2),
+    talk: {
+      ...TOGETHER,
+      people: [TOM, MIRA_HERE],
+      mayRule: false,
+      takesPart: false,
+      mayEnter: true,
       mayWrite: false,
       typing: '',
     },

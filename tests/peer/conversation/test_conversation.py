@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from peer.cli.conversation_lines import Typed, branch_picked, names_in, peer_named, read_line, whole_lines
+from peer.cli.conversation_lines import (
+    Typed,
+    branch_picked,
+    names_in,
+    peer_named,
+    read_line,
+    readers,
+    whole_lines,
+)
 from peer.conversation.live_answer import Listening, Piece
 from peer.conversation.live_hints import piece_of
 from peer.conversation.transcripts import FORMAT, as_json, as_markdown, brought, from_json, transcript
@@ -21,6 +29,7 @@ from peer.state.generated.commands import (
     AnswerAdopted,
     ConversationCommand,
     ConversationStarted,
+    EntryChosen,
     MessageAdded,
     MessageEnded,
     MessageExtended,
@@ -87,6 +96,13 @@ def test_names_are_told_apart() -> None:
     same = after({"c": talk()}, ParticipantSet("c", "bobby", "Bob", GREY, "viewer"))["c"]
     assert names_in(same) == {"ann": "Ann", "bob": "Bob (bob)", "bobby": "Bob (bobb)"}
     assert [peer_named(same, name) for name in ("ann", "Bob", "bobby", "x")] == ["ann", None, "bobby", None]
+
+
+def test_who_reads_is_said() -> None:
+    everyone = "everyone in the mesh can read this conversation"
+    assert readers(talk()) == f"{everyone}; everyone may take part"
+    invited = after({"c": talk()}, EntryChosen("c", True))["c"]
+    assert readers(invited) == f"{everyone}; invited people take part"
 
 
 def test_branches_are_switched() -> None:

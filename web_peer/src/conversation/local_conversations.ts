@@ -1,6 +1,7 @@
 /*
- * The mesh as conversations need it, and one like it that only this tab knows: what is said there never enters the log,
- * and its questions are asked without telling anybody token ids. Edge.
+ * The mesh as conversations need it, and one like it that only this person knows: what is said there never enters the
+ * log. It ends with the tab, and its questions are asked without telling anybody token ids; or it is kept in this
+ * browser. Edge.
  */
 
 import { NoPlan } from '../errors';
@@ -9,7 +10,7 @@ import type { Text } from '../model/tokenizer';
 import type { Conversation } from '../origin/answer_stream';
 import type { KeptEnds } from '../origin/pinned_ends';
 import type { MeshView } from '../replication/mesh_view';
-import { type Conversations, converse } from '../state/conversations';
+import { type Conversation as Talk, type Conversations, converse } from '../state/conversations';
 import { type ConversationCommand, isConversationCommand } from '../state/generated/commands';
 import type { Command } from '../state/member_commands';
 import type { MeshState } from '../state/mesh_state';
@@ -38,9 +39,24 @@ export interface EndsMesh extends TalkMesh {
   conversation(session?: string, ends?: KeptEnds | null): Conversation;
 }
 
-/** The conversations of this tab alone, as long as the page is open, whatever becomes of the mesh meanwhile. */
+/** Where private conversations of one mesh outlive the page; all tabs of this browser share it. */
+export interface Shelf {
+  read(): Conversations;
+  /** Keeps `conversation`, or forgets it where it is null. */
+  write(id: string, conversation: Talk | null): void;
+  /** `changed` is called when another tab has written. */
+  watch(changed: () => void, signal: AbortSignal): void;
+}
+
+/** Conversations of this person alone: as long as the page is open, or as long as `shelf` keeps them. */
 export class OwnWords {
-  private said: Conversations = new Map();
+  private said: Conversations;
+  private readonly shelf: Shelf | null;
+
+  constructor(shelf: Shelf | null = null) {
+    this.shelf = shelf;
+    this.said = shelf?.read() ?? new Map();
+  }
 
   get conversations(): Conversations {
     return this.said;
@@ -48,13 +64,33 @@ export class OwnWords {
 
   /** A mesh like `mesh` whose log these conversations are. */
   of(mesh: EndsMesh): TalkMesh {
-    return new OwnMesh(mesh, this);
+    const { me, state } = mesh.view;
+    for (const [conversation, { participants }] of this.said) {
+      if (participants.has(me)) continue;
+      const [before = { name: '', colour: '' }] = participants.values(); // an earlier visit of the same person
+      const self = { name: before.name, colour: before.colour, role: 'owner' as const };
+      for (const peer of participants.keys()) {
+        if (!state.members.has(peer)) this.take({ kind: 'ParticipantLeft', conversation, peer });
+      }
+      this.take({ kind: 'ParticipantSet', conversation, peer: me, ...self });
+    }
+    return new OwnMesh(mesh, this, this.shelf === null);
   }
 
   /** Says `command` here; it has no effect where it cannot have one (any more). */
   take(command: ConversationCommand): void {
     const after = converse(this.said, command);
-    if (typeof after !== 'string') this.said = after;
+    if (typeof after === 'string') return;
+    this.said = after;
+    this.shelf?.write(command.conversation, after.get(command.conversation) ?? null);
+  }
+
+  /** `changed` is called after another tab of this browser has said something. */
+  watch(changed: () => void, signal: AbortSignal): void {
+    this.shelf?.watch(() => {
+      this.said = this.shelf?.read() ?? this.said;
+      changed();
+    }, signal);
   }
 }
 
@@ -62,9 +98,11 @@ class OwnMesh implements TalkMesh {
   readonly links: TalkLinks;
   readonly view: TalkView;
   private readonly mesh: EndsMesh;
+  private readonly pins: boolean; // its questions are asked with ends of the model that stay here
 
-  constructor(mesh: EndsMesh, words: OwnWords) {
+  constructor(mesh: EndsMesh, words: OwnWords, pins: boolean) {
     this.mesh = mesh;
+    this.pins = pins;
     this.view = new OwnView(mesh, words);
     const { links } = mesh;
     this.links = {
@@ -89,6 +127,7 @@ class OwnMesh implements TalkMesh {
   }
 
   conversation(session?: string): Conversation {
+    if (!this.pins) return this.mesh.conversation(session);
     const { ends } = this.mesh;
     if (ends === null) throw new NoPlan('the model is not known yet');
     return this.mesh.conversation(session, ends);
@@ -99,7 +138,7 @@ class OwnMesh implements TalkMesh {
   }
 }
 
-/** This tab keeps the log by itself: what it says is committed at once. */
+/** This person keeps the log alone: what is said is committed at once. */
 class OwnView implements TalkView {
   readonly me: string;
   private readonly view: TalkView;
@@ -114,6 +153,7 @@ class OwnView implements TalkView {
       'abort',
       view.subscribe(() => this.changed()),
     );
+    words.watch(() => this.changed(), signal);
   }
 
   get state(): MeshState {

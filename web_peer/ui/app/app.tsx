@@ -8,7 +8,7 @@ import { isAnswering } from '../conversation/conversation_view';
 import { copyText } from '../kit/copy_button';
 import { Dialog } from '../kit/dialog';
 import { Icon, Mark } from '../kit/icons';
-import { isGettingReady, JoiningCard, JoiningSteps } from '../join/join_card';
+import { AskName, isGettingReady, JoiningCard, JoiningSteps } from '../join/join_card';
 import { switchLooks } from '../kit/theme';
 import { MeshPicture } from '../mesh/mesh_picture';
 import { MyPart } from '../mesh/my_part';
@@ -87,6 +87,7 @@ export function App({ view }: { view: View }) {
     <div class="page" data-phase={phase.kind}>
       <Header view={view} open={perform} />
       {phase.kind === 'no-link' && <NoLink view={view} trouble={phase.trouble} />}
+      {phase.kind === 'asking' && <AskName view={view} />}
       {phase.kind === 'joining' && <JoiningCard view={view} />}
       {phase.kind === 'out' && <Outside view={view} trouble={phase.trouble} />}
       {inMesh && <Inside view={view} tab={tab.value} open={(name) => (sheet.value = name)} />}
@@ -152,11 +153,17 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
             act={() => open('settings')}
           />
         )}
-        <RoundButton icon="keys" label="Keys" title="Keys (?)" more="wide" act={() => open('help')} />
+        <RoundButton
+          icon="keys"
+          label="Keyboard shortcuts"
+          title="Keyboard shortcuts (?)"
+          more="wide"
+          act={() => open('help')}
+        />
         <RoundButton
           icon="looks"
-          label="Light or dark"
-          title="Light or dark (Alt L)"
+          label="Light or dark mode"
+          title="Light or dark mode (Alt L)"
           more="wide"
           act={() => open('looks')}
         />

@@ -14,17 +14,20 @@ import type { Member as StateMember } from '../../src/state/generated/commands';
 import { awayText } from '../../src/member/reconnect';
 import { ASKED, Tab, type TabOptions } from '../../src/member/tab';
 import {
+  keepLink,
   keepName,
   keepPinEnds,
   keepPledge,
   keepRelayOnly,
   keepSettings,
+  keptLink,
   keptName,
   keptPinEnds,
   keptPledge,
   keptRelayOnly,
   keptSettings,
   type PledgeRange,
+  wasAskedName,
 } from '../conversation/saved_choices';
 import { meshView, readable, runsOnText, steady } from '../mesh/members_view';
 import { NO_PIN, pinEndsOf } from '../join/pinned_ends_switch';
@@ -60,7 +63,8 @@ const CACHE_LIMIT_BYTES = 4e9;
 
 /** What this browser is, and how it computes. */
 export interface Device {
-  readonly name: string;
+  readonly name: string; // for whoever tells none
+  readonly named: boolean; // by whoever opened the page: nobody is asked
   readonly pledge: PledgeRange;
   readonly entry: EntryLink | null; // the conversation that the link leads into
   readonly wished: number | null; // memory to lend, by whoever opened the page
@@ -127,7 +131,7 @@ export class Bound {
           this.settings.value = settings;
           keepSettings(settings);
         },
-        myName: () => keptName() ?? device.name,
+        myName: () => this.myName(),
         keepsWords: () => this.pinEnds.value.on,
         link: () => this.link.value,
         entry: device.entry,
@@ -152,13 +156,19 @@ export class Bound {
       activity: this.activity,
       mine: this.mine,
       talk: talks.talk,
+      audience: talks.audience,
       talks: talks.list,
       settings: talks.settings,
       link: this.link,
+      lastLink: keptLink(),
       relayOnly: this.relayOnly,
       pinEnds: this.pinEnds,
       actions: {
         open: (link) => this.goTo(link),
+        join: (name) => {
+          keepName(name);
+          void this.open(this.link.value);
+        },
         retry: () => void this.retry(),
         setRelayOnly: (only) => this.setRelayOnly(only),
         setPinEnds: (on) => {
@@ -178,8 +188,13 @@ export class Bound {
         writes: (now) => talks.writes(now),
         clear: () => talks.show(''),
         show: (talk) => talks.show(talk),
-        rename: (title) => talks.rename(title),
-        remove: () => talks.remove(),
+        choose: (audience) => talks.choose(audience),
+        takePart: () => talks.takePart(),
+        rename: (talk, title) => talks.rename(talk, title),
+        remove: (talk) => talks.remove(talk),
+        pin: (talk, on) => talks.pin(talk, on),
+        search: (query) => talks.search(query),
+        shareCopy: (audience) => talks.shareCopy(audience),
         setRole: (person, role) => talks.setRole(person, role),
         putOut: (person) => talks.putOut(person),
         offerEntry: (role) => talks.offerEntry(role),
@@ -224,7 +239,17 @@ export class Bound {
     setInterval(() => void this.lookAtStored(), STORED_MS);
     addEventListener('online', () => this.look());
     addEventListener('offline', () => this.look());
-    if (link !== '') void this.open(link);
+    if (link !== '') this.enter(link);
+  }
+
+  /** Asks what the person is called where nobody has told, then joins. */
+  private enter(link: string): void {
+    if (this.device.named || wasAskedName()) {
+      void this.open(link);
+      return;
+    }
+    this.link.value = link;
+    this.phase.value = { kind: 'asking' };
   }
 
   /** A link that a person typed: of another server, that server's page opens it. */
@@ -237,7 +262,7 @@ export class Bound {
       return;
     }
     if (url !== null && isWeb) history.replaceState(null, '', url);
-    void this.open(link);
+    this.enter(link);
   }
 
   private async open(link: string): Promise<void> {
@@ -252,11 +277,11 @@ export class Bound {
       now: () => Date.now(),
       notice: (text) => this.tell(text),
     });
-    const { name, measure } = this.device;
+    const { measure } = this.device;
     const tab = new Tab(
       link,
       {
-        name,
+        name: this.myName(),
         memoryBytes: this.pledge,
         lends: true,
         relayOnly: this.relayOnly.value,
@@ -267,9 +292,15 @@ export class Bound {
     );
     this.tab = tab;
     await tab.start();
-    if (this.tab !== tab) await tab.leave(); // cancelled meanwhile
+    if (this.tab !== tab)
+      await tab.leave(); // cancelled meanwhile
+    else if (tab.state.kind === 'in') keepLink(link);
     await this.lookAtStored();
     this.look();
+  }
+
+  private myName(): string {
+    return keptName() ?? this.device.name;
   }
 
   private async retry(): Promise<void> {

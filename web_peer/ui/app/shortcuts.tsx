@@ -13,6 +13,7 @@ const WITH_ALT: Readonly<Record<string, Command>> = {
   Comma: 'settings',
   KeyL: 'looks',
   KeyP: 'plan',
+  Period: 'stop',
 };
 
 export interface KeyPress {
@@ -23,10 +24,9 @@ export interface KeyPress {
   readonly metaKey: boolean;
 }
 
-/** What a key asks for; `typing`: it goes into a text field, `sheet`: a sheet is open and takes Escape itself. */
+/** What a key asks for; `typing`: it goes into a text field, `sheet`: a sheet is open and takes all keys itself. */
 export function commandOf(press: KeyPress, typing: boolean, sheet: boolean): Command | null {
   if (press.ctrlKey || press.metaKey || sheet) return null;
-  if (press.key === 'Escape') return 'stop';
   if (press.altKey) return WITH_ALT[press.code] ?? null;
   if (typing) return null;
   if (press.key === '/') return 'focus';
@@ -36,22 +36,23 @@ export function commandOf(press: KeyPress, typing: boolean, sheet: boolean): Com
 const SHOWN: readonly (readonly [keys: string, what: string])[] = [
   ['Enter', 'Send'],
   ['Shift Enter', 'New line'],
-  ['Esc', 'Stop the answer, close a sheet'],
+  ['Alt .', 'Stop the answer'],
+  ['Esc', 'Close a sheet'],
   ['/', 'Go to the text field'],
-  ['Alt R', 'Answer again'],
+  ['Alt R', 'Regenerate the answer'],
   ['Alt C', 'Copy the last answer'],
   ['Alt N', 'New conversation'],
-  ['Alt P', 'The plan: who computes what'],
+  ['Alt P', 'Plan: who computes what'],
   ['Alt S', 'Invite someone'],
   ['Alt ,', 'Settings'],
-  ['Alt L', 'Light or dark'],
-  ['?', 'This list'],
+  ['Alt L', 'Light or dark mode'],
+  ['?', 'Keyboard shortcuts'],
 ];
 
 /** The sheet that lists the keys. */
 export function ShortcutsSheet({ close }: { close: () => void }) {
   return (
-    <Dialog title="Keys" close={close}>
+    <Dialog title="Keyboard shortcuts" close={close}>
       <dl class="keys">
         {SHOWN.map(([keys, what]) => (
           <div key={keys}>

@@ -36,6 +36,7 @@ export interface Trouble {
 
 export type Phase =
   | { readonly kind: 'no-link'; readonly trouble: Trouble | null } // no link, or one that cannot be right
+  | { readonly kind: 'asking' } // what the person is called, before the first visit
   | { readonly kind: 'joining' }
   | { readonly kind: 'in' }
   | { readonly kind: 'out'; readonly trouble: Trouble }; // gone, refused, or left
@@ -158,6 +159,12 @@ export interface Person {
 /** Who said something, also when they take no part any more. */
 export type Who = Pick<Person, 'id' | 'name' | 'colour' | 'you'>;
 
+/** Whom a conversation is for that begins. */
+export type Audience = 'private' | 'invited' | 'mesh';
+
+/** Who reads a conversation: this person, in this tab or this browser; or everyone in the mesh. */
+export type Readers = 'tab' | 'browser' | 'invited' | 'mesh'; // invited: others of the mesh may not take part
+
 /** One conversation in the list. */
 export interface TalkLine {
   readonly id: string;
@@ -165,7 +172,12 @@ export interface TalkLine {
   readonly people: number;
   readonly answering: boolean;
   readonly fresh: boolean; // something came since this person looked
-  readonly own: boolean; // in this tab alone
+  readonly readers: Readers;
+  readonly takesPart: boolean;
+  readonly pinned: boolean; // stands first, for this person
+  readonly mayRename: boolean;
+  readonly mayRemove: boolean;
+  readonly excerpt: string; // where it says what is looked for; ""
 }
 
 export interface AnswerFacts {
@@ -217,7 +229,10 @@ export interface Talk {
   readonly title: string;
   readonly people: readonly Person[]; // you first
   readonly turns: readonly Turn[];
-  readonly own: boolean; // in this tab alone: nobody else reads it
+  readonly usedTokens: number; // of the context, by what was said; 0: not known yet
+  readonly readers: Readers;
+  readonly takesPart: boolean;
+  readonly mayEnter: boolean; // takes no part yet, and may
   readonly mayWrite: boolean;
   readonly mayRule: boolean;
   readonly byInvite: boolean; // only who is invited takes part
@@ -256,6 +271,7 @@ export interface PinEnds {
 
 export interface Actions {
   open(link: string): void;
+  join(name: string): void; // under that name; "": under that of the browser
   retry(): void; // join again with the same link
   setPinEnds(on: boolean): void; // for conversations that begin from now on
   setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
@@ -271,15 +287,20 @@ export interface Actions {
   writes(now: boolean): void;
   clear(): void; // a new conversation
   show(talk: string): void;
-  rename(title: string): void;
-  remove(): void; // the conversation, for everybody
+  choose(audience: Audience): void; // of the conversation that begins with the next message
+  takePart(): void; // in the open conversation
+  rename(talk: string, title: string): void;
+  remove(talk: string): void; // for everybody who reads it
+  pin(talk: string, on: boolean): void;
+  search(query: string): void; // "": the whole list again
+  shareCopy(audience: Exclude<Audience, 'private'>): void; // of the open private conversation
   setRole(person: string, role: Role): void;
   putOut(person: string): void;
   offerEntry(role: 'member' | 'viewer'): Promise<Offered | null>; // a link into the open conversation
   withdrawEntry(key: string): void;
   chooseEntry(byInvite: boolean): void;
   callMe(name: string): void;
-  exported(form: 'markdown' | 'json'): string;
+  exported(form: 'markdown' | 'json' | 'page'): string; // page: read-only HTML in one file
   imported(text: string): void;
   pause(): void;
   resume(): void;
@@ -411,10 +432,12 @@ export interface View {
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;
-  readonly talks: ReadonlySignal<readonly TalkLine[]>; // the newest first
+  readonly audience: ReadonlySignal<Audience>; // of the conversation that begins with the next message
+  readonly talks: ReadonlySignal<readonly TalkLine[]>; // pinned ones first, then the newest
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
   readonly pinEnds: ReadonlySignal<PinEnds>;
   readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
+  readonly lastLink: string; // of the mesh that this browser was in before; "" none
   readonly actions: Actions;
 }

@@ -1,22 +1,51 @@
 /* Where a person writes: to the model, or to people only. */
 
 import { useSignal } from '@preact/signals';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
-import { isAnswering } from './conversation_view';
+import { isAnswering, isPrivate } from './conversation_view';
 import { Icon } from '../kit/icons';
-import type { View } from '../app/view';
+import type { Audience, View } from '../app/view';
 
 const MOST_ROWS_PX = 168;
+const AUDIENCES: readonly (readonly [audience: Audience, label: string])[] = [
+  ['private', 'Only you'],
+  ['invited', 'Invited people'],
+  ['mesh', 'Everyone'],
+];
+
+/** Whom the conversation is for that begins with the next message, in one line. */
+function AudienceChoice({ view }: { view: View }) {
+  return (
+    <div class="audience" role="radiogroup" aria-labelledby="audience-label">
+      <span class="audience-label" id="audience-label">
+        Who takes part?
+      </span>
+      {AUDIENCES.map(([audience, label]) => (
+        <label key={audience}>
+          <input
+            type="radio"
+            name="audience"
+            value={audience}
+            checked={view.audience.value === audience}
+            onChange={() => view.actions.choose(audience)}
+          />
+          <span>{label}</span>
+        </label>
+      ))}
+    </div>
+  );
+}
 
 /** The field to write in, with its buttons. */
 export function Composer({ view }: { view: View }) {
   const draft = useSignal('');
   const toPeople = useSignal(false);
   const field = useRef<HTMLTextAreaElement>(null);
-  const { id, turns, mayWrite, people, own } = view.talk.value;
+  const { id, turns, mayWrite, mayEnter, takesPart, people, readers } = view.talk.value;
   const pins = view.pinEnds.value.on;
-  const stays = own || (id === '' && pins);
+  const isNew = id === '';
+  const stays = isNew ? view.audience.value === 'private' : isPrivate(readers);
   const answering = isAnswering(turns);
   const { answers, whyNot } = view.mesh.value;
   const inMesh = view.phase.value.kind === 'in';
@@ -38,27 +67,35 @@ export function Composer({ view }: { view: View }) {
     view.actions.ask(text, toOthers);
   };
 
+  useEffect(() => {
+    const isTouch = matchMedia('(hover: none)').matches; // there it would raise the keyboard
+    if (!isTouch && document.querySelector('dialog[open]') === null) field.current?.focus();
+  }, [id, mayWrite]);
+
   if (!mayWrite) {
     return (
       <div class="composer">
-        <p class="reads">
+        <div class="reads">
           <Icon name="people" />
-          <span>
-            You read along in this conversation. {ownersText(people)} can let you write. A new one of your own
-            is always open to you.
-          </span>
-        </p>
+          <p>{readsText(takesPart, mayEnter, people)}</p>
+          {mayEnter && (
+            <button type="button" class="primary" onClick={() => view.actions.takePart()}>
+              Take part
+            </button>
+          )}
+        </div>
       </div>
     );
   }
   return (
     <form
-      class={toOthers ? 'composer is-to-people' : 'composer'}
+      class={`composer${isNew ? ' is-new' : ''}${toOthers ? ' is-to-people' : ''}`}
       onSubmit={(event) => {
         event.preventDefault();
         send();
       }}
     >
+      {isNew && <AudienceChoice view={view} />}
       <div class="composer-box">
         <textarea
           id="question"
@@ -83,8 +120,8 @@ export function Composer({ view }: { view: View }) {
             type="button"
             class="quiet round to-whom"
             aria-pressed={toPeople.value}
-            aria-label="To people only"
-            title="To people only: the model does not read it"
+            aria-label="Message people"
+            title="Message people: the model does not read it"
             onClick={() => (toPeople.value = !toPeople.value)}
           >
             <Icon name="people" />
@@ -95,7 +132,7 @@ export function Composer({ view }: { view: View }) {
             type="button"
             class="primary round"
             aria-label="Stop the answer"
-            title="Stop (Esc)"
+            title="Stop (Alt .)"
             onClick={() => view.actions.stop()}
           >
             <Icon name="stop" />
@@ -113,22 +150,47 @@ export function Composer({ view }: { view: View }) {
         )}
       </div>
       <p class={ready || whyNot === '' ? 'hint' : 'hint is-why'} id="composer-hint">
-        {ready || whyNot === '' ? hint(toOthers, answering && !isEmpty, pins && !stays) : whyNot}
+        {ready || whyNot === '' ? hint() : whyNot}
       </p>
     </form>
   );
+
+  function hint(): string {
+    if (isNew) return whoReads(view.audience.value, pins);
+    if (pins && !stays)
+      return 'Everyone in the mesh can read this conversation: only private ones stay in this tab.';
+    if (toOthers) return 'Only people read this; the model does not.';
+    if (answering && !isEmpty) return 'An answer is under way: your question comes next.';
+    return 'A small model can be wrong. Enter sends, Shift Enter makes a new line.';
+  }
+}
+
+/** Who reads a conversation that begins so. */
+function whoReads(audience: Audience, pins: boolean): string {
+  switch (audience) {
+    case 'private':
+      return pins
+        ? 'Kept in this tab until it is closed. The machines that compute see numbers in place of words.'
+        : 'Kept in this browser. The machines that compute the answer can see what you ask.';
+    case 'invited':
+      return 'Only people you invite take part. Everyone in the mesh can still read it.';
+    case 'mesh':
+      return 'Everyone in the mesh can read it and take part.';
+  }
+}
+
+/** Why this person cannot write. */
+function readsText(takesPart: boolean, mayEnter: boolean, people: View['talk']['value']['people']): string {
+  if (mayEnter) return 'You are reading. The others see you once you take part.';
+  const ask = `${ownersText(people)} can ${takesPart ? 'let you write' : 'invite you'}.`;
+  return takesPart
+    ? `You can read this conversation. ${ask}`
+    : `You can read this conversation; it is by invitation. ${ask}`;
 }
 
 function placeholder(answers: boolean, toPeople: boolean): string {
   if (toPeople) return 'Write to the people here';
   return answers ? 'Ask the mesh' : 'Write your question; it can be sent when the mesh is ready';
-}
-
-function hint(toPeople: boolean, waits: boolean, isShared: boolean): string {
-  if (isShared) return 'Everyone in the mesh reads this conversation: only new ones stay in this tab.';
-  if (toPeople) return 'Only people read this; the model does not.';
-  if (waits) return 'An answer is under way: your question comes next.';
-  return 'A small model can be wrong. Enter sends, Shift Enter makes a new line.';
 }
 
 function ownersText(people: View['talk']['value']['people']): string {

@@ -3,7 +3,8 @@
 import { useSignal } from '@preact/signals';
 import { useRef } from 'preact/hooks';
 
-import { titleOf } from './conversation_view';
+import { isPrivate, readersText, titleOf } from './conversation_view';
+import { removeText } from './conversation_list';
 import { Dialog } from '../kit/dialog';
 import { EntrySection } from '../join/invite_section';
 import { Icon } from '../kit/icons';
@@ -11,9 +12,9 @@ import { Disc } from '../kit/avatar';
 import type { Person, Role, View } from '../app/view';
 
 const ROLES: Readonly<Record<Role, string>> = {
-  owner: 'Owner: decides all',
-  member: 'Member: asks',
-  viewer: 'Viewer: reads',
+  owner: 'Owner',
+  member: 'Member',
+  viewer: 'Viewer',
 };
 
 function save(text: string, name: string, type: string): void {
@@ -38,7 +39,7 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
       {rule && !you ? (
         <>
           <select
-            aria-label={`What ${name} may do`}
+            aria-label={`Role of ${name}`}
             value={role}
             onChange={(event) => view.actions.setRole(id, event.currentTarget.value as Role)}
           >
@@ -51,8 +52,8 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
           <button
             type="button"
             class="quiet small"
-            aria-label={`Take ${name} out`}
-            title={`Take ${name} out of this conversation`}
+            aria-label={`Remove ${name}`}
+            title={`Remove ${name} from this conversation`}
             onClick={() => view.actions.putOut(id)}
           >
             <Icon name="close" />
@@ -67,7 +68,8 @@ function PersonLine({ person, rule, view }: { person: Person; rule: boolean; vie
 
 /** The sheet about the open conversation. */
 export function TalkSheet({ view, close }: { view: View; close: () => void }) {
-  const { title, people, mayRule, mayTake, mayWrite, id, own } = view.talk.value;
+  const { title, people, mayRule, mayTake, mayWrite, id, readers } = view.talk.value;
+  const own = isPrivate(readers);
   const sure = useSignal(false);
   const file = useRef<HTMLInputElement>(null);
   const mine = people.find(({ you }) => you);
@@ -80,18 +82,38 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
           <input
             value={title}
             maxLength={120}
-            onChange={(event) => view.actions.rename(event.currentTarget.value.trim())}
+            onChange={(event) => view.actions.rename(id, event.currentTarget.value.trim())}
           />
         </label>
       )}
+      <p class="readers">
+        <Icon name={own ? 'lock' : 'people'} />
+        <span>{readersText(readers)}</span>
+      </p>
       {own && (
-        <p class="hint">
-          It is in this tab only, and ends with it. Take it along below if you want to keep it.
-        </p>
+        <section class="entry" aria-label="Share a copy">
+          <h3>Share a copy</h3>
+          <p class="hint">This one stays private; the copy goes to the mesh, where everyone can read it.</p>
+          <div class="buttons">
+            {(['invited', 'mesh'] as const).map((audience) => (
+              <button
+                key={audience}
+                type="button"
+                class="secondary"
+                onClick={() => {
+                  view.actions.shareCopy(audience);
+                  close();
+                }}
+              >
+                {audience === 'invited' ? 'With invited people' : 'With everyone'}
+              </button>
+            ))}
+          </div>
+        </section>
       )}
       {!own && (
         <label class="field">
-          <span>Your name, for the others</span>
+          <span>Your name</span>
           <input
             value={mine?.name ?? ''}
             maxLength={40}
@@ -104,15 +126,16 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         </label>
       )}
       {!own && (
-        <section class="persons" aria-label="Who takes part">
-          <h3>Who takes part</h3>
+        <section class="persons" aria-label="People">
+          <h3>People</h3>
           <ul>
             {people.map((person) => (
               <PersonLine key={person.id} person={person} rule={mayRule} view={view} />
             ))}
           </ul>
           <p class="hint">
-            Roles say who may write. Everybody in the mesh can read: invite only people who may.
+            Owners and members write, viewers read, and owners also manage people. Everyone in the mesh can
+            read, whatever their role here.
           </p>
         </section>
       )}
@@ -120,7 +143,7 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
       {mayTake && mine !== undefined && (
         <div class="buttons">
           <button type="button" class="secondary" onClick={() => view.actions.setRole(mine.id, 'owner')}>
-            No owner is here: become one
+            Become an owner: none is here
           </button>
         </div>
       )}
@@ -136,6 +159,15 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         <button
           type="button"
           class="secondary"
+          title="A read-only web page in one file, to send or put on a site"
+          onClick={() => save(view.actions.exported('page'), `${name}.html`, 'text/html')}
+        >
+          <Icon name="save" />
+          <span>Web page</span>
+        </button>
+        <button
+          type="button"
+          class="secondary"
           onClick={() => save(view.actions.exported('json'), `${name}.json`, 'application/json')}
         >
           <Icon name="save" />
@@ -143,14 +175,14 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         </button>
         <button type="button" class="secondary" onClick={() => file.current?.click()}>
           <Icon name="bring" />
-          <span>Bring one in…</span>
+          <span>Import…</span>
         </button>
         <input
           ref={file}
           type="file"
           accept="application/json,.json"
           hidden
-          aria-label="A conversation that was exported as JSON"
+          aria-label="Import a conversation from a JSON file"
           onChange={(event) => {
             const chosen = event.currentTarget.files?.[0];
             void chosen?.text().then((text) => {
@@ -164,26 +196,26 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         <div class="buttons">
           <button type="button" class="quiet" onClick={() => (sure.value = true)}>
             <Icon name="remove" />
-            <span>{own ? 'Remove it' : 'Remove for everybody'}</span>
+            <span>Delete…</span>
           </button>
         </div>
       )}
       {sure.value && (
         <div class="sure" role="alert">
-          <p>All that was said here goes{own ? '' : ', for everybody in the mesh'}.</p>
+          <p>{removeText(own)}</p>
           <div class="buttons">
             <button
               type="button"
               class="danger"
               onClick={() => {
-                view.actions.remove();
+                view.actions.remove(id);
                 close();
               }}
             >
-              Remove it
+              Delete
             </button>
             <button type="button" class="secondary" onClick={() => (sure.value = false)}>
-              Keep it
+              Cancel
             </button>
           </div>
         </div>

@@ -4,7 +4,17 @@ import { type Conversation, messagesOf } from '../../src/state/conversations';
 import type { Message } from '../../src/state/generated/commands';
 import { mayComeIn } from '../../src/conversation/invite_links';
 import { mayAsk, type Shown, shown, waitsFor } from '../../src/conversation/turn_order';
-import type { AnswerFacts, AnswerState, Branch, Person, Talk, TalkLine, Turn, Who } from '../app/view';
+import type {
+  AnswerFacts,
+  AnswerState,
+  Branch,
+  Person,
+  Readers,
+  Talk,
+  TalkLine,
+  Turn,
+  Who,
+} from '../app/view';
 
 const SHORT_CHARS = 4; // of a peer id, behind a name that two people have
 const TITLE_CHARS = 60;
@@ -14,6 +24,31 @@ export const COLOURS: readonly string[] = [
   ...['#2f7ed8', '#c2571a', '#2e9e6b', '#a04cc9', '#c43d6b', '#8a7a12'],
   ...['#17909c', '#6a5bd0', '#5c8a1e', '#b0483c'],
 ];
+
+/** Where a conversation is: in the log of the mesh, in this browser, or in this tab. */
+export type Place = 'mesh' | 'browser' | 'tab';
+
+/** Whether nobody but this person reads it. */
+export const isPrivate = (readers: Readers): boolean => readers === 'tab' || readers === 'browser';
+
+/** Who reads a conversation, in a line. */
+export function readersText(readers: Readers): string {
+  switch (readers) {
+    case 'tab':
+      return 'Only you · in this tab, until it is closed';
+    case 'browser':
+      return 'Only you · kept in this browser';
+    case 'invited':
+      return 'Invited people take part · everyone in the mesh can read';
+    case 'mesh':
+      return 'Everyone in the mesh can read and take part';
+  }
+}
+
+function readersOf(place: Place, { entry }: Conversation): Readers {
+  if (place !== 'mesh') return place;
+  return entry.byInvite ? 'invited' : 'mesh';
+}
 
 /** What is known of an answer beside the log. */
 export interface Making {
@@ -27,13 +62,14 @@ export interface Making {
 /** What the page knows beyond the conversation itself. */
 export interface Around {
   readonly me: string;
-  readonly own: boolean; // the conversation is in this tab alone
+  readonly place: Place;
   readonly ownsMesh: boolean;
   readonly here: ReadonlySet<string>;
   readonly typing: ReadonlySet<string>;
   readonly chosen: ReadonlyMap<string, string>; // branches
   readonly open: (id: string) => boolean; // not in the log yet
   readonly making: (answer: Message) => Making;
+  readonly usedTokens: number;
   readonly readable: (text: string) => string;
   readonly name: (peer: string) => string | null; // of a member of the mesh
 }
@@ -43,7 +79,10 @@ export const NO_TALK: Talk = {
   title: '',
   people: [],
   turns: [],
-  own: false,
+  usedTokens: 0,
+  readers: 'browser',
+  takesPart: true,
+  mayEnter: false,
   mayWrite: true,
   mayRule: false,
   byInvite: false,
@@ -96,14 +135,17 @@ export class TalkViews {
       title: conversation.title,
       people,
       turns,
-      own: around.own,
-      mayWrite: mine === undefined ? mayComeIn(conversation, around.me) : mayAsk(conversation, around.me),
+      usedTokens: around.usedTokens,
+      readers: readersOf(around.place, conversation),
+      takesPart: mine !== undefined,
+      mayEnter: mine === undefined && mayComeIn(conversation, around.me),
+      mayWrite: mine !== undefined && mayAsk(conversation, around.me),
       mayRule: mine?.role === 'owner' || around.ownsMesh,
       byInvite: conversation.entry.byInvite,
       offers: [...conversation.entry.offers].map(([key, { role, by }]) => ({
         key,
         role,
-        by: whoIs(by, known, around.me).name,
+        by: whoIs(by, known, around).name,
       })),
       out: conversation.entry.barred.flatMap((peer) => {
         const name = around.name(peer);
@@ -116,10 +158,11 @@ export class TalkViews {
   }
 }
 
-function peopleOf({ participants }: Conversation, { me, here, typing }: Around): Person[] {
+function peopleOf({ participants }: Conversation, { me, place, here, typing }: Around): Person[] {
   const often = new Map<string, number>();
   for (const { name } of participants.values()) often.set(name, (often.get(name) ?? 0) + 1);
-  const people = [...participants].map(([id, { name, colour, role }]) => ({
+  const shownHere = place === 'mesh' ? [...participants] : [...participants].filter(([id]) => id === me);
+  const people = shownHere.map(([id, { name, colour, role }]) => ({
     id,
     name: (often.get(name) ?? 0) > 1 ? `${name} (${id.slice(0, SHORT_CHARS)})` : name,
     colour,
@@ -141,8 +184,13 @@ function typingText(people: readonly Person[]): string {
 }
 
 const GONE = '#8a979e';
-function whoIs(peer: string, people: ReadonlyMap<string, Person>, me: string): Who {
-  const known = people.get(peer);
+function whoIs(
+  peer: string,
+  people: ReadonlyMap<string, Person>,
+  { me, place }: Pick<Around, 'me' | 'place'>,
+): Who {
+  // Private ones are this person's own, also where an earlier visit had another id.
+  const known = people.get(place === 'mesh' ? peer : me);
   if (known === undefined) return { id: peer, name: peer.slice(0, 8), colour: GONE, you: peer === me };
   const { id, name, colour, you } = known;
   return { id, name, colour, you };
@@ -163,12 +211,12 @@ function turnOf(
   const asker = answer === null || answer.author === message.author ? null : answer.author;
   return {
     id: message.id,
-    who: whoIs(message.author, people, around.me),
+    who: whoIs(message.author, people, around),
     toPeople: message.form === 'to-people',
     question: message.text,
     branch: branchOf(branches, message.id),
     answer: made?.text ?? '',
-    asker: asker === null ? null : whoIs(asker, people, around.me),
+    asker: asker === null ? null : whoIs(asker, people, around),
     answers: branchOf(answers, answer?.id ?? ''),
     state:
       answer === null || made === null
@@ -182,13 +230,13 @@ function unanswered(
   message: Message,
   conversation: Conversation,
   people: ReadonlyMap<string, Person>,
-  { me }: Around,
+  around: Around,
 ): AnswerState {
   if (message.form === 'to-people') return { kind: 'none' };
   const before = waitsFor(conversation, message);
   const last = before.at(-1);
   if (last === undefined) return { kind: 'thinking' };
-  const { name, you } = whoIs(last, people, me);
+  const { name, you } = whoIs(last, people, around);
   const whose = you ? 'your question' : `${name}’s question`;
   const rest = before.length - 1;
   return { kind: 'queued', text: `Waits for ${whose}${rest > 0 ? ` and ${rest} more` : ''}` };
@@ -211,29 +259,64 @@ function stateOf(answer: Message, made: Making, { readable }: Around): AnswerSta
 
 const bare = (tokens: number): AnswerFacts => ({ tokens, firstTokenS: 0, tokensPerS: 0, route: [] });
 
-/** The list of conversations, the newest first. `seen`: how many messages of each this person has seen. */
+/** What the list of conversations depends on beside themselves. */
+export interface ListAround {
+  readonly open: string;
+  readonly seen: ReadonlyMap<string, number>; // messages of each that this person has seen
+  readonly pinned: ReadonlySet<string>;
+  readonly query: string; // what must be said in each that is shown; ""
+  readonly me: string;
+  readonly ownsMesh: boolean;
+}
+
+/** The list of conversations: pinned ones first, then the newest. */
 export function talkLines(
-  all: ReadonlyMap<string, Conversation>,
-  shownNow: string,
-  seen: ReadonlyMap<string, number>,
-  own: (id: string) => boolean = () => false,
+  all: Iterable<{ readonly id: string; readonly conversation: Conversation; readonly place: Place }>,
+  { open, seen, pinned, query, me, ownsMesh }: ListAround,
 ): TalkLine[] {
-  const lines = [...all].map(([id, { title, participants, messages, createdMs }]) => {
+  const wanted = query.trim().toLowerCase();
+  const lines = [...all].flatMap(({ id, conversation, place }) => {
+    const excerpt = wanted === '' ? '' : excerptOf(conversation, wanted);
+    if (excerpt === null) return [];
+    const { title, participants, messages, createdMs } = conversation;
     const every = messagesOf(messages);
-    const lastMs = every.at(-1)?.whenMs ?? createdMs;
-    return {
-      lastMs,
-      line: {
-        id,
-        title: title === '' ? 'Untitled' : title,
-        people: participants.size,
-        answering: every.some(({ form, state }) => form === 'answer' && state === 'running'),
-        fresh: id !== shownNow && messages.count > (seen.get(id) ?? 0),
-        own: own(id),
-      },
+    const role = participants.get(me)?.role;
+    const line = {
+      id,
+      title: title === '' ? 'Untitled' : title,
+      people: participants.size,
+      answering: every.some(({ form, state }) => form === 'answer' && state === 'running'),
+      fresh: id !== open && messages.count > (seen.get(id) ?? 0),
+      readers: readersOf(place, conversation),
+      takesPart: role !== undefined,
+      pinned: pinned.has(id),
+      mayRename: role === 'owner' || role === 'member' || ownsMesh,
+      mayRemove: role === 'owner' || ownsMesh,
+      excerpt,
     };
+    return [{ lastMs: every.at(-1)?.whenMs ?? createdMs, line }];
   });
   return lines
-    .sort((a, b) => b.lastMs - a.lastMs || (a.line.id < b.line.id ? -1 : 1))
+    .sort(
+      (a, b) =>
+        Number(b.line.pinned) - Number(a.line.pinned) ||
+        b.lastMs - a.lastMs ||
+        (a.line.id < b.line.id ? -1 : 1),
+    )
     .map(({ line }) => line);
+}
+
+const EXCERPT_CHARS = 40; // around what was looked for
+
+/** Where `wanted`, in small letters, is said: "" in the title; null nowhere. */
+function excerptOf({ title, messages }: Conversation, wanted: string): string | null {
+  if (title.toLowerCase().includes(wanted)) return '';
+  for (const { text } of messagesOf(messages)) {
+    const at = text.toLowerCase().indexOf(wanted);
+    if (at < 0) continue;
+    const from = Math.max(0, at - EXCERPT_CHARS / 2);
+    const cut = text.slice(from, at + wanted.length + EXCERPT_CHARS).replaceAll(/\s+/g, ' ');
+    return `${from > 0 ? '…' : ''}${cut}…`;
+  }
+  return null;
 }

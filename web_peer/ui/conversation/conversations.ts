@@ -1,26 +1,41 @@
-/* The conversations as the page shows and steers them: which one is open, which branches, how it is held. */
+/*
+ * The conversations as the page shows and steers them: which one is open, who reads it, which branches, how it is held.
+ */
 
 import { computed, type ReadonlySignal, signal } from '@preact/signals';
 
 import { tokensPerS } from '../../src/origin/answer_stream';
 import { crossedText } from '../../src/origin/arithmetic_changes';
 import type { EntryLink } from '../../src/conversation/entry_links';
-import { comeIn, mayComeIn, offer } from '../../src/conversation/invite_links';
+import { comeIn, offer } from '../../src/conversation/invite_links';
 import type { MeshMember } from '../../src/member/mesh_member';
-import { type Conversation, messageOf } from '../../src/state/conversations';
-import type { Given } from '../../src/state/generated/commands';
+import { type Conversation, type Conversations, messageOf } from '../../src/state/conversations';
+import type { Given, Message } from '../../src/state/generated/commands';
+import { promptFor } from '../../src/conversation/answer_in_progress';
 import { OwnWords } from '../../src/conversation/local_conversations';
-import { type Self, Talking } from '../../src/conversation/conversation_client';
+import { type Manner, type Self, Talking } from '../../src/conversation/conversation_client';
 import { branchKey, leafOf, shown, type Shown } from '../../src/conversation/turn_order';
 import { textOfWaits } from '../../src/stage/seat_waiting';
-import { colourFor, isAnswering, NO_TALK, talkLines, TalkViews, titleOf } from './conversation_view';
+import {
+  colourFor,
+  isAnswering,
+  NO_TALK,
+  type Place,
+  talkLines,
+  TalkViews,
+  titleOf,
+} from './conversation_view';
 import { asJson, asMarkdown, broughtOf } from './export';
+import { asPage } from './export_page';
+import { privateShelf } from './private_shelf';
+import { keepPins, keptPins } from './saved_choices';
 import { samplingOfSettings, settingsOfSampling } from './settings_codec';
 import { PerFrame } from '../kit/per_frame';
-import type { AnswerFacts, AskSettings, Offered, Role, Talk, TalkLine } from '../app/view';
-import { textOf } from '../../src/errors';
+import type { AnswerFacts, AskSettings, Audience, Offered, Role, Talk, TalkLine } from '../app/view';
+import { PeerError, textOf } from '../../src/errors';
 
 const STALLED_MS = 2500; // without a token; the person then reads that the mesh is being waited for
+const MAX_TITLE = 200; // characters
 const SETTLE_MS = 600; // of a slider, before the conversation has what it says
 
 /** What conversations need of whoever holds the mesh. */
@@ -29,7 +44,7 @@ export interface Surroundings {
   settings(): AskSettings;
   keepSettings(settings: AskSettings): void;
   myName(): string;
-  /** Whether conversations that begin here stay in this tab. */
+  /** Whether private conversations that begin here stay in this tab, with both ends of the model. */
   keepsWords(): boolean;
   /** The link this tab came with. */
   link(): string;
@@ -44,28 +59,36 @@ export interface Surroundings {
   tell(text: string): void;
 }
 
-/** The conversations of the mesh and those of this tab alone, as signals for the page. */
+/** Conversations in one place, and what is said there. */
+interface Room {
+  readonly place: Place;
+  readonly talking: Talking;
+  readonly conversations: () => Conversations; // as they are kept, without what is not said yet
+}
+
+/** The conversations of the mesh and those of this person alone, as signals for the page. */
 export class Talks {
   readonly talk = signal<Talk>(NO_TALK);
+  readonly audience = signal<Audience>('private'); // of the conversation that begins with the next message
   readonly list = signal<readonly TalkLine[]>([]);
   readonly settings: ReadonlySignal<AskSettings>;
   private readonly drafted = signal<AskSettings | null>(null); // of a slider that is moved now
   private readonly held = signal<AskSettings | null>(null); // what the open conversation says
   private readonly around: Surroundings;
-  private shared: Talking | null = null; // the conversations of the mesh
-  private own: Talking | null = null; // and those of this tab alone
-  private words = new OwnWords();
+  private rooms: { readonly mesh: Room; readonly browser: Room; readonly tab: Room } | null = null;
+  private words = new OwnWords(); // of this tab, as long as the page is open
   private of: MeshMember | null = null;
   private open = ''; // "": one that begins with the next message
   private invited: EntryLink | null; // until this tab came in with it
-  private chose = false; // this person said which conversation is shown
   private readonly chosen = new Map<string, string>(); // branches
-  private readonly entered = new Set<string>();
   private readonly seen = new Map<string, number>(); // messages, by conversation
+  private pinned: ReadonlySet<string> = new Set(keptPins());
+  private query = ''; // what the person looks for in all of them
   private views = new TalkViews();
   private settling: ReturnType<typeof setTimeout> | undefined;
   private readonly frame = new PerFrame(() => this.look());
   private facts = new Map<string, AnswerFacts>();
+  private prompt = { key: '', tokens: 0 }; // of the last question that is shown
   /** To this tab, which knows how long it took. */
   lastAnswer: { readonly route: readonly string[]; readonly tokensPerS: number } | null = null;
 
@@ -76,9 +99,20 @@ export class Talks {
   }
 
   /** Where the conversation is that is shown, or begins with the next message. */
+  private get room(): Room | null {
+    const { rooms } = this;
+    if (rooms === null) return null;
+    if (this.open === '') return this.audience.peek() === 'private' ? this.privateRoom(rooms) : rooms.mesh;
+    const own = [rooms.browser, rooms.tab].find(({ talking }) => talking.conversations.has(this.open));
+    return own ?? rooms.mesh;
+  }
+
   private get talking(): Talking | null {
-    const stays = this.open === '' ? this.around.keepsWords() : this.words.conversations.has(this.open);
-    return stays || this.own?.conversations.has(this.open) === true ? this.own : this.shared;
+    return this.room?.talking ?? null;
+  }
+
+  private privateRoom({ browser, tab }: { readonly browser: Room; readonly tab: Room }): Room {
+    return this.around.keepsWords() ? tab : browser;
   }
 
   /** The mesh that this tab is in now. */
@@ -86,14 +120,30 @@ export class Talks {
     if (mesh === this.of || mesh === null || mesh.text === null) return;
     this.endTalking();
     this.of = mesh;
-    this.entered.clear();
     const events = {
       changed: () => this.frame.touch(),
       token: () => this.around.token(),
       refused: (why: string) => this.around.tell(why),
     };
-    this.shared = new Talking(mesh, events);
-    this.own = new Talking(this.words.of(mesh), events);
+    const kept = new OwnWords(privateShelf(mesh.link.mesh, (text) => this.around.tell(text)));
+    const { words } = this;
+    this.rooms = {
+      mesh: {
+        place: 'mesh',
+        talking: new Talking(mesh, events),
+        conversations: () => mesh.view.state.conversations,
+      },
+      browser: {
+        place: 'browser',
+        talking: new Talking(kept.of(mesh), events),
+        conversations: () => kept.conversations,
+      },
+      tab: {
+        place: 'tab',
+        talking: new Talking(words.of(mesh), events),
+        conversations: () => words.conversations,
+      },
+    };
     this.look();
   }
 
@@ -103,7 +153,7 @@ export class Talks {
     this.words = new OwnWords();
     this.of = null;
     this.open = '';
-    this.chose = false;
+    this.audience.value = 'private';
     this.talk.value = NO_TALK;
     this.list.value = [];
     this.held.value = null;
@@ -111,27 +161,38 @@ export class Talks {
 
   /** Looks again; called every now and then, too: marks of who writes fade, answers come to a halt. */
   look(): void {
-    const { shared, own } = this;
-    if (shared === null || own === null) return;
-    const all = new Map([...shared.conversations, ...own.conversations]);
-    this.followLink(shared);
-    if (!this.chose && this.open === '') {
-      const first = this.around.keepsWords() ? own.conversations : all;
-      this.open = talkLines(first, '', this.seen)[0]?.id ?? '';
+    const { rooms } = this;
+    if (rooms === null) return;
+    this.followLink(rooms.mesh.talking);
+    const found = new Map<string, { readonly room: Room; readonly conversation: Conversation }>();
+    for (const room of [rooms.mesh, rooms.browser, rooms.tab]) {
+      for (const [id, conversation] of room.talking.conversations) found.set(id, { room, conversation });
     }
-    if (this.open !== '' && !all.has(this.open)) this.show('');
-    const conversation = all.get(this.open);
-    const talking = this.talking ?? shared;
-    if (conversation !== undefined) {
-      this.comeIn(talking, conversation);
-      this.seen.set(this.open, conversation.messages.count);
-    }
+    if (this.open !== '' && !found.has(this.open)) this.show('');
+    const open = found.get(this.open);
+    if (open !== undefined) this.seen.set(this.open, open.conversation.messages.count);
     const answered = isAnswering(this.talk.value.turns);
-    this.talk.value = conversation === undefined ? NO_TALK : this.viewOf(talking, conversation);
-    this.held.value = conversation === undefined ? null : heldBy(conversation, this.held.value);
-    const lines = talkLines(all, this.open, this.seen, (id) => own.conversations.has(id));
+    this.talk.value = open === undefined ? NO_TALK : this.viewOf(open.room, open.conversation);
+    this.held.value = open === undefined ? null : heldBy(open.conversation, this.held.value);
+    const around = {
+      open: this.open,
+      seen: this.seen,
+      pinned: this.pinned,
+      query: this.query,
+      me: rooms.mesh.talking.me,
+      ownsMesh: this.ownsMesh,
+    };
+    const lines = talkLines(
+      [...found].map(([id, { room, conversation }]) => ({ id, conversation, place: room.place })),
+      around,
+    );
     if (JSON.stringify(lines) !== JSON.stringify(this.list.value)) this.list.value = lines;
     if (answered && !isAnswering(this.talk.value.turns)) this.around.over();
+  }
+
+  private get ownsMesh(): boolean {
+    const view = this.of?.view;
+    return view?.state.people.roles.get(view.me) === 'owner';
   }
 
   // --- what a person does
@@ -143,14 +204,36 @@ export class Talks {
       this.settled();
       const settings = this.settings.value;
       const manner = { system: settings.instructions, sampling: samplingOfSettings(settings) };
-      this.open = talking.start({ title: titleOf(text), ...manner }, this.self(talking, null));
-      this.entered.add(this.open);
-      this.chose = true;
+      this.open = this.begin(talking, { title: titleOf(text), ...manner });
     }
     const conversation = talking.conversations.get(this.open);
     if (conversation === undefined) return;
     const form = toPeople ? 'to-people' : 'to-model';
     talking.add(this.open, form, text, leafOf(this.rows(conversation)));
+    this.frame.now();
+  }
+
+  /** A conversation for the audience that was chosen; the next one is private again. */
+  private begin(talking: Talking, manner: Manner): string {
+    const made = talking.start(manner, this.self(talking, null));
+    if (this.audience.peek() === 'invited') {
+      talking.say({ kind: 'EntryChosen', conversation: made, byInvite: true });
+    }
+    this.audience.value = 'private';
+    return made;
+  }
+
+  /** Who reads the conversation that begins with the next message. */
+  choose(audience: Audience): void {
+    this.audience.value = audience;
+  }
+
+  /** This person takes part in the open conversation from now on. */
+  takePart(): void {
+    const { talking } = this;
+    const conversation = talking?.conversations.get(this.open);
+    if (talking === null || conversation === undefined) return;
+    talking.enter(this.open, this.self(talking, conversation));
     this.frame.now();
   }
 
@@ -212,21 +295,44 @@ export class Talks {
   show(talk: string): void {
     this.settled();
     this.open = talk;
-    this.chose = true;
+    if (talk === '') this.audience.value = 'private';
     this.views = new TalkViews();
     this.drafted.value = null;
     this.held.value = null;
     this.frame.now();
   }
 
-  rename(title: string): void {
-    if (this.open !== '') this.talking?.change(this.open, { title: title.slice(0, 200) });
+  rename(talk: string, title: string): void {
+    this.talkingOf(talk)?.change(talk, { title: title.slice(0, MAX_TITLE) });
+    this.frame.now();
   }
 
-  remove(): void {
-    const { open: gone, talking } = this;
+  remove(talk: string): void {
+    const talking = this.talkingOf(talk);
+    if (talk === this.open) this.show('');
+    talking?.remove(talk);
+    this.pin(talk, false);
+  }
+
+  /** Pinned conversations stand first, in this browser. */
+  pin(talk: string, on: boolean): void {
+    this.pinned = new Set([...this.pinned].filter((each) => each !== talk).concat(on ? [talk] : []));
+    keepPins([...this.pinned]);
+    this.frame.now();
+  }
+
+  /** The list shows only conversations in which `query` is said, until it is "" again. */
+  search(query: string): void {
+    this.query = query;
+    this.frame.now();
+  }
+
+  /** The open private conversation once more, for others to read as well. */
+  shareCopy(audience: Exclude<Audience, 'private'>): void {
+    const text = this.exported('json');
     this.show('');
-    if (gone !== '') talking?.remove(gone);
+    this.choose(audience);
+    this.imported(text);
   }
 
   setRole(person: string, role: Role): void {
@@ -246,22 +352,24 @@ export class Talks {
     }
   }
 
-  exported(form: 'markdown' | 'json'): string {
+  exported(form: 'markdown' | 'json' | 'page'): string {
     const { instructions } = this.settings.value;
-    return (form === 'markdown' ? asMarkdown : asJson)(this.talk.value, instructions);
+    const written = { markdown: asMarkdown, json: asJson, page: asPage }[form];
+    return written(this.talk.value, instructions);
   }
 
+  /** It begins for whom new conversations do, whatever is shown now. */
   imported(text: string): void {
-    const talking = this.around.keepsWords() ? this.own : this.talking; // it begins here, whatever is shown now
+    const { rooms } = this;
     const brought = broughtOf(text);
     if (typeof brought === 'string') this.around.tell(brought);
-    else if (talking !== null) {
+    else if (rooms !== null) {
       this.settled();
+      const room = this.audience.peek() === 'private' ? this.privateRoom(rooms) : rooms.mesh;
       const { title, system, messages } = brought;
       const sampling = samplingOfSettings(this.around.settings());
-      const made = talking.start({ title, system, sampling }, this.self(talking, null));
-      talking.bring(made, messages);
-      this.entered.add(made);
+      const made = this.begin(room.talking, { title, system, sampling });
+      room.talking.bring(made, messages);
       this.show(made);
     }
   }
@@ -307,33 +415,24 @@ export class Talks {
     if (invited === null || conversation === undefined || of?.view.state.members.has(talking.me) !== true)
       return;
     this.invited = null;
-    this.entered.add(invited.conversation); // with what the link gives, not by itself
     if (!conversation.participants.has(talking.me)) {
       const self = this.self(talking, conversation);
       comeIn(talking, of.link.mesh, invited, self).catch((error: unknown) => this.around.tell(textOf(error)));
     }
     this.open = invited.conversation;
-    this.chose = true;
     this.views = new TalkViews();
   }
 
   // --- inner moves
 
   private endTalking(): void {
-    this.shared?.close();
-    this.own?.close();
-    this.shared = this.own = null;
+    for (const { talking } of Object.values(this.rooms ?? {})) talking.close();
+    this.rooms = null;
   }
 
-  /** Whoever looks at a conversation takes part in it; once, so that who was put out stays out. */
-  private comeIn(talking: Talking, { participants }: Conversation): void {
-    const { of, open } = this;
-    if (this.entered.has(open) || of?.view.state.members.has(talking.me) !== true) return;
-    this.entered.add(open);
-    const conversation = talking.conversations.get(open);
-    if (participants.has(talking.me) || conversation === undefined || !mayComeIn(conversation, talking.me))
-      return;
-    talking.enter(open, this.self(talking, conversation));
+  private talkingOf(talk: string): Talking | null {
+    const rooms = Object.values(this.rooms ?? {});
+    return rooms.find(({ talking }) => talking.conversations.has(talk))?.talking ?? null;
   }
 
   private self({ me }: Talking, conversation: Conversation | null): Self {
@@ -352,23 +451,23 @@ export class Talks {
     return this.rows(conversation).find(({ message }) => message.id === turn) ?? null;
   }
 
-  private viewOf(talking: Talking, conversation: Conversation): Talk {
+  private viewOf({ place, talking, conversations }: Room, conversation: Conversation): Talk {
     const { me } = talking;
     const { view } = this.of ?? {};
     const members = view?.state.members ?? new Map<string, unknown>();
-    const isOwn = talking === this.own;
-    const log = (isOwn ? this.words : view?.state)?.conversations.get(this.open);
+    const log = conversations().get(this.open);
     const now = performance.now();
     const around = {
       me,
-      own: isOwn,
-      ownsMesh: view?.state.people.roles.get(me) === 'owner',
+      place,
+      ownsMesh: this.ownsMesh,
       here: new Set(members.keys()),
       typing: new Set(talking.typing(this.open)),
       chosen: this.chosen,
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
       name: (peer: string) => view?.state.members.get(peer)?.name ?? null,
+      usedTokens: this.usedTokens(talking, conversation),
       making: (answer: Parameters<typeof talking.heard.text>[0]) => {
         const mine = talking.making(answer.id);
         const said = talking.heard.text(answer);
@@ -382,8 +481,20 @@ export class Talks {
         };
       },
     };
-    const waits = !isOwn && view?.leader === null && talking.unsaid > 0;
+    const waits = place === 'mesh' && view?.leader === null && talking.unsaid > 0;
     return this.views.of(this.open, conversation, around, waits);
+  }
+
+  /** Tokens of the last question with all before it, and of its answer so far. */
+  private usedTokens(talking: Talking, conversation: Conversation): number {
+    const row = this.rows(conversation).findLast(({ message }) => message.form === 'to-model');
+    if (row === undefined || this.of === null) return 0;
+    const key = `${this.open} ${row.message.id} ${conversation.system}`;
+    if (this.prompt.key !== key)
+      this.prompt = { key, tokens: promptTokens(this.of, conversation, row.message) };
+    const { answer } = row;
+    const made = answer === null ? 0 : (talking.making(answer.id)?.tokens ?? answer.tokens);
+    return this.prompt.tokens + made;
   }
 
   private factsOf(talking: Talking, answer: string): AnswerFacts | null {
@@ -399,6 +510,16 @@ export class Talks {
     this.facts = new Map(this.facts).set(answer, facts);
     this.lastAnswer = { route: end.route, tokensPerS: facts.tokensPerS };
     return facts;
+  }
+}
+
+/** 0 where it cannot become tokens. */
+function promptTokens(mesh: MeshMember, conversation: Conversation, question: Message): number {
+  try {
+    return promptFor(mesh, conversation, question).length;
+  } catch (error) {
+    if (!(error instanceof PeerError)) throw error;
+    return 0;
   }
 }
 

@@ -1,6 +1,5 @@
 /* What the person chose, kept in this browser: memory to lend, how answers are drawn. Checked when read. */
 
-import { DEFAULT_SETTINGS } from './settings_sheet';
 import type { AskSettings } from '../app/view';
 
 const SETTINGS_KEY = 'shoal.settings';
@@ -8,7 +7,30 @@ const PLEDGE_KEY = 'shoal.pledge';
 const NAME_KEY = 'shoal.name';
 const PIN_KEY = 'shoal.pin-ends';
 const RELAY_KEY = 'shoal.relay-only';
+const LINK_KEY = 'shoal.link';
+const PRESETS_KEY = 'shoal.presets';
+const PINNED_KEY = 'shoal.pinned';
 const MAX_NAME = 40; // characters
+const MAX_PINNED = 200;
+const MAX_PRESETS = 50;
+
+/** How answers are drawn where nothing was chosen. */
+export const DEFAULT_SETTINGS: AskSettings = {
+  temperature: 0.7,
+  topP: 0.95,
+  topK: 0,
+  minP: 0,
+  repetitionPenalty: 1.1,
+  maxTokens: null,
+  seed: null,
+  instructions: '',
+};
+
+/** Instructions for the model under a name. */
+export interface Preset {
+  readonly name: string;
+  readonly text: string;
+}
 const GIGABYTE = 1e9;
 
 /** What a machine may lend, and lends unless told otherwise. */
@@ -56,13 +78,61 @@ export function keepPinEnds(on: boolean): void {
   write(PIN_KEY, on ? 'yes' : 'no');
 }
 
+/** The link of the mesh that this browser was in last; "": none. */
+export function keptLink(): string {
+  return read(LINK_KEY) ?? '';
+}
+
+/** Keeps the link of the mesh that this browser is in. It is a secret, as the keys that are kept beside it. */
+export function keepLink(link: string): void {
+  write(LINK_KEY, link);
+}
+
+/** Instructions that this person saved, by name. */
+export function keptPresets(): readonly Preset[] {
+  try {
+    const kept: unknown = JSON.parse(read(PRESETS_KEY) ?? '[]');
+    return Array.isArray(kept) ? kept.filter(isPreset).slice(0, MAX_PRESETS) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** Keeps saved instructions: the last ones of many. */
+export function keepPresets(presets: readonly Preset[]): void {
+  write(PRESETS_KEY, JSON.stringify(presets.slice(-MAX_PRESETS)));
+}
+
+function isPreset(value: unknown): value is Preset {
+  const { name, text } = (typeof value === 'object' && value !== null ? value : {}) as Record<
+    string,
+    unknown
+  >;
+  return typeof name === 'string' && typeof text === 'string' && name !== '' && text.length <= 4000;
+}
+
+/** Ids of conversations that stand first in the list. */
+export function keptPins(): string[] {
+  return (read(PINNED_KEY) ?? '').split(' ').filter((id) => id !== '');
+}
+
+/** Keeps which conversations stand first: the last ones of many. */
+export function keepPins(ids: readonly string[]): void {
+  write(PINNED_KEY, ids.slice(-MAX_PINNED).join(' '));
+}
+
 /** What this person is called in conversations; null: nothing was chosen. */
 export function keptName(): string | null {
   const name = cleanName(read(NAME_KEY) ?? '');
   return name === '' ? null : name;
 }
 
-/** Keeps the name of the person, cleaned. */
+/** Whether this person was asked for a name, and told one or none. */
+export function wasAskedName(): boolean {
+  return read(NAME_KEY) !== null;
+}
+
+/** Keeps the name of the person, cleaned; "": they told none. */
 export function keepName(name: string): void {
   write(NAME_KEY, cleanName(name));
 }

@@ -1,19 +1,26 @@
 /* The sheet that sets how answers are drawn. Changes count from the next question. */
 
+import { useSignal } from '@preact/signals';
+
 import { Dialog } from '../kit/dialog';
 import { looks, type Looks } from '../kit/theme';
+import { DEFAULT_SETTINGS, keepPresets, keptPresets, type Preset } from './saved_choices';
 import type { AskSettings, View } from '../app/view';
 
-export const DEFAULT_SETTINGS: AskSettings = {
-  temperature: 0.7,
-  topP: 0.95,
-  topK: 0,
-  minP: 0,
-  repetitionPenalty: 1.1,
-  maxTokens: null,
-  seed: null,
-  instructions: '',
-};
+const BUILT_IN: readonly Preset[] = [
+  { name: 'Short answers', text: 'Answer in one short paragraph.' },
+  { name: 'Explain simply', text: 'Explain so that a child of ten understands it. Use examples.' },
+  {
+    name: 'Proofread',
+    text: 'Correct spelling and grammar of what I write. Return the corrected text only.',
+  },
+  { name: 'Translate to English', text: 'Translate what I write into English. Return the translation only.' },
+  {
+    name: 'Review code',
+    text: 'Review the code that I send: name defects first, then what could be simpler.',
+  },
+];
+const NAME_CHARS = 40;
 
 interface SliderProps {
   readonly id: string;
@@ -52,6 +59,66 @@ function Slider({ id, label, hint, value, min, max, step, set }: SliderProps) {
 function whole(text: string, least: number): number | null {
   const value = Number(text);
   return text.trim() === '' || !Number.isSafeInteger(value) || value < least ? null : value;
+}
+
+/** What the model is told before every question, with presets to begin from. */
+function Instructions({ text, set }: { text: string; set: (text: string) => void }) {
+  const own = useSignal(keptPresets());
+  const all = [...BUILT_IN, ...own.value];
+  const chosen = all.findIndex((preset) => preset.text === text);
+  const isOwn = chosen >= BUILT_IN.length;
+  const keep = (presets: readonly Preset[]): void => {
+    own.value = presets;
+    keepPresets(presets);
+  };
+  return (
+    <section class="instructions" aria-label="Instructions">
+      <label class="field">
+        <span>Instructions for the model</span>
+        <textarea
+          rows={2}
+          maxLength={4000}
+          placeholder="e.g. Answer in one short paragraph."
+          value={text}
+          onChange={(event) => set(event.currentTarget.value)}
+        />
+      </label>
+      <div class="buttons">
+        <select
+          aria-label="Preset"
+          value={String(chosen)}
+          onChange={(event) => set(all[Number(event.currentTarget.value)]?.text ?? '')}
+        >
+          <option value="-1">
+            {text === '' ? 'Choose a preset' : chosen < 0 ? 'Custom' : 'No instructions'}
+          </option>
+          {all.map(({ name }, at) => (
+            <option key={at} value={String(at)}>
+              {name}
+            </option>
+          ))}
+        </select>
+        {text.trim() !== '' && chosen < 0 && (
+          <button
+            type="button"
+            class="secondary"
+            onClick={() => keep([...own.value, { name: text.trim().slice(0, NAME_CHARS), text }])}
+          >
+            Save as preset
+          </button>
+        )}
+        {isOwn && (
+          <button
+            type="button"
+            class="secondary"
+            onClick={() => keep(own.value.filter((preset) => preset.text !== text))}
+          >
+            Delete preset
+          </button>
+        )}
+      </div>
+    </section>
+  );
 }
 
 /** The sheet with a slider for each setting. */
@@ -132,17 +199,9 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
           />
         </label>
       </div>
-      <label class="field">
-        <span>Instructions for the model</span>
-        <textarea
-          rows={2}
-          placeholder="e.g. Answer in one short paragraph."
-          value={settings.instructions}
-          onChange={(event) => set({ instructions: event.currentTarget.value })}
-        />
-      </label>
+      <Instructions text={settings.instructions} set={(instructions) => set({ instructions })} />
       <fieldset class="choices">
-        <legend>Looks</legend>
+        <legend>Appearance</legend>
         {(['system', 'light', 'dark'] as const).map((choice: Looks) => (
           <label key={choice}>
             <input
@@ -153,13 +212,13 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
                 looks.value = choice;
               }}
             />
-            <span>{choice === 'system' ? 'Like the system' : choice === 'light' ? 'Light' : 'Dark'}</span>
+            <span>{choice === 'system' ? 'System' : choice === 'light' ? 'Light' : 'Dark'}</span>
           </label>
         ))}
       </fieldset>
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.setSettings(DEFAULT_SETTINGS)}>
-          Back to defaults
+          Reset to defaults
         </button>
       </div>
     </Dialog>

@@ -55,7 +55,7 @@ function Branches({ branch, what, go }: { branch: Branch; what: string; go: (by:
       <button
         type="button"
         class="quiet small"
-        aria-label={`${what} before`}
+        aria-label={`Previous ${what.toLowerCase()}`}
         disabled={at === 1}
         onClick={() => go(-1)}
       >
@@ -67,7 +67,7 @@ function Branches({ branch, what, go }: { branch: Branch; what: string; go: (by:
       <button
         type="button"
         class="quiet small"
-        aria-label={`${what} after`}
+        aria-label={`Next ${what.toLowerCase()}`}
         disabled={at === of}
         onClick={() => go(1)}
       >
@@ -87,16 +87,18 @@ function AnswerFoot({ turn, view, write, busy }: { turn: Turn; view: View; write
     <div class="foot">
       {turn.answer !== '' && <CopyButton bare label="Copy answer" text={() => turn.answer} />}
       {acts && state.kind !== 'failed' && (
-        <Act icon="again" label="Answer again" act={() => view.actions.regenerate(turn.id)} />
+        <Act icon="again" label="Regenerate answer" act={() => view.actions.regenerate(turn.id)} />
       )}
       {acts && state.kind === 'stopped' && turn.answer !== '' && (
-        <Act icon="on" label="Go on with this answer" act={() => view.actions.goOn(turn.id)} />
+        <Act icon="on" label="Continue this answer" act={() => view.actions.goOn(turn.id)} />
       )}
       <Branches branch={turn.answers} what="Answer" go={(by) => view.actions.turnTo(turn.id, 'answer', by)} />
       <span class="facts">
         {state.kind === 'stopped' && (state.why === 'length' ? 'cut at the length limit · ' : 'stopped · ')}
         {facts !== null && factsText(facts)}
-        {facts?.crossed !== undefined && <span title={facts.crossed}> · went on with other arithmetic</span>}
+        {facts?.crossed !== undefined && (
+          <span title={facts.crossed}> · continued with other arithmetic</span>
+        )}
         {turn.asker !== null && ` · asked by ${turn.asker.you ? 'you' : turn.asker.name}`}
       </span>
     </div>
@@ -130,7 +132,7 @@ function Failed({ turn, text, view, acts }: { turn: Turn; text: string; view: Vi
           {turn.answer !== '' && (
             <button type="button" class="secondary" onClick={() => view.actions.goOn(turn.id)}>
               <Icon name="on" />
-              <span>Go on</span>
+              <span>Continue</span>
             </button>
           )}
         </div>
@@ -165,7 +167,7 @@ function Editor({ turn, view, close }: { turn: Turn; view: View; close: () => vo
         ref={field}
         rows={3}
         value={text.value}
-        aria-label="Change your message"
+        aria-label="Edit your message"
         onInput={(event) => (text.value = event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === 'Escape') {
@@ -179,10 +181,10 @@ function Editor({ turn, view, close }: { turn: Turn; view: View; close: () => vo
       />
       <div class="buttons">
         <button type="submit" class="primary">
-          Send again
+          Send
         </button>
         <button type="button" class="secondary" onClick={close}>
-          Leave as it is
+          Cancel
         </button>
       </div>
     </form>
@@ -204,7 +206,7 @@ function Message({ turn, view, shared, write }: { turn: Turn; view: View; shared
         {(isLeft || turn.toPeople) && (
           <p class="said-by">
             {isLeft && <strong>{who.name}</strong>}
-            {turn.toPeople && <span>to people only</span>}
+            {turn.toPeople && <span>to people, not the model</span>}
           </p>
         )}
         <p class="question">{turn.question}</p>
@@ -214,12 +216,12 @@ function Message({ turn, view, shared, write }: { turn: Turn; view: View; shared
             what="Message"
             go={(by) => view.actions.turnTo(turn.id, 'message', by)}
           />
-          {turn.open && <span class="facts">not with the others yet</span>}
+          {turn.open && <span class="facts">not sent to the others yet</span>}
           <span class="on-hover">
             <span class="copy">
               <CopyButton bare label="Copy message" text={() => turn.question} />
             </span>
-            {acts && <Act icon="edit" label="Change this message" act={() => (editing.value = true)} />}
+            {acts && <Act icon="edit" label="Edit message" act={() => (editing.value = true)} />}
           </span>
         </div>
       </div>
@@ -250,7 +252,7 @@ export const TurnView = memo(
             <Waiting text={state.text} />
             {write && turn.who.you && (
               <button type="button" class="link" onClick={() => view.actions.takeBack(turn.id)}>
-                Take back
+                Cancel question
               </button>
             )}
           </div>
@@ -261,14 +263,14 @@ export const TurnView = memo(
               <Waiting
                 text={
                   state.waits === undefined
-                    ? 'The question goes through the mesh'
+                    ? 'Working on it'
                     : `All sessions of the mesh are in use: ${state.waits}`
                 }
               />
             )}
             {turn.answer !== '' && <AnswerText turn={turn} />}
             {state.kind === 'streaming' && state.stalled && (
-              <Waiting text="No word for a moment; waiting for the mesh to go on" />
+              <Waiting text="Waiting for the mesh to continue" />
             )}
             {state.kind === 'failed' && (
               <Failed turn={turn} text={state.text} view={view} acts={write && !busy} />

@@ -9,7 +9,7 @@ import { useRef } from 'preact/hooks';
 import { CopyButton } from '../kit/copy_button';
 import type { Offered, View } from '../app/view';
 
-const GIVES = { member: 'who asks', viewer: 'who reads' } as const;
+const GIVES = { member: 'Invite to write', viewer: 'Read-only link' } as const;
 
 /** The part of the conversation sheet that makes links and takes them back. */
 export function EntrySection({ view }: { view: View }) {
@@ -25,29 +25,29 @@ export function EntrySection({ view }: { view: View }) {
     view.actions.offerEntry(role).then(
       (offered) => {
         made.value = offered;
-        said.value = offered === null ? '' : `The link for ${GIVES[role]} is ready.`;
+        said.value = offered === null ? '' : `${GIVES[role]}: the link is ready.`;
       },
-      () => (said.value = 'This browser could not make a link: try again.'),
+      () => (said.value = 'This browser could not make a link. Try again.'),
     );
   };
   return (
-    <section class="entry" aria-label="Links into this conversation">
-      <h3>Links into this conversation</h3>
-      <p class="hint">Whoever opens one joins the mesh and takes part in this conversation.</p>
+    <section class="entry" aria-label="Invite to this conversation">
+      <h3>Invite to this conversation</h3>
+      <p class="hint">Whoever opens the link joins the mesh and this conversation.</p>
       <div class="buttons">
         {(['member', 'viewer'] as const).map((role) => (
           <button key={role} type="button" class="secondary" onClick={() => make(role)}>
-            Link for {GIVES[role]}
+            {GIVES[role]}
           </button>
         ))}
       </div>
       <p class="hint" role="status">
-        {isGone ? 'That link was withdrawn.' : said.value}
+        {isGone ? 'That link was revoked.' : said.value}
       </p>
       {link !== null && !isGone && (
         <>
           <label class="field">
-            <span>Link into this conversation</span>
+            <span>Link to this conversation</span>
             <input readOnly value={link.link} onFocus={(event) => event.currentTarget.select()} />
           </label>
           <div class="buttons">
@@ -59,15 +59,15 @@ export function EntrySection({ view }: { view: View }) {
         {offers.map(({ key, role, by }) => (
           <li key={key}>
             <span>
-              For {GIVES[role]}, by {by}
+              {GIVES[role]}, by {by}
             </span>
             <button
               type="button"
               class="secondary"
-              aria-label={`Withdraw the link for ${GIVES[role]} by ${by}`}
+              aria-label={`Revoke: ${GIVES[role]}, by ${by}`}
               onClick={() => view.actions.withdrawEntry(key)}
             >
-              Withdraw
+              Revoke
             </button>
           </li>
         ))}
@@ -76,14 +76,14 @@ export function EntrySection({ view }: { view: View }) {
         <ul class="offers">
           {out.map(({ id, name }) => (
             <li key={id}>
-              <span>{name} was taken out</span>
+              <span>{name} was removed</span>
               <button
                 type="button"
                 class="secondary"
-                aria-label={`Let ${name} in again`}
+                aria-label={`Allow ${name} again`}
                 onClick={() => view.actions.setRole(id, 'member')}
               >
-                Let in again
+                Allow again
               </button>
             </li>
           ))}
@@ -95,7 +95,7 @@ export function EntrySection({ view }: { view: View }) {
           checked={byInvite}
           onChange={(event) => view.actions.chooseEntry(event.currentTarget.checked)}
         />
-        <span>Only who is invited takes part; others of the mesh read</span>
+        <span>Invited people only (others in the mesh can still read)</span>
       </label>
     </section>
   );

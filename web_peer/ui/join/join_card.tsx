@@ -1,9 +1,10 @@
-/* The way in: four steps, with what each really waits for. */
+/* The way in: what the person is called, then four steps, with what each really waits for. */
+
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
 
 import { Icon } from '../kit/icons';
-import { PinSwitch } from './pinned_ends_switch';
-import { Privacy } from './privacy';
-import { RelaySwitch } from './relay_switch';
+import { JoinOptions } from './join_options';
 import { secondsLeft } from './join_steps';
 import type { JoinStep, StepName, View } from '../app/view';
 import { bytesText, secondsText } from '../kit/formatting';
@@ -15,10 +16,10 @@ const TITLES: Readonly<Record<StepName, string>> = {
   ready: 'Ready',
 };
 const ABOUT: Readonly<Record<StepName, string>> = {
-  connect: 'Find the mesh and prove the invite',
+  connect: 'Find the mesh and check the invite',
   measure: 'See how fast this machine and its links are',
   fetch: 'Get this tab’s share of the weights, once',
-  ready: 'Load it and take part',
+  ready: 'Load it into memory',
 };
 
 function rateLine(step: JoinStep): string {
@@ -72,18 +73,53 @@ export function JoiningSteps({ view }: { view: View }) {
   );
 }
 
+const LENDS = 'This tab lends some memory and compute, and everyone here can ask the model.';
+
+/** Asks what this person is called, before the first visit to a mesh. */
+export function AskName({ view }: { view: View }) {
+  const name = useSignal('');
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  return (
+    <main class="card" aria-label="Join the mesh">
+      <h1>Join the mesh</h1>
+      <p>{LENDS}</p>
+      <form
+        class="open"
+        onSubmit={(event) => {
+          event.preventDefault();
+          view.actions.join(name.value);
+        }}
+      >
+        <label class="field">
+          <span>Your name? (optional)</span>
+          <input
+            ref={field}
+            autoComplete="nickname"
+            maxLength={40}
+            placeholder="How others see you"
+            value={name.value}
+            onInput={(event) => (name.value = event.currentTarget.value)}
+          />
+        </label>
+        <button type="submit" class="primary">
+          Join
+        </button>
+      </form>
+      <p class="hint">This browser remembers it. Without one, others see the kind of browser.</p>
+      <JoinOptions view={view} />
+    </main>
+  );
+}
+
 /** What stands in place of the mesh until the first state of it is here. */
 export function JoiningCard({ view }: { view: View }) {
   return (
     <main class="card" aria-label="Joining">
       <h1>Joining the mesh</h1>
-      <p>
-        This tab becomes a peer: it lends a share of memory and compute, and everyone here can ask the model.
-      </p>
+      <p>{LENDS}</p>
       <JoiningSteps view={view} />
-      <RelaySwitch view={view} />
-      <PinSwitch view={view} />
-      <Privacy open />
+      <JoinOptions view={view} />
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.leave()}>
           Cancel

@@ -1,15 +1,17 @@
 /* The page while this tab is in no mesh: no link, a wrong one, a mesh that is gone, or after leaving. */
 
 import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
 
 import { Mark } from '../kit/icons';
-import { PinSwitch } from './pinned_ends_switch';
-import { Privacy } from './privacy';
+import { JoinOptions } from './join_options';
 import { RelaySwitch } from './relay_switch';
 import type { Trouble, View } from '../app/view';
 
 function OpenLink({ view, label }: { view: View; label: string }) {
   const text = useSignal('');
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   return (
     <form
       class="open"
@@ -21,6 +23,7 @@ function OpenLink({ view, label }: { view: View; label: string }) {
       <label class="field">
         <span>{label}</span>
         <input
+          ref={field}
           autoComplete="off"
           spellcheck={false}
           placeholder="https://…/#mesh.invite"
@@ -54,21 +57,24 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
           <h1>One model, run together</h1>
           <p>
             Shoal runs one AI model across the browsers and machines of a group of people. Whoever opens an
-            invite link lends some memory and compute, and everyone can talk to the model. What you ask
-            travels directly between the machines of your group.
+            invite link lends some memory and compute, and everyone can ask the model.
           </p>
         </>
       ) : (
         <TroubleText trouble={trouble} />
       )}
       <OpenLink view={view} label="Invite link" />
+      {view.lastLink !== '' && (
+        <div class="buttons">
+          <button type="button" class="secondary" onClick={() => view.actions.open(view.lastLink)}>
+            Open your last mesh
+          </button>
+        </div>
+      )}
       <p class="hint">
-        No link? Ask somebody whose mesh is running, or start one on a machine with Python:{' '}
-        <code>shoal serve</code>.
+        No link? Ask someone whose mesh is running, or start one with Python: <code>shoal serve</code>.
       </p>
-      <RelaySwitch view={view} />
-      <PinSwitch view={view} />
-      <Privacy open />
+      <JoinOptions view={view} />
     </main>
   );
 }

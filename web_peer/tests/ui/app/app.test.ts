@@ -6,10 +6,14 @@ import { Config } from '../../../src/consensus/records';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import type { Member as StateMember } from '../../../src/state/generated/commands';
 import type { PlanRecord } from '../../../src/state/plan_record';
-import { keptPledge, pledgeRange, settingsOf } from '../../../ui/conversation/saved_choices';
+import {
+  DEFAULT_SETTINGS,
+  keptPledge,
+  pledgeRange,
+  settingsOf,
+} from '../../../ui/conversation/saved_choices';
 import { meshView, readable, type Seen } from '../../../ui/mesh/members_view';
-import { arcPath, hopsOf, memberText, pictureOf } from '../../../ui/mesh/mesh_geometry';
-import { DEFAULT_SETTINGS } from '../../../ui/conversation/settings_sheet';
+import { arcPath, boxesOf, hopsOf, memberText, overlap, pictureOf } from '../../../ui/mesh/mesh_geometry';
 import { commandOf } from '../../../ui/app/shortcuts';
 import { allDone, began, firstSteps, progressed, secondsLeft } from '../../../ui/join/join_steps';
 import { phaseAfter } from '../../../ui/app/error_texts';
@@ -244,6 +248,23 @@ describe('the mesh as shown', () => {
     expect(pictureOf(meshView(EMPTY_STATE, SEEN)).summary).toBe('Nobody is here yet.');
   });
 
+  it.each([2, 3, 4, 5])('writes the delays of %i peers where nothing covers them', (count) => {
+    const peers = ['a', 'b', 'c', 'd', 'e'].slice(0, count).map((one) => one.repeat(32));
+    const members = peers.map((peer, at) =>
+      member(peer, { name: `machine ${at} of the lab`, held: [{ first: at, stop: at + 1 }] }),
+    );
+    const links = peers.flatMap((src, at) =>
+      peers.slice(at + 1).map((dst) => ({ src, dst, rttUs: 12_345, bytesPerS: 1, overheadUs: 0 })),
+    );
+    const { lines, places } = pictureOf(meshView({ ...state(members), links }, SEEN));
+    const boxes = lines.flatMap(({ label }) => (label === null ? [] : [label]));
+    expect(boxes.length).toBeGreaterThanOrEqual(count - 1);
+    const all = [...boxes, ...places.flatMap(boxesOf)];
+    boxes.forEach((box, at) => {
+      expect(all.filter((other, there) => there !== at && overlap(box, other))).toEqual([]);
+    });
+  });
+
   it('sends dots over every hop of a token, and back to the first stage', () => {
     expect(hopsOf(['a', 'b', 'c'])).toEqual([
       ['a', 'b'],
@@ -327,7 +348,8 @@ describe('keys', () => {
   });
 
   it.each([
-    [press('Escape'), true, false, 'stop'],
+    [press('Escape'), true, false, null], // nor does a second press stop an answer
+    [press('.', { code: 'Period', altKey: true }), true, false, 'stop'],
     [press('Escape'), false, true, null], // the sheet closes itself
     [press('/'), false, false, 'focus'],
     [press('/'), true, false, null],

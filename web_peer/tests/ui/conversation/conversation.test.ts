@@ -7,6 +7,7 @@ import { type Conversation, type Conversations, converse, messageOf } from '../.
 import type { ConversationCommand, Message } from '../../../src/state/generated/commands';
 import {
   type Around,
+  type ListAround,
   type Making,
   colourFor,
   COLOURS,
@@ -17,8 +18,8 @@ import {
 } from '../../../ui/conversation/conversation_view';
 import { asJson, asMarkdown, broughtOf } from '../../../ui/conversation/export';
 import { samplingOfSettings, settingsOfSampling } from '../../../ui/conversation/settings_codec';
-import { DEFAULT_SETTINGS } from '../../../ui/conversation/settings_sheet';
-import type { Talk } from '../../../ui/app/view';
+import { DEFAULT_SETTINGS } from '../../../ui/conversation/saved_choices';
+import type { Talk, TalkLine } from '../../../ui/app/view';
 
 const SESSION = '0'.repeat(32);
 
@@ -61,7 +62,8 @@ function held(...commands: readonly ConversationCommand[]): Conversation {
 
 const around = (more: Partial<Around> = {}): Around => ({
   me: 'ann',
-  own: false,
+  place: 'mesh',
+  usedTokens: 0,
   ownsMesh: false,
   here: new Set(['ann', 'bob']),
   typing: new Set(),
@@ -134,8 +136,9 @@ describe('a conversation as it is shown', () => {
       [true, true, false],
       [true, false, true],
       [false, false, false],
-      [true, false, false],
+      [false, false, false], // who takes no part yet reads
     ]);
+    expect(view(conversation, { me: 'new' })).toMatchObject({ takesPart: false, mayEnter: true });
     expect(view(conversation, { me: 'bob', ownsMesh: true }).mayRule).toBe(true);
     expect(view(conversation, { typing: new Set(['ann', 'bob']) }).typing).toBe('Bob (bob) writes…');
   });
@@ -152,17 +155,50 @@ describe('a conversation as it is shown', () => {
   it('lists the newest first, and what this person has not seen', () => {
     const one = held(said('q1', '', 'ann', { whenMs: 5 }));
     const two = held(said('q1', '', 'ann'), said('a1', 'q1', 'ann', { form: 'answer', text: '', whenMs: 9 }));
-    const all = new Map([
-      ['one', one],
-      ['two', two],
-    ]);
-    expect(
-      talkLines(all, 'one', new Map()).map(({ id, fresh, answering }) => [id, fresh, answering]),
-    ).toEqual([
+    const listed = (more: Partial<ListAround> = {}): TalkLine[] =>
+      talkLines(
+        [
+          { id: 'one', conversation: one, place: 'mesh' },
+          { id: 'two', conversation: two, place: 'browser' },
+        ],
+        {
+          ...{ open: '', seen: new Map(), pinned: new Set(), query: '', me: 'bob', ownsMesh: false },
+          ...more,
+        },
+      );
+    const lines = listed({ open: 'one' });
+    expect(lines.map(({ id, fresh, answering }) => [id, fresh, answering])).toEqual([
       ['two', true, true],
       ['one', false, false],
     ]);
-    expect(talkLines(all, '', new Map([['one', 1]])).map(({ fresh }) => fresh)).toEqual([true, false]);
+    expect(listed({ seen: new Map([['one', 1]]) }).map(({ fresh }) => fresh)).toEqual([true, false]);
+    expect(lines.map(({ readers, mayRename, mayRemove }) => [readers, mayRename, mayRemove])).toEqual([
+      ['browser', true, false],
+      ['mesh', true, false],
+    ]);
+    expect(listed({ pinned: new Set(['one']) }).map(({ id, pinned }) => [id, pinned])).toEqual([
+      ['one', true],
+      ['two', false],
+    ]);
+  });
+
+  it('finds what is said in any of them', () => {
+    const one = held(said('q1', '', 'ann', { text: `${'far away '.repeat(9)} the Whale sings` }));
+    const found = (query: string): string[] =>
+      talkLines([{ id: 'one', conversation: one, place: 'mesh' }], {
+        ...{ open: '', seen: new Map(), pinned: new Set(), query, me: 'ann', ownsMesh: false },
+      }).map(({ excerpt }) => excerpt);
+    expect(found('whale')).toEqual(['… away far away the Whale sings…']);
+    expect(found(' FISH ')).toEqual(['']); // the title says it
+    expect(found('shark')).toEqual([]);
+  });
+
+  it('is this person’s own where it is private, whatever id an earlier visit had', () => {
+    const conversation = held(said('q1', '', 'bob'));
+    const talk = view(conversation, { place: 'browser' });
+    expect(talk.people.map(({ id }) => id)).toEqual(['ann']);
+    expect(talk.turns[0]?.who.you).toBe(true);
+    expect(talk.readers).toBe('browser');
   });
 
   it('gives people colours that others do not have, and titles that fit', () => {

@@ -1,14 +1,14 @@
-/* Where conversations begin that a person brings in from a file: in this tab alone, if new ones are kept there. */
+/* Which conversation a tab begins with, who reads one that begins, and where they are kept. */
 
 import { signal } from '@preact/signals';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { HIGHEST_VERSION } from '../../../src/limits';
 import type { MeshMember } from '../../../src/member/mesh_member';
 import type { ConversationCommand, Member } from '../../../src/state/generated/commands';
 import { converse } from '../../../src/state/conversations';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
-import { DEFAULT_SETTINGS } from '../../../ui/conversation/settings_sheet';
+import { DEFAULT_SETTINGS } from '../../../ui/conversation/saved_choices';
 import { type Surroundings, Talks } from '../../../ui/conversation/conversations';
 
 const FILE = JSON.stringify({
@@ -17,26 +17,48 @@ const FILE = JSON.stringify({
   system: '',
   messages: [{ form: 'to-people', by: 'me', text: 'a secret' }],
 });
-const SHOWN: ConversationCommand = {
-  ...{ kind: 'ConversationStarted', conversation: 'c', title: '', model: '', system: '', sampling: [] },
-  ...{ whenMs: 1, peer: 'ann', name: 'Ann', colour: '#000000' },
+/** Of somebody else, who talks with the model in it. */
+const OTHERS: ConversationCommand = {
+  ...{ kind: 'ConversationStarted', conversation: 'c', title: 'Theirs', model: '', system: '', sampling: [] },
+  ...{ whenMs: 1, peer: 'bob', name: 'Bob', colour: '#000000' },
 };
+
+let stored: Map<string, string>;
 
 beforeEach(() => {
   vi.useFakeTimers();
   vi.stubGlobal('cancelAnimationFrame', () => undefined);
   vi.stubGlobal('requestAnimationFrame', () => 0);
+  vi.stubGlobal('addEventListener', () => undefined);
+  stored = new Map();
+  const methods = {
+    getItem: (key: string) => stored.get(key) ?? null,
+    setItem: (key: string, value: string) => stored.set(key, value),
+    removeItem: (key: string) => stored.delete(key),
+  };
+  vi.stubGlobal(
+    'localStorage',
+    new Proxy(methods, {
+      ownKeys: () => [...stored.keys()],
+      getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }),
+    }),
+  );
 });
 afterEach(() => {
   vi.useRealTimers();
   vi.unstubAllGlobals();
 });
 
-/** What the mesh hears of a file that is brought in. */
-async function heard(keeps: boolean): Promise<readonly string[]> {
+interface Seat {
+  readonly talks: Talks;
+  readonly heard: () => Promise<readonly string[]>; // kinds of commands that the mesh was told
+}
+
+/** A person `me` at a tab of a mesh in which somebody else has a conversation. `pins`: words stay in the tab. */
+function seat({ me = 'ann', pins = false } = {}): Seat {
   const said: string[] = [];
-  const members = new Map([['ann', { peer: 'ann' } as Member]]);
-  const conversations = converse(new Map(), SHOWN);
+  const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
+  const conversations = converse(new Map(), OTHERS);
   if (typeof conversations === 'string') throw new Error(conversations);
   const state: MeshState = { ...EMPTY_STATE, members, conversations };
   const links = {
@@ -44,34 +66,111 @@ async function heard(keeps: boolean): Promise<readonly string[]> {
     ...{ call: () => Promise.resolve({}), speaks: () => HIGHEST_VERSION },
   };
   const view = {
-    ...{ me: 'ann', state, leader: 'bob' },
+    ...{ me, state, leader: 'bob' },
     ...{ subscribe: () => () => undefined, onRole: () => () => undefined },
     propose: ({ kind }: { kind: string }) => {
       said.push(kind);
       return Promise.resolve();
     },
   };
-  const mesh = { links, view, signal: new AbortController().signal, text: {}, onEnded: () => undefined };
-  const told: string[] = [];
+  const mesh = {
+    ...{ links, view, signal: new AbortController().signal, text: null, link: { mesh: 'm' } },
+    onEnded: () => undefined,
+    conversation: () => {
+      throw new Error('not asked here');
+    },
+  };
   const around = {
     ...{ settings: () => DEFAULT_SETTINGS, keepSettings: () => undefined, myName: () => 'Ann' },
-    ...{ keepsWords: () => keeps, link: () => '', entry: null, readable: (text: string) => text },
+    ...{ keepsWords: () => pins, link: () => '', entry: null, readable: (text: string) => text },
     ...{ name: (peer: string) => peer, token: () => undefined, over: () => undefined },
-    tell: (text: string) => void told.push(text),
+    tell: (text: string) => expect.unreachable(text),
   } satisfies Surroundings;
   const talks = new Talks(around, signal(DEFAULT_SETTINGS));
-  talks.follow(mesh as unknown as MeshMember);
-  talks.show('c'); // one of the mesh
-  expect(talks.talk.value).toMatchObject({ id: 'c', own: false });
-  talks.imported(FILE);
-  expect(told).toEqual([]);
-  expect(talks.talk.value).toMatchObject({ title: 'kept', own: keeps });
-  await vi.advanceTimersByTimeAsync(1000);
-  return said;
+  const known = { ...mesh, text: { encodeChat: () => [1, 2, 3] } };
+  talks.follow(known as unknown as MeshMember);
+  const heard = async (): Promise<readonly string[]> => {
+    await vi.advanceTimersByTimeAsync(1000);
+    return said;
+  };
+  return { talks, heard };
 }
 
-it('the mesh hears nothing of one that stays here', async () => expect(await heard(true)).toEqual([]));
+describe('a plain link', () => {
+  it('begins with a new conversation, and takes part in none', async () => {
+    const { talks, heard } = seat();
+    talks.look();
+    expect(talks.talk.value).toMatchObject({ id: '', turns: [] });
+    expect(talks.list.value).toMatchObject([{ title: 'Theirs', takesPart: false, readers: 'mesh' }]);
+    expect(await heard()).toEqual([]);
+  });
 
-it('and everything of one that is for all', async () => {
-  expect(await heard(false)).toContain('ConversationStarted');
+  it('lets a person read, and take part by a click', async () => {
+    const { talks, heard } = seat();
+    talks.show('c');
+    expect(talks.talk.value).toMatchObject({ takesPart: false, mayEnter: true, mayWrite: false });
+    expect(await heard()).toEqual([]);
+    talks.takePart();
+    expect(talks.talk.value).toMatchObject({ takesPart: true, mayEnter: false, mayWrite: true });
+    expect(await heard()).toEqual(['ParticipantSet']);
+  });
+});
+
+describe('a conversation that begins', () => {
+  it.each([
+    ['private', false, 'browser', []],
+    ['private', true, 'tab', []],
+    ['invited', false, 'invited', ['ConversationStarted', 'EntryChosen', 'MessageAdded']],
+    ['mesh', true, 'mesh', ['ConversationStarted', 'MessageAdded']],
+  ] as const)('for %s (words stay here: %s) is read by %s', async (audience, pins, readers, told) => {
+    const { talks, heard } = seat({ pins });
+    if (audience !== 'private') talks.choose(audience);
+    talks.ask('to whom?', true);
+    expect(talks.talk.value).toMatchObject({ title: 'to whom?', readers, takesPart: true, mayWrite: true });
+    expect(await heard()).toEqual(told);
+    expect([...stored.keys()].some((key) => key.startsWith('shoal.private.m.'))).toBe(readers === 'browser');
+    talks.show('');
+    expect(talks.audience.value).toBe('private'); // asked anew of each
+  });
+
+  it('is private when it is brought in from a file, unless it is for others', async () => {
+    const { talks, heard } = seat();
+    talks.show('c'); // one of the mesh
+    talks.imported(FILE);
+    expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'browser' });
+    expect(await heard()).toEqual([]);
+    talks.shareCopy('mesh');
+    expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'mesh' });
+    expect(await heard()).toContain('ConversationStarted');
+    expect(talks.list.value.filter(({ title }) => title === 'kept')).toHaveLength(2);
+  });
+});
+
+describe('private conversations', () => {
+  it('are there at the next visit, of the same person under another id too, until they are removed', async () => {
+    const first = seat();
+    first.talks.ask('a secret', true);
+    await first.heard();
+    const { id } = first.talks.talk.value;
+    const { talks, heard } = seat({ me: 'ann2' });
+    talks.look();
+    expect(talks.list.value).toMatchObject([
+      { id, readers: 'browser', takesPart: true, mayRemove: true },
+      { id: 'c' },
+    ]);
+    talks.show(id);
+    expect(talks.talk.value).toMatchObject({ mayWrite: true, people: [{ you: true, role: 'owner' }] });
+    expect(talks.talk.value.turns).toMatchObject([{ question: 'a secret', who: { you: true } }]);
+    talks.rename(id, 'Renamed');
+    expect(talks.list.value[0]).toMatchObject({ title: 'Renamed' });
+    talks.remove(id);
+    await heard();
+    expect(seat().talks.list.value.map((line) => line.id)).toEqual(['c']);
+  });
+
+  it('that cannot be read are passed over, and stay', () => {
+    stored.set('shoal.private.m.x', '{"x":{"title":3}}');
+    expect(seat().talks.list.value.map((line) => line.id)).toEqual(['c']);
+    expect(stored.has('shoal.private.m.x')).toBe(true);
+  });
 });
