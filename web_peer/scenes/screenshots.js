@@ -18,6 +18,7 @@ const SCENES = [
   ...[
     'no-link',
     'wrong-link',
+    'asking',
     'connecting',
     'gone',
     'no-relay',
@@ -47,6 +48,7 @@ const SCENES = [
     'hostile',
     'together',
     'together-reads',
+    'together-outside',
     'together-alone',
     'own-words',
   ],
@@ -86,7 +88,7 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
     for (const looks of ['light', 'dark']) {
       await page.setViewport(size);
       await page.goto('about:blank');
-      await page.goto(`${base}/ui/scripted/index.html?looks=${looks}#${scene}`);
+      await page.goto(`${base}/scenes/index.html?looks=${looks}#${scene}`);
       await page.waitForSelector('.page');
       if (sheet === 'help')
         await page.evaluate(() =>
