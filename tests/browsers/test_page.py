@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from contextlib import aclosing
 from pathlib import Path
@@ -34,10 +35,9 @@ INSTALLABLE = (
     ".then(async ({ display, icons: [icon] }) =>"
     " [display, (await fetch(icon.src)).headers.get('content-type').split(';')[0]])"
 )
-KEPT_PAGE = (  # once the page, its scripts and styles are kept for a start without the network
-    "(async () => { const kept = async () => (await (await caches.open('shoal-page')).keys()).map(({ url }) => url);"
-    " while (!['/', '.js', '.css'].every(((all) => (end) => all.some((url) => url.endsWith(end)))(await kept())))"
-    " await new Promise((then) => setTimeout(then, 50)); return true; })()"
+KEPT_PAGE = (  # what is kept for a start without the network
+    "caches.open('shoal-page').then((kept) => kept.keys())"
+    ".then((kept) => kept.map(({ url }) => url.split('/').at(-1).split('.').at(-1)).sort())"
 )
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title = 'owned'</script> Say hello."
 
@@ -52,7 +52,9 @@ async def test_links_that_lead_nowhere(driver: Driver, app: Path, models: Models
         page = first = Page(await made.tab(mesh.link.server))
         await page.until_says("One model, run together")
         assert await page.run(INSTALLABLE) == ["standalone", "image/svg+xml"]
-        assert await page.run(KEPT_PAGE)
+        async with asyncio.timeout(WITHIN_S):
+            while not {"", "js", "css"} <= set(await page.run(KEPT_PAGE)):
+                await asyncio.sleep(0.05)
         page = Page(await made.tab(mesh.link.url()[:-3]))
         await page.until_says("This link cannot be right")
         page = Page(await made.tab(f"{mesh.link.server}/#{old.split('#')[1]}"))
@@ -104,7 +106,7 @@ async def test_joining_asking_and_a_founder_that_leaves(
         await driver.call("front", page=page.tab.page)  # Firefox slows the clocks of a tab behind another
         await page.press("Pause lending")
         await page.until("document.querySelector('.lending.is-paused')")
-        await page.press("Lend again")
+        await page.press("Resume lending")
         await page.until("document.querySelector('.lending.is-lending')")
         await page.until_says("3 here", WITHIN_S)
     await page.until_says("The server that introduces people is away", WITHIN_S)

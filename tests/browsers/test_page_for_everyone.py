@@ -45,7 +45,7 @@ SHEETS = {
     "people": "document.querySelector('.who-is-in')",
     "invite": "document.querySelector('[aria-label=\"Invite someone\"]')",
     "settings": "document.querySelector('[aria-label=Settings]')",
-    "conversations": "document.querySelector('[aria-label=Conversations]')",
+    "conversations": "document.querySelector('button[aria-label=Conversations]')",
 }
 HEARD = (
     "(() => { globalThis.heard = []; const box = document.querySelector('.conversation [role=status]');"
@@ -182,7 +182,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.press("Leave")
         await page.until("document.querySelector('.sure')")
         await expect_no_barriers(page, "phone, are you sure")
-        await page.press("Keep")
+        await page.press("Cancel")
         await page.press("Leave")
         await page.until("document.querySelector('.sure')")
         await page.press("Leave")

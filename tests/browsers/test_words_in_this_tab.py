@@ -93,7 +93,7 @@ async def test_what_is_asked_stays_in_the_tab(driver: Driver, app: Path, two_blo
         # The choice is kept.
         page = Page(await made.tab(mesh.link.url(), width=width, height=height, early=WATCHED))
         frames = heard(mesh)
-        await page.until_says("Ready: new conversations stay in this tab", WITHIN_S)
+        await page.until_says("Ready: new private conversations stay in this tab", WITHIN_S)
         await page.until(f"{SWITCHES}.length === 1 && {SWITCHES}[0].checked")
         await page.until_says("Kept in this tab until it is closed")
         said: list[Message] = []

@@ -14,11 +14,15 @@ self.addEventListener('install', (event) => event.waitUntil(self.skipWaiting()))
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
 
 // What a page had loaded before this worker was there.
-self.addEventListener('message', ({ data }) => {
-  const urls = Array.isArray(data) ? data.filter((url) => isFile(url)) : [];
-  for (const url of urls) void file(new Request(url)).catch(() => undefined);
-  void page(new Request(PAGE)).catch(() => undefined);
+self.addEventListener('message', (event) => {
+  const urls = Array.isArray(event.data) ? event.data.filter((url) => isFile(url)) : [];
+  event.waitUntil(keepAll(urls).catch(() => undefined));
 });
+
+async function keepAll(urls) {
+  await page(new Request(PAGE)); // first: another page than the kept one clears what belonged to that
+  await Promise.all(urls.map((url) => file(new Request(url))));
+}
 
 self.addEventListener('fetch', (event) => {
   const { request } = event;

@@ -110,7 +110,7 @@ export function Conversation({ view }: { view: View }) {
         ))}
         {unsaid && (
           <p class="unsaid hint" role="status">
-            Nobody coordinates the mesh now. You can go on; the others see it when somebody does again.
+            The mesh has no coordinator now. You can continue; the others see it when there is one again.
           </p>
         )}
       </div>
@@ -127,12 +127,12 @@ export function Conversation({ view }: { view: View }) {
 
 function whoRuns({ members, model }: MeshView, lending: number): string {
   if (lending > 1) {
-    return `${lending} machines run ${model} for everyone here. What you ask goes straight from one to the next, through no server.`;
+    return `${lending} machines run ${model} for everyone here. Your question goes directly between them, through no server.`;
   }
   const alone = members.some(({ you, holds }) => you && holds.length > 0);
   return alone
-    ? `This tab runs all of ${model} by itself. Invite someone to share the work: what is asked then goes straight from one machine to the next, through no server.`
-    : `One machine runs ${model} for everyone here. What you ask goes straight to it, through no server.`;
+    ? `This tab runs all of ${model} by itself. Invite someone to share the work.`
+    : `One machine runs ${model} for everyone here. Your question goes directly to it, through no server.`;
 }
 
 function Empty({ view }: { view: View }) {
@@ -141,7 +141,7 @@ function Empty({ view }: { view: View }) {
     return (
       <div class="empty">
         <h2>Getting ready</h2>
-        <p>This tab becomes a peer of the mesh. You can write your question meanwhile.</p>
+        <p>This tab is loading its part of the model. You can already write your question.</p>
         <JoiningSteps view={view} />
       </div>
     );

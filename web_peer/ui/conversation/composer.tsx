@@ -68,7 +68,7 @@ export function Composer({ view }: { view: View }) {
   };
 
   useEffect(() => {
-    const isTouch = matchMedia('(hover: none)').matches; // there it would raise the keyboard
+    const isTouch = matchMedia('(pointer: coarse)').matches; // there it would raise the keyboard
     if (!isTouch && document.querySelector('dialog[open]') === null) field.current?.focus();
   }, [id, mayWrite]);
 

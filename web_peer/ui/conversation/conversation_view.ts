@@ -35,13 +35,13 @@ export const isPrivate = (readers: Readers): boolean => readers === 'tab' || rea
 export function readersText(readers: Readers): string {
   switch (readers) {
     case 'tab':
-      return 'Only you · in this tab, until it is closed';
+      return 'Only you · in this tab until it is closed';
     case 'browser':
       return 'Only you · kept in this browser';
     case 'invited':
-      return 'Invited people take part · everyone in the mesh can read';
+      return 'Everyone can read · invited people take part';
     case 'mesh':
-      return 'Everyone in the mesh can read and take part';
+      return 'Everyone can read and take part';
   }
 }
 

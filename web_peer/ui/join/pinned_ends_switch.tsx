@@ -26,7 +26,7 @@ function stateText({ on, state, done, total, text }: PinEnds): string {
     case 'loading':
       return done < total ? `Fetching ${bytesText(done)} of ${bytesText(total)}` : 'Loading it into memory';
     case 'here':
-      return 'Ready: new conversations stay in this tab.';
+      return 'Ready: new private conversations stay in this tab.';
     case 'failed':
       return `That went wrong: ${text}. The next question tries again.`;
   }
@@ -43,9 +43,9 @@ export function PinSwitch({ view }: { view: View }) {
       set={(on) => view.actions.setPinEnds(on)}
       hint={
         <>
-          New conversations are kept in this tab alone and end with it. Other machines get numbers in place of
-          words; one that sets out to can still turn most of them back. It takes {costText(pin)}: this tab
-          then holds the first and the last part of the model itself.
+          New private conversations end with this tab, and other machines get numbers in place of words; one
+          that sets out to can still turn most of them back. It takes {costText(pin)} for the first and the
+          last part of the model.
         </>
       }
     >

@@ -14,7 +14,7 @@ function Line({ member, units }: { member: Member; units: number }) {
         <span class="name">{member.name}</span>
         {member.you && <span class="tag">you</span>}
         {member.coordinates && (
-          <span class="tag" title="Plans who runs what">
+          <span class="tag" title="Decides who runs which part of the model">
             coordinator
           </span>
         )}
@@ -45,7 +45,7 @@ function Card({ member }: { member: Member }) {
 function Coordinates({ of, answers }: { of: Coordination; answers: boolean }) {
   const { leader, term, voters, learners, lag } = of;
   const facts: readonly (readonly [label: string, value: string])[] = [
-    ['Coordinator', leader === '' ? 'nobody now' : leader],
+    ['Coordinator', leader === '' ? 'none' : leader],
     ['Term', String(term)],
     ['Voters', voters.join(', ')],
     ['Learners', String(learners)],
@@ -54,9 +54,7 @@ function Coordinates({ of, answers }: { of: Coordination; answers: boolean }) {
   return (
     <details class={leader === '' ? 'coordination is-without' : 'coordination'}>
       <summary>
-        <span>
-          {leader === '' ? `Nobody coordinates now: ${withoutText(answers)}` : `${leader} coordinates`}
-        </span>
+        <span>{leader === '' ? `No coordinator: ${withoutText(answers)}` : `Coordinator: ${leader}`}</span>
         <span class="with" />
       </summary>
       <dl class="card-facts">

@@ -16,7 +16,7 @@ function lendingText(part: Part): string {
     case 'lending':
       return `Lending ${bytesText(part.pledgeBytes)}`;
     case 'paused':
-      return part.lending.why === '' ? 'Paused: lends nothing' : `Paused: ${part.lending.why}`;
+      return part.lending.why === '' ? 'Paused' : `Paused: ${part.lending.why}`;
     case 'asks':
       return part.lending.why;
   }
@@ -24,7 +24,7 @@ function lendingText(part: Part): string {
 
 const STORED_WORDS: Readonly<Record<Part['stored']['where'], string>> = {
   kept: 'kept for your next visit',
-  'may-go': 'kept, unless this browser needs the room',
+  'may-go': 'kept, unless this browser needs the space',
   memory: 'in memory only: gone when this tab closes',
 };
 
@@ -52,8 +52,7 @@ function Pledge({ view }: { view: View }) {
         }}
       />
       <p class="hint" id="pledge-hint">
-        {part.usedBytes > 0 ? `${bytesText(part.usedBytes)} in use now. ` : ''}The mesh never uses more than
-        this.
+        {part.usedBytes > 0 ? `${bytesText(part.usedBytes)} in use now. ` : ''}The mesh never uses more.
       </p>
     </div>
   );
@@ -95,7 +94,7 @@ export function MyPart({ view }: { view: View }) {
       {lending.kind !== 'asks' && <Pledge view={view} />}
       <p class="stored">
         {part.stored.bytes === 0 ? (
-          <span>No weights are stored here</span>
+          <span>No weights stored</span>
         ) : (
           <span>
             <strong>{bytesText(part.stored.bytes)}</strong> of weights {STORED_WORDS[part.stored.where]}
@@ -117,7 +116,7 @@ export function MyPart({ view }: { view: View }) {
           )}
           {lending.kind === 'paused' && (
             <button type="button" class="primary" onClick={() => view.actions.resume()}>
-              Lend again
+              Resume lending
             </button>
           )}
           <button type="button" class="secondary" onClick={() => (asking.value = 'leave')}>
@@ -144,7 +143,7 @@ export function MyPart({ view }: { view: View }) {
               {asking.value === 'leave' ? 'Leave' : 'Delete'}
             </button>
             <button type="button" class="secondary" onClick={() => (asking.value = null)}>
-              Keep
+              Cancel
             </button>
           </div>
         </div>

@@ -90,7 +90,7 @@ function Form({ wish, view }: { wish: WishView; view: View }) {
       )}
       <div class="buttons">
         <button type="submit" class="primary">
-          Plan like this
+          Apply
         </button>
       </div>
     </form>
@@ -101,7 +101,7 @@ function Now({ wish }: { wish: WishView }): ComponentChildren {
   return (
     <>
       <p>
-        Plans are made by the strategy <strong>{wish.strategy}</strong>, for <strong>{wish.goal}</strong>.
+        Strategy: <strong>{wish.strategy}</strong> · Goal: <strong>{wish.goal}</strong>
       </p>
       {!wish.mayWish && (
         <p class="hint">
@@ -119,7 +119,7 @@ function Now({ wish }: { wish: WishView }): ComponentChildren {
         </ul>
       )}
       {wish.byHand && (
-        <p class="hint">The borders are fixed by hand (--cuts): plans go by this once they are not.</p>
+        <p class="hint">The split is fixed by hand (--cuts): these settings apply once it is not.</p>
       )}
     </>
   );

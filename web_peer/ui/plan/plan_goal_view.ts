@@ -30,10 +30,10 @@ const STRATEGIES: Readonly<Record<PlanStrategy, string>> = {
   hybrid: 'Units are cut anywhere, and a route may come back to a peer.',
 };
 const GOALS: Readonly<Record<Goal, string>> = {
-  latency: 'One answer comes as fast as can be.',
-  throughput: 'Many answers together get as many tokens a second as can be.',
-  memory: 'The fullest peer is as empty as can be.',
-  balanced: 'The busiest peer works as little of a round as can be.',
+  latency: 'One answer as fast as possible.',
+  throughput: 'Most tokens per second for many answers at once.',
+  memory: 'As much memory as possible stays free on the fullest peer.',
+  balanced: 'The busiest peer works as little as possible.',
 };
 
 const meanings = <T extends string>(table: Readonly<Record<T, string>>): readonly Meaning<T>[] =>

@@ -79,9 +79,9 @@ function Figures({ plan }: { plan: PlanView }) {
 }
 
 function Standbys({ stage }: { stage: StageView }) {
-  if (stage.standbys.length === 0) return <p class="by is-none">Nobody stands by</p>;
+  if (stage.standbys.length === 0) return <p class="by is-none">No standby</p>;
   const said = stage.standbys.map(({ name, ready }) => (ready ? name : `${name} (still loading)`));
-  return <p class="by">Stands by: {said.join(', ')}</p>;
+  return <p class="by">Standby: {said.join(', ')}</p>;
 }
 
 function Stage({ stage, at, slowestMs }: { stage: StageView; at: number; slowestMs: number }) {
@@ -157,7 +157,7 @@ function Chain({ plan }: { plan: PlanView }) {
   return (
     <section>
       <h3>
-        Who computes what <span class="hint">time a token</span>
+        Who computes what <span class="hint">time per token</span>
       </h3>
       <ol class="chain">
         {plan.stages.map((stage, at) => {
@@ -221,7 +221,7 @@ function Memory({ of }: { of: readonly MemoryView[] }) {
   return (
     <section>
       <h3>
-        Memory <span class="hint">lent, and what the plan puts there</span>
+        Memory <span class="hint">lent and planned</span>
       </h3>
       <ul class="memory">
         {of.map((one) => {
@@ -290,7 +290,7 @@ function Losses({ plan }: { plan: PlanView }) {
     <section>
       <h3>
         If a peer left{' '}
-        <span class="hint">time a token afterwards; the line is now, {msText(plan.nowMs)}</span>
+        <span class="hint">time per token afterwards; the line is now, {msText(plan.nowMs)}</span>
       </h3>
       <ul class="losses">
         {plan.losses.map((loss) => (
