@@ -1,6 +1,7 @@
 /* What the page shows of a conversation, from what the log says and what is known of its running answer. Pure. */
 
 import { type Conversation, messagesOf } from '../../src/state/conversations';
+import { nameOf, toldApart } from '../../src/state/display_names';
 import type { Message } from '../../src/state/generated/commands';
 import { mayComeIn } from '../../src/conversation/invite_links';
 import { mayAsk, type Shown, shown, waitsFor } from '../../src/conversation/turn_order';
@@ -16,7 +17,6 @@ import type {
   Who,
 } from '../app/view';
 
-const SHORT_CHARS = 4; // of a peer id, behind a name that two people have
 const TITLE_CHARS = 60;
 
 /** Colours of people: of one lightness, so that none is louder than the others. */
@@ -159,12 +159,11 @@ export class TalkViews {
 }
 
 function peopleOf({ participants }: Conversation, { me, place, here, typing }: Around): Person[] {
-  const often = new Map<string, number>();
-  for (const { name } of participants.values()) often.set(name, (often.get(name) ?? 0) + 1);
   const shownHere = place === 'mesh' ? [...participants] : [...participants].filter(([id]) => id === me);
-  const people = shownHere.map(([id, { name, colour, role }]) => ({
+  const called = toldApart(new Map(shownHere.map(([id, { name }]) => [id, name])));
+  const people = shownHere.map(([id, { colour, role }]) => ({
     id,
-    name: (often.get(name) ?? 0) > 1 ? `${name} (${id.slice(0, SHORT_CHARS)})` : name,
+    name: nameOf(id, called),
     colour,
     role,
     you: id === me,
@@ -183,7 +182,9 @@ function typingText(people: readonly Person[]): string {
   return names.length === 2 ? `${first} and ${second} write…` : `${names.length} people write…`;
 }
 
-const GONE = '#8a979e';
+const GONE_COLOUR = '#8a979e';
+const NOBODY: ReadonlyMap<string, string> = new Map();
+
 function whoIs(
   peer: string,
   people: ReadonlyMap<string, Person>,
@@ -191,7 +192,8 @@ function whoIs(
 ): Who {
   // Private ones are this person's own, also where an earlier visit had another id.
   const known = people.get(place === 'mesh' ? peer : me);
-  if (known === undefined) return { id: peer, name: peer.slice(0, 8), colour: GONE, you: peer === me };
+  if (known === undefined)
+    return { id: peer, name: nameOf(peer, NOBODY), colour: GONE_COLOUR, you: peer === me };
   const { id, name, colour, you } = known;
   return { id, name, colour, you };
 }

@@ -466,7 +466,7 @@ export class Talks {
       chosen: this.chosen,
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
-      name: (peer: string) => view?.state.members.get(peer)?.name ?? null,
+      name: (peer: string) => (members.has(peer) ? this.around.name(peer) : null),
       usedTokens: this.usedTokens(talking, conversation),
       making: (answer: Parameters<typeof talking.heard.text>[0]) => {
         const mine = talking.making(answer.id);
