@@ -20,8 +20,9 @@ from tests.browsers.page import Page
 
 CUTS = (31,)
 FOCUSED = (
-    "(() => { const at = document.activeElement; return at === document.body ? '' :"
-    " `${at.tagName.toLowerCase()} ${at.getAttribute('aria-label') ?? at.innerText.trim().split('\\n')[0]}`; })()"
+    "(() => { const at = document.activeElement; const label = at.labels?.[0];"
+    " const name = at.getAttribute('aria-label') ?? (label ?? at).innerText;"
+    " return at === document.body ? '' : `${at.tagName.toLowerCase()} ${name.trim().split('\\n')[0]}`; })()"
 )
 MEASURED = (  # what a token took at both stages, and in the last answer
     "[...document.querySelectorAll('.stage-times > div:nth-child(2) dd,"
@@ -112,7 +113,7 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         await page.until_says("Your name? (optional)")
         await expect_no_barriers(page, "your name")
         await expect_names(page, "your name")
-        assert await page.run(FOCUSED) == "input "
+        assert await page.run(FOCUSED) == "input Your name? (optional)"
         await page.run("document.execCommand('insertText', false, 'Ada')")
         await page.key("Enter")
         await page.until("document.querySelector('.steps')")
@@ -130,8 +131,9 @@ async def test_every_state_is_for_everyone(driver: Driver, app: Path, models: Mo
         order = await walk(page, 26)
         for before, after in (
             ("button Settings", "button Invite someone"),
-            ("button Invite someone", "textarea Your question"),
-            ("textarea Your question", "input "),  # the slider of what is lent
+            ("button Invite someone", "input Only you"),
+            ("input Only you", "textarea Your question"),
+            ("textarea Your question", "input Memory this tab may use"),
         ):
             assert order.index(before) < order.index(after), order
         await sheet_keeps_and_returns_focus(page, "Invite someone", "Alt+KeyS", "share sheet")
