@@ -4,7 +4,7 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 
 import { App } from '../ui/app/app';
-import { NO_TALK } from '../ui/conversation/conversation_view';
+import { NO_TALK, titleOf } from '../ui/conversation/conversation_view';
 import { applyLooks, looks } from '../ui/kit/theme';
 import { PerFrame } from '../ui/kit/per_frame';
 import { DEFAULT_SETTINGS } from '../ui/conversation/saved_choices';
@@ -39,6 +39,7 @@ const phase = signal<Phase>(scene.phase);
 const talk = signal<Talk>({
   ...NO_TALK,
   id: scene.turns.length > 0 ? 'one' : '',
+  title: titleOf(scene.turns[0]?.question ?? ''),
   ...scene.talk,
   turns: scene.turns,
 });

@@ -193,7 +193,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
           <input
             type="number"
             min={0}
-            placeholder="another each time"
+            placeholder="random"
             value={settings.seed ?? ''}
             onChange={(event) => set({ seed: whole(event.currentTarget.value, 0) })}
           />

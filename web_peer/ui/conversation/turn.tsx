@@ -258,7 +258,7 @@ export const TurnView = memo(
           </div>
         )}
         {state.kind !== 'none' && state.kind !== 'queued' && (
-          <div class="answer" aria-busy={isOpen}>
+          <div class="answer" role="group" aria-label="Answer" aria-busy={isOpen}>
             {state.kind === 'thinking' && (
               <Waiting
                 text={

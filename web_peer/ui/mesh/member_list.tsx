@@ -12,7 +12,9 @@ function Line({ member, units }: { member: Member; units: number }) {
       <span class="status" title={STATUS_WORDS[member.status]} aria-hidden="true" />
       <span class="who">
         <span class="name">{member.name}</span>
+        {member.you && <span class="visually-hidden">, </span>}
         {member.you && <span class="tag">you</span>}
+        {member.coordinates && <span class="visually-hidden">, </span>}
         {member.coordinates && (
           <span class="tag" title="Decides who runs which part of the model">
             coordinator
@@ -21,9 +23,12 @@ function Line({ member, units }: { member: Member; units: number }) {
         <span class="visually-hidden">, {STATUS_WORDS[member.status]}, </span>
         <span class="does">{memberText(member, units)}</span>
       </span>
-      <span class="with" title="Memory lent">
-        {member.lends && member.lentBytes > 0 && bytesText(member.lentBytes)}
-      </span>
+      {member.lends && member.lentBytes > 0 && (
+        <span class="with" title="Memory lent">
+          <span class="visually-hidden">, lends </span>
+          {bytesText(member.lentBytes)}
+        </span>
+      )}
     </>
   );
 }
