@@ -4,22 +4,20 @@ what `kv_copy` asks, and what is believed of its answer. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from peer.errors import BadCommand
 from peer.session.seat import Run_
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
 from peer.wire.generated.requests import KvCopyRequest
-from peer.wire.json_codec import matching, whole
+from peer.wire.json_codec import Body, matching, whole
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
 _SESSION: Final = matching("[0-9a-f]{32}", "32 hex digits")
 _SHA256: Final = matching("(?:[0-9a-f]{64})?", "a SHA-256 in hex digits, or nothing")
-
-Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
