@@ -25,7 +25,8 @@ PeerError
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
 │   ├── LogInUse             another process writes the same log
-│   ├── DiskFull             no room; nothing was changed, and the same can be tried again
+│   ├── DiskRefuses          it cannot be written now; nothing that was stored is lost, and it can be tried again
+│   │   └── DiskFull         ... because there is no room
 │   └── DamagedStore         a consensus log or snapshot that no peer can have written
 ├── TransactionError         a step of an operation that does not follow from those before
 │   ├── AlreadyBegun         another operation on the same thing is under way
@@ -163,8 +164,12 @@ class LogInUse(StateUnusable):
     """Another process writes the same log."""
 
 
-class DiskFull(StateUnusable):
-    """The disk has no room; nothing was changed, and the same can be tried again."""
+class DiskRefuses(StateUnusable):
+    """Something cannot be written now. Nothing that was stored is lost, and the same can be tried again."""
+
+
+class DiskFull(DiskRefuses):
+    """The disk has no room."""
 
 
 class DamagedStore(StateUnusable):

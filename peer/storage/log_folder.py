@@ -6,15 +6,23 @@ Edge. The names are fixed by the caller; nobody else may use the folder meanwhil
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from peer.errors import LogInUse, StateUnusable
 from peer.storage.peer_keys import private_folder
-from planner.model.durable_files import BINARY, open_locked, rename_durably, sync_folder, write_all
+from planner.model.durable_files import (
+    BINARY,
+    free_name,
+    open_locked,
+    rename_durably,
+    sync_folder,
+    write_all,
+)
 
 MAX_FILE_BYTES: Final = 1 << 30  # more than any peer writes; nothing larger is read
 _LOCK: Final = "lock"
@@ -63,31 +71,37 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def write(self, files: Mapping[str, bytes]) -> None:
-        """Each file becomes this and nothing else, in this order, when all of them are on the disk under other names.
-
-        Raises OSError: all is as it was. Raises StateUnusable: some may be new already.
-        """
-        drafts = {name: self.path / f"{name}{_DRAFT}" for name in files}
+    def draft(self, files: Mapping[str, bytes]) -> None:
+        """All of them are on the disk, under other names: `rename` follows. Raises OSError: all is as it was."""
         try:
             for name, data in files.items():
-                fd = os.open(drafts[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)
+                fd = os.open(self._draft(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)
                 try:
                     write_all(fd, data)
                     _sync(fd)
                 finally:
                     os.close(fd)
-        except OSError:
-            for draft in drafts.values():
+        except BaseException:
+            for name in files:
                 with suppress(OSError):
-                    draft.unlink()
+                    self._draft(name).unlink()
             raise
+
+    def rename(self, names: Iterable[str]) -> None:
+        """Each file becomes what was drafted, in this order. Raises OSError: the first ones may be new already."""
         self._let_go()
+        for name in names:
+            rename_durably(self._draft(name), self.path / name)
+
+    def set_aside(self, name: str) -> str:
+        """The file stays under another name, too, which is returned, until somebody removes it. Raises OSError."""
+        aside = free_name(self.path / name)
         try:
-            for name, draft in drafts.items():
-                rename_durably(draft, self.path / name)
-        except OSError as error:
-            raise StateUnusable(f"{self.path} cannot be written: {error.strerror or error}") from error
+            os.link(self.path / name, aside)
+        except OSError:  # not every file system has links
+            shutil.copyfile(self.path / name, aside)
+        sync_folder(self.path)
+        return aside.name
 
     def append(self, name: str, at: int, data: bytes) -> None:
         """The file, `at` bytes long until now, goes on with `data`. Raises OSError: any part may be there."""
@@ -107,6 +121,9 @@ class Folder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _draft(self, name: str) -> Path:
+        return self.path / f"{name}{_DRAFT}"
 
     def _file(self, name: str) -> int:
         if self._open is None or self._open[0] != name:

@@ -4,7 +4,7 @@ Pure. A log file is a mark, eight random bytes, and records numbered from 0. Rec
 what a single Persist changed; nothing of a record counts without the whole of it. Its two checksums begin with the
 random bytes: nothing that a peer sends can look like a record. Each record is on the disk before the next is written,
 so a crash can only have spoilt the last one, and spoilt means: cut short, or whole sectors of it not written. Anything
-else is damage, and is never taken for a crash.
+else is damage, and is never taken for a crash: `read_log` refuses it, `read_damaged_log` finds what of it is whole.
 
     file    MARK, 8 bytes of salt, records
     record  RECORD_MARK, number, payload bytes, checksum of these, checksum of the payload; payload; END
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, cast
@@ -71,6 +71,15 @@ class LogFile:
     beginning: Beginning
     groups: tuple[Group, ...]
     good_bytes: int  # what follows is a record that a crash cut short
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedLog:
+    """What a damaged log file holds nevertheless."""
+
+    beginning: Beginning | None  # None: record 0 cannot be read
+    groups: tuple[Group, ...]  # whole records, each numbered after the one before; from 1 on
+    beyond: tuple[Group, ...]  # whole records behind the first that cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,49 @@ def read_log(data: bytes) -> LogFile:
     if beginning is None:
         raise DamagedStore("the file ends before its first record")
     return LogFile(salt, beginning, tuple(groups), at)
+
+
+def read_damaged_log(data: bytes) -> DamagedLog:
+    """Every record of the file that is whole, wherever it stands: those that follow one another, and those behind."""
+    salt = _salt(data)
+    beginning: Beginning | None = None
+    groups: list[Group] = []
+    beyond: list[Group] = []
+    following = 1  # the number of the record that follows on `groups`
+    for number, payload in _whole_records(data, salt):
+        try:
+            if number == 0:
+                beginning = beginning or _beginning(payload)
+            elif number == following and not beyond:
+                groups.append(_group(payload))
+                following += 1
+            elif number > following:
+                beyond.append(_group(payload))
+        except DamagedStore:
+            continue  # another version wrote it
+    return DamagedLog(beginning, tuple(groups), tuple(beyond))
+
+
+def _salt(data: bytes) -> bytes:
+    """The salt of the file. One byte of it may be damaged: then the first record tells which."""
+    own = data[len(MARK) : PREFIX_BYTES]
+    others = (
+        own[:place] + bytes([byte]) + own[place + 1 :] for place in range(len(own)) for byte in range(256)
+    )
+    right = (salt for salt in (own, *others) if _payload(data, PREFIX_BYTES, salt, 0) is not None)
+    return next(right, own)
+
+
+def _whole_records(data: bytes, salt: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and payload of each record that passes its checksums. Those inside of another one are not looked for."""
+    at = data.find(RECORD_MARK)
+    while at >= 0:
+        number = HEAD.unpack_from(data, at)[1] if at + HEAD.size <= len(data) else 0
+        payload = _payload(data, at, salt, number)
+        if payload is not None:
+            yield number, payload
+            at += HEAD.size + len(payload)
+        at = data.find(RECORD_MARK, at + 1)
 
 
 def read_snapshot(data: bytes) -> SnapshotFile:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from peer.consensus.events import Entry, HardState, Persist, Snapshot
-from peer.storage.log_records import Beginning, Group, SnapshotFile
+from peer.storage.log_records import Beginning, DamagedLog, Group, SnapshotFile
 
 MIN_SNAPSHOT_BYTES: Final = (
     1 << 20
@@ -25,6 +25,15 @@ class Kept:
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
     incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What of damaged files can be used. No peer votes by it: what it acknowledged last may be missing."""
+
+    snapshot: Snapshot | None
+    entries: tuple[Entry, ...]  # follow on the snapshot without a gap; the last ones need not be committed
+    beyond: tuple[Entry, ...]  # can be read, and do not follow
 
 
 class Held:
@@ -100,6 +109,34 @@ class Held:
         self.bytes += size
         if self.snapshot is None or entry.index > self.snapshot.index:
             self.since_bytes += size
+
+
+def salvaged(log: DamagedLog, stored: SnapshotFile | None) -> Salvaged:
+    """Returns the snapshot, and the entries of the whole records that follow on it without a gap."""
+    base = stored.snapshot.index if stored is not None else 0
+    held = Held(Beginning(1, 0, base + 1, HardState(), ()), stored.snapshot if stored is not None else None)
+    begun = log.beginning
+    first = () if begun is None else (Group(begun.hard_state, 0, begun.entries),)
+    groups = (*first, *log.groups)
+    taken = 0
+    for group in groups:
+        try:
+            held.take(_behind(base, group))
+        except ValueError:
+            break
+        taken += 1
+    entries = tuple(held.entries)
+    if stored is not None and begun is not None and stored.number > begun.snapshots:
+        entries = tuple(entry for entry in entries if entry.index <= stored.last)  # the log was not cut yet
+    beyond = (entry for group in (*groups[taken:], *log.beyond) for entry in group.entries)
+    return Salvaged(held.snapshot, entries, tuple(beyond))
+
+
+def _behind(base: int, group: Group) -> Group:
+    """What `group` says of the entries behind `base`."""
+    entries = tuple(entry for entry in group.entries if entry.index > base)
+    cut = max(group.truncate_from, base + 1) if group.truncate_from else 0
+    return Group(group.hard_state, cut, entries)
 
 
 def _follows(entries: tuple[Entry, ...], index: int) -> None:

@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from planner.errors import StoreFull
@@ -98,6 +99,11 @@ def rename_durably(path: Path, final: Path) -> None:
     """Gives the file its name, replacing any other of that name at once."""
     os.replace(path, final)
     sync_folder(final.parent)
+
+
+def free_name(path: Path) -> Path:
+    """A name beside `path`, for a damaged file or folder that is set aside: nothing has it, so nothing is lost."""
+    return next(aside for number in count(1) if not (aside := Path(f"{path}.aside-{number}")).exists())
 
 
 @contextmanager

@@ -6,11 +6,12 @@ import errno
 import itertools
 import os
 import random
+import shutil
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,21 @@ from peer.consensus.events import (
     Tick,
     founding,
 )
-from peer.errors import DamagedStore, DiskFull, LogInUse, StateUnusable
+from peer.errors import DamagedStore, DiskFull, DiskRefuses, LogInUse, StateUnusable
 from peer.storage import log_folder
 from peer.storage.log_folder import Folder
 from peer.storage.log_records import MARK, SNAPSHOT_MARK, Beginning, Group, _record, group_bytes, log_bytes
-from peer.storage.log_store import LOG, MAX_VOID_BYTES, SNAPSHOT, FileStore, MemoryStore, new_incarnation
+from peer.storage.log_store import (
+    LOG,
+    MAX_VOID_BYTES,
+    SNAPSHOT,
+    SNAPSHOTS,
+    FileStore,
+    MemoryStore,
+    new_incarnation,
+)
 from peer.storage.stored_log import MIN_SNAPSHOT_BYTES, Kept
+from planner.model.durable_files import DISK_FULL
 from tests.peer.storage.stored_logs import Step, do, entry, persist, random_steps, snapshot
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +114,7 @@ def test_what_was_stored_is_there_after_a_restart(count: int, tmp_path: Path) ->
     kept = made(path, STEPS[:count])
     assert seen(kept) == after(STEPS[:count])
     assert sorted(each.name for each in path.iterdir()) == sorted(
-        [LOG, "lock", *([SNAPSHOT] if count > 1 else [])]
+        [LOG, "lock", *(SNAPSHOTS if count > 1 else [])]
     )
     if os.name == "posix":
         assert path.stat().st_mode & 0o077 == 0
@@ -236,16 +246,16 @@ class PowerLoss(Exception):
 
 
 class CrashingFolder(Folder):
-    """Loses power at the given moment of a `write`: so many drafts whole, the next cut short, or so many renamed."""
+    """Loses power at the given moment of writing anew: so many drafts whole, the next cut short, or so many renamed."""
 
     def __init__(self, path: Path, drafts: int, cut: int, renamed: int) -> None:
         super().__init__(path)
         self._moment = (drafts, cut, renamed)
         self.armed = False
 
-    def write(self, files: Mapping[str, bytes]) -> None:
+    def draft(self, files: Mapping[str, bytes]) -> None:
         if not self.armed:
-            return super().write(files)
+            return super().draft(files)
         drafts, cut, renamed = self._moment
         for number, (name, data) in enumerate(files.items()):
             if number <= drafts or renamed:
@@ -258,7 +268,11 @@ class CrashingFolder(Folder):
 @pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("count", [2, 5, 7])
 @pytest.mark.parametrize(
-    "moment", [*((drafts, cut, 0) for drafts in (0, 1) for cut in (0, 1, 50, 10**6)), (2, 0, 1), (2, 0, 2)]
+    "moment",
+    [
+        *((drafts, cut, 0) for drafts in (0, 1, 2) for cut in (0, 1, 50, 10**6)),
+        *((3, 0, renamed) for renamed in (1, 2, 3)),
+    ],
 )
 def test_a_crash_while_a_snapshot_is_stored_leaves_it_whole_or_not_there(
     count: int, moment: tuple[int, int, int], tmp_path: Path
@@ -400,28 +414,58 @@ def test_a_limit_on_the_size_of_a_file_is_a_full_disk(tmp_path: Path) -> None:
     assert (tmp_path / LOG).stat().st_size < 4000
 
 
-@pytest.mark.parametrize("step", [STEPS[3], STEPS[4]])
-def test_after_a_disk_that_fails_nothing_more_is_stored(
-    step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# What a machine around a peer refuses for a while: where, and with which error.
+PASSING = (
+    ("write_all", OSError(errno.ENOSPC, "no space")),
+    ("write_all", OSError(errno.EACCES, "forbidden")),
+    ("write_all", OSError(errno.EROFS, "read-only")),
+    ("write_all", MemoryError()),
+    ("_sync", OSError(errno.EIO, "input/output error")),
+    ("_sync", OSError(errno.EDQUOT, "quota")),
+    ("rename_durably", OSError(errno.EIO, "input/output error")),
+    ("os.open", OSError(errno.EMFILE, "too many files")),
+)
+
+
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("step", [STEPS[3], STEPS[4], STEPS[6]])
+@pytest.mark.parametrize("tries", [1, 3])
+@pytest.mark.parametrize(("where", "error"), PASSING)
+def test_what_refuses_for_a_while_loses_nothing_and_is_over_when_it_is_over(
+    where: str, error: Exception, tries: int, step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fsync failed: nobody knows what of it is on the disk, so that nothing may build on it."""
-    steps = STEPS[: STEPS.index(step)]
-    store = FileStore(Folder(tmp_path))
+    """At any moment of it a restart finds what was stored, with or without the step that was refused."""
+    if where == "rename_durably" and isinstance(step, Persist):
+        return  # appends only
+    steps, later = STEPS[: STEPS.index(step)], STEPS[STEPS.index(step) + 1 :]
+    store = FileStore(Folder(tmp_path / "store"))
     store.load()
     for each in steps:
         do(store, each)
+    if where == "os.open":
+        store._folder._let_go()  # the log is opened again after each snapshot
 
-    def fails(_: int) -> None:
-        raise OSError(errno.EIO, "input/output error")
+    def refuse(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(log_folder, "_sync", fails)
-    with pytest.raises(StateUnusable, match="votes no more"):
-        do(store, step)
-    monkeypatch.undo()
-    with pytest.raises(StateUnusable, match="not used any more"):
-        do(store, step)
+    for number in range(tries):
+        with monkeypatch.context() as patch:
+            patch.setattr(log_folder, where, refuse) if "." not in where else patch.setattr(
+                os, "open", refuse
+            )
+            with pytest.raises(DiskRefuses, match="full" if number_of(error) in DISK_FULL else "now"):
+                do(store, step)
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(tmp_path / "store", copy)
+        assert seen(stored(copy)) in (after(steps), after((*steps, step)))
+    for each in (step, *later):
+        do(store, each)
     store.close()
-    assert seen(stored(tmp_path)) in (after(steps), after((*steps, step)))
+    assert seen(stored(tmp_path / "store")) == after(STEPS)
+
+
+def number_of(error: Exception) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
 
 
 def test_a_step_that_does_not_follow_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -493,7 +537,8 @@ def test_what_is_durable_was_synced_file_first_folder_after_its_name(
     assert told == ["fsync file"]
     told.clear()
     do(store, STEPS[1])
-    assert told == ["fsync file", "fsync file", "name snapshot", "fsync folder", "name log", "fsync folder"]
+    names = [*SNAPSHOTS, LOG]
+    assert told == [*["fsync file"] * 3, *(each for n in names for each in (f"name {n}", "fsync folder"))]
     store.close()
 
 
@@ -501,16 +546,15 @@ def test_what_is_durable_was_synced_file_first_folder_after_its_name(
 
 
 @pytest.mark.usefixtures("no_waiting")
-@pytest.mark.parametrize("name", [LOG, SNAPSHOT])
-def test_a_changed_byte_anywhere_is_told_and_the_files_stay(name: str, tmp_path: Path) -> None:
+def test_a_changed_byte_anywhere_of_a_log_is_told_and_the_files_stay(tmp_path: Path) -> None:
     made(tmp_path, STEPS)
-    file = tmp_path / name
+    file = tmp_path / LOG
     right = file.read_bytes()
     for at in range(len(right)):
         spoilt = bytearray(right)
         spoilt[at] ^= 0xFF
         file.write_bytes(spoilt)
-        with pytest.raises(DamagedStore, match=f"{name} is damaged .* move the folder .* away"):
+        with pytest.raises(DamagedStore, match=r"log is damaged \("):
             stored(tmp_path)
         assert file.read_bytes() == spoilt
     file.write_bytes(right)
@@ -552,10 +596,10 @@ def test_a_lost_sector_that_begins_with_a_record_is_no_crash_when_others_follow(
     ("lost", "says"),
     [
         ([LOG], "log is gone"),
-        ([SNAPSHOT], "expected number 3"),
+        (SNAPSHOTS, "expected number 3"),
     ],
 )
-def test_half_a_store_is_damage(lost: list[str], says: str, tmp_path: Path) -> None:
+def test_half_a_store_is_damage(lost: Sequence[str], says: str, tmp_path: Path) -> None:
     made(tmp_path, STEPS)
     for name in lost:
         (tmp_path / name).unlink()
@@ -567,7 +611,8 @@ def test_an_older_snapshot_put_back_is_damage(tmp_path: Path) -> None:
     made(tmp_path, STEPS[:5])
     old = (tmp_path / SNAPSHOT).read_bytes()
     made(tmp_path, STEPS[5:])
-    (tmp_path / SNAPSHOT).write_bytes(old)
+    for name in SNAPSHOTS:
+        (tmp_path / name).write_bytes(old)
     with pytest.raises(DamagedStore, match="expected number 3"):
         stored(tmp_path)
 
@@ -699,7 +744,7 @@ def test_no_room_to_tidy_up_is_no_reason_to_stop(tmp_path: Path, monkeypatch: py
         tried.append(files)
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(store._folder, "write", full)
+    monkeypatch.setattr(store._folder, "draft", full)
     for term in range(1, 200):
         store.persist(persist(term, "pa"))
     assert 1 < len(tried) < 8
