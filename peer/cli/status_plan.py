@@ -87,7 +87,8 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "units": len(units),
         "context": model.context if model else 0,
         "sessions": model.sessions if model else 0,
-        "serving": state.serving() is not None,
+        "serving": mesh.sessions.can_answer,
+        "unreached": sorted(called[peer] for peer in mesh.links.unreached if peer in planned),
         "refused": named(state.refused, state.members),
         "consensus": _consensus(mesh, reports),
         "signaling": list(state.signaling),
@@ -236,7 +237,8 @@ def view(data: dict[str, Any]) -> Group:
     """The snapshot for people: one line on the mesh, one row for each peer that computes, and the plan."""
     lines = [f"{data['model']}, {data['sessions']} conversations of {data['context']} tokens"]
     if not data["serving"]:
-        lines.append(f"not answering: {data['refused'] or 'peers are loading'}")
+        lost = f"no connection to {', '.join(data['unreached'])}" if data["unreached"] else ""
+        lines.append(f"not answering: {lost or data['refused'] or 'peers are loading'}")
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     shown.add_column("peer", no_wrap=True, max_width=NAME_CHARS)
     for heading in ("stage", "units", "memory", "planned", "lent", "in use", "tok/s", "hop"):

@@ -71,7 +71,9 @@ class Figures(Collector):
         yield GaugeMetricFamily("shoal_mesh_members", "Members of the mesh", len(state.members))
         yield GaugeMetricFamily("shoal_mesh_leader_known", "1: somebody coordinates", int(bool(view.leader)))
         yield GaugeMetricFamily(
-            "shoal_mesh_plan_serving", "1: a plan serves", int(state.serving() is not None)
+            "shoal_mesh_plan_serving",
+            "1: a plan serves, and each of its stages is reached",
+            int(self._mesh.sessions.can_answer),
         )
         rtts = {(peer,): micros / 1e6 for peer, micros in report["rtt_us"].items()}
         yield _labelled("shoal_peer_rtt_seconds", "Round trip to another peer", ("peer",), rtts)

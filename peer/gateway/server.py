@@ -185,9 +185,7 @@ class Gateway:
     # --- models
 
     def _model(self) -> ModelChosen:
-        model = self._mesh.view.state.model
-        assert model is not None  # a member knows it
-        return model
+        return self._mesh.view.chosen
 
     def _shown_model(self) -> Shape:
         model = self._model()
@@ -225,7 +223,7 @@ class Gateway:
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
-        serves = self._mesh.view.state.serving() is not None
+        serves = self._mesh.sessions.can_answer
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:

@@ -145,6 +145,13 @@ class SessionHost:
                 return route
         return None
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether an answer could begin now: the plan that serves has a holder of each stage that is not lost."""
+        state = self.view.state
+        plan = state.serving()
+        return plan is not None and choose(state, plan, self.links.unreached) is not None
+
     def plan(self, version: int) -> PlanRecord | None:
         """The plan of that number, if answers of this peer may go over it."""
         plan = self.view.state.plan

@@ -59,6 +59,7 @@ class PeerLinks:
         self._spares = Spares(self.send_or_lose, self._has_room)
         self._third = third
         self._members: Mapping[str, Member] = {}
+        self._unreached: set[str] = set()
         self._take: Callable[[str, Frame], None] | None = None  # None: not started yet
         self._on_connected = Listeners[Callable[[str], None]]()
         self._on_gone = Listeners[Gone]()
@@ -75,6 +76,7 @@ class PeerLinks:
     def know(self, members: Mapping[str, Member], leader: str) -> None:
         """Takes who is a member and who leads ("": nobody) from now on: whom `send` dials, whose requests count."""
         self._members = members
+        self._unreached &= members.keys()
         self._requests.know(members, leader)
 
     async def stop_answering(self) -> None:
@@ -121,6 +123,11 @@ class PeerLinks:
     def is_connected(self, peer: str) -> bool:
         """Returns whether there is an open connection to `peer`."""
         return self.dialer.connection(peer) is not None
+
+    @property
+    def unreached(self) -> frozenset[str]:
+        """The members to whom a connection ended, and none opened since."""
+        return frozenset(self._unreached)
 
     def _has_room(self, peer: str) -> bool:
         connection = self.dialer.connection(peer)
@@ -213,12 +220,15 @@ class PeerLinks:
     def connected(self, peer: str) -> None:
         """Tells that a connection opened."""
         log.debug("connected to %s", peer[:8])
+        self._unreached.discard(peer)
         for listener in self._on_connected:
             listener(peer)
 
     def disconnected(self, peer: str, reason: str, polite: bool) -> None:
         """Tells that a connection ended: whoever waits for an answer of that peer, and every listener."""
         log.info("connection to %s ended: %s", peer[:8], reason)
+        if peer in self._members:
+            self._unreached.add(peer)
         self._calls.gone(peer, reason)
         self._spares.forget(peer)
         for listener in self._on_gone:

@@ -45,8 +45,12 @@ class Watched:
 
     manifest = None
 
-    def __init__(self, state: MeshState, reports: dict[str, Any]) -> None:
+    def __init__(
+        self, state: MeshState, reports: dict[str, Any], unreached: frozenset[str] = frozenset()
+    ) -> None:
         self.view = SimpleNamespace(state=state, replica=None)
+        self.links = SimpleNamespace(unreached=unreached)
+        self.sessions = SimpleNamespace(can_answer=not unreached)
         self.me, self._reports = "a", reports
 
     async def status(self) -> dict[str, Any]:
@@ -70,8 +74,10 @@ def mesh_state() -> MeshState:
     return state
 
 
-async def shown(state: MeshState, reports: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    data = await snapshot(Watched(state, reports))  # type: ignore[arg-type]
+async def shown(
+    state: MeshState, reports: dict[str, Any], unreached: frozenset[str] = frozenset()
+) -> tuple[dict[str, Any], str]:
+    data = await snapshot(Watched(state, reports, unreached))  # type: ignore[arg-type]
     console = Console(file=io.StringIO(), width=200)
     console.print(view(data))
     return data, console.file.getvalue()  # type: ignore[attr-defined]
@@ -221,3 +227,10 @@ async def test_peers_that_are_called_alike_are_told_apart_in_every_line() -> Non
     assert sorted(member["name"] for member in data["members"]) == [f"root@vm ({peer})" for peer in "abc"]
     assert "stage 1 stands by: root@vm (b) ready, root@vm (c) not ready" in text
     assert "stage 1: root@vm (a) holds units 0-1" in running_lines(replace(state, members=members))
+
+
+async def test_a_stage_without_a_connection_is_no_answer() -> None:
+    data, text = await shown(mesh_state(), {}, frozenset("b"))
+    assert not data["serving"]
+    assert data["unreached"] == ["Bo"]
+    assert "not answering: no connection to Bo" in text

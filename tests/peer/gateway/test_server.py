@@ -1,0 +1,68 @@
+"""What programs hear of a mesh that cannot answer now, from a real server over members that are not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import ClientSession
+
+from peer.gateway.server import GatewayOptions, gateway
+from peer.member.mesh_member import MeshMember
+from peer.state.generated.commands import PlanActivated, PlanProposed, UnitsHeld
+from peer.state.member_commands import Command, encode_command
+from peer.state.plan_record import PlanRecord, PlanStage
+from tests.peer.town import MODEL, Town, town
+
+
+async def say(mesh: MeshMember, *commands: Command) -> None:
+    assert mesh.view.replica is not None
+    for command in commands:
+        await mesh.view.replica.propose(encode_command(command))
+
+
+@asynccontextmanager
+async def asked(here: Town, holder: str, asker: str) -> AsyncIterator[tuple[ClientSession, MeshMember]]:
+    """A program that asks `asker`, in a mesh where `holder` computes alone."""
+    leader, member = here.members["a"], here.members[asker]
+    run = (0, MODEL.units)
+    plan = PlanRecord(1, (PlanStage(*run, holder),), 0, 0)
+    await say(leader, PlanProposed(plan), UnitsHeld(holder, (run,)), PlanActivated(1))
+    await here.until(lambda: member.view.state.serving() is not None)
+    async with gateway(member, GatewayOptions("127.0.0.1", 0), None) as url, ClientSession() as http:
+        http.headers["X-Base"] = url.removesuffix("/v1")
+        yield http, member
+
+
+async def status(http: ClientSession, path: str) -> int:
+    async with http.get(http.headers["X-Base"] + path) as answer:
+        return answer.status
+
+
+async def test_health_goes_by_the_stages_and_not_by_the_plan() -> None:
+    async with town() as here:
+        await here.found("a")
+        asker = await here.join("q", compute=False)
+        async with asked(here, "a", "q") as (http, _):
+            assert await status(http, "/healthz") == 200
+            here.freeze("a")
+            here.unlink("a", "q", "silent for 7 s", False)
+            assert asker.view.state.serving() is not None, "nobody is left to put it out"
+            assert await status(http, "/healthz") == 503
+            here.thaw("a")
+            await here.until(lambda: asker.links.is_connected("a"))  # dialled again by itself
+            assert await status(http, "/healthz") == 200
+
+
+async def test_a_program_is_told_to_come_again_while_its_peer_is_out_of_the_mesh() -> None:
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q") as (http, member):
+            assert await status(http, "/v1/models") == 200
+            await member.leave_log()
+            async with http.get(http.headers["X-Base"] + "/v1/models") as answer:
+                assert answer.status == 503
+                assert answer.headers["Retry-After"]
+                assert "not in its mesh now" in (await answer.json())["error"]["message"]
+            assert await status(http, "/healthz") == 503
