@@ -148,10 +148,8 @@ class Mesh:
 
     @property
     def model(self) -> str:
-        """The name of the model."""
-        model = self._member.view.state.model
-        assert model is not None  # a member knows it
-        return model.name
+        """The name of the model. Raises NoPlan while this process is out of its mesh."""
+        return self._member.view.chosen.name
 
     async def ready(self, timeout_s: float = READY_WITHIN_S) -> None:
         """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""

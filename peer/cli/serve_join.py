@@ -267,7 +267,7 @@ def run_recover(args: argparse.Namespace) -> int:
     )
     if not args.yes and not _confirmed():
         raise StateUnusable("nothing was changed; --yes goes on without asking")
-    say(recover(best))
+    say(recover(best, say))
     return 0
 
 

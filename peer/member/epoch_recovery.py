@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from peer.errors import StateUnusable
-from peer.replication.log_keeping import LogKeeping
-from peer.replication.replica import Beginning
-from peer.state.mesh_state import MeshState, apply_entry, decode_state
+from peer.replication.log_keeping import LogKeeping, state_of
+from peer.state.mesh_state import MeshState
 from peer.storage.peer_keys import identity_in, write_private
 from peer.transport.ticker import After
 from planner.model.durable_files import open_locked
@@ -56,20 +56,22 @@ def kept_peers(state: Path, mesh: str) -> list[KeptPeer]:
     for root in (state, state / FOUNDERS):
         for key in sorted((root / "peers").glob("*/*.json")):
             beside, of = key.with_suffix(""), key.parent.name
-            epochs = LogKeeping(of, "", beside).epochs()
-            if epochs and mesh in ("", of):
-                found.append(KeptPeer(of, beside, epochs[-1]))
+            epoch = LogKeeping(of, "", beside).newest()
+            if epoch and mesh in ("", of):
+                found.append(KeptPeer(of, beside, epoch))
     return found
 
 
-def recover(peer: KeptPeer) -> str:
-    """Begins the next epoch; what happened, in a sentence. Raises StateUnusable."""
+def recover(peer: KeptPeer, tell: Callable[[str], None]) -> str:
+    """Begins the next epoch; what happened, in a sentence. `tell`: what is found on the way. Raises StateUnusable."""
     lock = open_locked(peer.beside.with_suffix(".lock"))
     if lock is None:
         return _ask(peer)
     try:
-        kept = LogKeeping(peer.mesh, identity_in(peer.beside.with_suffix(".json"), peer.mesh).id, peer.beside)
-        state = state_in(kept.open(peer.epoch))
+        me = identity_in(peer.beside.with_suffix(".json"), peer.mesh).id
+        kept = LogKeeping(peer.mesh, me, peer.beside, tell)
+        begin = kept.open(peer.epoch)
+        state = best_state(kept, state_of(begin.snapshot, begin.entries), begin.is_new, tell)
         kept.found(state, peer.epoch + 1)
         kept.close()
     finally:
@@ -77,15 +79,14 @@ def recover(peer: KeptPeer) -> str:
     return f"epoch {peer.epoch + 1} of the mesh begins when this peer starts again; others join it as they come back"
 
 
-def state_in(begin: Beginning) -> MeshState:
-    """What a log builds with all its entries, those among them that nobody committed."""
-    state, after = MeshState(), 0
-    if begin.snapshot is not None:
-        state, after = decode_state(begin.snapshot.data), begin.snapshot.index
-    for entry in begin.entries:
-        if entry.index > after and entry.kind == "command":
-            state = apply_entry(state, entry.data)
-    return state
+def best_state(kept: LogKeeping, state: MeshState, is_new: bool, tell: Callable[[str], None]) -> MeshState:
+    """`state`; where it is of a log that `is_new`, what the newest one before it knew. Raises StateUnusable."""
+    found = kept.salvage() if is_new else None
+    if found is None:
+        return state
+    count = len(found.state.conversations)
+    tell(f"goes on from what can be read of {found.folder}, {count} conversations among it")
+    return found.state
 
 
 def _ask(peer: KeptPeer) -> str:

@@ -22,7 +22,15 @@ from typing import Final
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted, PeerError
-from peer.member.mesh_entry import STATE_WAIT_S, asking_in, coordinates, enter, meets, rejoining
+from peer.member.mesh_entry import (
+    STATE_WAIT_S,
+    asking_in,
+    coordinates,
+    enter,
+    meets,
+    rejoining,
+    take_kept,
+)
 from peer.member.mesh_member import WITHDRAWN, MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.member.peer_parts import PeerParts
@@ -238,7 +246,8 @@ async def found(
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
         async with SignalingClient(url, credentials, door.events(), settings) as client:
             parts = _parts(door, client, options, store, patient=False)
-            mesh = MeshMember(parts, client, LogKeeping(mesh_key.id, parts.me, own.beside), report)
+            kept_log = LogKeeping(mesh_key.id, parts.me, own.beside, partial(_tell, report))
+            mesh = MeshMember(parts, client, kept_log, report)
             door.enter(mesh)
             try:
                 mesh.model.know(manifest)
@@ -248,11 +257,9 @@ async def found(
                 meets(mesh)
                 await _register_kept(client, founding.kept, mesh_key)
                 lends = options.memory_bytes > 0
-                if await _begins(mesh):
+                if await _begins(mesh) or not await _come_back(mesh, options, lends):
                     await _promise(mesh, founding, founding.public_url or url)
                     await mesh.view.ask_leader(JOIN, asking_in(mesh, options, lends))
-                else:
-                    await _come_back(mesh, options, lends)
                 await _owned_by(mesh, founding.owners)
                 times: UnitTimes | None = None
                 if lends:
@@ -304,7 +311,8 @@ async def join(
     credentials = Credentials.from_link(invite, own.identity, options.name, membership, voucher)
     async with SignalingClient(invite.server, credentials, door.events()) as client:
         parts = _parts(door, client, options, store, patient=not compute)
-        view, kept_log = parts.view, LogKeeping(invite.mesh, parts.me, own.beside if compute else None)
+        view = parts.view
+        kept_log = LogKeeping(invite.mesh, parts.me, own.beside if compute else None, partial(_tell, report))
         mesh = MeshMember(parts, client, kept_log, report, link=invite)
         door.enter(mesh)
         try:
@@ -363,12 +371,18 @@ async def _measured(mesh: MeshMember, options: PeerOptions, times: UnitTimes) ->
     return again
 
 
+def _tell(report: Report, text: str) -> None:
+    report(Phase(text, 0, 0))
+
+
 async def _begins(mesh: MeshMember) -> bool:
     """Whether this peer leads: it begins the mesh, or was the only one to vote in it when it was here last."""
     kept, view = mesh.log, mesh.view
-    epochs = await asyncio.to_thread(kept.epochs)
-    begin = await asyncio.to_thread(kept.open, epochs[-1]) if epochs else kept.found(MeshState())
-    mesh.take_part(begin)
+    newest = await asyncio.to_thread(kept.newest)
+    if newest:
+        await take_kept(mesh, newest)
+    else:
+        mesh.take_part(kept.found(MeshState()))
     assert view.replica is not None
     if view.replica.config.voters != (view.me,):
         return False
@@ -417,15 +431,34 @@ async def _owned_by(mesh: MeshMember, owners: tuple[str, ...]) -> None:
                 log.info("nobody owns the mesh beside its founder: %s", error)
 
 
-async def _come_back(mesh: MeshMember, options: PeerOptions, lends: bool) -> None:
-    """Others voted as well when this peer was here last, or kept the mesh without it. Raises CannotServe."""
-    mesh.report(Phase("this mesh is kept by others as well: looking for them", 0, 0))
+async def _come_back(mesh: MeshMember, options: PeerOptions, lends: bool) -> bool:
+    """Others voted as well when this peer was here last, or its log is damaged. True: they are there, and it is a
+    member; False: it was the only one to vote, and begins the next epoch with what can be read. Raises CannotServe.
+    """
+    replica = mesh.view.replica
+    assert replica is not None
+    damaged = replica.fresh  # else it would know the configuration
+    if damaged:
+        mesh.tell("looks whether others kept this mesh")
+    else:
+        mesh.tell("this mesh is kept by others as well: looking for them")
     try:
         await enter(mesh, options, lends, OTHERS_WAIT_S)
+        return True
     except ConnectFailed as error:
+        found = await asyncio.to_thread(mesh.log.salvage) if damaged else None
+        if found is not None and found.alone:
+            epoch = await mesh.begin_epoch(replica)
+            mesh.tell(f"epoch {epoch} of the mesh has begun here; the others join it as they come back")
+            return False
+        others = "others keep this mesh as well, and too few of them are here"
+        if damaged and found is None:
+            others = (
+                "nothing can be read of the log that was kept here, and nobody who kept another one is here"
+            )
         raise CannotServe(
-            f"others keep this mesh as well, and too few of them are here ({error}): start one of them, or, if they "
-            "are gone for good, run shoal recover to go on from what this peer knows"
+            f"{others} ({error}): start one of them, or, if they are gone for good, run shoal recover to go on from "
+            "what this peer knows"
         ) from error
 
 

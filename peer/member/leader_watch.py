@@ -83,6 +83,7 @@ class LeaderWatch:
         if there and (view.me in view.state.members or (replica is not None and replica.order[1] == 0)):
             self.led_by = leader or ""
             return None
+        refused = replica.refused if replica is not None else ""
         state, plan = view.state, view.state.serving()
         alone = [stage for stage in plan.stages if stage.primary == self.led_by] if plan is not None else []
         voters = replica.config.voters if replica is not None else ()
@@ -92,7 +93,8 @@ class LeaderWatch:
             any(not self._has_standby(stage) for stage in alone),
             len(voters),
             len([peer for peer in here if peer == view.me or peer != self.led_by]),
-            attempt,
+            0 if refused else attempt,
+            refused,
         )
 
     def _has_standby(self, stage: PlanStage) -> bool:

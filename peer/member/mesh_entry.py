@@ -110,8 +110,8 @@ async def enter(
     does to be able to coordinate, if it finds that it leads.
     """
     view, kept = mesh.view, mesh.log
-    if view.replica is None and (epochs := await asyncio.to_thread(kept.epochs)):
-        await _with_epoch(mesh, epochs[-1])
+    if view.replica is None and (newest := await asyncio.to_thread(kept.newest)):
+        await _with_epoch(mesh, newest)
     until = asyncio.get_running_loop().time() + (PATIENCE_S if learn is not None else wait_s)
     anew = 0
     while True:
@@ -149,13 +149,21 @@ async def _with_epoch(mesh: MeshMember, epoch: int) -> None:
     if replica is not None and replica.begin.epoch == epoch:
         return
     await mesh.leave_log()
-    known = kept.epochs()
-    begin = await asyncio.to_thread(kept.open if known in ([], [epoch]) else kept.anew, epoch)
-    try:
-        mesh.take_part(begin)
-    except BadBoot:
-        await mesh.leave_log()
+    if kept.epochs() in ([], [epoch]):
+        await take_kept(mesh, epoch)
+    else:
         mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
+
+
+async def take_kept(mesh: MeshMember, epoch: int) -> None:
+    """Takes part with what is kept of that epoch; with a new life where it is damaged, which is said."""
+    kept = mesh.log
+    try:
+        mesh.take_part(await asyncio.to_thread(kept.open, epoch))
+    except BadBoot as error:
+        await mesh.leave_log()
+        await asyncio.to_thread(kept.set_aside, epoch, f"the log kept of this mesh is damaged ({error})")
+        mesh.take_part(await asyncio.to_thread(kept.open, epoch))
 
 
 async def _who_leads(mesh: MeshMember, wait_s: float) -> tuple[str, int]:

@@ -20,9 +20,9 @@ from peer.audit.outlier_reports import Oddities
 from peer.audit.step_checks import Checks
 from peer.consensus.events import Settings
 from peer.conversation.conversation_client import Talking
-from peer.errors import BadCommand, NoPlan, PeerError
+from peer.errors import BadCommand, CannotServe, NoPlan, PeerError
 from peer.limits import SESSION_BYTES
-from peer.member.epoch_recovery import answered, requested
+from peer.member.epoch_recovery import answered, best_state, requested
 from peer.member.leader_watch import HANDOVER_GRACE_S, LeaderWatch
 from peer.member.lending import Lending
 from peer.member.peer_options import PeerOptions
@@ -35,7 +35,7 @@ from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
 from peer.replication.log_keeping import LogKeeping
-from peer.replication.replica import Beginning
+from peer.replication.replica import Beginning, Replica
 from peer.session.seat import Run_
 from peer.state.display_names import named
 from peer.state.generated.commands import CutsFixed
@@ -57,6 +57,10 @@ LEAVE_WITHIN_S: Final = (
 TOLD_WITHIN_S: Final = 2.5  # a goodbye that nobody takes is found out by the others
 RECOVER_WITHIN_S: Final = 10.0
 HAND_OVER_S: Final = 3.0  # for one peer to become leader
+GIVE_UP_DISK_S: Final = (
+    10.0  # a disk that is full or forbidden for longer is done without, where others keep the log
+)
+KEEP_AGAIN_S: Final = 15.0  # between looks whether it takes something again
 STATUS_S: Final = 5.0
 CLOSED: Final = "the last peer that kept the mesh left"
 WITHDRAWN: Final = "the invite this peer came with was withdrawn"
@@ -261,11 +265,9 @@ class MeshMember:
             else:
                 self.leader_watch.look()
 
-        def log_lost(why: str) -> None:
-            self.start(self._live_again(why))
-
         self.leader_watch.begin(rejoin, self.is_over)
-        self.view.on_log_lost(log_lost)
+        self.view.on_log_refused(self._log_refused)
+        self.view.on_log_lost(self._log_lost)
         self.links.on_gone(gone)
         if self.log.beside is not None:
             self.start(self._recover_when_asked(self.log.beside, rejoin))
@@ -275,19 +277,65 @@ class MeshMember:
         replica = self.view.replica
         if replica is None or self.leader_watch.missing(0) is None:
             raise BadCommand("nothing was changed: somebody coordinates this mesh")
-        state, epoch = replica.state, replica.epoch + 1
-        await self.leave_log()
-        self.take_part(await asyncio.to_thread(self.log.found, state, epoch))
-        await self.leadership.until_leads(RECOVER_WITHIN_S)
+        epoch = await self.begin_epoch(replica)
         await rejoin()
         return epoch
 
-    async def _live_again(self, why: str) -> None:
-        """What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on."""
-        self.report(Phase(f"the log of the mesh cannot be kept here: {why}", 0, 0))
+    async def begin_epoch(self, before: Replica) -> int:
+        """Begins the epoch after that of `before` with what this peer knows, alone; its number. Raises StateUnusable,
+        and CannotServe where it does not lead in time.
+        """
+        state = await asyncio.to_thread(best_state, self.log, before.state, before.fresh, self.tell)
         await self.leave_log()
-        self.log.close()
-        self.log = LogKeeping(self.log.mesh, self.me, None)
+        epoch = before.epoch + 1
+        self.take_part(await asyncio.to_thread(self.log.found, state, epoch))
+        if not await self.leadership.until_leads(RECOVER_WITHIN_S):
+            raise CannotServe("this peer could not begin the log of its mesh; look at its state folder")
+        return epoch
+
+    def tell(self, text: str) -> None:
+        """A line for people."""
+        self.report(Phase(text, 0, 0))
+
+    def _log_refused(self, why: str) -> None:
+        """Who votes alone waits for its disk; elsewhere the mesh goes on, and this peer with it before long."""
+        if why and not self._votes_alone():
+            self.start(self._give_up_disk())
+
+    def _log_lost(self, why: str) -> None:
+        if self._votes_alone():
+            self.end(
+                f"the log of the mesh cannot be kept here: {why}"
+            )  # whoever watches over it starts it again
+        else:
+            self.start(self._live_again(why))
+
+    def _votes_alone(self) -> bool:
+        replica = self.view.replica
+        return replica is not None and replica.config.voters == (self.me,)
+
+    async def _give_up_disk(self) -> None:
+        replica = self.view.replica
+        await self.parts.ticks.after(GIVE_UP_DISK_S)
+        if replica is not None and replica is self.view.replica and replica.refused:
+            await self._live_again(replica.refused)
+
+    async def _live_again(self, why: str) -> None:
+        """What is kept here is not trusted: this peer joins as another one, in memory until the disk takes a log."""
+        self.tell(f"the log of the mesh cannot be kept here: {why}; goes on without it")
+        kept = self.log
+        await self.leave_log()
+        kept.close()
+        self.log = LogKeeping(kept.mesh, self.me, None)
+        self.leader_watch.look()
+        while True:
+            await self.parts.ticks.after(KEEP_AGAIN_S)
+            leads = self.view.replica is not None and self.view.replica.leads
+            if not leads and await asyncio.to_thread(kept.can_write):
+                break
+        self.tell("the log of the mesh is kept here again")
+        await self.leave_log()
+        self.log = kept
         self.leader_watch.look()
 
     async def _recover_when_asked(self, beside: Path, rejoin: Callable[[], Awaitable[None]]) -> None:

@@ -33,6 +33,7 @@ class Away:
     voters: int
     here: int  # voters that this peer reaches, itself among them
     attempt: int = 0  # to find the mesh again; 0: the others are choosing
+    refused: str = ""  # why this peer's own copy of the log stands still
 
     @property
     def stuck(self) -> bool:
@@ -40,6 +41,8 @@ class Away:
         return 2 * self.here <= self.voters
 
     def __str__(self) -> str:
+        if self.refused:
+            return f"the log of the mesh stands still here: {self.refused}; tried again every second"
         meanwhile = (
             "no answer without it, it holds a part of the model"
             if self.needed

@@ -14,10 +14,10 @@ from peer.consensus.events import Settings
 from peer.consensus.message_codec import encode as encode_message
 from peer.consensus.messages import Message
 from peer.consensus.records import Entry
-from peer.errors import BadCommand
+from peer.errors import BadCommand, NoPlan
 from peer.replication.leader_client import PATIENCE_S, LeaderLine, spelled
 from peer.replication.replica import Beginning, Keeper, Replica, who_leads
-from peer.state.generated.commands import MemberMeasured
+from peer.state.generated.commands import MemberMeasured, ModelChosen
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.state.version_negotiation import too_new
@@ -49,6 +49,7 @@ class MeshView:
         self._on_state = Listeners[Callable[[], None]]()
         self._on_log = Listeners[Callable[[tuple[Entry, ...]], None]]()
         self._on_role = Listeners[Callable[[], None]]()
+        self._on_log_refused = Listeners[Callable[[str], None]]()
         self._on_log_lost = Listeners[Callable[[str], None]]()
         self._redial = Redial()
         self._since = time.monotonic()
@@ -60,6 +61,13 @@ class MeshView:
     def leader(self) -> str | None:
         """Who leads, as far as this peer knows; None: nobody."""
         return (self.replica.leader or None) if self.replica is not None else None
+
+    @property
+    def chosen(self) -> ModelChosen:
+        """The model of the mesh. Raises NoPlan while this peer knows none, as when it is out of the mesh."""
+        if self.state.model is None:
+            raise NoPlan("this peer is not in its mesh now, and looks for it: try again")
+        return self.state.model
 
     @property
     def incarnation(self) -> int:
@@ -92,6 +100,12 @@ class MeshView:
     def on_role(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Calls `listener()` when role, term or leader is new, until what is returned is called."""
         return self._on_role.add(listener)
+
+    def on_log_refused(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Calls `listener(why)` when the log cannot be written for now, and `listener("")` when it can be again, until
+        what is returned is called.
+        """
+        return self._on_log_refused.add(listener)
 
     def on_log_lost(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Calls `listener(why)` when the log cannot be kept any more, until what is returned is called."""
@@ -149,10 +163,12 @@ class MeshView:
             self.replica.unreachable(peer)
 
     def tick(self, now: float) -> None:
-        """Dials the members that this peer keeps connections to for the log's sake. `now`: monotonic seconds."""
+        """Dials the members that this peer keeps connections to for the log's sake, and those that it lost. `now`:
+        monotonic seconds.
+        """
         if self.replica is None or (self.patient and now - self._since <= PATIENT_S):
             return
-        peers = wanted(self.replica.config, self.me, leads=self.replica.leads)
+        peers = wanted(self.replica.config, self.me, leads=self.replica.leads) | self._links.unreached
         for peer in self._redial.due(now, peers, self._links.is_connected):
             self._links.dialer.prepare(peer)
 
@@ -180,6 +196,11 @@ class MeshView:
         self._changed.set()
         for listener in self._on_role:
             listener()
+
+    def log_refused(self, why: str) -> None:
+        """Tells that the log cannot be written for now; "": it can be again."""
+        for listener in self._on_log_refused:
+            listener(why)
 
     def log_lost(self, why: str) -> None:
         """Tells that the log cannot be kept any more."""

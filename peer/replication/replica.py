@@ -1,7 +1,9 @@
 """Keeps this member's copy of the mesh's log: performs what the consensus core decides, and builds the state from it.
 
 Edge. The core decides; here are its store, its timer, its messages, and those who wait for what they proposed. What is
-durable is said to the core in the order in which it was asked for.
+durable is said to the core in the order in which it was asked for. While the disk refuses, the core stands still as on
+a machine that was paused: nothing reaches it and it says nothing, so that others lead; the write is tried again, and it
+goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
@@ -51,10 +54,11 @@ from peer.consensus.events import (
 from peer.consensus.message_codec import decode
 from peer.consensus.messages import AppendReply, InstallReply, Message, ReadIndex
 from peer.consensus.records import Config, Entry, HardState, Snapshot
-from peer.errors import BadCommand, NotLeader, WrongField
+from peer.errors import BadCommand, DiskRefuses, NotLeader, WrongField
 from peer.state.mesh_state import MeshState, apply_entry, decode_state, encode_state
 
 COMPACT_ENTRIES: Final = 1024  # in the log since the last snapshot, or
+RETRY_S: Final = 1.0  # between tries to write what the disk refuses
 COMPACT_BYTES: Final = 1 << 20  # so many bytes of them, or as many as that snapshot has
 PACE: Final = Settings(heartbeat_ms=500)  # of all meshes; an idle one costs little
 REASONS: Final = {
@@ -82,9 +86,16 @@ class Beginning:
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of the log is there yet."""
+        return self.snapshot is None and not self.entries
+
 
 class Keeper(Protocol):
-    """Where the log is kept. Both are called on one thread, in order, and return when all is durable."""
+    """Where the log is kept. Both are called on one thread, in order, and return when all is durable. What raises
+    DiskRefuses is tried again.
+    """
 
     def persist(self, effect: Persist) -> None:
         """Stores term, vote and entries."""
@@ -102,8 +113,11 @@ class ReplicaEvents(Protocol):
     def role_changed(self) -> None:
         """Role, term or leader is new."""
 
+    def log_refused(self, why: str) -> None:
+        """The disk refuses for now, and this replica stands still; "": it goes on."""
+
     def log_lost(self, why: str) -> None:
-        """The store refuses: this replica has stopped, and must never speak again in this incarnation."""
+        """The store fails: this replica has stopped, and must never speak again in this incarnation."""
 
 
 @dataclass(slots=True)
@@ -132,6 +146,7 @@ class Replica:
         self.leader = ""
         self.trusted = ""
         self.ready = False  # to lead: an entry of its own term is committed and applied
+        self.refused = ""  # why the log cannot be written now
         self._core = Core()
         self._keeper = keeper
         self._send = send
@@ -142,7 +157,9 @@ class Replica:
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._disk: Executor | None = None if keeper is None else ThreadPoolExecutor(1, "consensus")
-        self._writes: set[asyncio.Future[None]] = set()
+        self._unwritten: deque[Persist | StoreSnapshot] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
         self._ctx = 0
         self._asked: dict[int, asyncio.Future[tuple[int, int]]] = {}  # by ctx: proposals, changes, reads
         self._waiting: dict[int, _Waiting] = {}  # by index: proposals in the log, not committed
@@ -173,13 +190,15 @@ class Replica:
     async def close(self) -> None:
         """Stops; who waits for something gets NotLeader."""
         self._closed = True
+        self._ending.set()
         if self._timer is not None:
             self._timer.cancel()
         self._fail_all("this peer is leaving")
         if self._compacting is not None:
             self._compacting.cancel()
             await asyncio.gather(self._compacting, return_exceptions=True)
-        await asyncio.gather(*self._writes, return_exceptions=True)
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
         if self._disk is not None:
             self._disk.shutdown(wait=True)
 
@@ -265,6 +284,8 @@ class Replica:
     # --- the core
 
     def _feed(self, event: Event) -> None:
+        if self.refused:
+            return  # it stands still: messages are lost, and sent again
         self._queue.append(event)
         if self._stepping:
             return  # its turn comes when the effects before it are done
@@ -320,17 +341,60 @@ class Replica:
         if self._disk is None or self._keeper is None:
             self._stored(effect)
             return
-        write = asyncio.get_running_loop().run_in_executor(self._disk, _write, self._keeper, effect)
-        self._writes.add(write)
-        write.add_done_callback(partial(self._written, effect))
+        self._unwritten.append(effect)
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write_all(self._disk, self._keeper))
 
-    def _written(self, effect: Persist | StoreSnapshot, write: asyncio.Future[None]) -> None:
-        self._writes.discard(write)
-        if self._closed or write.cancelled():
+    async def _write_all(self, disk: Executor, keeper: Keeper) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._unwritten and not self._closed:
+                effect = self._unwritten[0]
+                try:
+                    await loop.run_in_executor(disk, _write, keeper, effect)
+                except DiskRefuses as error:
+                    self._refuse(str(error))
+                    await self._pause(RETRY_S)
+                    continue
+                except Exception as error:
+                    self._lose(error)
+                    return
+                self._unwritten.popleft()
+                if not self._closed:
+                    self._go_on()
+                    self._tell(partial(self._stored, effect))
+        finally:
+            self._writing = None
+
+    async def _pause(self, pause_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._ending.wait()
+
+    def _refuse(self, why: str) -> None:
+        """Nobody is led from here, and nothing is promised, until the disk takes what waits."""
+        if self._closed or self.refused == why:
             return
-        error = write.exception()
-        if error is None:
-            self._stored(effect)
+        log.warning("%s", why)
+        self.refused = why
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_all(why)
+        self._become("follower", self.term, "")
+        self._tell(partial(self._events.log_refused, why))
+
+    def _go_on(self) -> None:
+        if not self.refused:
+            return
+        self.refused = ""
+        status = self._core.status()
+        self.ready = status.role == "leader" and self.order[0] == status.term
+        self._become(status.role, status.term, status.leader)
+        self._tell(partial(self._events.log_refused, ""))
+        self._feed(Tick())
+
+    def _lose(self, error: Exception) -> None:
+        if self._closed:
             return
         log.error("the log cannot be kept", exc_info=error)
         self._closed = True  # whatever it would say from here on might be forgotten
@@ -404,8 +468,8 @@ class Replica:
     def _ask(self, event: Callable[[int], Event]) -> asyncio.Future[tuple[int, int]]:
         future: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_seen)
-        if self._closed:
-            _fail(future, NotLeader("this peer is leaving", ""))
+        if self._closed or self.refused:
+            _fail(future, NotLeader(self.refused or "this peer is leaving", ""))
             return future
         self._ctx += 1
         self._asked[self._ctx] = future

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from peer.errors import CannotServe, PeerError
-from peer.member.epoch_recovery import kept_peers, state_in
+from peer.member.epoch_recovery import kept_peers
 from peer.member.mesh_member import MeshMember
-from peer.replication.log_keeping import LogKeeping
+from peer.replication.log_keeping import LogKeeping, state_of
 from peer.state.generated.commands import ConversationStarted, MessageAdded
 from peer.state.mesh_state import MeshState
 from peer.validation.world.child_processes import JoinedProcess
@@ -148,7 +148,8 @@ def kept_states(mesh: str, children: Collection[JoinedProcess]) -> dict[str, Mes
             raise CannotServe(f"{child.name} kept no log")
         best = max(kept, key=lambda peer: peer.epoch)
         keeping = LogKeeping(mesh, "", best.beside)
-        found[child.name] = state_in(keeping.open(best.epoch))
+        begin = keeping.open(best.epoch)
+        found[child.name] = state_of(begin.snapshot, begin.entries)
         keeping.close()
     return found
 

@@ -9,10 +9,10 @@ import pytest
 
 from peer.consensus.events import Persist, StoreSnapshot
 from peer.consensus.records import Entry
-from peer.errors import BadCommand, MeshError, NotLeader, StateUnusable
-from peer.member.epoch_recovery import kept_peers, state_in
+from peer.errors import BadCommand, DiskFull, DiskRefuses, MeshError, NotLeader, StateUnusable
+from peer.member.epoch_recovery import kept_peers
 from peer.member.mesh_member import MeshMember
-from peer.replication.log_keeping import LogKeeping
+from peer.replication.log_keeping import LogKeeping, state_of
 from peer.replication.replica import Replica
 from peer.state.generated.commands import MemberJoined, RoleGiven
 from peer.state.member_commands import encode_command
@@ -244,47 +244,138 @@ async def test_a_log_that_is_not_in_use_is_begun_anew(tmp_path: Path) -> None:
     kept.close()
     (found,) = kept_peers(tmp_path, "")
     assert (found.mesh, found.epoch) == (NAME, 4)
-    assert set(state_in(kept.open(4)).members) == {"a"}
+    begin = kept.open(4)
+    assert set(state_of(begin.snapshot, begin.entries).members) == {"a"}
     kept.close()
     assert kept_peers(tmp_path, "another") == []
 
 
-class FullDisk:
-    """A store that fails after the first writes."""
+class Disk:
+    """A store that takes the first writes, and then raises `error` for so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception, fails: float) -> None:
         self.left = 2
+        self.error = error
+        self.fails = fails
 
     def persist(self, effect: Persist) -> None:
         self.left -= 1
-        if self.left < 0:
-            raise StateUnusable("the disk is full")
+        if self.left < 0 and self.fails > 0:
+            self.fails -= 1
+            raise self.error
 
     def store_snapshot(self, effect: StoreSnapshot) -> None:
         return
 
 
+class Told:
+    """What a replica tells its owner."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.new = asyncio.Event()
+
+    async def until(self, line: str) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while line not in self.lines:
+                self.new.clear()
+                await self.new.wait()
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        self.new.set()
+
+    def log_changed(self, entries: tuple[Entry, ...]) -> None:
+        return
+
+    def role_changed(self) -> None:
+        self.say("leads" if self.replica.ready else self.replica.role)
+
+    def log_refused(self, why: str) -> None:
+        self.say(f"refused: {why}")
+
+    def log_lost(self, why: str) -> None:
+        self.say(f"lost: {why}")
+
+    def begin(self, disk: Disk) -> Replica:
+        begin = LogKeeping(NAME, "a", None).found(MeshState())
+        self.replica = Replica(begin, disk, lambda *_: None, self, QUICK)
+        self.replica.start()
+        return self.replica
+
+
+def role(name: str) -> bytes:
+    return encode_command(RoleGiven(name, "viewer"))
+
+
 async def test_a_log_that_cannot_be_kept_is_silent_from_then_on() -> None:
-    lost, leads = asyncio.Event(), asyncio.Event()
-
-    class Owner:
-        def log_changed(self, entries: tuple[Entry, ...]) -> None:
-            return
-
-        def role_changed(self) -> None:
-            if replica.leads:
-                leads.set()
-
-        def log_lost(self, why: str) -> None:
-            assert "full" in why
-            lost.set()
-
-    begin = LogKeeping(NAME, "a", None).found(MeshState())
-    replica = Replica(begin, FullDisk(), lambda *_: None, Owner(), QUICK)
-    replica.start()
-    await asyncio.wait_for(leads.wait(), WITHIN_S)
-    proposals = [replica.propose(encode_command(RoleGiven("x", "viewer"))) for _ in range(5)]
+    told = Told()
+    replica = told.begin(Disk(StateUnusable("the store is gone"), 10**9))
+    await told.until("leader")
+    proposals = [replica.propose(role("x")) for _ in range(5)]
     results = await asyncio.gather(*proposals, return_exceptions=True)
     assert isinstance(results[-1], NotLeader)
-    await asyncio.wait_for(lost.wait(), WITHIN_S)
+    await told.until("lost: the store is gone")
+    with pytest.raises(NotLeader):
+        await replica.propose(role("y"))
     await replica.close()
+
+
+@pytest.mark.parametrize("error", [DiskFull("the disk is full"), DiskRefuses("it cannot be written now")])
+async def test_a_leader_whose_disk_refuses_for_a_while_leads_on_when_it_is_over(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peer.replication.replica.RETRY_S", 0.02)
+    told = Told()
+    replica = told.begin(Disk(error, 3))
+    await told.until("leader")
+    await asyncio.gather(*(replica.propose(role(str(n))) for n in range(3)), return_exceptions=True)
+    await told.until(f"refused: {error}")
+    assert told.lines[told.lines.index(f"refused: {error}") - 1] == "follower", "nobody is led meanwhile"
+    await told.until("refused: ")
+    assert told.lines.count(f"refused: {error}") == 1, "said once"
+    await replica.propose(role("after"))
+    assert "after" in replica.state.people.roles
+    assert replica.ready
+    await replica.close()
+
+
+async def test_a_peer_whose_disk_refuses_takes_no_word_and_promises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told()
+    replica = told.begin(Disk(DiskFull("the disk is full"), 10**9))
+    await told.until("leader")
+    await asyncio.gather(*(replica.propose(role(str(n))) for n in range(3)), return_exceptions=True)
+    await told.until("refused: the disk is full")
+    for ask in (replica.propose(role("x")), replica.read()):
+        with pytest.raises(NotLeader, match="the disk is full"):
+            await ask
+    async with asyncio.timeout(WITHIN_S):
+        await replica.close()  # though the disk is full still
+
+
+async def test_others_lead_while_the_leaders_disk_is_full_and_it_follows_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peer.replication.replica.RETRY_S", 0.02)
+    async with town() as here:
+        a, b, c = await three(here, tmp_path)
+        refusing = True
+
+        def persist(*_: object) -> None:
+            if refusing:
+                raise DiskFull("the disk is full")
+            real(*_)
+
+        assert a.log.store is not None
+        real = a.log.store.persist
+        monkeypatch.setattr(a.log.store, "persist", persist)
+        with pytest.raises(NotLeader):
+            await say(a, "refused")
+        await here.until(lambda: here.leader() in (b, c))
+        leader = here.leader()
+        assert leader is not None
+        await say(leader, "meanwhile")
+        refusing = False
+        await here.until(lambda: "meanwhile" in a.view.state.people.roles and agree(here))
