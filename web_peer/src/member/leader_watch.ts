@@ -97,6 +97,7 @@ export class LeaderWatch {
       this.ledBy = leader;
       return null;
     }
+    const refused = replica?.refused ?? '';
     const plan = serving(state);
     const alone = plan?.stages.filter(({ primary }) => primary === this.ledBy) ?? [];
     const voters = replica?.config.voters ?? [];
@@ -106,7 +107,8 @@ export class LeaderWatch {
       needed: alone.some((stage) => !this.standsBy(stage)),
       voters: voters.length,
       here: here.length,
-      attempt,
+      attempt: refused === '' ? attempt : 0,
+      refused,
     };
   }
 

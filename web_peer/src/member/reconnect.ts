@@ -21,6 +21,7 @@ export interface Away {
   readonly voters: number;
   readonly here: number; // voters that this peer reaches, itself among them
   readonly attempt: number; // to find the mesh again; 0: the others are choosing
+  readonly refused: string; // why this peer's own copy of the log stands still; '': it does not
 }
 
 /** Whether too few voters are here to choose anybody. */
@@ -30,7 +31,10 @@ export function isStuck({ voters, here }: Away): boolean {
 
 /** One line for people while nobody coordinates: who is gone, what goes on, who is needed. */
 export function awayText(away: Away): string {
-  const { name, needed, voters, here, attempt } = away;
+  const { name, needed, voters, here, attempt, refused } = away;
+  if (refused !== '') {
+    return `the log of the mesh stands still here: ${refused}; tried again every second`;
+  }
   const meanwhile = needed
     ? 'no answer without it, it holds a part of the model'
     : 'answers go on, but peers that come or go are not planned for';

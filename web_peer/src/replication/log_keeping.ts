@@ -3,12 +3,22 @@
  * of peer/replication/log_keeping.py). Edge.
  *
  * A log in IndexedDB for each epoch, the newest counts. A tab whose key nobody keeps, and one whose browser keeps
- * nothing, has its log in memory only, and is another life each time.
+ * nothing, has its log in memory only, and is another life each time. A log that is damaged, or of an epoch that is
+ * over, is set aside: it may hold what nobody else has.
  */
 
 import { founding } from '../consensus/records';
-import { type ConsensusStore, forgetLog, logsKept, openConsensusStore } from '../storage/log_store';
-import { encodeState, type MeshState } from '../state/mesh_state';
+import {
+  type ConsensusStore,
+  forgetLog,
+  logsKept,
+  openConsensusStore,
+  salvageLog,
+  setLogAside,
+} from '../storage/log_store';
+import { applyEntry, decodeState, EMPTY_STATE, encodeState, type MeshState } from '../state/mesh_state';
+import { MeshError } from '../errors';
+import type { Salvaged } from '../storage/log_records';
 import type { Beginning } from './replica';
 
 const LOG_NAME = /^(\d{1,9})$/;
@@ -16,6 +26,7 @@ const LOG_NAME = /^(\d{1,9})$/;
 /** Of peer `me` in `mesh`. `keeps` false: in memory. */
 export class LogKeeping {
   store: ConsensusStore | null = null; // the one in use
+  salvage: MeshState | null = null; // what the log before knew, where that in use began with nothing
   private readonly mesh: string;
   private readonly me: string;
   private readonly keeps: boolean;
@@ -50,22 +61,34 @@ export class LogKeeping {
     const store = await openConsensusStore(this.keeps ? `${this.prefix}${epoch}` : null, this.notice);
     this.store = store;
     const { kept } = store;
+    const isNew = kept.snapshot === null && kept.entries.length === 0;
+    const before = isNew && this.keeps ? await salvageLog(this.prefix) : null;
+    this.salvage = before === null ? null : stateOf(before);
     // What nobody keeps begins another life each time, and so does what was lost.
     const incarnation = store.durable ? kept.incarnation : Math.max(kept.incarnation, this.incarnation + 1);
     this.incarnation = incarnation;
     return { ...kept, incarnation, mesh: this.mesh, epoch, me: this.me };
   }
 
-  /** A new life with an empty log; what was kept of all epochs is thrown away. */
+  /**
+   * A new life with an empty log, as whoever leads that epoch wants it, who has all of it that was committed. Logs of
+   * other epochs are set aside.
+   */
   async anew(epoch: number): Promise<Beginning> {
     this.close();
-    for (const known of await this.epochs()) await forgetLog(`${this.prefix}${known}`);
+    for (const known of await this.epochs()) {
+      const log = `${this.prefix}${known}`;
+      await (known === epoch ? forgetLog(log) : setLogAside(log));
+    }
     return this.open(epoch);
   }
 
   /** Begins another epoch of a mesh, with this peer as its only voter. */
   async found(state: MeshState, epoch: number): Promise<Beginning> {
-    const fresh = await this.anew(epoch);
+    this.close();
+    const earlier = await this.epochs();
+    if (earlier.includes(epoch)) await setLogAside(`${this.prefix}${epoch}`);
+    const fresh = await this.open(epoch);
     const snapshot = founding(this.me, fresh.incarnation, encodeState(state));
     const { index, term } = snapshot;
     await this.store?.storeSnapshot({
@@ -76,6 +99,10 @@ export class LogKeeping {
       last: index,
     });
     await this.store?.persist({ kind: 'persist', token: 2, term, vote: '', entries: [], truncateFrom: 0 });
+    for (const known of earlier) {
+      // Only now that all of it is in the new one.
+      if (known !== epoch) await setLogAside(`${this.prefix}${known}`);
+    }
     return { ...fresh, hardState: { term, vote: '' }, snapshot, entries: [] };
   }
 
@@ -87,5 +114,17 @@ export class LogKeeping {
 
   private get prefix(): string {
     return `${this.mesh}:${this.me}:`;
+  }
+}
+
+/** What a log builds with all its entries; null where no version of ours wrote it. */
+function stateOf({ snapshot, entries }: Salvaged): MeshState | null {
+  try {
+    const commands = entries.filter(({ kind }) => kind === 'command');
+    const before = snapshot === null ? EMPTY_STATE : decodeState(snapshot.data);
+    return commands.reduce((state, { data }) => applyEntry(state, data), before);
+  } catch (error) {
+    if (error instanceof MeshError) return null;
+    throw error;
   }
 }

@@ -12,6 +12,7 @@ import type { Beginning, Replica } from './replica';
 
 const HAND_OVER_MS = 3000; // for one peer to become leader
 const RECOVER_WITHIN_MS = 10_000;
+const GIVE_UP_DISK_MS = 10_000; // a disk that is full for longer is done without, where others keep the log
 
 /** Another peer leads; nobody is here who could keep the mesh; or somebody is, who has not taken over in time. */
 export type HandedOver = 'taken' | 'alone' | 'late';
@@ -49,6 +50,7 @@ export class LogPart {
     this.mesh = mesh;
     this.notice = notice;
     this.keeping = new LogKeeping(mesh, view.me, false, notice);
+    view.onLogRefused((why) => this.logRefused(why));
     view.onLogLost((why) => this.liveAgain(why));
   }
 
@@ -100,7 +102,7 @@ export class LogPart {
   /** Whether this tab could go on with what it knows, if the others were gone for good. */
   get canRecover(): boolean {
     const { replica, leader } = this.view;
-    const isWhole = replica !== null && !replica.fresh;
+    const isWhole = replica !== null && (!replica.fresh || this.log.salvage !== null);
     return isWhole && leader === null && this.lead.isAble && this.rejoin !== null;
   }
 
@@ -111,12 +113,24 @@ export class LogPart {
     if (replica === null || !this.canRecover) {
       throw new BadCommand('nothing was changed: somebody coordinates this mesh, or this tab cannot');
     }
-    const { state, epoch } = replica;
+    const { epoch } = replica;
+    const state = replica.fresh && log.salvage !== null ? log.salvage : replica.state;
     view.leaveLog();
     this.take(await log.found(state, epoch + 1));
     await this.lead.untilLeads(RECOVER_WITHIN_MS);
     await this.rejoin?.();
     return epoch + 1;
+  }
+
+  /** Who votes alone waits for its disk; elsewhere the mesh goes on, and this peer with it before long. */
+  private logRefused(why: string): void {
+    const { view } = this;
+    const { replica } = view;
+    const isAlone = replica?.config.voters.every((peer) => peer === view.me) ?? true;
+    if (why === '' || isAlone) return;
+    setTimeout(() => {
+      if (replica === view.replica && replica?.refused === why) this.liveAgain(why);
+    }, GIVE_UP_DISK_MS);
   }
 
   /** What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on. */

@@ -35,6 +35,7 @@ export class MeshView {
   private copy: Replica | null = null;
   private readonly whenState = new Set<() => void>();
   private readonly whenRole = new Set<() => void>();
+  private readonly whenRefused = new Set<(why: string) => void>();
   private readonly whenLost = new Set<(why: string) => void>();
   private readonly whenLeft = new Set<() => void>();
 
@@ -93,6 +94,12 @@ export class MeshView {
   onRole(listener: () => void): () => void {
     this.whenRole.add(listener);
     return () => this.whenRole.delete(listener);
+  }
+
+  /** Calls `listener` with why the log cannot be written for now, with '' when it can again, until the result is called. */
+  onLogRefused(listener: (why: string) => void): () => void {
+    this.whenRefused.add(listener);
+    return () => this.whenRefused.delete(listener);
   }
 
   /** Calls `listener` when this copy of the log can be kept no more, until the result is called. */
@@ -199,6 +206,10 @@ export class MeshView {
     this.links.know(this.known.members, this.leader);
     this.line.changed();
     for (const listener of [...this.whenRole]) listener();
+  }
+
+  logRefused(why: string): void {
+    for (const listener of [...this.whenRefused]) listener(why);
   }
 
   logLost(why: string): void {

@@ -2,7 +2,9 @@
  * This peer's copy of the mesh's log: the consensus core with its clock, its store and the ways to the others (twin of
  * peer/replication/replica.py). Edge.
  *
- * On the page's own thread: a step takes well under a millisecond. `state` is what committed entries build.
+ * On the page's own thread: a step takes well under a millisecond. `state` is what committed entries build. While the
+ * disk is full the core stands still as in a page that was frozen: nothing reaches it and it says nothing, so that
+ * others lead; the write is tried again, and it goes on where it was.
  */
 
 import { Core } from '../consensus/core';
@@ -23,9 +25,10 @@ import {
 } from '../consensus/events';
 import { decode } from '../consensus/message_codec';
 import type { Kept } from '../storage/stored_log';
-import { BadCommand, NotLeader, textOf, WrongField } from '../errors';
+import { BadCommand, DiskFull, NotLeader, textOf, WrongField } from '../errors';
 import { applyEntry, decodeState, EMPTY_STATE, encodeState, type MeshState } from '../state/mesh_state';
 
+const RETRY_MS = 1000; // between tries to write what the disk refuses
 const COMPACT_ENTRIES = 1024; // in the log since the last snapshot, or
 const COMPACT_BYTES = 1 << 20; // so many bytes of them, or as many as that snapshot has
 const REASONS: ReadonlyMap<string, string> = new Map([
@@ -55,7 +58,9 @@ export interface ReplicaEvents {
   logChanged(): void;
   /** Role, term or leader is new. */
   roleChanged(): void;
-  /** The store refuses: this replica has stopped, and must never speak again in this incarnation. */
+  /** The disk refuses for now, and this replica stands still; '': it goes on. */
+  logRefused(why: string): void;
+  /** The store fails: this replica has stopped, and must never speak again in this incarnation. */
   logLost(why: string): void;
 }
 
@@ -84,6 +89,8 @@ export class Replica {
   private readonly queue: Event[] = [];
   private stepping = false;
   private closed = false;
+  private refusal = '';
+  private readonly unwritten: (Persist | StoreSnapshot)[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
   private ctx = 0;
   private readonly asked = new Map<number, Asked>(); // by ctx
@@ -138,6 +145,11 @@ export class Replica {
   /** Takes the word of `peer` from here on, though it is no known voter. */
   trust(peer: string): void {
     this.trusted = peer;
+  }
+
+  /** Why the log cannot be written now; '': it can. */
+  get refused(): string {
+    return this.refusal;
   }
 
   /** Whether nothing of the log has come yet. */
@@ -221,6 +233,7 @@ export class Replica {
   // --- the core
 
   private feed(event: Event): void {
+    if (this.refusal !== '') return; // it stands still: messages are lost, and sent again
     this.queue.push(event);
     if (this.stepping) return; // its turn comes when the effects before it are done
     this.stepping = true;
@@ -264,7 +277,7 @@ export class Replica {
         this.wakeAt(effect.atMs);
         return;
       case 'reject':
-        this.refused(effect);
+        this.rejected(effect);
         return;
       default:
         effect satisfies never;
@@ -287,17 +300,57 @@ export class Replica {
 
   private store(effect: Persist | StoreSnapshot): void {
     const { token } = effect;
-    const done: Event =
-      effect.kind === 'persist' ? { kind: 'persisted', token } : { kind: 'snapshot_stored', token };
     if (this.keeper === null) {
-      this.feed(done);
+      this.feed(
+        effect.kind === 'persist' ? { kind: 'persisted', token } : { kind: 'snapshot_stored', token },
+      );
       return;
     }
-    const write = effect.kind === 'persist' ? this.keeper.persist(effect) : this.keeper.storeSnapshot(effect);
-    write.then(
-      () => this.feed(done),
-      (error: unknown) => this.lose(textOf(error)),
-    );
+    this.unwritten.push(effect);
+    if (this.unwritten.length === 1) void this.writeAll(this.keeper);
+  }
+
+  /** One after the other; what the disk refuses is tried again, and nothing behind it is written before. */
+  private async writeAll(keeper: Keeper): Promise<void> {
+    for (let effect = this.unwritten[0]; effect !== undefined && !this.closed; effect = this.unwritten[0]) {
+      try {
+        await (effect.kind === 'persist' ? keeper.persist(effect) : keeper.storeSnapshot(effect));
+      } catch (error) {
+        if (!(error instanceof DiskFull)) {
+          this.lose(textOf(error));
+          return;
+        }
+        this.refuse(error.message);
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        continue;
+      }
+      const { token } = effect;
+      this.goOn();
+      this.feed(
+        effect.kind === 'persist' ? { kind: 'persisted', token } : { kind: 'snapshot_stored', token },
+      );
+      this.unwritten.shift();
+    }
+  }
+
+  /** Nobody is led from here, and nothing is promised, until the disk takes what waits. */
+  private refuse(why: string): void {
+    if (this.closed || this.refusal === why) return;
+    this.refusal = why;
+    clearTimeout(this.timer);
+    this.failAll(why);
+    this.become({ role: 'follower', term: this.term, leader: '' });
+    this.tell(() => this.events.logRefused(why));
+  }
+
+  private goOn(): void {
+    if (this.closed || this.refusal === '') return;
+    this.refusal = '';
+    const { role, term, leader } = this.core.status;
+    this.ready = role === 'leader' && this.order[0] === term;
+    this.become({ role, term, leader });
+    this.tell(() => this.events.logRefused(''));
+    this.feed({ kind: 'tick' });
   }
 
   /** Whatever it would say from here on might be forgotten. */
@@ -366,7 +419,9 @@ export class Replica {
   // --- those who wait
 
   private ask(event: (ctx: number) => Event): Promise<Order> {
-    if (this.closed) return Promise.reject(new NotLeader('this peer is leaving'));
+    if (this.closed || this.refusal !== '') {
+      return Promise.reject(new NotLeader(this.refusal === '' ? 'this peer is leaving' : this.refusal));
+    }
     const asking = new Promise<Order>((resolve, reject) => {
       this.ctx += 1;
       this.asked.set(this.ctx, { resolve, reject });
@@ -384,14 +439,14 @@ export class Replica {
     return asked;
   }
 
-  private refused({ ctx, reason, leader }: Reject): void {
+  private rejected({ ctx, reason, leader }: Reject): void {
     const lifted = REASONS.get(reason);
     this.take(ctx)?.reject(
       lifted !== undefined ? new NotLeader(lifted, leader) : new BadCommand(`consensus: ${reason}`),
     );
   }
 
-  private become({ role, term, leader }: Role): void {
+  private become({ role, term, leader }: Omit<Role, 'kind'>): void {
     const led = this.leads;
     if (role !== 'leader' || term !== this.term) this.ready = false;
     this.role = role;

@@ -39,6 +39,35 @@ export function whole(state: unknown, entries: readonly unknown[], snapshot: unk
   });
 }
 
+/** What of a log that no peer can have written can be used. Nobody votes by it: what came last may be missing. */
+export interface Salvaged {
+  readonly snapshot: Snapshot | null;
+  readonly entries: readonly Entry[]; // follow on the snapshot without a gap
+}
+
+/** The snapshot, and the entries that can be read and follow on it without a gap. */
+export function salvaged(entries: readonly unknown[], stored: unknown): Salvaged {
+  const snapshot = readable(() => (stored === undefined ? null : snapshotOf(stored)));
+  const base = snapshot?.index ?? 0;
+  const found: Entry[] = [];
+  for (const value of entries) {
+    const entry = readable(() => entryOf(value));
+    if (entry === null) continue; // the next one does not follow, unless the snapshot has this one
+    if (entry.index > base + found.length + 1) break;
+    if (entry.index === base + found.length + 1) found.push(entry);
+  }
+  return { snapshot, entries: found };
+}
+
+function readable<T>(read: () => T): T | null {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof NotFollowing) return null;
+    throw error;
+  }
+}
+
 function snapshotOf(value: unknown): Snapshot {
   const { index, term, servers, data } = fieldsOf(value, 'the snapshot');
   if (!Array.isArray(servers)) throw new NotFollowing('the servers of the snapshot are no array');

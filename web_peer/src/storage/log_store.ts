@@ -4,7 +4,7 @@
  *
  * Every persist, and every snapshot with the cut of the log for it, is one transaction of durability "strict": whole or
  * not at all. Where nothing is stored, was evicted, or is what no peer can have written, a new life of this peer
- * begins, with a higher incarnation. The tab that opened a log last owns it: every transaction looks, so that two tabs
+ * begins, with a higher incarnation; what was there is set aside and stays. The tab that opened a log last owns it: every transaction looks, so that two tabs
  * never answer as one peer. What is written over is deleted, so the database holds one snapshot and the entries that
  * are kept.
  */
@@ -14,11 +14,11 @@ import { type DBSchema, type IDBPDatabase, type IDBPTransaction, openDB } from '
 import type { Entry } from '../consensus/records';
 import type { Persist, StoreSnapshot } from '../consensus/events';
 import { Held, type Kept, NotFollowing } from './stored_log';
-import { FORMAT, type State, type StoredSnapshot, whole } from './log_records';
+import { FORMAT, type Salvaged, salvaged, type State, type StoredSnapshot, whole } from './log_records';
 import { DiskFull, LogInUse, StateUnusable, textOf } from '../errors';
 
 const DATABASE = 'shoal-consensus';
-const VERSION = 1;
+const VERSION = 2; // 2: logs that were set aside
 const WITHIN_MS = 5000; // a database that does not open must not keep this peer from joining
 const RANDOM_BITS = 11; // of an incarnation; the others are milliseconds, and last beyond the year 2100
 
@@ -26,10 +26,20 @@ interface Schema extends DBSchema {
   states: { key: string; value: State };
   entries: { key: [log: string, index: number]; value: Entry };
   snapshots: { key: string; value: StoredSnapshot };
+  aside: { key: [log: string, unixMs: number]; value: Stored };
+}
+
+/** All that is there of one log, as it was found. */
+interface Stored {
+  readonly state: unknown;
+  readonly entries: readonly unknown[];
+  readonly snapshot: unknown;
 }
 
 const ALL = ['states', 'entries', 'snapshots'] as const;
+const EVERY = [...ALL, 'aside'] as const;
 type Writing = IDBPTransaction<Schema, typeof ALL, 'readwrite'>;
+type Moving = IDBPTransaction<Schema, typeof EVERY, 'readwrite'>;
 
 /** What is stored is durable when the promise resolves. Calls are served one after the other. */
 export interface ConsensusStore {
@@ -73,6 +83,33 @@ export async function logsKept(prefix: string): Promise<readonly string[]> {
     });
   } catch {
     return [];
+  }
+}
+
+/** What is kept of that log is set aside, and stays. Whoever has it open finds that it was cleared. */
+export async function setLogAside(log: string): Promise<void> {
+  await withDatabase(async (database) => {
+    const moving = database.transaction(EVERY, 'readwrite', { durability: 'strict' });
+    setAside(moving, log, await storedOf(moving, log));
+    await moving.done;
+  });
+}
+
+/** What can be used of the log that was set aside last among those whose names begin with `prefix`; null: nothing. */
+export async function salvageLog(prefix: string): Promise<Salvaged | null> {
+  try {
+    return await withDatabase(async (database) => {
+      const keys = await database.getAllKeys('aside');
+      const rising = keys.filter(([log]) => log.startsWith(prefix)).sort(([, one], [, other]) => one - other);
+      for (const key of rising.reverse()) {
+        const stored = await database.get('aside', key);
+        const found = stored === undefined ? null : salvaged(stored.entries, stored.snapshot);
+        if (found !== null && (found.snapshot !== null || found.entries.length > 0)) return found;
+      }
+      return null;
+    });
+  } catch {
+    return null;
   }
 }
 
@@ -154,7 +191,8 @@ class IndexedStore implements ConsensusStore {
       const found = await inTime(takeOwnership(database, log, owner));
       if (found.damage !== null) {
         notice(
-          `this browser's consensus log is damaged (${found.damage}): this tab learns everything anew from the others`,
+          `this browser's consensus log is damaged (${found.damage}): it is kept, and this tab learns everything anew ` +
+            'from the others',
         );
       }
       return new IndexedStore(database, log, owner, found);
@@ -265,7 +303,8 @@ const CLEARED = "this browser's storage was cleared: reload this tab, which then
 function opened(): Promise<IDBPDatabase<Schema>> {
   return openDB<Schema>(DATABASE, VERSION, {
     upgrade: (database) => {
-      for (const name of ALL) database.createObjectStore(name);
+      for (const name of EVERY)
+        if (!database.objectStoreNames.contains(name)) database.createObjectStore(name);
     },
     blocking: (_current, _blocked, event) => (event.target as IDBDatabase).close(),
   });
@@ -289,13 +328,10 @@ interface Found {
 
 /** Reads what is there, or begins anew; from now on only `owner` writes. */
 async function takeOwnership(database: IDBPDatabase<Schema>, log: string, owner: string): Promise<Found> {
-  const writing = database.transaction(ALL, 'readwrite', { durability: 'strict' });
+  const writing = database.transaction(EVERY, 'readwrite', { durability: 'strict' });
   const states = writing.objectStore('states');
-  const [state, entries, snapshot] = await Promise.all([
-    states.get(log),
-    writing.objectStore('entries').getAll(range(log)),
-    writing.objectStore('snapshots').get(log),
-  ]);
+  const stored = await storedOf(writing, log);
+  const { state, entries, snapshot } = stored;
   let held: Held | null = null;
   let damage: string | null = null;
   try {
@@ -307,8 +343,7 @@ async function takeOwnership(database: IDBPDatabase<Schema>, log: string, owner:
   if (held === null) {
     const kept = fresh();
     held = new Held(kept);
-    quietly(writing.objectStore('entries').delete(range(log)));
-    quietly(writing.objectStore('snapshots').delete(log));
+    if (damage !== null) setAside(writing, log, stored);
     quietly(states.put({ format: FORMAT, incarnation: kept.incarnation, owner, ...kept.hardState }, log));
   } else {
     quietly(states.put({ ...(state as State), owner }, log));
@@ -316,6 +351,22 @@ async function takeOwnership(database: IDBPDatabase<Schema>, log: string, owner:
   const { durability } = writing as { durability?: string }; // old browsers have no say in it
   await writing.done;
   return { held, strict: durability === 'strict', damage };
+}
+
+async function storedOf(moving: Moving, log: string): Promise<Stored> {
+  const [state, entries, snapshot] = await Promise.all([
+    moving.objectStore('states').get(log),
+    moving.objectStore('entries').getAll(range(log)),
+    moving.objectStore('snapshots').get(log),
+  ]);
+  return { state, entries, snapshot };
+}
+
+function setAside(moving: Moving, log: string, stored: Stored): void {
+  quietly(moving.objectStore('aside').put(stored, [log, Date.now()]));
+  quietly(moving.objectStore('states').delete(log));
+  quietly(moving.objectStore('entries').delete(range(log)));
+  quietly(moving.objectStore('snapshots').delete(log));
 }
 
 // --- writing

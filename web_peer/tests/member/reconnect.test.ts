@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { ConnectFailed } from '../../src/errors';
 import { type Away, awayText, isStuck, Returning } from '../../src/member/reconnect';
 
-const ALONE: Away = { name: 'ann', needed: true, voters: 1, here: 0, attempt: 0 };
+const ALONE: Away = { name: 'ann', needed: true, voters: 1, here: 0, attempt: 0, refused: '' };
 const going = (): AbortSignal => new AbortController().signal;
 
 /** What is missing until `tries` were made to find it. */

@@ -35,7 +35,7 @@ class Leader {
     const subscribing = { subscribe: until(this.whenState), onRole: until(this.whenRole) };
     const leader = (): string | null => this.leader;
     const view = {
-      ...{ me: ME, ...subscribing, onLogLost: () => () => undefined },
+      ...{ me: ME, ...subscribing, onLogRefused: () => () => undefined, onLogLost: () => () => undefined },
       get leader() {
         return leader();
       },

@@ -247,7 +247,7 @@ describe('lost or damaged storage is a new life', () => {
   async function spoil(
     deed: (database: Awaited<ReturnType<typeof openDB>>) => Promise<unknown>,
   ): Promise<void> {
-    const database = await openDB('shoal-consensus', 1);
+    const database = await openDB('shoal-consensus', 2);
     await deed(database);
     database.close();
   }
@@ -330,7 +330,7 @@ test('what is written over and what a snapshot covers is deleted', async () => {
   expect(store.wantsSnapshot).toBe(true);
   await store.storeSnapshot(snapshot(4, 1, 4, 5));
   expect(store.wantsSnapshot).toBe(false);
-  const database = await openDB('shoal-consensus', 1);
+  const database = await openDB('shoal-consensus', 2);
   expect(await database.getAllKeys('entries')).toEqual([
     [LOG, 4],
     [LOG, 5],
