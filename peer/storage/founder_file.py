@@ -6,23 +6,21 @@ Edge. `mesh.json` in the state folder; the uses of each invite are counted by th
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from peer.errors import StateUnusable
-from peer.storage.peer_keys import private_folder, read_private, write_private
+from peer.errors import DamagedStore, StateUnusable
+from peer.storage.peer_keys import private_folder, read_sealed, write_sealed
 from planner.model.durable_files import open_locked
 from signaling.errors import IdentityError, InviteError, MessageError
 from signaling.generated.messages import GRANT
 from signaling.invites import Admissions, Grant, InviteLink, Role, make_invite, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text
-from signaling.messages import load_json
 from signaling.state import StateFolder
 
 FORMAT: Final = 1
@@ -98,8 +96,7 @@ class KeptMeshFile:
 
     def read(self) -> KeptMesh | None:
         """What is kept; None when no mesh was founded here. Raises StateUnusable."""
-        text = read_private(self._path)
-        return None if text is None else self._decode(text)
+        return read_sealed(self._path, self._decode)
 
     def read_or_make(self) -> KeptMesh:
         """What is kept, with a fresh mesh key when there was none."""
@@ -184,11 +181,10 @@ class KeptMeshFile:
                 for invite in kept.invites
             ],
         }
-        write_private(self._path, json.dumps(raw, separators=(",", ":")))
+        write_sealed(self._path, raw)
 
-    def _decode(self, text: str) -> KeptMesh:
+    def _decode(self, raw: dict[str, Any]) -> KeptMesh:
         try:
-            raw = load_json(text)
             if raw.get("format") != FORMAT:
                 raise ValueError("not of this format")
             seed = from_text(str(raw["seed"]))
@@ -206,6 +202,4 @@ class KeptMeshFile:
                 verify_grant(invite.grant, mesh)
             return KeptMesh(seed, str(raw["public_url"]), str(raw["local_url"]), invites)
         except (MessageError, IdentityError, InviteError, ValueError, KeyError, TypeError) as error:
-            raise StateUnusable(
-                f"{self._path} is damaged ({error}): restore it, or move it away to found a new mesh"
-            ) from error
+            raise DamagedStore(str(error)) from error

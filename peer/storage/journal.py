@@ -1,7 +1,8 @@
 """Keeps a peer's transaction log in an SQLite file, so that after a restart it knows what it held and was doing.
 
 Edge. `TransactionFile` is the file, used by one thread; `Journal` is what the rest of the peer tells of its operations.
-Nothing here ends a peer: a damaged file is set aside, one that cannot be used means a log in memory only.
+Nothing here ends a peer: a damaged file is set aside, one that cannot be opened means a log in memory only, and what a
+disk refuses is tried again.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from peer.storage.journal_records import (
     encode_record,
 )
 from peer.storage.peer_keys import private_folder
+from planner.model.durable_files import free_name
 
 FORMAT: Final = 1  # user_version of the file
 MAX_RECORDS: Final = 100_000  # read from one file; checkpoints keep it under a thousand
@@ -182,7 +184,7 @@ def open_log(
         except WrongRecord as error:
             if file is not None:
                 file.close()
-            aside = path.with_suffix(".damaged")
+            aside = free_name(path)
             try:
                 _set_aside(path, aside)
             except OSError as refusal:
@@ -199,8 +201,14 @@ def open_log(
     return None, Transactions(), NOTHING
 
 
+def _since_checkpoint(effects: Sequence[Effect]) -> Sequence[Effect]:
+    """Those that count: a checkpoint makes all before it void, so that what waits for a disk stays short."""
+    last = max((at for at, effect in enumerate(effects) if isinstance(effect, Compact)), default=0)
+    return effects[last:]
+
+
 def _set_aside(path: Path, aside: Path) -> None:
-    """Only the last damaged file is kept; a write-ahead log must not be taken for one of the next file."""
+    """A write-ahead log must not be taken for one of the next file."""
     os.replace(path, aside)
     for ending in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
@@ -228,6 +236,7 @@ class Journal:
         self._writer: ThreadPoolExecutor | None = None
         self._waiting: deque[Effect] = deque()
         self._scheduled = False  # a flush is on its way to the writer and has not begun
+        self._refused = False  # the disk takes nothing for now; touched by the writer only
         self._warn: Callable[[str], None] = log.warning  # may be called on any thread
         self._on = True
 
@@ -363,9 +372,14 @@ class Journal:
         try:
             file.write(batch)
         except StateUnusable as error:
-            self._warn(f"{error}; from now on what this peer holds is not kept over a restart")
-            file.close()
-            self._file = None
+            self._waiting.extendleft(reversed(_since_checkpoint(batch)))  # tried again with what comes next
+            if not self._refused:
+                self._warn(f"{error}; until it can, what this peer holds is not kept over a restart")
+            self._refused = True
+            return
+        if self._refused:
+            self._refused = False
+            self._warn(f"{file.path} is written again")
 
     def _close(self) -> None:
         self._flush()

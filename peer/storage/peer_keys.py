@@ -15,18 +15,23 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from peer.errors import StateUnusable
-from planner.model.durable_files import open_locked, rename_durably
+from peer.errors import DamagedStore, StateUnusable
+from planner.model.durable_files import free_name, open_locked, rename_durably
 from signaling.errors import IdentityError, InviteError, MessageError
 from signaling.generated.messages import GRANT
 from signaling.invites import Grant, verify_grant
 from signaling.keys import SEED_BYTES, Identity, from_text, identity_from_seed, to_text
 from signaling.messages import load_json
 
+T = TypeVar("T")
+
 FORMAT: Final = 1
+SEAL: Final = "sha256"  # of the other fields, in the file
 OWNERS: Final = "owners"  # in a state folder: who speaks for the founder from a command line beside it
 MAX_SLOTS: Final = 256  # processes of one machine in one mesh at the same time
 MAX_MEMBERSHIPS: Final = 64  # invites that one key came with, the latest kept
@@ -129,13 +134,15 @@ def _first_free(folder: Path) -> tuple[Path, int]:
 
 
 def _read(path: Path, mesh: str) -> tuple[bytes, tuple[Grant, ...]]:
-    text = read_private(path)
-    if text is None:
-        seed = os.urandom(SEED_BYTES)
-        _write(path, seed, ())
-        return seed, ()
+    kept = read_sealed(path, partial(_decode, mesh))
+    if kept is None:
+        kept = os.urandom(SEED_BYTES), ()
+        _write(path, *kept)
+    return kept
+
+
+def _decode(mesh: str, raw: dict[str, Any]) -> tuple[bytes, tuple[Grant, ...]]:
     try:
-        raw = load_json(text)
         if raw.get("format") != FORMAT or not isinstance(raw.get("memberships"), list):
             raise ValueError("not of this format")
         seed = from_text(str(raw.get("seed")))
@@ -146,9 +153,7 @@ def _read(path: Path, mesh: str) -> tuple[bytes, tuple[Grant, ...]]:
             if membership.key != identity.public.encoded:
                 raise ValueError("a membership is for another key")
     except (MessageError, IdentityError, InviteError, ValueError) as error:
-        raise StateUnusable(
-            f"{path} is damaged ({error}): move it away, then this machine joins as a new peer"
-        ) from error
+        raise DamagedStore(str(error)) from error
     return seed, memberships
 
 
@@ -158,7 +163,7 @@ def _write(path: Path, seed: bytes, memberships: tuple[Grant, ...]) -> None:
         "seed": to_text(seed),
         "memberships": [GRANT.write(grant) for grant in memberships],
     }
-    write_private(path, json.dumps(kept, separators=(",", ":")))
+    write_sealed(path, kept)
 
 
 def private_folder(folder: Path) -> None:
@@ -169,16 +174,14 @@ def private_folder(folder: Path) -> None:
         raise _unusable(folder, error) from error
 
 
-def read_private(path: Path) -> str | None:
-    """The text of a file with secrets; None when there is none. Raises StateUnusable, also when others may read it."""
+def _read_text(path: Path) -> bytes | None:
+    """The bytes of a file with secrets; None when there is none. Raises StateUnusable, also when others may read it."""
     try:
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise StateUnusable(f"{path} holds secrets and can be read by others: run chmod 600 {path}")
-        return path.read_text("utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError as error:
-        raise StateUnusable(f"{path} is damaged (not text): move it away") from error
     except OSError as error:
         raise _unusable(path, error) from error
 
@@ -196,6 +199,63 @@ def write_private(path: Path, text: str) -> None:
         with suppress(OSError):
             draft.unlink()
         raise _unusable(path, error) from error
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """Writes what must outlive a damaged byte: with a checksum, and twice. Raises StateUnusable."""
+    text = _compact(content)
+    sealed = _compact({**content, SEAL: sha256(text.encode()).hexdigest()})
+    for each in (path, copy_of(path)):
+        write_private(each, sealed)
+
+
+def read_sealed(path: Path, decode: Callable[[dict[str, Any]], T]) -> T | None:
+    """What `decode` makes of the file, or of its copy where that is damaged, which is then set aside; None where there
+    is no file. `decode` raises DamagedStore. Raises StateUnusable.
+    """
+    text = _read_text(path)
+    if text is None:
+        return None
+    try:
+        return decode(_unsealed(text))
+    except DamagedStore as error:
+        spare = _read_text(copy_of(path))
+        try:
+            if spare is None:
+                raise DamagedStore("there is no copy of it") from error
+            found = decode(_unsealed(spare))
+        except DamagedStore as worse:
+            raise StateUnusable(
+                f"{path} is damaged ({error}), and so is its copy ({worse}): move both away to begin anew"
+            ) from error
+        aside = free_name(path)
+        try:
+            os.replace(path, aside)
+        except OSError as refusal:
+            raise _unusable(path, refusal) from refusal
+        write_private(path, spare.decode())
+        log.error("%s is damaged (%s): it is kept as %s, and its copy is used", path, error, aside.name)
+        return found
+
+
+def copy_of(path: Path) -> Path:
+    """Where the second copy of a sealed file lies."""
+    return path.with_name(f"{path.name}-copy")
+
+
+def _unsealed(text: bytes) -> dict[str, Any]:
+    try:
+        raw = load_json(text.decode())
+    except (MessageError, UnicodeDecodeError) as error:
+        raise DamagedStore("not JSON") from error
+    seal = raw.pop(SEAL, None)  # files of earlier versions have none
+    if seal is not None and seal != sha256(_compact(raw).encode()).hexdigest():
+        raise DamagedStore("it fails its checksum")
+    return raw
+
+
+def _compact(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _private(path: str, flags: int) -> int:

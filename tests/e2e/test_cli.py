@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from peer.storage.peer_keys import copy_of
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 from signaling.invites import Role, make_invite
@@ -338,8 +339,9 @@ def test_a_guest_may_ask_and_not_lend(world: World) -> None:
 def test_a_damaged_key_file(world: World) -> None:
     world.generate(world.link, who="damaged")
     (kept,) = (world.home / "askers" / "damaged" / "peers").rglob("*.json")
-    kept.write_text("{}")
-    one_line(world.generate(world.link, who="damaged"), r"0\.json is damaged .* move it away")
+    for each in (kept, copy_of(kept)):
+        each.write_text("{}")
+    one_line(world.generate(world.link, who="damaged"), r"0\.json is damaged .* move both away")
     kept.chmod(0o644)
     one_line(world.generate(world.link, who="damaged"), r"can be read by others: run chmod 600")
 

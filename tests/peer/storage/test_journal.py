@@ -143,7 +143,7 @@ def test_a_damaged_file_is_never_fatal(seed: int, tmp_path: Path) -> None:
     assert len(told) <= 1, told
     if told:
         assert "begins as if it held nothing" in told[0]
-        assert (tmp_path / "0.damaged").exists()
+        assert (tmp_path / "0.db.aside-1").exists()
         assert journal.recovered.undone == ()
     else:  # a torn tail: what is before it holds
         runs = [operation.run for operation in journal.recovered.undone if isinstance(operation, Load)]
@@ -178,9 +178,9 @@ def test_a_file_of_another_kind_is_set_aside(content: bytes | str, tmp_path: Pat
     journal, told = opened(path)
     assert len(told) == 1
     assert f"{path} is damaged" in told[0]
-    assert "it is 0.damaged now" in told[0]
+    assert "it is 0.db.aside-1 now" in told[0]
     assert journal.recovered.held == ()
-    assert (tmp_path / "0.damaged").read_bytes()[100:] == before[100:]  # the header tells of the WAL now
+    assert (tmp_path / "0.db.aside-1").read_bytes()[100:] == before[100:]  # the header tells of the WAL now
     asyncio.run(hold(path, A))
     assert opened(path)[0].recovered.held == (A,)
 
@@ -229,8 +229,38 @@ def test_a_disk_that_refuses_is_told_once(tmp_path: Path) -> None:
 
     (line,) = asyncio.run(fill())
     assert "full" in line
-    assert "from now on what this peer holds is not kept" in line
+    assert "until it can, what this peer holds is not kept" in line
     assert opened(path)[1] == []
+
+
+def test_a_disk_that_has_room_again_gets_all_that_waited(tmp_path: Path) -> None:
+    path = tmp_path / "0.db"
+
+    async def fill() -> list[str]:
+        told: list[str] = []
+        journal = await Journal.open(path, told.append)
+        assert journal._file is not None
+        assert journal._writer is not None
+        limit = journal._file._database.execute
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(journal._writer, limit, "PRAGMA max_page_count = 3")
+        for number in range(4000):
+            journal.opened(number.to_bytes(16, "big"))
+        await journal.begin(Load(A))
+        journal.commit(Load(A))
+        assert len(told) == 1
+        assert len(journal._waiting) < 1000, "a checkpoint makes what was before it void"
+        await loop.run_in_executor(journal._writer, limit, "PRAGMA max_page_count = 100000")
+        await journal.begin(Load(B))
+        await asyncio.sleep(0)
+        await loop.run_in_executor(journal._writer, journal._file.close)  # as if the process ended here
+        return told
+
+    told = asyncio.run(fill())
+    assert told[1:] == [f"{path} is written again"]
+    recovered = opened(path)[0].recovered
+    assert recovered.held == (A,)
+    assert recovered.undone == (Load(B),)
 
 
 def test_nothing_but_units_waits_for_the_disk(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,12 @@ from peer.runtime.execution import PROVIDERS
 from peer.state.display_names import named, names
 from peer.state.generated.commands import Member
 from peer.storage.founder_file import KeptMeshFile, new_invite, server_address
-from peer.storage.peer_keys import kept_identity, thrown_away, viewer
+from peer.storage.peer_keys import copy_of, kept_identity, thrown_away, viewer
 from peer.transport.engines.choose import ENGINES
 from signaling.errors import WrongLink
 from signaling.invites import Admissions, Role, make_membership
 from signaling.keys import identity_from_seed
+from tests.seeds import seeds
 
 MESH_KEY = identity_from_seed(bytes(32))
 MESH = MESH_KEY.id
@@ -66,13 +69,57 @@ def test_memberships_are_kept_by_invite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"format":1,"seed":"AAAA","memberships":[]}', "\0"])
-def test_a_damaged_key_file_is_named(tmp_path: Path, text: str) -> None:
+def test_a_key_file_that_is_damaged_with_its_copy_is_named_and_stays(tmp_path: Path, text: str) -> None:
     with kept_identity(tmp_path, MESH):
         pass
     path = tmp_path / "peers" / MESH / "0.json"
-    path.write_text(text)
-    with pytest.raises(StateUnusable, match=r"0\.json is damaged"), kept_identity(tmp_path, MESH):
+    for each in (path, copy_of(path)):
+        each.write_text(text)
+    with (
+        pytest.raises(StateUnusable, match=r"0\.json is damaged .* move both away"),
+        kept_identity(tmp_path, MESH),
+    ):
         pass
+    assert path.read_text() == text
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flipped": lambda data, at: data[:at] + bytes([data[at] ^ (1 << at % 7)]) + data[at + 1 :],
+    "zeroed": lambda data, at: data[:at] + bytes(1) + data[at + 1 :],
+    "zeroed from here": lambda data, at: data[:at] + bytes(len(data) - at),
+    "cut": lambda data, at: data[:at],
+    "doubled": lambda data, at: data[:at] + data,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("copied", [False, True])
+def test_damage_anywhere_of_one_file_changes_neither_keys_nor_invites(
+    how: str, copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    founder = KeptMeshFile(tmp_path)
+    invite = new_invite(founder.read_or_make().key, Role.PEER, 0, 1)
+    founder.add(invite)
+    mesh = founder.read()
+    assert mesh is not None
+    with kept_identity(tmp_path, mesh.key.id) as mine:
+        peer = mine.identity.id
+        mine.keep(make_membership(mesh.key, mine.identity.public.encoded, invite.grant))
+    for path in (tmp_path / "mesh.json", tmp_path / "peers" / mesh.key.id / "0.json"):
+        right = path.read_bytes()
+        for at in random.Random(20261129).sample(range(len(right)), seeds(len(right))):
+            spoilt = DAMAGES[how](right, at)
+            (copy_of(path) if copied else path).write_bytes(spoilt)
+            with kept_identity(tmp_path, mesh.key.id) as mine:
+                assert mine.identity.id == peer, at
+                assert mine.membership(invite.grant.key) is not None
+            assert founder.read() == mesh, at
+            for aside in path.parent.glob(f"{path.name}.aside-*"):
+                assert aside.read_bytes() == spoilt
+                aside.unlink()
+            for each in (path, copy_of(path)):
+                each.write_bytes(right)
 
 
 def test_a_membership_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
