@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,36 @@ def test_what_a_full_disk_left_of_a_long_record_does_not_follow_a_short_one(
     store.persist(persist(1, "pb"))
     store.close()
     assert seen(stored(tmp_path)) == after((persist(1, "pb"),))
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="mounts a file system of 256 KiB, which takes root"
+)
+def test_a_disk_that_is_full_indeed_has_room_again(tmp_path: Path) -> None:
+    disk, steps = tmp_path / "disk", (persist(1, "", entry(1)), persist(1, "pa", entry(2, 1, b"z" * 5000)))
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        store = FileStore(Folder(disk / "log"))
+        store.load()
+        do(store, steps[0])
+        fill = disk / "fill"
+        with fill.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        for _ in range(3):
+            with pytest.raises(DiskFull, match="free some space"):
+                do(store, steps[1])
+        fill.unlink()
+        do(store, steps[1])
+        store.close()
+        assert seen(stored(disk / "log")) == after(steps)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 LIMITED = """
