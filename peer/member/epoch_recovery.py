@@ -107,9 +107,17 @@ def _ask(peer: KeptPeer) -> str:
 
 async def requested(beside: Path, after: After) -> None:
     """Returns when somebody asks this running peer to begin the next epoch."""
-    while not request_of(beside).exists():
+    while not _is_there(request_of(beside)):
         await after(LOOKED_FOR_S)
-    request_of(beside).unlink(missing_ok=True)
+    with suppress(OSError):
+        request_of(beside).unlink()
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder that may not be looked into for a while
+        return False
 
 
 def answered(beside: Path, text: str) -> None:

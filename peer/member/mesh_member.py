@@ -429,4 +429,9 @@ class MeshMember:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of this member failed", exc_info=error)
-            self.end(f"a defect, please report it: {type(error).__name__}: {error}")
+            if isinstance(
+                error, OSError | MemoryError
+            ):  # of the machine: whoever watches over it starts it again
+                self.end(f"this machine refuses what a peer needs ({str(error) or 'memory'}): start it again")
+            else:
+                self.end(f"a defect, please report it: {type(error).__name__}: {error}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
 from peer.errors import CannotServe
-from peer.member.epoch_recovery import kept_peers, recover
+from peer.member.epoch_recovery import kept_peers, recover, requested
 from peer.member.joining import _begins, _come_back
 from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping
@@ -133,3 +134,47 @@ async def test_recover_goes_on_from_what_can_be_read(tmp_path: Path) -> None:
     assert begin.snapshot is not None
     assert b'"first"' in begin.snapshot.data
     again.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(24, "Too many open files"), "this machine refuses .*Too many open files.*: start it again"),
+        (MemoryError(), "this machine refuses .*memory.*: start it again"),
+        (KeyError("x"), "a defect, please report it"),
+    ],
+)
+async def test_what_a_machine_refuses_for_good_ends_the_peer_and_is_no_defect(
+    error: Exception, why: str
+) -> None:
+    async with town() as here:
+        a = await here.found("a")
+
+        async def fails() -> None:
+            raise error
+
+        a.start(fails())
+        await here.until(a.ended.is_set)
+        assert re.search(why, a.why_ended)
+
+
+async def test_a_folder_that_may_not_be_looked_into_asks_for_no_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    (tmp_path / "0-recover").touch()
+    real = Path.exists
+
+    def exists(path: Path) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks < 3:
+            raise PermissionError(13, "forbidden")
+        return real(path)
+
+    async def after(_: float) -> None:
+        return
+
+    monkeypatch.setattr(Path, "exists", exists)
+    await requested(tmp_path / "0", after)
+    assert looks == 3
