@@ -84,8 +84,7 @@ def best_state(kept: LogKeeping, state: MeshState, is_new: bool, tell: Callable[
     found = kept.salvage() if is_new else None
     if found is None:
         return state
-    count = len(found.state.conversations)
-    tell(f"goes on from what can be read of {found.folder}, {count} conversations among it")
+    tell(f"goes on from what can be read of {found.folder}; conversations: {len(found.state.conversations)}")
     return found.state
 
 

@@ -30,7 +30,7 @@ from peer.errors import DamagedStore, MeshError, StateUnusable
 from peer.replication.replica import Beginning
 from peer.state.mesh_state import MeshState, apply_entry, decode_state, encode_state
 from peer.storage.log_folder import Folder
-from peer.storage.log_store import FileStore, MemoryStore, salvage
+from peer.storage.log_store import FileStore, MemoryStore, is_blank, salvage
 from peer.storage.stored_log import Salvaged
 from planner.model.durable_files import free_name, rename_durably
 
@@ -110,7 +110,7 @@ class LogKeeping:
             if known == epoch:
                 self._throw_away(known)
             else:
-                self.set_aside(known)
+                self._leave(known)
         return self.open(epoch)
 
     def found(self, state: MeshState, epoch: int = FIRST_EPOCH) -> Beginning:
@@ -126,7 +126,7 @@ class LogKeeping:
         store, self.store = self.store, None
         for known in earlier:
             if known != epoch:
-                self.set_aside(known)  # only now that all of it is in the new one
+                self._leave(known)  # only now that all of it is in the new one
         self.store = store
         return Beginning(
             self.mesh,
@@ -216,6 +216,18 @@ class LogKeeping:
     def _folder(self, epoch: int) -> Path:
         assert self.beside is not None
         return self.beside.with_name(f"{self.beside.name}-log-{epoch}")
+
+    def _leave(self, epoch: int) -> None:
+        """Sets aside what says something."""
+        folder = self._folder(epoch)
+        try:
+            blank = is_blank(folder)
+        except OSError as error:
+            raise StateUnusable(f"{folder} cannot be read: {error.strerror or error}") from error
+        if blank:
+            self._throw_away(epoch)
+        else:
+            self.set_aside(epoch)
 
     def _throw_away(self, epoch: int) -> None:
         folder = self._folder(epoch)

@@ -279,6 +279,17 @@ def newest_snapshot(
     return newest, wrong
 
 
+def is_blank(folder: Path) -> bool:
+    """Whether it is a whole store into which no entry and no snapshot ever came. Raises OSError."""
+    if any((folder / name).exists() for name in SNAPSHOTS):
+        return False
+    try:
+        file = read_log((folder / LOG).read_bytes())
+    except (DamagedStore, FileNotFoundError):
+        return False
+    return not file.beginning.entries and not any(group.entries for group in file.groups)
+
+
 def salvage(folder: Path) -> Salvaged:
     """What can be used of a folder that is no store any more, and stays as it is. Raises OSError."""
     found = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}

@@ -199,3 +199,11 @@ def test_an_epoch_is_whole_before_the_one_before_it_is_set_aside(
     kept.close()
     assert kept.epochs() == [1, 2]
     assert known(keeping(tmp_path, [])) == states[-1]
+
+
+def test_a_log_into_which_nothing_ever_came_leaves_no_folder(tmp_path: Path) -> None:
+    kept = keeping(tmp_path, [])
+    kept.open(1)
+    kept.found(MeshState(), 2)
+    kept.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0-log-2"]
