@@ -490,11 +490,21 @@ export class Talks {
     const row = this.rows(conversation).findLast(({ message }) => message.form === 'to-model');
     if (row === undefined || this.of === null) return 0;
     const key = `${this.open} ${row.message.id} ${conversation.system}`;
-    if (this.prompt.key !== key)
-      this.prompt = { key, tokens: promptTokens(this.of, conversation, row.message) };
+    if (this.prompt.key !== key) {
+      this.prompt = { key, tokens: 0 };
+      void this.countPrompt(key, promptTokens(this.of, conversation, row.message));
+    }
     const { answer } = row;
     const made = answer === null ? 0 : (talking.making(answer.id)?.tokens ?? answer.tokens);
     return this.prompt.tokens + made;
+  }
+
+  /** Shows how long the prompt `key` is, once a worker has rendered it. */
+  private async countPrompt(key: string, counted: Promise<number>): Promise<void> {
+    const tokens = await counted;
+    if (this.prompt.key !== key) return; // another question is shown by now
+    this.prompt = { key, tokens };
+    this.frame.touch();
   }
 
   private factsOf(talking: Talking, answer: string): AnswerFacts | null {
@@ -514,9 +524,13 @@ export class Talks {
 }
 
 /** 0 where it cannot become tokens. */
-function promptTokens(mesh: MeshMember, conversation: Conversation, question: Message): number {
+async function promptTokens(
+  mesh: MeshMember,
+  conversation: Conversation,
+  question: Message,
+): Promise<number> {
   try {
-    return promptFor(mesh, conversation, question).length;
+    return (await promptFor(mesh, conversation, question)).length;
   } catch (error) {
     if (!(error instanceof PeerError)) throw error;
     return 0;
