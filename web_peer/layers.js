@@ -65,6 +65,10 @@ export const PURE = [
   'src/model/chat_template',
   'src/model/control_tokens',
   'src/model/stop_strings',
+  'src/model/template_filters',
+  'src/model/template_methods',
+  'src/model/template_syntax',
+  'src/model/template_values',
   'src/model/tokenizer',
   'src/origin/arithmetic_changes',
   'src/planner/arithmetic_class',
@@ -89,11 +93,7 @@ export const PURE = [
 ];
 
 /** What pure modules import that is not ours. */
-export const PURE_PACKAGES_OUTSIDE = [
-  '@huggingface/tokenizers',
-  '@huggingface/jinja',
-  '@noble/hashes/sha2.js',
-];
+export const PURE_PACKAGES_OUTSIDE = ['@huggingface/tokenizers', '@noble/hashes/sha2.js'];
 
 export const isPure = (file) =>
   PURE.includes(file) || PURE_PACKAGES.some((name) => file.startsWith(`src/${name}/`));

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from datetime import UTC, date, datetime
 from typing import Final
 
 from peer.errors import PeerError
@@ -21,7 +20,6 @@ from peer.state.generated.commands import Message
 LOG_S: Final = 2.0  # the log gets what came at the latest after that,
 LOG_TOKENS: Final = 64  # or so many tokens
 MAX_EXTENSION: Final = 16384  # characters in one command
-MAX_DAY_MS: Final = 253402300799999  # the last of the year 9999
 
 
 class Making:
@@ -102,9 +100,4 @@ class Making:
         return stop, self.text[len(logged.text) : self._ends[stop]]
 
 
-def day_of(when_ms: int) -> date:
-    """The UTC day of a question."""
-    return datetime.fromtimestamp(min(when_ms, MAX_DAY_MS) // 1000, UTC).date()
-
-
-__all__ = ["Begun", "Making", "Settings", "day_of"]
+__all__ = ["Begun", "Making", "Settings"]

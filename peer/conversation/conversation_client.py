@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from peer.conversation.answer_in_progress import Making, day_of
+from peer.conversation.answer_in_progress import Making
 from peer.conversation.live_answer import Listening
 from peer.conversation.live_hints import TYPING_S, Hints, piece_of
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
@@ -22,7 +22,7 @@ from peer.errors import ContextOverflow, PeerError
 from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
 from peer.model.prompts import Prompt
-from peer.origin.answer_stream import Begun, Conversation, Finished, Settings
+from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, day_of
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.replication.proposal_queue import Proposals

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -93,7 +93,8 @@ class Text:
 
         Through the model's chat template; without one, ChatML if the vocabulary has its marks, else plain
         `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages. Control tokens are
-        those of the template: what a message spells is words.
+        those of the template: what a message spells is words. `today` is the day that the template reads, by default
+        this one in UTC, as for everybody in the mesh.
         """
         return self.encode_turns(
             [{"role": each.role, "content": each.content} for each in messages], today=today
@@ -102,7 +103,7 @@ class Text:
     def render_chat(self, messages: Sequence[Message], today: date | None = None) -> str:
         """The prompt text that encode_chat puts into tokens."""
         if self._template is not None:
-            return self._template.render(messages, today=today)
+            return self._template.render(messages, today=today or _today())
         if all(self._tokenizer.token_to_id(mark) is not None for mark in ("<|im_start|>", "<|im_end|>")):
             turns = [f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n" for message in messages]
             return "".join(turns) + "<|im_start|>assistant\n"
@@ -122,7 +123,7 @@ class Text:
         if self._template is None:
             rendered = self.render_chat([Message(turn["role"], turn["content"]) for turn in marked], today)
         else:
-            rendered = self._template.render_turns(marked, control.marked(tools, mark), today=today)
+            rendered = self._template.render_turns(marked, control.marked(tools, mark), today=today or _today())
         text, places = unmarked(rendered, mark)
         written = control.written(text, places)
         return self._with_bos(self._ids(text) if written is None else self._ids_of(text, written))
@@ -423,6 +424,10 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _line(problem: BaseException) -> str:

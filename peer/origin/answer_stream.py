@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from typing import Final, Protocol
 
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
@@ -31,6 +32,7 @@ from peer.transport.listeners import Listeners
 from peer.wire.generated.frames import Cancel
 
 SEAT_WAIT_S: Final = 900.0  # for a session while all of them are in use; the caller sees its place meanwhile
+MAX_DAY_MS: Final = 253402300799999  # the last of the year 9999
 PLAN_WAIT_S: Final = 120.0  # peers may still be fetching weights; the caller sees why meanwhile in mesh_state
 
 
@@ -467,3 +469,8 @@ class Conversation:
             await asyncio.gather(*(self._links.dialer.dial(peer) for peer in others))
         except (ConnectFailed, ConnectionLost) as error:
             raise ConnectFailed(f"cannot reach every stage of the mesh: {error}") from error
+
+
+def day_of(when_ms: int) -> date:
+    """The UTC day of a question."""
+    return datetime.fromtimestamp(min(when_ms, MAX_DAY_MS) // 1000, UTC).date()

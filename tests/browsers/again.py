@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peer.conversation.answer_in_progress import day_of
 from peer.conversation.turn_order import prompt_of
 from peer.member.mesh_member import MeshMember
-from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.origin.answer_stream import Conversation, Delta, Settings, day_of
 from peer.session.sampling import Sampling
 from peer.session.seat import ID_BYTES
 from peer.state.conversations import Conversation as Talk

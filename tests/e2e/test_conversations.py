@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from peer.conversation.answer_in_progress import day_of
 from peer.conversation.conversation_client import Manner, Self
 from peer.conversation.turn_order import prompt_of
 from peer.member.mesh_member import MeshMember
-from peer.origin.answer_stream import Delta, Settings
+from peer.origin.answer_stream import Delta, Settings, day_of
 from peer.state.generated.commands import Form, Message
 from tests.e2e.command import running
 from tests.e2e.real_mesh import Models, Start

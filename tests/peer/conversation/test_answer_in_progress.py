@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from peer.conversation.answer_in_progress import LOG_S, Making, day_of
+from peer.conversation.answer_in_progress import LOG_S, Making
 from peer.model.tokenizer import Text
-from peer.origin.answer_stream import Conversation, Delta, Finished
+from peer.origin.answer_stream import Conversation, Delta, Finished, day_of
 from peer.state.generated.commands import MAX_MESSAGE_BYTES, Message
 
 

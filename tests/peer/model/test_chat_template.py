@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from datetime import date
+from pathlib import Path
 
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from peer.model.chat_template import MAX_TEMPLATE_CHARACTERS, ChatTemplate, ChatTemplateError, Message
+from peer.model.chat_template import (
+    MAX_TEMPLATE_CHARACTERS,
+    ChatTemplate,
+    ChatTemplateError,
+    Message,
+    not_in_tabs,
+)
 
 TALK = [Message("user", "hi <b>"), Message("assistant", "yo")]
 
@@ -18,7 +27,10 @@ CHATML = (
 )
 
 
-def render(source: str, today: date | None = None) -> str:
+TODAY = date(2026, 1, 2)
+
+
+def render(source: str, today: date = TODAY) -> str:
     return ChatTemplate(source, bos_token="<s>", eos_token="</s>", turns=20_000).render(TALK, today=today)
 
 
@@ -47,7 +59,7 @@ def render(source: str, today: date | None = None) -> str:
         ("{{ messages[::-1] | map(attribute='role') | join(', ') }}", "assistant, user"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
         ("{{ 'a-b'.replace('-', '+') }}{{ 'a,b'.split(',')[-1].upper() }}{{ 'x{}'.format(1) }}", "a+bBx1"),
-        ("{{ strftime_now('%d') if strftime_now is defined else 'no date' }}", "no date"),
+        ("{{ strftime_now('%d') if strftime_now is defined else 'no date' }}", "02"),
         ("{% for i in range(3) if i %}{{ loop.index }}{% endfor %}{{ none }}{{ 2 ** 10 }}", "12None1024"),
         ("{% set x %}{% for i in range(2) %}ab{% endfor %}{% endset %}{{ x | replace('b', 'c') }}", "acac"),
         ("{{ 'a\nb' | indent(2) }}", "a\n  b"),
@@ -58,12 +70,12 @@ def test_what_published_templates_use(source: str, wanted: str) -> None:
 
 
 def test_the_date_is_the_one_passed_in() -> None:
-    assert render("{{ strftime_now('%Y-%m-%d') }}", date(2026, 1, 2)) == "2026-01-02"
+    assert render("{{ strftime_now('%Y-%m-%d') }}", date(2025, 3, 4)) == "2025-03-04"
 
 
 def test_an_answer_that_goes_on_has_no_generation_prompt() -> None:
     template = ChatTemplate(CHATML, bos_token="", eos_token="")
-    assert template.render(TALK, answer=False).endswith("yo<|im_end|>\n")
+    assert template.render(TALK, today=TODAY, answer=False).endswith("yo<|im_end|>\n")
 
 
 @pytest.mark.parametrize(
@@ -112,10 +124,17 @@ def test_an_answer_that_goes_on_has_no_generation_prompt() -> None:
             "grew",
         ),
         ("{% for i in range(90000) %}{{ 'a' * 1000 }}{% endfor %}", "grew beyond"),
-        ("{{ '%1000000000d' % 1 }}", "not available"),
-        ("{{ '{:1000000000}'.format(1) }}", "not available"),
-        ("{{ 'a'.center(1000000000) }}", "unsafe"),
-        ("{{ 'a' | center(1000000000) }}", "No filter named 'center'"),
+        ("{{ '%1000000000d' % 1 }}", "three digits of width"),
+        ("{{ '%*d' % (1000000000, 1) }}", "three digits of width"),
+        ("{{ '%1000000000d' | format(1) }}", "three digits of width"),
+        ("{{ '{:1000000000}'.format(1) }}", "three digits of width"),
+        ("{{ '{:{}}'.format(1, 1000000000) }}", "three digits of width"),
+        ("{{ 'a'.center(1000000000) }}", "grew beyond"),
+        ("{{ 'a'.zfill(1000000000) }}", "grew beyond"),
+        ("{{ 'a' | center(1000000000) }}", "grew beyond"),
+        ("{{ [1] | batch(1000000000, 1) | list }}", "grew beyond"),
+        ("{{ [1] | slice(1000000000) | list }}", "grew beyond"),
+        ("{{ [[1], [2]] | sum(start=[]) }}", "sum adds numbers"),
         ("{{ messages | tojson(indent=100000000) }}", "indents"),
         ("{{ range(100000000) | list }}", "Range too big"),
     ],
@@ -130,7 +149,7 @@ def test_a_template_that_fails_or_has_no_end_is_one_clear_line(source: str, told
 
 def test_the_budget_is_fresh_for_every_rendering() -> None:
     template = ChatTemplate("{% for i in range(900) %}{% endfor %}x", bos_token="", eos_token="", turns=1000)
-    assert [template.render(TALK) for _ in range(4)] == ["x"] * 4
+    assert [template.render(TALK, today=TODAY) for _ in range(4)] == ["x"] * 4
 
 
 # The parts of well-known templates that use more of Jinja than a loop: what they do, in fewer words.
@@ -201,9 +220,13 @@ def test_bounds_do_not_change_what_known_templates_say(name: str, talk: list[Mes
     plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     turns = [{"role": message.role, "content": message.content} for message in talk]
     wanted = plain.from_string(KNOWN[name]).render(
-        messages=turns, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+        messages=turns,
+        add_generation_prompt=True,
+        bos_token="<s>",
+        eos_token="</s>",
+        strftime_now=TODAY.strftime,
     )
-    assert ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk) == wanted
+    assert ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk, today=TODAY) == wanted
     assert talk[-1].content.strip() in wanted
 
 
@@ -211,5 +234,44 @@ def test_bounds_do_not_change_what_known_templates_say(name: str, talk: list[Mes
 @pytest.mark.parametrize(("turns", "characters"), [(1000, 1000), (10, 100_000)])
 def test_a_long_conversation_is_within_the_bounds(name: str, turns: int, characters: int) -> None:
     talk = [Message(("user", "assistant")[turn % 2], "x" * characters) for turn in range(turns)]
-    shown = ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk)
+    shown = ChatTemplate(KNOWN[name], bos_token="<s>", eos_token="</s>").render(talk, today=TODAY)
     assert shown.count("x" * characters) == turns
+
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "templates.json").read_text(encoding="utf-8"))
+
+
+def as_transformers_shows(source: str) -> str | None:
+    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+    return template.render_turns(VECTORS["messages"], today=date(*VECTORS["today"]))
+
+
+@pytest.mark.parametrize(("source", "wanted"), VECTORS["rows"])
+def test_the_prompt_is_that_of_transformers(source: str, wanted: str | None) -> None:
+    if wanted is None:
+        with pytest.raises(ChatTemplateError):
+            as_transformers_shows(source)
+    else:
+        assert as_transformers_shows(source) == wanted
+        assert not_in_tabs(source) is None
+
+
+@pytest.mark.parametrize(("source", "wanted"), VECTORS["refused"])
+def test_what_a_tab_refuses_is_known_beforehand(source: str, wanted: str | None) -> None:
+    assert not_in_tabs(source) is not None
+    with contextlib.suppress(ChatTemplateError):
+        assert as_transformers_shows(source) == wanted
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_tab_shows_what_known_templates_say(name: str) -> None:
+    assert not_in_tabs(KNOWN[name]) is None
+
+
+def test_tools_are_none_where_there_are_none() -> None:
+    template = ChatTemplate(
+        "{% if tools is not none %}{{ tools | length }}{% else %}-{% endif %}", bos_token="", eos_token=""
+    )
+    turns = [{"role": "user", "content": "x"}]
+    shown = [template.render_turns(turns, tools, today=TODAY) for tools in (None, [], [{"type": "function"}])]
+    assert shown == ["-", "-", "1"]

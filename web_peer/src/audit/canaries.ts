@@ -6,6 +6,7 @@
  * has a position of it checked as positions of people's answers are. Nothing in it tells the peer that it is tried.
  */
 
+import { dayOf } from '../origin/answer_stream';
 import { roomFor } from '../session/ask';
 import {
   computing,
@@ -141,7 +142,7 @@ export class Canaries {
     const { model } = view.state;
     const { text } = this.parts.model;
     if (model === null || text === null) return null;
-    const prompt = text.encodeChat([{ role: 'user', content: question(Math.random) }]);
+    const prompt = text.encodeChat([{ role: 'user', content: question(Math.random) }], dayOf(Date.now()));
     const maxTokens = roomFor(prompt.length, null, model.context);
     const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens: text.endTokens };
     const core = new OriginSession(toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))), view.me);

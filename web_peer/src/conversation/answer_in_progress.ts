@@ -1,7 +1,12 @@
 /* One answer while this tab makes it: its tokens and words so far, and how it ended. Edge around answer_stream.ts. */
 
-import type { Begun, Conversation as Session, Delta, Finished } from '../origin/answer_stream';
-import type { CalendarDate } from '../model/chat_template';
+import {
+  type Begun,
+  type Conversation as Session,
+  dayOf,
+  type Delta,
+  type Finished,
+} from '../origin/answer_stream';
 import { PeerError, textOf } from '../errors';
 import type { Conversation } from '../state/conversations';
 import type { Message, ModelChosen } from '../state/generated/commands';
@@ -13,7 +18,6 @@ import type { Waits } from '../stage/seat_waiting';
 const LOG_MS = 2000; // the log gets what came at the latest after that,
 const LOG_TOKENS = 64; // or so many tokens
 const MAX_EXTENSION = 16384; // characters in one command
-const MAX_DAY_MS = 253402300799999; // the last of the year 9999
 
 export type End =
   | { readonly kind: 'finished'; readonly finished: Finished }
@@ -136,12 +140,6 @@ export function roomOf(mesh: Reads, prompt: readonly number[], most: number): nu
   const { model } = mesh.view.state;
   const room = roomFor(prompt.length, null, model?.context ?? 0);
   return most === 0 ? room : Math.min(most, room);
-}
-
-/** The UTC day of a question. */
-export function dayOf(whenMs: number): CalendarDate {
-  const date = new Date(Math.min(whenMs, MAX_DAY_MS));
-  return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Text, TokenizerSource } from './tokenizer';
 
 /** What is to be put into tokens. */
 export type Order =
-  | { readonly kind: 'chat'; readonly messages: readonly Message[]; readonly today: CalendarDate | undefined }
+  | { readonly kind: 'chat'; readonly messages: readonly Message[]; readonly today: CalendarDate }
   | { readonly kind: 'plain'; readonly text: string };
 
 /** `most`: characters that may be put into tokens. */

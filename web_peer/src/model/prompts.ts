@@ -39,7 +39,7 @@ export class Prompts {
   }
 
   /** A conversation, ending where the answer begins. Raises ContextOverflow, TextError, ChatTemplateError. */
-  chat(messages: readonly Message[], context: number, today?: CalendarDate): Promise<number[]> {
+  chat(messages: readonly Message[], context: number, today: CalendarDate): Promise<number[]> {
     const characters = messages.reduce((sum, { content }) => sum + content.length, 0);
     return this.run(characters, context, { kind: 'chat', messages, today });
   }

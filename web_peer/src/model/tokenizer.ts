@@ -79,7 +79,7 @@ export class Text {
    * `Role: words` paragraphs. ChatTemplateError when the template fails or refuses the messages. Control tokens are
    * those of the template: what a message spells is words.
    */
-  encodeChat(messages: readonly Message[], today?: CalendarDate): number[] {
+  encodeChat(messages: readonly Message[], today: CalendarDate): number[] {
     const told = messages.map(({ content }) => content);
     const mark = this.control.markFor(told);
     const words = this.control.marked(told, mark);
@@ -90,7 +90,7 @@ export class Text {
   }
 
   /** The prompt text that encodeChat puts into tokens. */
-  renderChat(messages: readonly Message[], today?: CalendarDate): string {
+  renderChat(messages: readonly Message[], today: CalendarDate): string {
     if (this.template !== null) return this.template.render(messages, today);
     const marks = ['<|im_start|>', '<|im_end|>'];
     if (marks.every((mark) => this.tokenizer.token_to_id(mark) !== undefined)) {

@@ -4,7 +4,7 @@
  * One `Conversation` keeps one session: each next question sends only what the stages do not hold yet.
  */
 
-import type { Message } from '../model/chat_template';
+import type { CalendarDate, Message } from '../model/chat_template';
 import { AnswerFailed, ConnectFailed, ContextOverflow, MeshFull, NoPlan, PeerError } from '../errors';
 import { type Crossing, Crossings, partsOf } from './arithmetic_changes';
 import type { SessionId } from '../wire/generated/frames';
@@ -23,6 +23,7 @@ import { nowS } from '../transport/ticker';
 const CONNECT_WITHIN_S = 8; // to every stage of a route
 const REDIAL_S = 0.5;
 const SEAT_WAIT_S = 900; // for a session while all of them are in use; people see their place meanwhile
+const MAX_DAY_MS = 253402300799999; // the last of the year 9999
 const PLAN_WAIT_S = 120; // peers may still be fetching weights; the mesh state says why meanwhile
 
 /** How to answer. `maxTokens` null: as many as the context has room for. */
@@ -118,7 +119,7 @@ export class Conversation {
    * ContextOverflow or ConnectFailed.
    */
   async *chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    yield* this.tokens(await this.prompts.chat(messages, this.context()), settings);
+    yield* this.tokens(await this.prompts.chat(messages, this.context(), dayOf(Date.now())), settings);
   }
 
   /** Continues plain text, without the chat template. */
@@ -453,4 +454,10 @@ export class Conversation {
       }
     }
   }
+}
+
+/** The UTC day of a question. */
+export function dayOf(whenMs: number): CalendarDate {
+  const date = new Date(Math.min(whenMs, MAX_DAY_MS));
+  return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
 }

@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { dayOf, Making } from '../../src/conversation/answer_in_progress';
+import { Making } from '../../src/conversation/answer_in_progress';
+import { dayOf } from '../../src/origin/answer_stream';
 import type { Conversation as Session, Delta, Finished } from '../../src/origin/answer_stream';
 import { MAX_MESSAGE_BYTES, type Message } from '../../src/state/generated/commands';
 import { utf8Bytes } from '../../src/wire/json_codec';

@@ -31,13 +31,14 @@ interface Vectors {
   readonly templates: {
     template: string;
     messages: Message[];
-    today: [number, number, number] | null;
+    today: [number, number, number];
     gives: string | null;
     error: string | null;
   }[];
 }
 
 const VECTORS = vectors('text') as Vectors;
+const DAY = { year: 2026, month: 3, day: 4 };
 
 function sourceOf(tokenizer: unknown, changes: Partial<TokenizerSource> = {}): TokenizerSource {
   const tokenizerJson = new TextEncoder().encode(JSON.stringify(tokenizer));
@@ -77,7 +78,7 @@ describe('chats', () => {
 
   it('begin with one begin-of-text token, also where the template writes its own', () => {
     for (const chatTemplate of ['{{ bos_token }}a', 'a']) {
-      const tokens = new Text(sourceOf(tokenizer, { addBos: true, chatTemplate })).encodeChat([]);
+      const tokens = new Text(sourceOf(tokenizer, { addBos: true, chatTemplate })).encodeChat([], DAY);
       expect(tokens.slice(0, 2).filter((token) => token === 0)).toHaveLength(1);
     }
   });
@@ -134,9 +135,8 @@ describe('stop strings', () => {
 describe('chat templates', () => {
   it.each(VECTORS.templates)('$template', ({ template, messages, today, gives, error }) => {
     const render = (): string => {
-      const [year, month, day] = today ?? [0, 0, 0];
-      const date = today === null ? undefined : { year, month, day };
-      return new ChatTemplate(template, '<s>', '</s>', 300_000).render(messages, date);
+      const [year, month, day] = today;
+      return new ChatTemplate(template, '<s>', '</s>', 300_000).render(messages, { year, month, day });
     };
     if (gives !== null) expect(render()).toBe(gives);
     else if (error === 'ChatTemplateError') expect(render).toThrow(ChatTemplateError);
@@ -151,6 +151,7 @@ describe('chat templates', () => {
     const [{ template } = { template: '' }] = VECTORS.templates;
     const messages = Array.from({ length: 1000 }, () => ({ role: 'user', content: 'x'.repeat(1000) }));
     const compiled = new ChatTemplate(template, '<s>', '</s>');
-    for (let turn = 0; turn < 3; turn++) expect(compiled.render(messages).length).toBeGreaterThan(1_000_000);
+    for (let turn = 0; turn < 3; turn++)
+      expect(compiled.render(messages, DAY).length).toBeGreaterThan(1_000_000);
   });
 });
