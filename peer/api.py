@@ -24,7 +24,7 @@ from peer.errors import CannotServe
 from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
-from peer.gateway.tool_calls import Tool, ToolCall, parsed, style_of, tool_of, with_mark
+from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
@@ -183,11 +183,10 @@ class Mesh:
         template = self._member.text.tool_template
         style = style_of(template) if template is not None else None
         if tools and style is not None:
-            marked = ""
-            for delta in deltas:
-                marked = with_mark(style, marked + delta.text, delta.control)
-            said, calls = parsed(style, marked, frozenset(tool.name for tool in tools))
-            text = said if calls else text
+            scanner = CallScanner(style, frozenset(tool.name for tool in tools))
+            words = [scanner.push(delta.text, delta.control) for delta in deltas]
+            more, calls = scanner.end()
+            text = "".join(words) + more
         likely = tuple(found for found in map(self._likely, deltas) if found is not None)
         return Answer(
             text,

@@ -13,7 +13,7 @@ from typing import Final
 from peer.errors import MeshFull
 from peer.gateway.request_queue import RETRY_AFTER_S, Line, full
 from peer.gateway.responses import Likely
-from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed, with_mark
+from peer.gateway.tool_calls import CallScanner, Style, ToolCall
 from peer.member.mesh_member import MeshMember
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
@@ -160,31 +160,23 @@ def shown_likely(pairs: Sequence[tuple[int, float]], words: Text) -> Likely:
 
 
 async def _events(task: Task, pieces: AsyncGenerator[Delta | Finished], words: Text) -> AsyncGenerator[Event]:
-    text, plain, shown = "", "", 0  # plain: without the marks of calls that are control tokens
     likely: list[Likely] = []
     calling = task.calling
+    scanner = CallScanner(calling.style, calling.names) if calling is not None else None
     async for piece in pieces:
         match piece:
             case Delta():
-                text += piece.text
-                plain += piece.text
-                if calling is not None:
-                    text = with_mark(calling.style, text, piece.control)
                 if piece.likely:
                     likely.append(shown_likely(piece.likely, words))
-                may = held_from(calling.style, text) if calling is not None else len(text)
-                if may > shown or likely:
-                    yield Said(task.index, text[shown:may], tuple(likely))
+                text = piece.text if scanner is None else scanner.push(piece.text, piece.control)
+                if text or likely:
+                    yield Said(task.index, text, tuple(likely))
                     likely.clear()
-                    shown = max(shown, may)
             case Finished():
                 why = piece.why
-                calls: tuple[ToolCall, ...] = ()
-                if calling is not None:
-                    said, calls = parsed(calling.style, text, calling.names)
-                    text = said if calls else plain
-                if len(text) > shown or likely:
-                    yield Said(task.index, text[shown:], tuple(likely))
+                text, calls = ("", ()) if scanner is None else scanner.end()
+                if text or likely:
+                    yield Said(task.index, text, tuple(likely))
                 if calls:
                     assert calling is not None
                     why = "tool_calls"

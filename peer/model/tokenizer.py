@@ -123,7 +123,9 @@ class Text:
         if self._template is None:
             rendered = self.render_chat([Message(turn["role"], turn["content"]) for turn in marked], today)
         else:
-            rendered = self._template.render_turns(marked, control.marked(tools, mark), today=today or _today())
+            rendered = self._template.render_turns(
+                marked, control.marked(tools, mark), today=today or _today()
+            )
         text, places = unmarked(rendered, mark)
         written = control.written(text, places)
         return self._with_bos(self._ids(text) if written is None else self._ids_of(text, written))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from peer.gateway.chat_requests import chat_request, completion_request
 from peer.gateway.request_queue import Line
 from peer.gateway.responses import Choice, Heading, Likely, Usage, Used
 from peer.gateway.server import _problem
-from peer.gateway.tool_calls import Style, ToolCall, held_from, parsed, style_of
+from peer.gateway.tool_calls import CallScanner, Style, ToolCall, parsed, style_of
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
@@ -221,13 +222,81 @@ def test_what_is_no_call_stays_words(style: Style, text: str) -> None:
     assert parsed(style, text, NAMES) == (text, ())
 
 
+WEATHER = f'{{"name": "weather", "arguments": {CITY}}}'
+UNKNOWN = '{"name": "unknown", "arguments": {"name": "weather"}}'
+MIXED = [
+    (Style.TAGGED, f"Hm.\n<tool_call>{WEATHER}</tool_call>\nDone.", "Hm.\nDone.", ["weather"]),
+    (Style.TAGGED, f"<tool_call>{WEATHER}</tool_call>\n\n", "", ["weather"]),
+    (
+        Style.TAGGED,
+        f"<tool_call>{UNKNOWN}</tool_call>\n<tool_call>{WEATHER}</tool_call>",
+        f"<tool_call>{UNKNOWN}</tool_call>",
+        ["weather"],
+    ),
+    (
+        Style.TAGGED,
+        f'a <tool_call>{{"name": "wea <tool_call>{WEATHER}</tool_call> b',
+        'a <tool_call>{"name": "wea b',
+        ["weather"],
+    ),
+    (Style.TAGGED, "<tool_call>no JSON</tool_call> <tool_c", "<tool_call>no JSON</tool_call> <tool_c", []),
+    (Style.BARE, f"Let me look: {WEATHER} That was it.", "Let me look: That was it.", ["weather"]),
+    (Style.BARE, f"{UNKNOWN}; {WEATHER}", f"{UNKNOWN};", ["weather"]),
+    (Style.BARE, 'f() { return "}" } [1] {"city": "Bern"}', 'f() { return "}" } [1] {"city": "Bern"}', []),
+    (Style.LISTED, f"Let me check. [TOOL_CALLS] [{WEATHER}]", "Let me check.", ["weather"]),
+    (Style.LISTED, f"Let me check. [TOOL_CALLS]weather[ARGS]{CITY}", "Let me check.", ["weather"]),
+    (Style.LISTED, f"weather[ARGS]{CITY}", "", ["weather"]),
+    (Style.LISTED, f"weather{CITY} and more", "and more", ["weather"]),
+    (
+        Style.LISTED,
+        f"[TOOL_CALLS]weather[CALL_ID]a1B[ARGS]{CITY}[TOOL_CALLS]time[ARGS]{{}}",
+        "",
+        ["weather", "time"],
+    ),
+    (Style.LISTED, f"[TOOL_CALLS]unknown[ARGS]{CITY}", f"[TOOL_CALLS]unknown[ARGS]{CITY}", []),
+    (Style.LISTED, f"[TOOL_CALLS] [{UNKNOWN}, {WEATHER}]", UNKNOWN, ["weather"]),
+    (
+        Style.LISTED,
+        f"The weather in [1]: unweather{CITY} weath",
+        f"The weather in [1]: unweather{CITY} weath",
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("style", "text", "words", "calls"), MIXED)
+def test_good_calls_come_out_and_the_words_around_them(
+    style: Style, text: str, words: str, calls: list[str]
+) -> None:
+    found = parsed(style, text, NAMES)
+    assert found[0] == words
+    assert [call.name for call in found[1]] == calls
+    assert all(json.loads(call.arguments) in ({"city": "Bern"}, {}) for call in found[1])
+
+
+@pytest.mark.parametrize(("style", "text"), [row[:2] for row in MIXED])
+def test_a_stream_gives_what_the_whole_answer_gives(style: Style, text: str) -> None:
+    for size in (1, 2, 3, 7):
+        scanner = CallScanner(style, NAMES)
+        shown = [scanner.push(text[at : at + size]) for at in range(0, len(text), size)]
+        more, calls = scanner.end()
+        assert ("".join(shown) + more, calls) == parsed(style, text, NAMES)
+
+
 def test_words_are_shown_until_a_call_may_begin() -> None:
-    text = 'Let me see. <tool_call>{"name"'
-    shown = [text[: held_from(Style.TAGGED, text[:length])] for length in range(1, len(text) + 1)]
-    assert all(piece in ("", *(text[:n] for n in range(1, 13))) for piece in shown)
-    assert shown[-1] == "Let me see. "
-    assert held_from(Style.BARE, ' {"name"') == 0
-    assert held_from(Style.BARE, "Hello") == 5
+    scanner = CallScanner(Style.TAGGED, NAMES)
+    shown = [scanner.push(character) for character in 'Let me see. <tool_call>{"name"']
+    assert "".join(shown) == "Let me see."
+    assert shown[0] == "L"
+    assert CallScanner(Style.BARE, NAMES).push("Hello") == "Hello"
+
+
+def test_a_long_answer_is_read_once() -> None:
+    scanner = CallScanner(Style.BARE, NAMES)
+    began = time.process_time()
+    pieces = [scanner.push('{"name": "x", "a": [' if at == 0 else '{"b": "c"}, ') for at in range(5_000)]
+    assert "".join(pieces) == ""
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("tail", [f'[{{"name": "weather", "arguments": {CITY}}}]', "[ in brackets ]"])
