@@ -12,7 +12,7 @@ from peer.errors import TextError
 from peer.launch.stored_models import StoredModel, stored_model
 from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
-from peer.model.chat_template import Message
+from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
 from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
@@ -113,6 +113,12 @@ def _put(
     """Imports anew. Raises ModelError, also where a file changed meanwhile, or StoreError."""
     if not isinstance(source, SourceEncoder):
         _check_text(source)
+        refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None
+        if refused is not None:
+            say(
+                f"the chat template of {source.name} has {refused}, which tabs cannot show as processes do: "
+                "ask this model from a terminal or the API, tabs can still compute for it"
+            )
     with counting(f"import {source.name} as {weights}") as progress:
         if isinstance(source, SourceEncoder):
             from planner.model.encoder_graph import put_encoder

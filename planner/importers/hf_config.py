@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
-from planner.importers.tokenizer import END_OF_TURN, end_tokens
+from planner.importers.tokenizer import END_OF_TURN, chosen_by_tools, end_tokens
 from planner.model.architecture import Architecture, RopeScaling, TokenizerSource
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
@@ -133,18 +133,31 @@ def _adds_bos(tokenizer: Tokenizer, settings: Json, bos: int) -> bool:
 
 
 def _chat_template(folder: Path, settings: Json) -> str | None:
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
-        template = named.get("default", next(iter(named.values()), None))
-    if isinstance(template, str):
-        return template
-    content = read_file(folder, "chat_template.jinja")
-    if content is not None:
-        return content.decode("utf-8", "replace")
-    beside = read_json(folder, "chat_template.json") or {}
-    template = beside.get("chat_template")
-    return template if isinstance(template, str) else None
+    """As transformers finds it: files win over the setting; the one named tool_use is for questions with tools."""
+    stated = settings.get("chat_template")
+    named: dict[str, str] = {}
+    if isinstance(stated, str):
+        named["default"] = stated
+    elif isinstance(stated, dict):
+        named = {name: text for name, text in stated.items() if isinstance(text, str)}
+    elif isinstance(stated, list):
+        items = [item for item in stated if isinstance(item, dict)]
+        named = {
+            str(item.get("name")): item["template"] for item in items if isinstance(item.get("template"), str)
+        }
+    files = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
+    read = {name: read_file(folder, file) for name, file in files.items()}
+    found = {
+        name: content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+        for name, content in read.items()
+        if content is not None
+    }
+    named = found if "default" in found else {**named, **found}
+    if not named:
+        beside = (read_json(folder, "chat_template.json") or {}).get("chat_template")
+        return beside if isinstance(beside, str) else None
+    default = named.get("default", next(iter(named.values())))
+    return chosen_by_tools(default, named.get("tool_use"))
 
 
 def _rope(config: Json, where: str) -> tuple[float, RopeScaling | None]:

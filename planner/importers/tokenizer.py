@@ -6,8 +6,10 @@ follow from the scores. The result never adds a BOS: TokenizerSource.add_bos say
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
@@ -69,11 +71,37 @@ def tokenizer_from_gguf(file: GgufFile, vocab: int) -> TokenizerSource:
     stated = file.flag("tokenizer.ggml.add_bos_token")
     return TokenizerSource(
         tokenizer_json=tokenizer.to_str().encode(),
-        chat_template=file.text("tokenizer.chat_template"),
+        chat_template=_chat_template(file),
         bos_token=bos,
         end_tokens=end_tokens(ends, end_of_turn),
         add_bos=(add_bos if stated is None else stated) and bos is not None,
     )
+
+
+def _chat_template(file: GgufFile) -> str | None:
+    default = file.text("tokenizer.chat_template")
+    return default and chosen_by_tools(default, file.text("tokenizer.chat_template.tool_use"))
+
+
+_BLANKS_OF_BLOCK: Final = re.compile(r"\A[ \t]+(?=\{[%#](?!\+))")
+
+
+def chosen_by_tools(default: str, tool_use: str | None) -> str:
+    """One chat template of two: `tool_use` shows questions with tools, `default` the others, each as it is."""
+    if tool_use is None or tool_use == default:
+        return default
+    return f"{{% if tools %}}{_alone(tool_use)}{{% else %}}{_alone(default)}{{% endif %}}"
+
+
+def _alone(template: str) -> str:
+    """A template that gives the same between two blocks as alone, where trim_blocks and lstrip_blocks cut blanks."""
+    text = _BLANKS_OF_BLOCK.sub("", template.removesuffix("\n"))
+    first = "{{ '\\n' }}" if text.startswith("\n") else ""
+    text = text[len(first) and 1 :]
+    kept = text.rstrip(" \t")
+    blanks = text[len(kept) :].replace("\t", "\\t")
+    last = f"{{{{ '{blanks}' }}}}" if blanks and (not kept or kept.endswith("\n")) else text[len(kept) :]
+    return first + kept + last
 
 
 def end_tokens(stated: Iterable[int | None], end_of_turn: Iterable[int]) -> tuple[int, ...]:

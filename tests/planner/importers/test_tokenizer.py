@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 import pytest
+from jinja2 import Environment
 from tokenizers import Tokenizer
 
 from planner.errors import CorruptModel, ModelError, UnknownTokenizer
 from planner.importers.gguf import open_gguf
+from planner.importers.hf_config import _chat_template
 from planner.importers.pretokenizers import PRE_TOKENIZERS, pre_tokenizer
+from planner.importers.tokenizer import chosen_by_tools
 
 if TYPE_CHECKING:
     from tests.planner.tiny_models import TinyModel
@@ -304,3 +307,23 @@ def test_the_real_tokenizer_equals_llama_cpp(smollm2_gguf: Path) -> None:
     ]
     for text in [*TEXTS, *varied]:
         assert ids(ours, text) == theirs.tokenize(text.encode(), add_bos=False, special=True), text
+
+
+@pytest.mark.parametrize(
+    "template", ["a", "\n a\n", "  {% if true %}b{% endif %}\n  ", "x  ", "{% set y = 1 %}\n{{ y }}\n\t", ""]
+)
+def test_a_template_for_tools_is_chosen_by_tools(template: str) -> None:
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    alone = environment.from_string(template).render()
+    for both, tools in ((("D", template), [1]), ((template, "T"), None), ((template, "T"), [])):
+        assert environment.from_string(chosen_by_tools(*both)).render(tools=tools) == alone
+    assert chosen_by_tools(template, None) == template
+
+
+def test_a_folder_with_a_template_for_tools(tmp_path: Path) -> None:
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "chat_template.jinja").write_text("D")
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("T")
+    listed = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    for folder, settings in ((tmp_path, {}), (tmp_path / "none", {"chat_template": listed})):
+        assert _chat_template(folder, settings) == chosen_by_tools("D", "T")
