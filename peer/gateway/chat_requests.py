@@ -64,6 +64,19 @@ _CHAT: Final = _SHARED | frozenset(
     ]
 )
 _COMPLETION: Final = _SHARED | frozenset(["prompt", "echo", "suffix", "best_of"])
+# Of a message; those that programs send back as they got them change nothing here.
+_MESSAGE: Final = (
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "reasoning_content",
+    "refusal",
+    "annotations",
+    "audio",
+    "function_call",
+)
 _ROLES: Final = {
     "system": "system",
     "developer": "system",
@@ -193,11 +206,23 @@ def fields_of(body: object, known: frozenset[str]) -> Mapping[str, Any]:
     return fields
 
 
+def known_only(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Raises ApiError for a field of a nested object that is not `known`: none is ignored in silence."""
+    for name, value in given.items():
+        if value is not None and name not in known:
+            raise ApiError(
+                f"the parameter {f'{where}.{name}'[:100]!r} is not supported here",
+                param=f"{where}.{name}"[:100],
+                code="unsupported_parameter",
+            )
+
+
 def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
     model = fields.get("model")
     if not isinstance(model, str) or not model:
         raise ApiError("expected the name of a model; GET /v1/models lists them", param="model")
     options = _value(fields, "stream_options", dict, {})
+    known_only(options, ("include_usage", "include_obfuscation"), "stream_options")
     most = [whole(fields, name, 1, MAX_SEED) for name in ("max_completion_tokens", "max_tokens")]
     wanted = Wanted(
         model=model,
@@ -321,6 +346,7 @@ def _turn(message: object, where: str) -> Turn:
     role = _ROLES.get(message.get("role", "")) if isinstance(message.get("role"), str) else None
     if role is None:
         raise ApiError(f"{where}.role must be one of {', '.join(_ROLES)}", param=f"{where}.role")
+    known_only(message, _MESSAGE, where)
     calls = message.get("tool_calls") if role == "assistant" else None
     content = message.get("content")
     if content is None and role == "assistant":
@@ -328,7 +354,7 @@ def _turn(message: object, where: str) -> Turn:
     turn: Turn = {"role": role, "content": _content(content, f"{where}.content")}
     if calls:
         turn["tool_calls"] = _calls(calls, f"{where}.tool_calls")
-    for name in ("name", "tool_call_id"):
+    for name in ("name", "tool_call_id", "reasoning_content"):
         if isinstance(message.get(name), str):
             turn[name] = message[name]
     if role == "tool" and "tool_call_id" not in turn:
@@ -348,6 +374,7 @@ def _content(content: object, where: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
             raise ApiError(f"{where}: this mesh reads text parts only, no images or sound", param=where)
+        known_only(part, ("type", kind, "cache_control", "annotations"), where)
         parts.append(part[kind])
     return "".join(parts)
 
@@ -360,6 +387,8 @@ def _calls(calls: object, where: str) -> list[dict[str, Any]]:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise ApiError(f"{where}: each call has a function with a name", param=where)
+        known_only(call, ("id", "type", "function", "index"), where)
+        known_only(function, ("name", "arguments"), f"{where}.function")
         arguments = arguments_of(function.get("arguments"))
         if arguments is None:
             raise ApiError(f"{where}: arguments must be a JSON object, as text", param=where)
@@ -373,6 +402,11 @@ def _tools(fields: Mapping[str, Any]) -> list[Tool]:
     if len(given) > MAX_TOOLS:
         raise ApiError(f"tools may be up to {MAX_TOOLS}", param="tools")
     tools = [tool_of(tool, f"tools[{place}]") for place, tool in enumerate(given)]
+    for place, tool in enumerate(given):
+        known_only(tool, ("type", "function"), f"tools[{place}]")
+        known_only(
+            tool["function"], ("name", "description", "parameters", "strict"), f"tools[{place}].function"
+        )
     if len({tool.name for tool in tools}) < len(tools):
         raise ApiError("tools must have names of their own", param="tools")
     return tools
@@ -387,9 +421,11 @@ def _tool_choice(choice: object, tools: Sequence[Tool]) -> tuple[bool, str | Non
             return False, None, True
         case "required" if tools:
             return True, None, False
-        case {"type": "function", "function": {"name": str(name)}} if any(
+        case {"type": "function", "function": {"name": str(name)} as function} if any(
             tool.name == name for tool in tools
         ):
+            known_only(choice, ("type", "function"), "tool_choice")
+            known_only(function, ("name",), "tool_choice.function")
             return True, name, False
         case _:
             raise ApiError(
@@ -399,12 +435,22 @@ def _tool_choice(choice: object, tools: Sequence[Tool]) -> tuple[bool, str | Non
 
 
 def _format(given: object) -> ResponseFormat | None:
+    where = "response_format"
     match given:
-        case None | {"type": "text"}:
+        case None:
             return None
+        case {"type": "text"}:
+            known_only(given, ("type",), where)
+            return None
+        case {"type": "json_object", "schema": dict(schema)}:  # as other servers take it
+            known_only(given, ("type", "schema"), where)
+            return ResponseFormat(schema)
         case {"type": "json_object"}:
+            known_only(given, ("type",), where)
             return ResponseFormat(None)
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as named}:
+            known_only(given, ("type", "json_schema"), where)
+            known_only(named, ("name", "description", "schema", "strict"), f"{where}.json_schema")
             return ResponseFormat(schema)
         case _:
             raise ApiError(

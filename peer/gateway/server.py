@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -52,7 +53,7 @@ MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
-LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+_HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,6 +100,13 @@ async def gateway(
     finally:
         await runner.cleanup()
         await serving.close()
+
+
+def _name_of(host: str) -> str:
+    """The name or address in a Host header: without its port, and without the brackets of IPv6."""
+    if (found := re.fullmatch(r"\[([^\]]*)\](?::\d*)?", host)) is not None:
+        return found[1]
+    return host.partition(":")[0] if host.count(":") == 1 else host
 
 
 def _is_loopback(host: str) -> bool:
@@ -156,7 +164,7 @@ class Gateway:
             response = _refused(_told(problem))
         origin = request.headers.get("Origin")
         if origin in self._options.origins and not response.prepared:
-            response.headers.update(_allowing(origin))
+            response.headers.update(_allowing(request))
         return response
 
     def _admit(self, request: web.Request) -> None:
@@ -165,12 +173,11 @@ class Gateway:
         if origin is not None and origin not in self._options.origins:
             raise ApiError("pages of other origins may not ask here; --allow-origin lets one", 403)
         if request.method == "OPTIONS" and origin is not None:
-            raise web.HTTPNoContent(headers=_allowing(origin))
+            raise web.HTTPNoContent(headers=_allowing(request))
         if request.path == "/healthz":
             return
         if not self._keys:
-            host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
-            if host.removesuffix(f":{self._options.port}") not in LOOPBACK_NAMES and not _is_loopback(host):
+            if not _is_loopback(_name_of(request.host)):
                 raise ApiError("without keys this gateway answers to loopback names only", 403)
             return
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
@@ -302,6 +309,8 @@ class Gateway:
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
+        if not all(prompts):
+            raise ApiError("the prompt is empty: there is nothing to go on from", param="prompt")
         self._line.check(len(prompts) * wanted.choices)
         tasks: list[Task] = []
         for prompt in prompts:
@@ -377,7 +386,7 @@ class Gateway:
                         response.headers.update(_waited(ahead, time.monotonic() - since))
                         origin = request.headers.get("Origin")
                         if origin is not None:
-                            response.headers.update(_allowing(origin))
+                            response.headers.update(_allowing(request))
                         await response.prepare(request)
                         for part in form.begin(len(tasks)):
                             await send(part)
@@ -462,12 +471,17 @@ def _waited(ahead: int, seconds: float) -> dict[str, str]:
     return {"X-Shoal-Ahead": str(ahead), "X-Shoal-Waited-Ms": str(round(seconds * 1000))}
 
 
-def _allowing(origin: str) -> dict[str, str]:
+def _allowing(request: web.Request) -> dict[str, str]:
+    """What lets a page of an allowed origin ask, with whichever headers its client sends, and read ours."""
+    asked = request.headers.get("Access-Control-Request-Headers", "")
     return {
-        "Access-Control-Allow-Origin": origin,
-        "Access-Control-Allow-Headers": "Authorization, Content-Type",
+        "Access-Control-Allow-Origin": request.headers["Origin"],
+        "Access-Control-Allow-Headers": asked
+        if _HEADER_NAMES.fullmatch(asked)
+        else "authorization, content-type",
         "Access-Control-Allow-Methods": "GET, POST",
-        "Vary": "Origin",
+        "Access-Control-Expose-Headers": "X-Shoal-Ahead, X-Shoal-Waited-Ms, Retry-After",
+        "Vary": "Origin, Access-Control-Request-Headers",
     }
 
 

@@ -59,6 +59,8 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise BadSampling(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
             object.__setattr__(self, name, round(value * MILLION) / MILLION)
+            if name == "top_p" and value > 0:  # the likeliest token alone, however small it is
+                object.__setattr__(self, name, max(round(value * MILLION), 1) / MILLION)
         if self.top_p == 0.0:
             raise BadSampling(
                 "top_p must be above 0; use top_p=1 to switch it off, or temperature=0 for greedy"

@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from peer.errors import ApiError, MustContribute
 from peer.gateway import responses as shapes
+from peer.gateway import server
 from peer.gateway.answers import Called, Calling, Done, Said, Task, _events
 from peer.gateway.chat_requests import chat_request, completion_request
 from peer.gateway.request_queue import Line
@@ -90,6 +92,16 @@ def test_settings(more: dict[str, Any], name: str, value: object) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
         ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"response_format": {"type": "json_object", "scheme": {}}}, "response_format.scheme"),
+        ({"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "mode": "x"}}},
+            "response_format.json_schema.mode",
+        ),
+        ({"stream_options": {"include_usages": True}}, "stream_options.include_usages"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["a"]}]}, "messages[0].images"),
+        ({"tools": [TOOL | {"cache": 1}]}, "tools[0].cache"),
+        ({"tools": [TOOL | {"function": TOOL["function"] | {"returns": {}}}]}, "tools[0].function.returns"),
         ({"audio": {}}, "audio"),
     ],
 )
@@ -118,6 +130,44 @@ def test_messages_become_turns_as_templates_read_them() -> None:
     assert turns[1]["content"] == ""
     assert turns[1]["tool_calls"][0]["function"] == {"name": "weather", "arguments": {"city": "Bern"}}
     assert turns[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1"}
+
+
+def test_a_schema_beside_json_object_is_held_to() -> None:
+    asked = chat_request(ASK | {"response_format": {"type": "json_object", "schema": {"type": "object"}}})
+    assert asked.format is not None
+    assert asked.format.schema == {"type": "object"}
+
+
+def test_a_tiny_top_p_is_the_likeliest_token_alone() -> None:
+    assert chat_request(ASK | {"top_p": 1e-7}).wanted.sampling(1).top_p == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("localhost", "localhost"),
+        ("[::1]:4711", "::1"),
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("evil.example:80", "evil.example"),
+        ("[::1].evil.example", "[::1].evil.example"),
+    ],
+)
+def test_names_in_host(host: str, name: str) -> None:
+    assert server._name_of(host) == name
+
+
+def test_a_page_that_may_ask_may_send_what_its_client_sends() -> None:
+    sent = {
+        "Origin": "http://page.test",
+        "Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang",
+    }
+    allowed = server._allowing(make_mocked_request("OPTIONS", "/v1/models", headers=sent))
+    assert allowed["Access-Control-Allow-Headers"] == sent["Access-Control-Request-Headers"]
+    broken = sent | {"Access-Control-Request-Headers": "a: b"}
+    found = server._allowing(make_mocked_request("OPTIONS", "/v1/models", headers=broken))
+    assert found["Access-Control-Allow-Headers"] == "authorization, content-type"
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ export function samplingOf(given: Partial<Sampling>): Sampling {
       throw new BadSampling(`${name} must be a number from ${low} to ${high}, got ${String(value)}`);
     }
     made[key] = roundHalfEven(value * MILLION) / MILLION;
+    // The likeliest token alone, however small it is.
+    if (key === 'topP' && value > 0) made[key] = Math.max(made[key], 1 / MILLION);
   }
   if (made.topP === 0) {
     throw new BadSampling('top_p must be above 0; use top_p=1 to switch it off, or temperature=0 for greedy');
