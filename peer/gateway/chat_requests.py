@@ -76,6 +76,7 @@ _MESSAGE: Final = (
     "annotations",
     "audio",
     "function_call",
+    "provider_specific_fields",
 )
 _ROLES: Final = {
     "system": "system",
@@ -206,8 +207,9 @@ def fields_of(body: object, known: frozenset[str]) -> Mapping[str, Any]:
     return fields
 
 
-def known_only(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def known_only(given: object, known: Sequence[str], where: str) -> None:
     """Raises ApiError for a field of a nested object that is not `known`: none is ignored in silence."""
+    assert isinstance(given, dict)
     for name, value in given.items():
         if value is not None and name not in known:
             raise ApiError(

@@ -101,7 +101,14 @@ class Grammars:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
             raise schema_refused(matcher.get_error(), param)
-        return Guided(matcher, self._text.vocab_size)
+        guided = Guided(matcher, self._text.vocab_size)
+        try:
+            begins = any(guided.allowed())
+        except GrammarFailed:
+            begins = False
+        if not begins:
+            raise schema_refused("no answer fits it, such as one that would have to hold itself", param)
+        return guided
 
     def _mark(self, name: str) -> str:
         """A mark of the style in a grammar: the one token that models were trained on, where there is one."""

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from peer.errors import GrammarFailed
+from peer.errors import ApiError, GrammarFailed
 from peer.gateway.grammars import Grammars, Guided
 from peer.gateway.server import _told
 from peer.gateway.tool_calls import Style, Tool
@@ -108,3 +108,10 @@ def test_a_grammar_that_failed_is_an_error_and_no_end() -> None:
 def test_what_a_program_hears_of_a_failure(problem: Exception, status: int, code: str | None) -> None:
     told = _told(problem)
     assert (told.status, told.code, told.kind, told.retry_after_s) == (status, code, "server_error", None)
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"enum": []}, False])
+def test_a_schema_that_no_answer_fits_is_refused_beforehand(schema: object) -> None:
+    with pytest.raises(ApiError) as caught:
+        Grammars(text("words")).json(schema)  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.code) == (400, "invalid_schema")
