@@ -51,17 +51,19 @@ function setUp() {
   return { workers, text, encode, prompts: new Prompts(SOURCE, text, start) };
 }
 
+const DAY = { year: 2026, month: 3, day: 4 };
+
 describe('Prompts', () => {
   it('reads a short prompt on the page, like the worker would', async () => {
     const { prompts, text, workers } = setUp();
-    const order = { kind: 'chat', messages: said('Hi there'), today: undefined } as const;
-    expect(await prompts.chat(order.messages, CONTEXT)).toEqual(read(text, order));
+    const order = { kind: 'chat', messages: said('Hi there'), today: DAY } as const;
+    expect(await prompts.chat(order.messages, CONTEXT, DAY)).toEqual(read(text, order));
     expect(workers).toEqual([]);
   });
 
   it('refuses by length alone what no context can hold', async () => {
     const { prompts, encode, workers } = setUp();
-    await expect(prompts.chat(said('1'.repeat(4_000_000)), 16)).rejects.toThrow(ContextOverflow);
+    await expect(prompts.chat(said('1'.repeat(4_000_000)), 16, DAY)).rejects.toThrow(ContextOverflow);
     await expect(prompts.plain('1'.repeat(4_000_000), 16)).rejects.toThrow(ContextOverflow);
     expect(encode).not.toHaveBeenCalled();
     expect(workers).toEqual([]);
@@ -70,7 +72,7 @@ describe('Prompts', () => {
   it('gives a long one to a worker, one after the other', async () => {
     const { prompts, encode, workers } = setUp();
     const long = said('a'.repeat(SHORT_CHARACTERS + 1));
-    const asked = [prompts.chat(long, CONTEXT), prompts.chat(long, CONTEXT)];
+    const asked = [prompts.chat(long, CONTEXT, DAY), prompts.chat(long, CONTEXT, DAY)];
     await vi.waitFor(() => expect(workers[0]?.orders.map(({ kind }) => kind)).toEqual(['load', 'chat']));
     workers[0]?.answer({ kind: 'tokens', tokens: Int32Array.of(5, 6) });
     expect(await asked[0]).toEqual([5, 6]);
