@@ -77,7 +77,6 @@ it.each([
   [{ temperature: -1 }],
   [{ temperature: NaN }],
   [{ topP: 0 }],
-  [{ topP: 0.0000001 }],
   [{ topK: 1.5 }],
   [{ seed: 2 ** 53 }],
   [{ repetitionPenalty: 0 }],
