@@ -68,6 +68,8 @@ def imported_tests(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
+            case ast.ImportFrom(module="aiohttp.test_utils"):
+                continue  # of the library
             case ast.ImportFrom(module=module, names=names):
                 found.update((module or "").split("."))
                 found.update(alias.name for alias in names if module in (None, "tests") or node.level)

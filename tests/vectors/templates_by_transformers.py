@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Writes templates.json: what transformers makes of small chat templates, one idiom of published ones each.
 
 Both languages must render the same, and Python must tell beforehand of those that a tab refuses. No test needs
@@ -8,6 +7,7 @@ transformers, which is not among our packages; the vectors are written again by 
     /tmp/transformers/bin/python tests/vectors/templates_by_transformers.py
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from peer.bench import single
 from peer.bench.single import bench_single
 from peer.cli.demo import demo
 from peer.cli.gateway_embedder import embedder
@@ -205,8 +206,13 @@ def options(store: Path, model: str) -> argparse.Namespace:
 @pytest.mark.parametrize("command", [serve, demo, validate, bench_single])
 @pytest.mark.parametrize("name", ["model", "model.gguf", "{}/absent/model.gguf", "{}/gone.gguf"])
 def test_a_path_that_does_not_exist_is_an_error_whatever_is_stored(
-    command: Callable[[argparse.Namespace], object], name: str, tmp_path: Path, imports: Imports
+    command: Callable[[argparse.Namespace], object],
+    name: str,
+    tmp_path: Path,
+    imports: Imports,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(single, "find_spec", lambda _: object())  # as where its extra is installed
     store = Store(tmp_path / "store")
     find_or_import(store, gguf(tmp_path / "model.gguf", 1), "8bit")
     find_or_import(store, gguf(tmp_path / "gone.gguf", 2), "8bit")

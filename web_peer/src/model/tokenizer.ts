@@ -290,7 +290,8 @@ function longestOf({ model, added_tokens: added }: Rules): number {
     for (const [piece] of vocab as readonly (readonly [string, number])[])
       longest = Math.max(longest, piece.length);
   } else for (const name of Object.keys(vocab)) longest = Math.max(longest, name.length);
-  for (const { content } of added ?? []) longest = Math.max(longest, content?.length ?? 0);
+  for (const { content } of added ?? [])
+    longest = Math.max(longest, (content as string | undefined)?.length ?? 0);
   return longest;
 }
 

@@ -25,7 +25,7 @@ function host(): { readonly sessions: SessionHost; readonly told: unknown[] } {
   };
   const view = {
     ...{ state: EMPTY_STATE, subscribe: never },
-    askLeader: (method: string, body: unknown) => {
+    askLeader: ({ method }: { readonly method: string }, body: unknown) => {
       told.push([method, body]);
       return Promise.reject(new NotLeader('nobody coordinates now'));
     },

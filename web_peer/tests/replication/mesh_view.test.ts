@@ -62,7 +62,7 @@ it('tells links who the members are before anybody else hears of a new state', (
   known.become({ members: new Map([['ann', { peer: 'ann', name: 'Ann' } as Member]]) });
   expect(known.told).toEqual([[['ann'], null]]);
   expect(seen).toEqual([1]);
-  expect(known.view.nameOf('ann')).toBe('Ann (ann)');
+  expect(known.view.nameOf('ann')).toBe('Ann');
   end();
   known.become({});
   expect(seen).toEqual([1]);
