@@ -107,7 +107,9 @@ async def occupied(
         assert mesh.link is not None
         wishes = TabOptions(headless=True, memory_bytes=pledge, name="tab")
         tab = await stack.enter_async_context(open_tab(browser, mesh.link.url(), wishes))
-        watch = Watch(tab.process.pid)
+        joined = await mesh.view.until(lambda state: len(state.members) == 2, WITHIN_S)
+        assert joined, f"the tab did not join; the browser's status is {tab.process.returncode}"
+        watch = Watch(tab.process.pid)  # from here on: the page loads no weights before
         looking = asyncio.create_task(watch.run())
         served = await mesh.view.until(lambda state: state.serving() is not None, WITHIN_S)
         assert served, [
