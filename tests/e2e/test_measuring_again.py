@@ -28,6 +28,7 @@ from peer.runtime.self_benchmark import UnitTimes, measure_here
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState
 from peer.version import VERSION
+from peer.wire.generated.requests import MEASURE, MeasureRequest
 from peer.wire.json_codec import Body
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.files import NAME
@@ -171,7 +172,7 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
         again = measuring(options("joined"))
         model = founder.view.state.model
         assert model is not None
-        boss, body = founder.me, {"model": model.model}
+        boss, body = founder.me, MeasureRequest(model.model)
         asked = asyncio.ensure_future(when_idle(lambda: until_begun(again.answer(boss, body), begun)))
         async with asyncio.timeout(WITHIN_S):
             await begun.wait()
@@ -182,9 +183,9 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
         assert await again.answer(boss, body) == BUSY  # too soon
         assert calls == 1
         with pytest.raises(BadCommand, match="who coordinates"):
-            await joined.links.ask(joined.me, "measure", body)
+            await joined.links.ask(joined.me, MEASURE, body)
         with pytest.raises(BadCommand, match="the model"):
-            await again.answer(boss, {"model": "another"})
+            await again.answer(boss, MeasureRequest("another"))
         go_on.set()
         little = measuring(options("joined", memory=1 << 20))
         assert await little.answer(boss, body) == {"measured": False, "busy": False}  # no room

@@ -60,7 +60,7 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncOpenAI]:
     model = build_model(scripted_model(MODEL, TEMPLATE, ["<|eot|>"], user, follows), "f32", store)
     promise = Founding(model, MeshOptions(CONTEXT, 4, "latency", None), ServerOptions())
     async with AsyncExitStack() as stack:
-        founding = found(promise, options("founder", 256 << 20), store, identity_from_seed(os.urandom(32)))
+        founding = found(promise, options("founder", 2 << 30), store, identity_from_seed(os.urandom(32)))
         mesh = await stack.enter_async_context(founding)
         await mesh.until_serving(WITHIN_S)
         url = await stack.enter_async_context(gateway(mesh, GatewayOptions(port=0)))
