@@ -39,7 +39,6 @@ from peer.wire.json_codec import Body
 from peer.wire.tensors import tensor_of
 
 PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
-SETTINGS: Final = 8  # integers of sampling of an answer that is not held to a form
 MOST_TOKENS: Final = 32  # of a last stage that one check looks at: each needs the head
 CALL_S: Final = 20.0
 

@@ -39,6 +39,7 @@ from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member
+from peer.wire.generated.requests import MAX_CHECKED_POSITIONS
 from planner.model.arithmetic_class import other_bits
 from planner.model.shards import make_shard
 
@@ -46,7 +47,6 @@ COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
 WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more
 LOADED_S: Final = 90.0  # units that were loaded for a check stay for the next one
 SLOTS: Final = 2
-MOST_POSITIONS: Final = 1024  # up to the one that is checked: all of them are computed again
 
 Start = Callable[[Coroutine[Any, Any, None]], object]  # runs a task of the owner's
 Answers = dict[bytes, Callable[[Done | Refused], None]]
@@ -199,7 +199,7 @@ class Recomputing:
         if manifest is None or model is None or not all(store.has_blob(ref) for ref in manifest.blobs(*run)):
             raise CannotServe("these units are not here")
         units = manifest.units[run[0] : run[1]]
-        context = min(model.context, MOST_POSITIONS)
+        context = min(model.context, MAX_CHECKED_POSITIONS)
         kv_bytes = SLOTS * context * sum(unit.kv_bytes_per_token for unit in units)
         wanted = sum(unit.resident_bytes for unit in units) + kv_bytes
         if wanted > self._unplanned_bytes():

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from peer.audit.check_policy import NextCheck, in_order, judges_of
-from peer.audit.judge import SETTINGS, Judge, Place, place_of, spans_up_to, testimony
-from peer.audit.recomputation import MOST_POSITIONS, Recomputing, Start, computes
+from peer.audit.judge import Judge, Place, place_of, spans_up_to, testimony
+from peer.audit.recomputation import Recomputing, Start, computes
 from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
@@ -30,7 +30,16 @@ from peer.state.mesh_state import AWAY
 from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
-from peer.wire.generated.requests import CHECK, ODD, WITNESS, CheckRequest, OddRequest, WitnessRequest
+from peer.wire.generated.requests import (
+    CHECK,
+    MAX_CHECKED_POSITIONS,
+    MAX_CHECKED_SETTINGS,
+    ODD,
+    WITNESS,
+    CheckRequest,
+    OddRequest,
+    WitnessRequest,
+)
 from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 
@@ -231,10 +240,14 @@ class Checks:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
         asked = self._asked[opening.session]
-        if route[stage] == self._view.me or position >= MOST_POSITIONS or len(asked.tokens) < position + 2:
+        if (
+            route[stage] == self._view.me
+            or position >= MAX_CHECKED_POSITIONS
+            or len(asked.tokens) < position + 2
+        ):
             return "same"  # nobody need check what it computed itself
         pinned = is_pinned(opening)
-        if tail and not pinned and len(opening.sampling) != SETTINGS:
+        if tail and not pinned and len(opening.sampling) != MAX_CHECKED_SETTINGS:
             return "same"  # an answer that is held to a form: what was allowed is known to its asker alone
         before = asked.kept.before(position) if asked.kept is not None and tail else range(position)
         draws = tail and not pinned
@@ -343,8 +356,8 @@ class Checks:
     def _witness(self, peer: str, said: WitnessRequest) -> Body:
         session, side = bytes.fromhex(said.session), said.side
         stage, first, stop = said.stage, said.first, said.stop
-        if not first < stop <= first + MOST_POSITIONS:
-            raise BadCommand(f"witness: expected at most {MOST_POSITIONS} positions")
+        if not first < stop <= first + MAX_CHECKED_POSITIONS:
+            raise BadCommand(f"witness: expected at most {MAX_CHECKED_POSITIONS} positions")
         if side in ("tokens", "sent", "back"):
             asked = self._asked.get(session)
             if asked is None or peer not in asked.peers:

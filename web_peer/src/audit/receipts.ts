@@ -13,11 +13,10 @@ import type { Open } from '../wire/generated/frames';
 import type { Span } from '../wire/json_codec';
 import type { Fairness } from '../state/fairness';
 import type { Ledger } from '../state/work_ledger';
-import type { Work } from '../state/generated/commands';
+import { MAX_ENTRIES, type Work } from '../state/generated/commands';
 import { isPinned } from '../session/pinned_ends';
 import { type Claim, claimCodec } from '../wire/generated/requests';
 
-const MAX_ENTRIES = 256; // of a batch
 const MAX_PENDING = 2048; // claims that wait for a ledger; the oldest make room
 const MAX_TRIES = 40; // a claim that never counts, as of a session with too many areas, is given up
 const MAX_SESSIONS = 1024; // answers under way

@@ -16,9 +16,17 @@ import type { CheckFailed } from '../state/generated/commands';
 import { isAway } from '../state/mesh_state';
 import type { PlanRecord } from '../state/plan_record';
 import { isPinned } from '../session/pinned_ends';
-import { MOST_POSITIONS, type Place, placeOf, SETTINGS, spansUpTo } from './step_place';
+import { type Place, placeOf, spansUpTo } from './step_place';
 import { testimony } from './witness';
-import { CHECK, ODD, type OddRequest, WITNESS, type WitnessRequest } from '../wire/generated/requests';
+import {
+  CHECK,
+  MAX_CHECKED_POSITIONS,
+  MAX_CHECKED_SETTINGS,
+  ODD,
+  type OddRequest,
+  WITNESS,
+  type WitnessRequest,
+} from '../wire/generated/requests';
 
 const FOUND_LATELY_MS = 600_000; // how long one word against a peer has it checked sooner
 const CHECK_S = 60; // for a judge: it computes when nothing else does
@@ -150,7 +158,7 @@ export class Checks {
     const { sessions } = this.tab;
     const tokens = [...sessions.tokens(session)];
     const own = isPinned(opening) ? sessions.ends(session) : null;
-    const sent = own === null ? null : sentOf(own, tokens.slice(0, MOST_POSITIONS));
+    const sent = own === null ? null : sentOf(own, tokens.slice(0, MAX_CHECKED_POSITIONS));
     const ends = sent === null ? null : new ShownEnds(sent, this.returned.of(session), route.length);
     this.asked.set(session, {
       tokens: isPinned(opening) && ends === null ? [] : tokens,
@@ -203,9 +211,9 @@ export class Checks {
     const isTail = stage === route.length - 1;
     const { tokens = [], ends = null } = this.asked.get(session) ?? {};
     if (peer === undefined || run === undefined || peer === view.me) return 'same'; // its own work
-    if (position >= MOST_POSITIONS || tokens.length < position + 2) return 'same';
+    if (position >= MAX_CHECKED_POSITIONS || tokens.length < position + 2) return 'same';
     const draws = isTail && ends === null;
-    if (draws && sampling.length !== SETTINGS) return 'same'; // held to a form that is known to this tab alone
+    if (draws && sampling.length !== MAX_CHECKED_SETTINGS) return 'same'; // held to a form that is known to this tab alone
     const before = isTail && ends !== null ? Math.min(ends.returned.start, position) : 0; // compared: from here on
     const place: Place = {
       session,
@@ -294,8 +302,8 @@ export class Checks {
     const { side, first, stop } = said;
     if (side !== 'tokens' && side !== 'sent' && side !== 'back') return testimony(this.tab, peer, said);
     const asked = this.asked.get(said.session);
-    if (first >= stop || stop > first + MOST_POSITIONS) {
-      throw new BadCommand(`witness: expected at most ${MOST_POSITIONS} positions`);
+    if (first >= stop || stop > first + MAX_CHECKED_POSITIONS) {
+      throw new BadCommand(`witness: expected at most ${MAX_CHECKED_POSITIONS} positions`);
     }
     if (asked?.peers.has(peer) !== true) {
       throw new BadCommand('witness: expected a peer that was asked to check this session');

@@ -7,9 +7,6 @@ import { BadCommand } from '../errors';
 import { cutSpans, extended } from '../session/position_spans';
 import type { CheckRequest } from '../wire/generated/requests';
 
-export const MOST_POSITIONS = 1024; // up to the one that is checked: all of them are computed again
-export const SETTINGS = 8; // integers of sampling of an answer that is not held to a form
-
 /**
  * One stage at one position of a session, as its asker knows it. `before`, `after`: "" for the asker itself.
  *

@@ -9,9 +9,9 @@ import { fromHex, toHex } from '../wire/hex';
 import { type Body } from '../wire/json_codec';
 import type { MeshState } from '../state/mesh_state';
 import { tellsIds } from '../session/pinned_ends';
-import { MOST_POSITIONS, spansUpTo } from './step_place';
+import { spansUpTo } from './step_place';
 import type { Seat } from '../session/seat';
-import type { WitnessRequest } from '../wire/generated/requests';
+import { MAX_CHECKED_POSITIONS, type WitnessRequest } from '../wire/generated/requests';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
 
@@ -28,8 +28,8 @@ export async function testimony(
   { session, side, stage, first, stop, seen }: WitnessRequest,
 ): Promise<Body> {
   if (!view.state.members.has(peer)) throw new BadCommand('witness: expected a member');
-  if (first >= stop || stop > first + MOST_POSITIONS) {
-    throw new BadCommand(`witness: expected at most ${MOST_POSITIONS} positions`);
+  if (first >= stop || stop > first + MAX_CHECKED_POSITIONS) {
+    throw new BadCommand(`witness: expected at most ${MAX_CHECKED_POSITIONS} positions`);
   }
   const seat = host.core.seatAt(session, stage);
   if (seat === undefined) throw new BadCommand('witness: expected a session that is computed here');
