@@ -340,6 +340,21 @@ class Fields:
                 raise self._wrong(name, f"strings of at most {limit} characters")
         return tuple(items)  # type: ignore[arg-type]
 
+    def sizes(self, name: str, length: int, limit: int, chars: int) -> tuple[int | str, ...]:
+        """Returns a list of at most `length` whole numbers up to `limit` or names of sizes. Raises CorruptStore."""
+        items = self._list(name, length)
+        for item in items:
+            number = type(item) is int and 0 <= item <= limit
+            if not number and not (isinstance(item, str) and 0 < len(item) <= chars):
+                raise self._wrong(name, f"whole numbers up to {limit} or names")
+        return tuple(items)  # type: ignore[arg-type]
+
+    def names(self, length: int, chars: int) -> tuple[str, ...]:
+        """Returns the names of all fields, sorted. Raises CorruptStore where there are too many or too long ones."""
+        if len(self._value) > length or any(len(name) > chars for name in self._value):
+            raise CorruptStore(f"{self.place}: at most {length} fields with names of up to {chars} expected")
+        return tuple(sorted(self._value))
+
     def fields(self, name: str) -> Fields:
         """Returns the fields of an object. Raises CorruptStore."""
         return Fields(self._get(name), f"{self.place}.{name}")

@@ -1,0 +1,301 @@
+"""What a model of units that form a graph is (format shoal-2): units, the values between them, their checked JSON form.
+
+A unit is an ONNX graph without weights and named tensors in a blob. Values cross borders between units by name, each
+made by one unit or given by who asks. Units stand in topological order, so that units [first, stop) can be one stage;
+two units that need nothing of each other can run at the same time. A manifest comes from a disk or a stranger, so
+decoding checks every type, limit, name and order before anything uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from planner.errors import CorruptStore
+from planner.model.manifest import (
+    MAX_BLOB_BYTES,
+    MAX_COUNT,
+    MAX_NAME_CHARS,
+    MAX_UNITS,
+    Fields,
+    blob_document,
+    blob_of,
+    canonical,
+    opened,
+)
+from planner.model.store import BlobRef
+
+FORMAT: Final = "shoal-2"
+MAX_RANK: Final = 16
+MAX_SIZE: Final = 1 << 40  # of one axis
+MAX_VALUES: Final = 4 * MAX_UNITS
+MAX_PORTS: Final = 256  # inputs, outputs of a model or of a unit
+MAX_UNIT_TENSORS: Final = 8192
+MAX_TERMS: Final = 16
+MAX_FACTORS: Final = 8
+MAX_VALUE_CHARS: Final = 512  # exporters name values by their path in the source
+ALIGNED: Final = 64
+
+ValueType = Literal[
+    "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+    "uint64", "bool", "string", "complex64", "complex128", "int4", "uint4",
+]  # fmt: skip
+HALF_BYTES: Final[Mapping[ValueType, int]] = {
+    "int4": 1, "uint4": 1, "float32": 8, "float64": 16, "float16": 4, "bfloat16": 4, "int8": 2, "uint8": 2, "int16": 4,
+    "uint16": 4, "int32": 8, "uint32": 8, "int64": 16, "uint64": 16, "bool": 2, "string": 64, "complex64": 16,
+    "complex128": 32,
+}  # fmt: skip  # of an element, halves of a byte; a string counts as 32 bytes
+
+Size = int | str  # of an axis: a number, or the name of a symbolic size such as "height"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`factor` times the product of symbolic sizes; a name that stands twice is squared."""
+
+    factor: float
+    sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that is given, returned, or crosses a border. `bytes`: about how many, by symbolic sizes."""
+
+    name: str
+    dtype: ValueType
+    shape: tuple[Size, ...]
+    bytes: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor of a unit at `offset` of its blob, little-endian and C-ordered; `name` is that in the unit's graph."""
+
+    name: str
+    dtype: ValueType
+    shape: tuple[int, ...]
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphUnit:
+    """One unit. Inputs and outputs of its graph are called in.0, in.1, … and out.0, out.1, …, in the order of
+    `inputs` and `outputs`, which name values of the model; so equal graphs are equal bytes, stored once.
+
+    `weights` is None where it has none. `resident_bytes`: what its weights occupy once loaded on a CPU. `flops`: about
+    how many floating-point operations one run takes. `ops`: operators, as "domain:name" beyond ONNX's own domain.
+    """
+
+    name: str
+    component: str
+    graph: BlobRef
+    weights: BlobRef | None
+    tensors: tuple[Weight, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    params: int
+    resident_bytes: int
+    flops: tuple[Term, ...]
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphManifest:
+    """One model. Its id is the SHA-256 of `encode_graph_manifest`.
+
+    `inputs` and `outputs` name values. `sizes` are what symbolic sizes were when its import tried it, for estimates.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sizes: Mapping[str, int]
+    values: tuple[Value, ...]
+    units: tuple[GraphUnit, ...]
+
+    def value(self, name: str) -> Value:
+        """The value of that name. Raises KeyError."""
+        for value in self.values:
+            if value.name == name:
+                return value
+        raise KeyError(name)
+
+    def blobs(self, first: int, stop: int) -> tuple[BlobRef, ...]:
+        """The blobs that units [first, stop) need, graphs and weights, each once, in order."""
+        found: dict[str, BlobRef] = {}
+        for unit in self.units[first:stop]:
+            for blob in (unit.graph, unit.weights):
+                if blob is not None:
+                    found[blob.sha256] = blob
+        return tuple(found.values())
+
+    def needed(self, first: int, stop: int) -> tuple[str, ...]:
+        """The values that units [first, stop) take from elsewhere, each once, in order of use."""
+        made = {name for unit in self.units[first:stop] for name in unit.outputs}
+        used = (name for unit in self.units[first:stop] for name in unit.inputs)
+        return tuple(dict.fromkeys(name for name in used if name not in made))
+
+    def given(self, first: int, stop: int) -> tuple[str, ...]:
+        """The values that units [first, stop) make and that are outputs or needed after them, in order."""
+        later = {name for unit in self.units[stop:] for name in unit.inputs} | set(self.outputs)
+        made = (name for unit in self.units[first:stop] for name in unit.outputs)
+        return tuple(name for name in made if name in later)
+
+
+def amount(terms: Sequence[Term], sizes: Mapping[str, int]) -> float:
+    """What the terms come to for these sizes; a size that is not known counts as 1."""
+    return sum(term.factor * math.prod(sizes.get(size, 1) for size in term.sizes) for term in terms)
+
+
+def encode_graph_manifest(manifest: GraphManifest) -> bytes:
+    """Canonical JSON: sorted keys, no spaces, UTF-8."""
+    return canonical(
+        {
+            "format": FORMAT,
+            "name": manifest.name,
+            "inputs": list(manifest.inputs),
+            "outputs": list(manifest.outputs),
+            "sizes": dict(manifest.sizes),
+            "values": [
+                {
+                    "name": value.name,
+                    "dtype": value.dtype,
+                    "shape": list(value.shape),
+                    "bytes": _terms_document(value.bytes),
+                }
+                for value in manifest.values
+            ],
+            "units": [_unit_document(unit) for unit in manifest.units],
+        }
+    )
+
+
+def decode_graph_manifest(encoded: bytes) -> GraphManifest:
+    """Raises CorruptStore that says which field broke which rule."""
+    root = opened(encoded, FORMAT, "import the model again with this version")
+    sizes = root.fields("sizes")
+    manifest = GraphManifest(
+        name=root.text("name", MAX_NAME_CHARS),
+        inputs=root.texts("inputs", MAX_PORTS, MAX_VALUE_CHARS),
+        outputs=root.texts("outputs", MAX_PORTS, MAX_VALUE_CHARS),
+        sizes={
+            name: sizes.count(name, MAX_SIZE, least=1) for name in sizes.names(MAX_PORTS, MAX_VALUE_CHARS)
+        },
+        values=tuple(_value(fields) for fields in root.list_of_fields("values", MAX_VALUES)),
+        units=tuple(_unit(fields) for fields in root.list_of_fields("units", MAX_UNITS)),
+    )
+    _check_order(manifest)
+    return manifest
+
+
+def _terms_document(terms: Sequence[Term]) -> list[object]:
+    return [{"factor": term.factor, "sizes": list(term.sizes)} for term in terms]
+
+
+def _unit_document(unit: GraphUnit) -> dict[str, object]:
+    return {
+        "name": unit.name,
+        "component": unit.component,
+        "graph": blob_document(unit.graph),
+        "weights": None if unit.weights is None else blob_document(unit.weights),
+        "tensors": [
+            {
+                "name": tensor.name,
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "offset": tensor.offset,
+                "bytes": tensor.bytes,
+            }
+            for tensor in unit.tensors
+        ],
+        "inputs": list(unit.inputs),
+        "outputs": list(unit.outputs),
+        "params": unit.params,
+        "resident_bytes": unit.resident_bytes,
+        "flops": _terms_document(unit.flops),
+        "ops": list(unit.ops),
+    }
+
+
+def _terms(fields: Fields, name: str) -> tuple[Term, ...]:
+    return tuple(
+        Term(item.positive("factor"), item.texts("sizes", MAX_FACTORS, MAX_VALUE_CHARS))
+        for item in fields.list_of_fields(name, MAX_TERMS)
+    )
+
+
+def _value(fields: Fields) -> Value:
+    return Value(
+        name=fields.text("name", MAX_VALUE_CHARS),
+        dtype=fields.choice("dtype", get_args(ValueType)),
+        shape=fields.sizes("shape", MAX_RANK, MAX_SIZE, MAX_VALUE_CHARS),
+        bytes=_terms(fields, "bytes"),
+    )
+
+
+def _weight(fields: Fields, blob: BlobRef) -> Weight:
+    dtype: ValueType = fields.choice("dtype", get_args(ValueType))
+    shape = fields.counts("shape", MAX_RANK, MAX_SIZE)
+    offset, size = fields.count("offset", MAX_BLOB_BYTES), fields.count("bytes", MAX_BLOB_BYTES)
+    if dtype == "string":
+        raise CorruptStore(f"{fields.place}: weights of numbers expected, got strings")
+    if size != (math.prod(shape) * HALF_BYTES[dtype] + 1) // 2:
+        raise CorruptStore(f"{fields.place}: {size} bytes do not hold {dtype} of shape {shape}")
+    if offset % ALIGNED or offset + size > blob.bytes:
+        raise CorruptStore(
+            f"{fields.place}: offset {offset} plus {size} must be {ALIGNED}-aligned and inside {blob.bytes} bytes"
+        )
+    return Weight(fields.text("name", MAX_VALUE_CHARS), dtype, shape, offset, size)
+
+
+def _unit(fields: Fields) -> GraphUnit:
+    weights = None if fields.is_null("weights") else blob_of(fields.fields("weights"))
+    places = fields.list_of_fields("tensors", MAX_UNIT_TENSORS)
+    if places and weights is None:
+        raise CorruptStore(f"{fields.place}: a blob for {len(places)} tensors expected")
+    tensors = tuple(_weight(item, weights) for item in places if weights is not None)
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise CorruptStore(f"{fields.place}: tensor names must differ")
+    return GraphUnit(
+        name=fields.text("name", MAX_VALUE_CHARS),
+        component=fields.text("component", 64),
+        graph=blob_of(fields.fields("graph")),
+        weights=weights,
+        tensors=tensors,
+        inputs=fields.texts("inputs", MAX_PORTS, MAX_VALUE_CHARS),
+        outputs=fields.texts("outputs", MAX_PORTS, MAX_VALUE_CHARS),
+        params=fields.count("params", MAX_COUNT),
+        resident_bytes=fields.count("resident_bytes", MAX_COUNT),
+        flops=_terms(fields, "flops"),
+        ops=fields.texts("ops", 256, 256),
+    )
+
+
+def _check_order(manifest: GraphManifest) -> None:
+    """Raises CorruptStore unless every value is declared once, made once or given, and made before it is used."""
+    declared = [value.name for value in manifest.values]
+    if len(set(declared)) != len(declared):
+        raise CorruptStore("manifest.values: names must differ")
+    if len({unit.name for unit in manifest.units}) != len(manifest.units) or not manifest.units:
+        raise CorruptStore("manifest.units: at least one unit expected, names must differ")
+    known = set(declared)
+    made = set(manifest.inputs)
+    if len(made) != len(manifest.inputs) or len(set(manifest.outputs)) != len(manifest.outputs):
+        raise CorruptStore("manifest: names of inputs and of outputs must differ")
+    for place, unit in enumerate(manifest.units):
+        for name in unit.inputs:
+            if name not in made:
+                raise CorruptStore(f"manifest.units[{place}]: input {name[:80]!r} is not made before it")
+        for name in unit.outputs:
+            if name in made:
+                raise CorruptStore(f"manifest.units[{place}]: output {name[:80]!r} is made twice")
+            made.add(name)
+        if len(set(unit.inputs)) != len(unit.inputs) or not unit.outputs:
+            raise CorruptStore(f"manifest.units[{place}]: different inputs, and outputs, expected")
+    if not made <= known:
+        raise CorruptStore(f"manifest.values: {min(made - known)[:80]!r} is not declared")
+    if not set(manifest.outputs) <= made or not manifest.outputs:
+        raise CorruptStore("manifest.outputs: names of values that units make expected")
