@@ -1,9 +1,10 @@
 """What a model of units that form a graph is (format shoal-2): units, the values between them, their checked JSON form.
 
-A unit is an ONNX graph without weights and named tensors in a blob. Values cross borders between units by name, each
-made by one unit or given by who asks. Units stand in topological order, so that units [first, stop) can be one stage;
-two units that need nothing of each other can run at the same time. A manifest comes from a disk or a stranger, so
-decoding checks every type, limit, name and order before anything uses it.
+A unit is an ONNX graph without weights and named tensors in blobs: one of its own, and those of tensors that it shares
+with other units. Values cross borders between units by name, each made by one unit or given by who asks. Units stand in
+topological order, so that units [first, stop) can be one stage; two units that need nothing of each other can run at
+the same time. A manifest comes from a disk or a stranger, so decoding checks every type, limit, name and order before
+anything uses it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ MAX_SIZE: Final = 1 << 40  # of one axis
 MAX_VALUES: Final = 4 * MAX_UNITS
 MAX_PORTS: Final = 256  # inputs, outputs of a model or of a unit
 MAX_UNIT_TENSORS: Final = 8192
+MAX_UNIT_BLOBS: Final = 64
 MAX_TERMS: Final = 16
 MAX_FACTORS: Final = 8
 MAX_VALUE_CHARS: Final = 512  # exporters name values by their path in the source
@@ -71,11 +73,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor of a unit at `offset` of its blob, little-endian and C-ordered; `name` is that in the unit's graph."""
+    """A tensor of a unit at `offset` of the blob that stands at place `blob` of the unit's `weights`, little-endian and
+    C-ordered; `name` is that in the unit's graph.
+    """
 
     name: str
     dtype: ValueType
     shape: tuple[int, ...]
+    blob: int
     offset: int
     bytes: int
 
@@ -85,14 +90,15 @@ class GraphUnit:
     """One unit. Inputs and outputs of its graph are called in.0, in.1, … and out.0, out.1, …, in the order of
     `inputs` and `outputs`, which name values of the model; so equal graphs are equal bytes, stored once.
 
-    `weights` is None where it has none. `resident_bytes`: what its weights occupy once loaded on a CPU. `flops`: about
-    how many floating-point operations one run takes. `ops`: operators, as "domain:name" beyond ONNX's own domain.
+    `weights` are the blobs of its tensors, none where it has none. `resident_bytes`: what its weights occupy once
+    loaded on a CPU. `flops`: about how many floating-point operations one run takes. `ops`: operators, as "domain:name"
+    beyond ONNX's own domain.
     """
 
     name: str
     component: str
     graph: BlobRef
-    weights: BlobRef | None
+    weights: tuple[BlobRef, ...]
     tensors: tuple[Weight, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -106,7 +112,8 @@ class GraphUnit:
 class GraphManifest:
     """One model. Its id is the SHA-256 of `encode_graph_manifest`.
 
-    `inputs` and `outputs` name values. `sizes` are what symbolic sizes were when its import tried it, for estimates.
+    `inputs` and `outputs` name values; an output that is an input, too, is made by no unit. `sizes` are what symbolic
+    sizes were when its import tried it, for estimates.
     """
 
     name: str
@@ -127,9 +134,8 @@ class GraphManifest:
         """The blobs that units [first, stop) need, graphs and weights, each once, in order."""
         found: dict[str, BlobRef] = {}
         for unit in self.units[first:stop]:
-            for blob in (unit.graph, unit.weights):
-                if blob is not None:
-                    found[blob.sha256] = blob
+            for blob in (unit.graph, *unit.weights):
+                found[blob.sha256] = blob
         return tuple(found.values())
 
     def needed(self, first: int, stop: int) -> tuple[str, ...]:
@@ -200,12 +206,13 @@ def _unit_document(unit: GraphUnit) -> dict[str, object]:
         "name": unit.name,
         "component": unit.component,
         "graph": blob_document(unit.graph),
-        "weights": None if unit.weights is None else blob_document(unit.weights),
+        "weights": [blob_document(blob) for blob in unit.weights],
         "tensors": [
             {
                 "name": tensor.name,
                 "dtype": tensor.dtype,
                 "shape": list(tensor.shape),
+                "blob": tensor.blob,
                 "offset": tensor.offset,
                 "bytes": tensor.bytes,
             }
@@ -236,7 +243,7 @@ def _value(fields: Fields) -> Value:
     )
 
 
-def _weight(fields: Fields, blob: BlobRef) -> Weight:
+def _weight(fields: Fields, blobs: Sequence[BlobRef]) -> Weight:
     dtype: ValueType = fields.choice("dtype", get_args(ValueType))
     shape = fields.counts("shape", MAX_RANK, MAX_SIZE)
     offset, size = fields.count("offset", MAX_BLOB_BYTES), fields.count("bytes", MAX_BLOB_BYTES)
@@ -244,19 +251,20 @@ def _weight(fields: Fields, blob: BlobRef) -> Weight:
         raise CorruptStore(f"{fields.place}: weights of numbers expected, got strings")
     if size != (math.prod(shape) * HALF_BYTES[dtype] + 1) // 2:
         raise CorruptStore(f"{fields.place}: {size} bytes do not hold {dtype} of shape {shape}")
-    if offset % ALIGNED or offset + size > blob.bytes:
+    place = fields.count("blob", MAX_UNIT_BLOBS)
+    if place >= len(blobs):
+        raise CorruptStore(f"{fields.place}.blob: a place among {len(blobs)} blobs expected, got {place}")
+    if offset % ALIGNED or offset + size > blobs[place].bytes:
         raise CorruptStore(
-            f"{fields.place}: offset {offset} plus {size} must be {ALIGNED}-aligned and inside {blob.bytes} bytes"
+            f"{fields.place}: offset {offset} plus {size} must be {ALIGNED}-aligned and inside "
+            f"{blobs[place].bytes} bytes"
         )
-    return Weight(fields.text("name", MAX_VALUE_CHARS), dtype, shape, offset, size)
+    return Weight(fields.text("name", MAX_VALUE_CHARS), dtype, shape, place, offset, size)
 
 
 def _unit(fields: Fields) -> GraphUnit:
-    weights = None if fields.is_null("weights") else blob_of(fields.fields("weights"))
-    places = fields.list_of_fields("tensors", MAX_UNIT_TENSORS)
-    if places and weights is None:
-        raise CorruptStore(f"{fields.place}: a blob for {len(places)} tensors expected")
-    tensors = tuple(_weight(item, weights) for item in places if weights is not None)
+    weights = tuple(blob_of(item) for item in fields.list_of_fields("weights", MAX_UNIT_BLOBS))
+    tensors = tuple(_weight(item, weights) for item in fields.list_of_fields("tensors", MAX_UNIT_TENSORS))
     if len({tensor.name for tensor in tensors}) != len(tensors):
         raise CorruptStore(f"{fields.place}: tensor names must differ")
     return GraphUnit(
@@ -277,8 +285,8 @@ def _unit(fields: Fields) -> GraphUnit:
 def _check_order(manifest: GraphManifest) -> None:
     """Raises CorruptStore unless every value is declared once, made once or given, and made before it is used."""
     declared = [value.name for value in manifest.values]
-    if len(set(declared)) != len(declared):
-        raise CorruptStore("manifest.values: names must differ")
+    if len(set(declared)) != len(declared) or "" in declared:
+        raise CorruptStore("manifest.values: names must differ and have a letter")
     if len({unit.name for unit in manifest.units}) != len(manifest.units) or not manifest.units:
         raise CorruptStore("manifest.units: at least one unit expected, names must differ")
     known = set(declared)
