@@ -32,6 +32,7 @@ from peer.state.generated.commands import (
     MemberPaused,
     MemberStatus,
     ModelChosen,
+    OfferCommand,
     People,
     PeopleCommand,
     PlanActivated,
@@ -64,6 +65,7 @@ from peer.state.member_commands import (
     UnknownCommand,
     decode_command,
 )
+from peer.state.offers import Offers, offering, offers_codec, without
 from peer.state.plan_alternatives import choice_records
 from peer.state.plan_record import PlanRecord, PlanStage, plan_codec
 from peer.state.protection import STANDARD
@@ -107,6 +109,7 @@ class MeshState:
     skipped: Skipped = field(default_factory=Skipped)
     fairness: Fairness = field(default_factory=Fairness)
     wish: PlanWished | None = None  # None: the strategy `optimal`, by the model's objective
+    offers: Offers = field(default_factory=dict)  # models that run beside `model`, by name
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -156,9 +159,12 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
     if isinstance(command, FairnessCommand):
         settled = settle(state.ledger, state.fairness, command)
         return settled if isinstance(settled, str) else _settled(state, *settled)
+    if isinstance(command, OfferCommand):
+        offers = offering(state.offers, state.model.name if state.model else "", command)
+        return offers if isinstance(offers, str) else replace(state, offers=offers)
     match command:
         case ModelChosen():
-            return replace(state, model=command, plan=None, proposed=None, refused="", standbys={})
+            return _chosen(state, command)
         case MemberJoined():
             return _joined(state, command)
         case MemberMeasured():
@@ -206,6 +212,11 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             return replace(state, skipped=skip(state.skipped, command.body))
         case _:
             assert_never(command)
+
+
+def _chosen(state: MeshState, command: ModelChosen) -> MeshState:
+    offers = without(state.offers, command.name)
+    return replace(state, model=command, plan=None, proposed=None, refused="", standbys={}, offers=offers)
 
 
 def _joined(state: MeshState, command: MemberJoined) -> MeshState | str:
@@ -390,8 +401,9 @@ _state: Final = record(
         "skipped": bounded_skipped_codec,
         "fairness": fairness_codec,
         "wish": maybe(plan_wished_codec),
+        "offers": offers_codec,
     },
-    since={"fairness": Fairness(), "wish": None},
+    since={"fairness": Fairness(), "wish": None, "offers": {}},
 )
 
 

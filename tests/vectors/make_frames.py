@@ -10,6 +10,7 @@ from peer.errors import FrameError
 from peer.limits import (
     GRANT_STEP_BYTES,
     HIGH_WATER_BYTES,
+    HIGHEST_VERSION,
     LOWEST_VERSION,
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_FRAME_BYTES,
@@ -126,6 +127,7 @@ def framed(header: str, payload: str = "") -> bytes:
 SESSION_HEX = "c410" + SESSION.hex()
 STEP = "9921" + SESSION_HEX
 OPEN = "dc001420" + SESSION_HEX + "010190"
+ABOVE = f"{HIGHEST_VERSION + 1:02x}"  # a version that this side does not speak
 TURN = "00000000" + "909090"  # role, answer, before, keep; spans, shadow_stages, shadows
 REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("no bytes", Channel.CONTROL, b""),
@@ -148,7 +150,7 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("a kind that is text", Channel.CONTROL, framed("92a13200")),
     ("TOKEN on control", Channel.CONTROL, encode(Token(SESSION, 1, 1, 1, 0))),
     ("PING on data", Channel.DATA, encode(Ping(1))),
-    ("HELLO from protocol 5 on with a field more", Channel.CONTROL, framed("960105a161a162a16305")),
+    ("HELLO above the highest version with a field more", Channel.CONTROL, framed(f"9601{ABOVE}a161a162a16305")),
     ("a field missing", Channel.CONTROL, framed("9102")),
     ("a field too many", Channel.CONTROL, framed("93020000")),
     ("a float for an integer", Channel.CONTROL, framed("9202cb3ff0000000000000")),

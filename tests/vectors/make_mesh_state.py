@@ -11,6 +11,7 @@ from tracing import beside, written
 from peer.errors import BadCommand
 from peer.state.failure_domains import UNKNOWN, Surroundings
 from peer.state.generated.commands import (
+    MAX_MODELS,
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -19,12 +20,16 @@ from peer.state.generated.commands import (
     MemberMeasured,
     MemberPaused,
     ModelChosen,
+    ModelOffered,
+    ModelPlaced,
+    ModelWithdrawn,
     PlanActivated,
     PlanProposed,
     PlanRefused,
     Profile,
     Protection,
     ProtectionChosen,
+    RunStage,
     UnitsHeld,
 )
 from peer.state.member_commands import Command, decode_command, encode_command
@@ -45,6 +50,8 @@ SURROUNDINGS = (
 )
 ARITHMETICS = ("", "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755", "webgpu/intel-gen-12lp/packed/0123456789abcdef")
 MODEL = ModelChosen("a" * 64, 'toy, größer 😀 "\\\n\x7f\u2028', 6, 128, 2, "latency")
+
+MODELS = ("other", "pp-ocr", "10", "9")  # the first is a name that the mesh's own model has at times
 
 
 def some_profile(rng: random.Random) -> Profile:
@@ -72,6 +79,18 @@ def some_plan(rng: random.Random, version: int) -> PlanRecord:
     unable = ChoiceRecord("ä alone", 0, 0, 0, 0, False, False, False, "ä alone is 1 MiB short")
     choices = (taken, unable) if rng.random() < 0.5 else ()
     return PlanRecord(version, stages, rng.randrange(10**6), rng.randrange(10**6), why, choices)
+
+
+def some_placement(rng: random.Random, state: MeshState) -> ModelPlaced:
+    peers = rng.sample(PEERS, 2)
+    stages = (
+        RunStage(0, 2, peers[0], tuple(rng.sample(PEERS, rng.randint(0, 2))), 5),
+        RunStage(2, 3, peers[1]),
+    )
+    version = max(0, state.index + rng.randint(-4, 1))
+    why = ("one: ä",)[: rng.randint(0, 1)]
+    found = rng.choice((stages, stages[:1], stages[1:], ()))
+    return ModelPlaced(rng.choice(MODELS), version, found, rng.randrange(10**6), rng.randrange(10**6), why)
 
 
 def some_command(rng: random.Random, state: MeshState) -> Command:
@@ -102,8 +121,11 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             MemberLeaving(peer),
             MemberLeft(peer, "left"),
             ProtectionChosen(PRESETS[rng.choice(("basic", "standard", "high", "critical"))]),
+            ModelOffered(rng.choice("bc") * 64, rng.choice(MODELS)),
+            ModelWithdrawn(rng.choice(MODELS)),
+            some_placement(rng, state),
         ),
-        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1),
+        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1, 3, 1, 3),
     )[0]
 
 
@@ -129,6 +151,37 @@ def lends_less(rng: random.Random) -> list[Command]:
     ]
 
 
+def offers() -> list[Command]:
+    """Names that are taken, too many models, placements that are old, out of order, or of what nobody offers."""
+    whole = (RunStage(0, 2, "pa", ("pb", "9"), 2**53 - 1), RunStage(2, 3, "pb", (), 7), RunStage(3, 9, "pa"))
+    placed = ModelPlaced("a.b", 4, whole, 12, 34_000, ("ä one", "two"))
+    return [
+        ModelPlaced("a.b", 1, (), 0, 0, ()),
+        ModelWithdrawn("a.b"),
+        ModelOffered("b" * 64, "a.b"),
+        ModelOffered("c" * 64, "a.b"),
+        ModelOffered("b" * 64, "other"),
+        replace(MODEL, name="other"),
+        ModelOffered("b" * 64, "other"),
+        replace(placed, version=0),
+        replace(placed, stages=whole[1:]),
+        replace(placed, stages=(whole[0], whole[2])),
+        replace(placed, stages=(whole[0], RunStage(2, 2, "pb"))),
+        replace(placed, stages=(RunStage(0, 3, "pa"), RunStage(2, 4, "pb"))),
+        placed,
+        placed,
+        replace(placed, version=3),
+        ModelPlaced("a.b", 5, (), 0, 0, ("peers of this mesh are 5 MiB short",)),
+        replace(placed, version=2**53 - 1, stages=whole[:1]),
+        ModelWithdrawn("a.b"),
+        ModelWithdrawn("a.b"),
+        ModelOffered("c" * 64, "a.b"),
+        *(ModelOffered("d" * 64, f"m{number}") for number in range(MAX_MODELS)),
+        ModelWithdrawn("m0"),
+        ModelOffered("d" * 64, "one-more"),
+    ]
+
+
 def protections() -> list[Command]:
     """Every level, and settings given alone."""
     alone = Protection(1250, False, "off", "simple", False, ("head", "größer 😀"), False, 1, 2)
@@ -139,6 +192,7 @@ def traces() -> list[dict[str, Any]]:
     made = [
         traced("who lends less", 0, lends_less(random.Random(SEED))),
         traced("how answers are protected", 0, protections()),
+        traced("models beside the mesh's own", 0, offers()),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)
@@ -197,6 +251,14 @@ def measured(surroundings: str, link: str = "", arithmetic: str = "") -> str:
 def said(hazard: str = "21", machine: str = "", network: str = "", owner: str = "") -> str:
     names = f'"machine":"{machine}","network":"{network}","owner":"{owner}"'
     return f'{{"hazard_milli":{hazard},{names}}}'
+
+
+def placed(stages: int, standbys: int = 0) -> str:
+    others = ",".join(['"b"'] * standbys)
+    each = '{"bytes":1,"first":0,"primary":"a","standbys":[' + others + '],"stop":1}'
+    listed = ",".join([each] * stages)
+    figures = '"latency_us":1,"rate_milli":2'
+    return f'{{"kind":"ModelPlaced",{figures},"name":"x","stages":[{listed}],"version":3,"why":[]}}'
 
 
 LINK = '{"src":"a","dst":"b","rtt_us":1,"bytes_per_s":2,"overhead_us":3%}'
@@ -296,8 +358,27 @@ COMMANDS: tuple[tuple[str, str], ...] = (
         '{"kind":"ProtectionChosen","protection":' + PROTECTION.replace("1500", "1.5") + "}",
     ),
     ("no protection", '{"kind":"ProtectionChosen","protection":null}'),
+    ("good, an offer", '{"kind":"ModelOffered","model":"' + "a" * 64 + '","name":"PP-OCRv4_det:1.0+x"}'),
+    ("good, a name of 64 characters", '{"kind":"ModelWithdrawn","name":"' + "x" * 64 + '"}'),
+    ("a name of 65 characters", '{"kind":"ModelWithdrawn","name":"' + "x" * 65 + '"}'),
+    ("a name of none", '{"kind":"ModelWithdrawn","name":""}'),
+    ("a name that begins with a dot", '{"kind":"ModelWithdrawn","name":".."}'),
+    ("a name with a slash", '{"kind":"ModelWithdrawn","name":"a/b"}'),
+    ("a name with a line break behind it", '{"kind":"ModelWithdrawn","name":"a\\n"}'),
+    ("a name that is not ASCII", '{"kind":"ModelWithdrawn","name":"größe"}'),
+    ("a model of 63 digits", '{"kind":"ModelOffered","model":"' + "a" * 63 + '","name":"x"}'),
+    ("a model in capitals", '{"kind":"ModelOffered","model":"' + "A" * 64 + '","name":"x"}'),
+    ("good, a placement", placed(1)),
+    ("good, as many stages as there may be", placed(256)),
+    ("a stage too many", placed(257)),
+    ("good, as many standbys as there may be", placed(1, 8)),
+    ("a standby too many", placed(1, 9)),
+    ("a stage without bytes", placed(1).replace('"bytes":1,', "")),
+    ("a placement without words", placed(1).replace(',"why":[]', "")),
     ("null for a plan", '{"kind":"PlanProposed","plan":null}'),
 )
+OFFER = f'{{"latency_us":0,"model":"{"a" * 64}","rate_milli":0,"stages":[],"version":0,"why":[]}}'
+MANY = ",".join(f'"m{number}":{OFFER}' for number in range(MAX_MODELS + 1))
 STATES: tuple[tuple[str, str], ...] = (
     ("good, empty", encode_state(MeshState()).decode()),
     ("no fields", "{}"),
@@ -306,6 +387,9 @@ STATES: tuple[tuple[str, str], ...] = (
         "a member of no fields",
         encode_state(MeshState()).decode().replace('"members":{}', '"members":{"a":{}}'),
     ),
+    ("good, before models were offered", encode_state(MeshState()).decode().replace('"offers":{},', "")),
+    ("offers as a list", encode_state(MeshState()).decode().replace('"offers":{}', '"offers":[]')),
+    ("too many offers", encode_state(MeshState()).decode().replace('"offers":{}', f'"offers":{{{MANY}}}')),
     ("null for the index", encode_state(MeshState()).decode().replace('"index":0', '"index":null')),
 )
 

@@ -25,6 +25,9 @@ from peer.state.generated.commands import (
     MessageAdded,
     MessageEnded,
     ModelChosen,
+    ModelOffered,
+    ModelPlaced,
+    ModelWithdrawn,
     ParticipantPutOut,
     ParticipantSet,
     PeerPardoned,
@@ -112,6 +115,8 @@ STATES: dict[str, tuple[Command, ...]] = {
     "by invitation": (*BASE, *INVITED),
     "a link is out": (*BASE, *OFFERED),
     "somebody was put out": (*BASE, *BARRED),
+    "a model is offered": (*BASE, *INVITED, ModelOffered("b" * 64, "other")),
+    "it was withdrawn": (*BASE, ModelOffered("b" * 64, "other"), ModelWithdrawn("other")),
     "who owes much may not ask": owing("fair", 90_000),
     "as much as is allowed": owing("fair", 90_500),
     "balances order": owing("open", 0),
@@ -139,6 +144,9 @@ def proposals(peer: str) -> tuple[Command, ...]:
         InviteRevoked(KEY, peer, 5, ""),
         FairnessChosen("off", 0, 0),
         PeerPardoned("bob"),
+        ModelOffered("b" * 64, "other"),
+        ModelWithdrawn("other"),
+        ModelPlaced("other", 9, (), 0, 0, ()),
         MemberJoined(peer, "x", True),
         PlanRefused("no"),
         worked(SESSIONS[0], peer, "ann", 5),
@@ -179,7 +187,8 @@ def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
 
 def versions() -> list[dict[str, Any]]:
     speak = {"old": 3, "new": 4, "newer": 5}
-    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1])
+    offer = ModelOffered("b" * 64, "other")
+    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer)
     voters: tuple[tuple[str, ...], ...] = ((), ("old",), ("new",), ("new", "old", "newer"), ("new", "newer"))
     return [
         {

@@ -50,6 +50,9 @@ MAX_ADDRESSES: Final = 16
 MAX_KEPT: Final = 64  # commands of a newer version
 MAX_KEPT_BYTES: Final = 65536  # of all of them
 MAX_COMPONENTS: Final = 64
+MAX_MODELS: Final = 16  # offered beside the one that the mesh was begun for
+MAX_RUN_STAGES: Final = 256  # of an offered model: as many as an entry of the log holds with their standbys
+MAX_RUN_STANDBYS: Final = 8  # of one stage of an offered model
 
 MemberStatus = Literal["joining", "measured", "draining", "paused", "leaving"]
 Objective = Literal["latency", "throughput"]
@@ -269,6 +272,31 @@ class Group:
     first: int
     stop: int
     prefers: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStage:
+    """Units [first, stop) of an offered model on `primary`; `standbys` hold them too."""
+
+    first: int
+    stop: int
+    primary: str
+    standbys: tuple[str, ...] = ()
+    bytes: int = 0  # that it takes on each of its peers: weights, and room for one run
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """A model that is offered beside the mesh's own, and where it runs. Without stages it runs nowhere; `why`
+    says why.
+    """
+
+    model: str
+    version: int = 0  # of its placement; 0: not placed yet
+    stages: tuple[RunStage, ...] = ()  # in the order of the units
+    latency_us: int = 0  # predicted, of one run
+    rate_milli: int = 0  # predicted, thousandths of runs per second in a stream
+    why: tuple[str, ...] = ()
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -651,6 +679,33 @@ class PlanWished:
     components: tuple[Group, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOffered:
+    """The mesh runs this model, too, under a name that no other model of the mesh has."""
+
+    model: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWithdrawn:
+    """The mesh runs that model no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlaced:
+    """Where an offered model runs from now on. Without stages: nowhere, and `why` says what is missing."""
+
+    name: str
+    version: int
+    stages: tuple[RunStage, ...]
+    latency_us: int
+    rate_milli: int
+    why: tuple[str, ...]
+
+
 MemberCommand = (
     ModelChosen
     | MemberJoined
@@ -686,6 +741,7 @@ EntryCommand = EntryChosen | EntryOffered | EntryWithdrawn | ParticipantInvited 
 LedgerCommand = WorkRecorded
 FairnessCommand = FairnessChosen | CheckFailed | PeerPardoned
 UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed | CutsFixed | PlanWished
+OfferCommand = ModelOffered | ModelWithdrawn | ModelPlaced
 KnownCommand = (
     ModelChosen
     | MemberJoined
@@ -727,6 +783,9 @@ KnownCommand = (
     | SignalingListed
     | CutsFixed
     | PlanWished
+    | ModelOffered
+    | ModelWithdrawn
+    | ModelPlaced
 )
 
 
@@ -741,6 +800,11 @@ invite_key_pattern: Final = matching("A[Q-Za-f][0-9A-Za-z_-]{42}", "the public k
 proof_pattern: Final = matching("[0-9A-Za-z_-]{86}", "a signature of 64 bytes")
 address_pattern: Final = matching(
     "https?://[0-9A-Za-z_.:/~%\\[\\]-]{1,256}", "an address such as https://host:8443"
+)
+model_id_pattern: Final = matching("[0-9a-f]{64}", "the id of a model: 64 digits of SHA-256 in hex")
+model_name_pattern: Final = matching(
+    "[0-9A-Za-z][0-9A-Za-z_.:+-]{0,63}",
+    "a name of 1 to 64 letters, digits and _.:+-, a letter or digit first",
 )
 arithmetic_pattern: Final = matching(
     "[a-z0-9_.+/-]{0,96}", "nothing or at most 96 characters of a to z, 0 to 9 and _.+/-"
@@ -911,6 +975,21 @@ skipped_codec: Final = record(
     Skipped, {"count": uint, "broken": uint, "kept": listed(prose(MAX_KEPT_BYTES), MAX_KEPT)}
 )
 group_codec: Final = record(Group, {"name": text, "first": uint, "stop": uint, "prefers": text})
+run_stage_codec: Final = record(
+    RunStage,
+    {"first": uint, "stop": uint, "primary": text, "standbys": listed(text, MAX_RUN_STANDBYS), "bytes": uint},
+)
+model_offer_codec: Final = record(
+    ModelOffer,
+    {
+        "model": model_id_pattern,
+        "version": uint,
+        "stages": listed(run_stage_codec, MAX_RUN_STAGES),
+        "latency_us": uint,
+        "rate_milli": uint,
+        "why": listed(text),
+    },
+)
 model_chosen_codec: Final = record(
     ModelChosen,
     {
@@ -1086,6 +1165,19 @@ plan_wished_codec: Final = record(
     PlanWished,
     {"strategy": plan_strategy_codec, "goal": goal_codec, "components": listed(group_codec, MAX_COMPONENTS)},
 )
+model_offered_codec: Final = record(ModelOffered, {"model": model_id_pattern, "name": model_name_pattern})
+model_withdrawn_codec: Final = record(ModelWithdrawn, {"name": model_name_pattern})
+model_placed_codec: Final = record(
+    ModelPlaced,
+    {
+        "name": model_name_pattern,
+        "version": uint,
+        "stages": listed(run_stage_codec, MAX_RUN_STAGES),
+        "latency_us": uint,
+        "rate_milli": uint,
+        "why": listed(text),
+    },
+)
 CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     ModelChosen: model_chosen_codec,
     MemberJoined: member_joined_codec,
@@ -1127,6 +1219,9 @@ CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     SignalingListed: signaling_listed_codec,
     CutsFixed: cuts_fixed_codec,
     PlanWished: plan_wished_codec,
+    ModelOffered: model_offered_codec,
+    ModelWithdrawn: model_withdrawn_codec,
+    ModelPlaced: model_placed_codec,
 }
 
 # The version of the protocol that brought a command, where that is above the lowest one.
@@ -1136,6 +1231,9 @@ SINCE: Final[Mapping[type[Any], int]] = {
     EntryWithdrawn: 4,
     ParticipantInvited: 4,
     ParticipantPutOut: 4,
+    ModelOffered: 5,
+    ModelWithdrawn: 5,
+    ModelPlaced: 5,
 }
 
 # Who may propose a command: the leader, an owner, a member that is there to stay (headless), the
@@ -1181,4 +1279,7 @@ PROPOSED_BY: Final[Mapping[type[Any], str]] = {
     SignalingListed: "headless",
     CutsFixed: "owner",
     PlanWished: "owner",
+    ModelOffered: "owner",
+    ModelWithdrawn: "owner",
+    ModelPlaced: "leader",
 }

@@ -35,6 +35,9 @@ from peer.state.generated.commands import (
     MessageAdded,
     MessageEnded,
     MessageExtended,
+    ModelOffered,
+    ModelPlaced,
+    ModelWithdrawn,
     ParticipantInvited,
     ParticipantLeft,
     ParticipantPutOut,
@@ -43,6 +46,7 @@ from peer.state.generated.commands import (
     PlanWished,
     RoleGiven,
     RoleTaken,
+    RunStage,
     SignalingListed,
     StandbyReady,
     TransactionBegun,
@@ -103,6 +107,9 @@ EXAMPLES: tuple[Command, ...] = (
     ConversationRemoved("c"),
     CutsFixed((3, 9)),
     PlanWished("component", "memory", (Group("low", 0, 2, "pa"), Group("high", 2, 6, ""))),
+    ModelOffered("b" * 64, "pp-ocr"),
+    ModelPlaced("pp-ocr", 7, (RunStage(0, 2, "pa", ("pb",), 5), RunStage(2, 3, "pb")), 1, 2, ("because",)),
+    ModelWithdrawn("pp-ocr"),
 )
 
 

@@ -14,6 +14,7 @@ import { type Conversations, conversationsCodec, converse } from './conversation
 import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from './fairness';
 import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
 import { govern, NOBODY } from './roles';
+import { type Offers, offering, offersCodec, without } from './offers';
 import { type PlanRecord, planCodec } from './plan_record';
 import { begun, boundedSkippedCodec, ended, NOTHING_SKIPPED, seen, skip } from './upkeep';
 import { STANDARD } from './protection';
@@ -41,6 +42,7 @@ import {
   barePlanWishedCodec,
   isConversationCommand,
   isFairnessCommand,
+  isOfferCommand,
   isPeopleCommand,
   linkFactsCodec,
   memberCodec,
@@ -80,6 +82,7 @@ export interface MeshState {
   readonly skipped: Skipped;
   readonly fairness: Fairness;
   readonly wish: PlanWished | null; // null: the strategy `optimal`, by the model's objective
+  readonly offers: Offers; // models that run beside `model`, by name
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -104,6 +107,7 @@ export const EMPTY_STATE: MeshState = {
   skipped: NOTHING_SKIPPED,
   fairness: OPEN_TO_ALL,
   wish: null,
+  offers: new Map(),
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -150,9 +154,12 @@ function changed(state: MeshState, command: Command): MeshState | string {
   }
   if (isPeopleCommand(command)) return having(state, 'people', govern(state.people, command));
   if (isFairnessCommand(command)) return settled(state, settle(state.ledger, state.fairness, command));
+  if (isOfferCommand(command)) {
+    return having(state, 'offers', offering(state.offers, state.model?.name ?? '', command));
+  }
   switch (command.kind) {
     case 'ModelChosen':
-      return { ...state, model: command, plan: null, proposed: null, refused: '', standbys: new Map() };
+      return chosen(state, command);
     case 'MemberJoined':
       return joined(state, command);
     case 'MemberMeasured':
@@ -203,6 +210,11 @@ function having<K extends keyof MeshState>(
   made: MeshState[K] | string,
 ): MeshState | string {
   return typeof made === 'string' ? made : { ...state, [part]: made };
+}
+
+function chosen(state: MeshState, model: ModelChosen): MeshState {
+  const offers = without(state.offers, model.name);
+  return { ...state, model, plan: null, proposed: null, refused: '', standbys: new Map(), offers };
 }
 
 function joined(state: MeshState, command: MemberJoined): MeshState | string {
@@ -327,8 +339,9 @@ const snapshot = record<MeshState>(
     skipped: boundedSkippedCodec,
     fairness: fairnessCodec,
     wish: maybe(barePlanWishedCodec),
+    offers: offersCodec,
   },
-  { since: { fairness: OPEN_TO_ALL, wish: null } },
+  { since: { fairness: OPEN_TO_ALL, wish: null, offers: new Map() } },
 );
 
 /** Canonical JSON of a whole state: a snapshot, as for a member that joins. */

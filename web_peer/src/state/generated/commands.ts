@@ -46,6 +46,9 @@ export const MAX_ADDRESSES = 16;
 export const MAX_KEPT = 64; // commands of a newer version
 export const MAX_KEPT_BYTES = 65536; // of all of them
 export const MAX_COMPONENTS = 64;
+export const MAX_MODELS = 16; // offered beside the one that the mesh was begun for
+export const MAX_RUN_STAGES = 256; // of an offered model: as many as an entry of the log holds with their standbys
+export const MAX_RUN_STANDBYS = 8; // of one stage of an offered model
 
 export type MemberStatus = 'joining' | 'measured' | 'draining' | 'paused' | 'leaving';
 export type Objective = 'latency' | 'throughput';
@@ -238,6 +241,28 @@ export interface Group {
   readonly first: number;
   readonly stop: number;
   readonly prefers: string;
+}
+
+/** Units [first, stop) of an offered model on `primary`; `standbys` hold them too. */
+export interface RunStage {
+  readonly first: number;
+  readonly stop: number;
+  readonly primary: string;
+  readonly standbys: readonly string[];
+  readonly bytes: number; // that it takes on each of its peers: weights, and room for one run
+}
+
+/**
+ * A model that is offered beside the mesh's own, and where it runs. Without stages it runs nowhere; `why`
+ * says why.
+ */
+export interface ModelOffer {
+  readonly model: string;
+  readonly version: number; // of its placement; 0: not placed yet
+  readonly stages: readonly RunStage[]; // in the order of the units
+  readonly latencyUs: number; // predicted, of one run
+  readonly rateMilli: number; // predicted, thousandths of runs per second in a stream
+  readonly why: readonly string[];
 }
 
 // --- commands
@@ -579,6 +604,30 @@ export interface PlanWished {
   readonly components: readonly Group[];
 }
 
+/** The mesh runs this model, too, under a name that no other model of the mesh has. */
+export interface ModelOffered {
+  readonly kind: 'ModelOffered';
+  readonly model: string;
+  readonly name: string;
+}
+
+/** The mesh runs that model no more. */
+export interface ModelWithdrawn {
+  readonly kind: 'ModelWithdrawn';
+  readonly name: string;
+}
+
+/** Where an offered model runs from now on. Without stages: nowhere, and `why` says what is missing. */
+export interface ModelPlaced {
+  readonly kind: 'ModelPlaced';
+  readonly name: string;
+  readonly version: number;
+  readonly stages: readonly RunStage[];
+  readonly latencyUs: number;
+  readonly rateMilli: number;
+  readonly why: readonly string[];
+}
+
 export type MemberCommand =
   | ModelChosen
   | MemberJoined
@@ -631,6 +680,10 @@ export type UpkeepCommand =
   | SignalingListed
   | CutsFixed
   | PlanWished;
+export type OfferCommand =
+  | ModelOffered
+  | ModelWithdrawn
+  | ModelPlaced;
 export type KnownCommand =
   | ModelChosen
   | MemberJoined
@@ -671,7 +724,10 @@ export type KnownCommand =
   | TransactionEnded
   | SignalingListed
   | CutsFixed
-  | PlanWished;
+  | PlanWished
+  | ModelOffered
+  | ModelWithdrawn
+  | ModelPlaced;
 
 // --- on the wire
 
@@ -683,6 +739,8 @@ export const colourPattern = matching(/^#[0-9a-f]{6}$/, 'a colour such as #3366c
 export const inviteKeyPattern = matching(/^A[Q-Za-f][0-9A-Za-z_-]{42}$/, 'the public key of an invite');
 export const proofPattern = matching(/^[0-9A-Za-z_-]{86}$/, 'a signature of 64 bytes');
 export const addressPattern = matching(/^https?:\/\/[0-9A-Za-z_.:/~%[\]-]{1,256}$/, 'an address such as https://host:8443');
+export const modelIdPattern = matching(/^[0-9a-f]{64}$/, 'the id of a model: 64 digits of SHA-256 in hex');
+export const modelNamePattern = matching(/^[0-9A-Za-z][0-9A-Za-z_.:+-]{0,63}$/, 'a name of 1 to 64 letters, digits and _.:+-, a letter or digit first');
 export const arithmeticPattern = matching(/^[a-z0-9_.+/-]{0,96}$/, 'nothing or at most 96 characters of a to z, 0 to 9 and _.+/-');
 export const memberStatusCodec = oneOf<MemberStatus>('joining', 'measured', 'draining', 'paused', 'leaving');
 export const objectiveCodec = oneOf<Objective>('latency', 'throughput');
@@ -864,6 +922,25 @@ export const groupCodec = record<Group>(
     first: uint,
     stop: uint,
     prefers: text,
+  });
+export const runStageCodec = record<RunStage>(
+  'RunStage',
+  {
+    first: uint,
+    stop: uint,
+    primary: text,
+    standbys: list(text, MAX_RUN_STANDBYS),
+    bytes: uint,
+  });
+export const modelOfferCodec = record<ModelOffer>(
+  'ModelOffer',
+  {
+    model: modelIdPattern,
+    version: uint,
+    stages: list(runStageCodec, MAX_RUN_STAGES),
+    latencyUs: uint,
+    rateMilli: uint,
+    why: list(text),
   });
 export const modelChosenCodec = record<ModelChosen>(
   'ModelChosen',
@@ -1204,6 +1281,27 @@ export const barePlanWishedCodec: Codec<PlanWished> = {
   decode: (value, where) => ({ ...planWishedFields.decode(value, where), kind: 'PlanWished' }),
   encode: (value) => planWishedFields.encode(value),
 };
+export const modelOfferedCodec = record<ModelOffered>(
+  'ModelOffered',
+  {
+    model: modelIdPattern,
+    name: modelNamePattern,
+  }, { kind: 'ModelOffered' });
+export const modelWithdrawnCodec = record<ModelWithdrawn>(
+  'ModelWithdrawn',
+  {
+    name: modelNamePattern,
+  }, { kind: 'ModelWithdrawn' });
+export const modelPlacedCodec = record<ModelPlaced>(
+  'ModelPlaced',
+  {
+    name: modelNamePattern,
+    version: uint,
+    stages: list(runStageCodec, MAX_RUN_STAGES),
+    latencyUs: uint,
+    rateMilli: uint,
+    why: list(text),
+  }, { kind: 'ModelPlaced' });
 
 export const CODECS: {
   readonly [K in KnownCommand['kind']]: Codec<Extract<KnownCommand, { kind: K }>>;
@@ -1248,6 +1346,9 @@ export const CODECS: {
   SignalingListed: signalingListedCodec,
   CutsFixed: cutsFixedCodec,
   PlanWished: planWishedCodec,
+  ModelOffered: modelOfferedCodec,
+  ModelWithdrawn: modelWithdrawnCodec,
+  ModelPlaced: modelPlacedCodec,
 };
 
 /** The version of the protocol that brought a command, where that is above the lowest one. */
@@ -1257,6 +1358,9 @@ export const SINCE: ReadonlyMap<string, number> = new Map([
   ['EntryWithdrawn', 4],
   ['ParticipantInvited', 4],
   ['ParticipantPutOut', 4],
+  ['ModelOffered', 5],
+  ['ModelWithdrawn', 5],
+  ['ModelPlaced', 5],
 ]);
 
 /**
@@ -1304,6 +1408,9 @@ export const PROPOSED_BY: Readonly<Record<KnownCommand['kind'], string>> = {
   SignalingListed: 'headless',
   CutsFixed: 'owner',
   PlanWished: 'owner',
+  ModelOffered: 'owner',
+  ModelWithdrawn: 'owner',
+  ModelPlaced: 'leader',
 };
 
 const MEMBER_KINDS: ReadonlySet<string> = new Set([
@@ -1396,4 +1503,15 @@ const UPKEEP_KINDS: ReadonlySet<string> = new Set([
 /** Whether a command is one of its group. */
 export function isUpkeepCommand(command: { readonly kind: string }): command is UpkeepCommand {
   return UPKEEP_KINDS.has(command.kind);
+}
+
+const OFFER_KINDS: ReadonlySet<string> = new Set([
+  'ModelOffered',
+  'ModelWithdrawn',
+  'ModelPlaced',
+]);
+
+/** Whether a command is one of its group. */
+export function isOfferCommand(command: { readonly kind: string }): command is OfferCommand {
+  return OFFER_KINDS.has(command.kind);
 }
