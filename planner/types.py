@@ -41,6 +41,37 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitWork:
+    """One unit of a graph: what it occupies once loaded, what it needs while it runs, how much there is to compute."""
+
+    name: str
+    component: str
+    weight_bytes: int
+    scratch_bytes: int
+    flops: int
+    ops: tuple[str, ...] = ()  # operators that the peer must have
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One value on its way from the unit that makes it to those that use it; a peer that needs it gets it once."""
+
+    value: str
+    bytes: int
+    source: int | None  # None: the origin gives it
+    users: tuple[int, ...]  # units, ascending
+    returned: bool = False  # the origin gets it
+
+
+@dataclass(frozen=True, slots=True)
+class GraphWork:
+    """One run of a model of units that form a graph: the units in topological order, and the values between them."""
+
+    units: tuple[UnitWork, ...]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PeerFacts:
     """What was measured of a peer beyond its speed: how its memory is divided, how it may fail, what it can run."""
 

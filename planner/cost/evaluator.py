@@ -386,9 +386,7 @@ def check_request(request: PlanRequest) -> None:
         )
     if not 1000 <= request.redundancy <= MAX_REDUNDANCY:
         raise RequestError(f"expected a redundancy from 1000 to {MAX_REDUNDANCY}, got {request.redundancy}")
-    _check_once("peer", [peer.peer for peer in request.peers])
-    if len({(link.src, link.dst) for link in request.links}) < len(request.links):
-        _check_once("link", [f"{link.src} -> {link.dst}" for link in request.links])
+    check_once("peer", [peer.peer for peer in request.peers])
     for unit in request.units:
         for field in _COUNTS:
             if (getattr(unit, field) or 0) < 0:
@@ -410,19 +408,26 @@ def check_request(request: PlanRequest) -> None:
             *peer.batch_s.values(),
             peer.step_s,
         ):
-            _check_seconds(f"peer {peer.peer}", value)
-    for link in () if _links_are_fine(request.links) else request.links:
+            check_seconds(f"peer {peer.peer}", value)
+    check_links(request.links)
+    _check_sums(request)
+
+
+def check_links(links: Sequence[Link]) -> None:
+    """Raises RequestError unless links are between different peers, each once, and their numbers are usable."""
+    if len({(link.src, link.dst) for link in links}) < len(links):
+        check_once("link", [f"{link.src} -> {link.dst}" for link in links])
+    for link in () if _links_are_fine(links) else links:
         if link.src == link.dst:
             raise RequestError(f"link {link.src} -> {link.dst}: expected two different peers")
         for value in (link.rtt_s, link.overhead_s):
-            _check_seconds(f"link {link.src} -> {link.dst}", value)
+            check_seconds(f"link {link.src} -> {link.dst}", value)
         if not 0 <= link.loss <= MAX_LOSS:
             raise RequestError(f"link {link.src} -> {link.dst}: expected a loss from 0 to {MAX_LOSS}")
         if not (math.isfinite(link.bytes_per_s) and link.bytes_per_s > 0):
             raise RequestError(
                 f"link {link.src} -> {link.dst}: expected bytes_per_s > 0, got {link.bytes_per_s}"
             )
-    _check_sums(request)
 
 
 def _links_are_fine(links: Sequence[Link]) -> bool:
@@ -450,16 +455,18 @@ def _check_facts(peer: PeerProfile) -> None:
         raise RequestError(f"peer {peer.peer}: expected a hazard from 0 to {MAX_SECONDS:g} an hour")
     for table in (facts.decode_p90_s, facts.prefill_p90_s, facts.unit_decode_s):
         for value in table.values():
-            _check_seconds(f"peer {peer.peer}", value)
+            check_seconds(f"peer {peer.peer}", value)
 
 
-def _check_once(what: str, names: Sequence[str]) -> None:
+def check_once(what: str, names: Sequence[str]) -> None:
+    """Raises RequestError where a name comes twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise RequestError(f"expected each {what} once, got {min(twice)} more than once")
 
 
-def _check_seconds(where: str, value: float) -> None:
+def check_seconds(where: str, value: float) -> None:
+    """Raises RequestError unless `value` is a time that can be measured."""
     if not 0 <= value <= MAX_SECONDS:
         raise RequestError(f"{where}: expected seconds from 0 to {MAX_SECONDS:g}, got {value}")
 

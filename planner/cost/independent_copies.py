@@ -6,13 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from planner.model.arithmetic_class import other_bits, shown
-from planner.types import PeerProfile, PlanRequest, Stage
+from planner.types import PeerFacts, PlanRequest, Stage
 
 PRIOR_HAZARD_PER_H: Final = 0.5  # of a peer that nothing is known of: as a tab that somebody may close
 COPIES: Final = "Copies: "  # how a sentence on them begins
+
+
+class MayFail(Protocol):
+    """A peer of any kind of request, with what is known of how it fails."""
+
+    @property
+    def peer(self) -> str:
+        """Its id."""
+
+    @property
+    def facts(self) -> PeerFacts:
+        """What was measured beyond its speed."""
 
 
 def doubtful(request: PlanRequest) -> frozenset[str]:
@@ -23,7 +35,7 @@ def doubtful(request: PlanRequest) -> frozenset[str]:
     return frozenset(name for name in names if not (name in to and name in out) and len(names) > 1)
 
 
-def domains_of(peer: PeerProfile) -> frozenset[str]:
+def domains_of(peer: MayFail) -> frozenset[str]:
     """What it fails with: its machine, NAT and owner as far as they are known, else itself."""
     return frozenset(peer.facts.domains or (f"peer {peer.peer}",))
 
@@ -37,19 +49,19 @@ def domains(request: PlanRequest) -> dict[str, frozenset[str]]:
     return {name: frozenset(peers) for name, peers in sorted(found.items())}
 
 
-def apart(peer: PeerProfile, others: Iterable[PeerProfile]) -> bool:
+def apart(peer: MayFail, others: Iterable[MayFail]) -> bool:
     """Whether nothing that takes one of `others` takes this one, too."""
     mine = domains_of(peer)
     return not any(mine & domains_of(other) for other in others)
 
 
-def shared(peer: PeerProfile, others: Iterable[PeerProfile]) -> frozenset[str]:
+def shared(peer: MayFail, others: Iterable[MayFail]) -> frozenset[str]:
     """The domains that this one has in common with any of `others`."""
     mine = domains_of(peer)
     return frozenset(name for other in others for name in mine & domains_of(other))
 
 
-def hazard(peer: PeerProfile) -> float:
+def hazard(peer: MayFail) -> float:
     """How often it leaves, an hour."""
     return PRIOR_HAZARD_PER_H if peer.facts.hazard_per_h is None else peer.facts.hazard_per_h
 
@@ -90,7 +102,7 @@ def doubts(request: PlanRequest, stages: Sequence[Stage]) -> tuple[str, ...]:
     return tuple(COPIES + sentence for sentence in said)
 
 
-def _other_arithmetic(known: Mapping[str, PeerProfile], stages: Sequence[Stage]) -> list[str]:
+def _other_arithmetic(known: Mapping[str, MayFail], stages: Sequence[Stage]) -> list[str]:
     """A sentence where a stage's first standby is of another class; short, since the log carries 512 characters."""
     found: list[tuple[int, str, str, str]] = []
     for number, stage in enumerate(stages, start=1):
