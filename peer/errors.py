@@ -22,6 +22,7 @@ PeerError
 │   │   ├── GrammarFailed    ... because the grammar that it was held to could not be followed to its end
 │   │   ├── MeshFull         ... because all sessions that the mesh promised are in use
 │   │   └── MustContribute   ... because this peer asked for more than it may before it contributes
+│   ├── RunFailed            an item of a run that no stage can compute, or a run that finds no stages
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
 │   ├── LogInUse             another process writes the same log
@@ -150,6 +151,10 @@ class MeshFull(AnswerFailed):
 
 class MustContribute(AnswerFailed):
     """This mesh shares fairly, and its ledger says that this peer asked for too much."""
+
+
+class RunFailed(MeshError):
+    """An item of a run that no stage can compute, or a run that finds no stages."""
 
 
 class CannotServe(MeshError):

@@ -54,6 +54,9 @@ MAX_BODY_BYTES: Final = MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES  # of a reque
 
 # Tensors (docs/protocol.md, chapter Tensors)
 MAX_RANK: Final = 4  # dimensions
+MAX_VALUE_RANK: Final = 16  # dimensions of a value of a run
+# MAX_VALUE_BYTES: of one value of a run; a peer keeps far less of them at a time
+MAX_VALUE_BYTES: Final = 1024 * 1024 * 1024
 MAX_TENSOR_BYTES: Final = (
     16 * 1024 * 1024 - 64 * 1024
 )  # leaves room for a header inside the largest data frame

@@ -16,6 +16,7 @@ from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.session.effects import StageEffect
+from peer.stage.flow_host import FlowHost
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
 from peer.wire.bundles import frames_of
@@ -41,6 +42,9 @@ from peer.wire.generated.frames import (
     Release,
     Request,
     Response,
+    RunGo,
+    RunItemFailed,
+    RunValue,
     Step,
     Token,
     Where,
@@ -63,6 +67,7 @@ class FrameRouter:
         model: LocalModel,
         stage: StageHost,
         sessions: SessionHost,
+        flow: FlowHost,
         leadership: Leadership,
     ) -> None:
         self._links = links
@@ -70,6 +75,7 @@ class FrameRouter:
         self._model = model
         self._stage = stage
         self._sessions = sessions
+        self._flow = flow
         self._leadership = leadership
         core = stage.core
         self._at_stage: Mapping[type[Frame], AtStage] = {
@@ -100,6 +106,9 @@ class FrameRouter:
             Consensus: view.received,
             PieceRequest: model.requested,
             Piece: model.came,
+            RunValue: flow.value,
+            RunGo: flow.go,
+            RunItemFailed: flow.failed,
             **dict.fromkeys(OF_CONNECTIONS, _nothing),
         }
         links.on_connected(sessions.back)
@@ -146,6 +155,7 @@ class FrameRouter:
         """Whom the end of a connection concerns, in this order: answers move before anybody is planned without."""
         self._model.gone(peer)
         self._stage.gone(peer)
+        self._flow.gone(peer)
         self._sessions.gone(peer, reason, polite=polite)
         self._view.unreachable(peer)
         self._leadership.gone(peer, reason)

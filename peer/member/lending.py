@@ -80,6 +80,7 @@ class Lending:
             parts.model.store, fetcher, manifest, room, parts.stage.results, parts.stage.core.asker, pacing
         )
         parts.stage.lend(units, self.journal, min(MOST_BYTES, options.memory_bytes // LENT_SHARE))
+        parts.flow.lend(fetcher, options.threads)
         holding = self._holding = Holding(
             parts.links, view, parts.stage, units, self.journal, chosen.sessions, self
         )

@@ -17,6 +17,7 @@ from peer.member.frame_router import FrameRouter
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
+from peer.stage.flow_host import FlowHost
 from peer.stage.stage_host import StageHost
 from peer.transport.connection import Engine
 from peer.transport.peer_links import PeerLinks
@@ -53,8 +54,9 @@ class PeerParts:
         self.model = LocalModel(store, self.links)
         self.stage = StageHost(self.links, self.view, self.model)
         self.sessions = SessionHost(self.links, self.view)
+        self.flow = FlowHost(self.links, self.view, store)
         self.router = FrameRouter(
-            self.links, self.view, self.model, self.stage, self.sessions, self.leadership
+            self.links, self.view, self.model, self.stage, self.sessions, self.flow, self.leadership
         )
         self.links.start(self.router.frame)
         self._ticker: asyncio.Task[None] | None = None
@@ -75,6 +77,7 @@ class PeerParts:
             await asyncio.gather(self._ticker, return_exceptions=True)
         await self.model.close()
         await self.stage.close()
+        await self.flow.close()
         self.sessions.close(reason)
         await self.sessions.stop_reporting()
         await self.links.stop_answering()
@@ -94,6 +97,7 @@ class PeerParts:
             try:
                 now = time.monotonic()
                 self.stage.tick(now)
+                self.flow.tick(now)
                 self.view.tick(now)
                 self.leadership.tick(now)
             except Exception:  # a defect in one session must not end the deadlines of all others

@@ -20,6 +20,7 @@ import aiohttp
 from peer.errors import CannotServe, PeerError
 from peer.transport.listeners import Listeners
 from planner.errors import CorruptStore, NotInStore, PlannerError
+from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import MANIFEST_LIMIT_BYTES, PIECE_BYTES, BlobRef, BlobWriter, Store
 
@@ -89,6 +90,13 @@ class Fetcher:
 
     async def manifest(self, model_id: str) -> Manifest:
         """The manifest of `model_id`, from disk or network; its hash is the id."""
+        return decode_manifest(await self._manifest_bytes(model_id))
+
+    async def graph_manifest(self, model_id: str) -> GraphManifest:
+        """The same of a model that is a graph of units."""
+        return decode_graph_manifest(await self._manifest_bytes(model_id))
+
+    async def _manifest_bytes(self, model_id: str) -> bytes:
         try:
             data = await asyncio.to_thread(self._store.manifest_bytes, model_id)
         except (NotInStore, CorruptStore):
@@ -101,7 +109,7 @@ class Fetcher:
                 text = f"the manifest at {self._base_url} is not that of model {model_id[:12]}; do not use this server"
                 raise CannotServe(text) from None
             await asyncio.to_thread(self._store.put_manifest, data)
-        return decode_manifest(data)
+        return data
 
     async def beside(self, model_id: str, name: str, most_bytes: int) -> bytes | None:
         """A file that the store has beside that manifest; None where it has none, or does not answer."""

@@ -48,6 +48,8 @@ export const MAX_BODY_BYTES = MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES; // of 
 
 // Tensors (docs/protocol.md, chapter Tensors)
 export const MAX_RANK = 4; // dimensions
+export const MAX_VALUE_RANK = 16; // dimensions of a value of a run
+export const MAX_VALUE_BYTES = 1024 * 1024 * 1024; // of one value of a run; a peer keeps far less of them at a time
 export const MAX_TENSOR_BYTES = 16 * 1024 * 1024 - 64 * 1024; // leaves room for a header inside the largest data frame
 
 // Connections (docs/protocol.md, chapters Heartbeat and Goodbye)

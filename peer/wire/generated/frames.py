@@ -29,6 +29,7 @@ from peer.limits import (
     MAX_TENSOR_BYTES,
     MAX_TEXT_BYTES,
     MAX_TOKEN,
+    MAX_VALUE_RANK,
     SESSION_BYTES,
 )
 from peer.wire.frame_fields import fits_integers, fits_text, fits_texts, wrong_count, wrong_field
@@ -68,6 +69,9 @@ class Kind(IntEnum):
     HERE = 43
     PIECE_REQUEST = 48
     PIECE = 49
+    RUN_VALUE = 56
+    RUN_GO = 57
+    RUN_ITEM_FAILED = 58
 
 
 class Finish(IntEnum):
@@ -328,6 +332,43 @@ class Piece:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RunValue:
+    """A part of a value of item `item` of a run, from `offset` on of `total` bytes (chapter Runs). Parts come
+    in order.
+
+    `value` is its place in the manifest's values, which say its data type; `shape` fits what they say.
+    """
+
+    run: bytes
+    epoch: int
+    item: int
+    value: int
+    shape: tuple[int, ...]
+    offset: int
+    total: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunGo:
+    """All stages of a run have opened `epoch`. Items below `below` are done: what is kept of them is let go."""
+
+    run: bytes
+    epoch: int
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunItemFailed:
+    """An item that a stage of the run cannot compute, to the origin; the items beside it go on."""
+
+    run: bytes
+    epoch: int
+    item: int
+    message: str
+
+
 Frame = (
     Hello
     | Ping
@@ -352,6 +393,9 @@ Frame = (
     | Here
     | PieceRequest
     | Piece
+    | RunValue
+    | RunGo
+    | RunItemFailed
 )
 
 
@@ -688,6 +732,52 @@ def _check_piece(values: Sequence[Any]) -> None:
         raise wrong_field("PIECE.status", "an integer from 0 to 1", status)
 
 
+def _check_run_value(values: Sequence[Any]) -> None:
+    if len(values) != 7:
+        raise wrong_count("RUN_VALUE", 7, values)
+    run, epoch, item, value, shape, offset, total = values
+    if type(run) is not bytes or len(run) != SESSION_BYTES:
+        raise wrong_field("RUN_VALUE.run", "16 bytes", run)
+    if type(epoch) is not int or not 0 <= epoch <= MAX_INT:
+        raise wrong_field("RUN_VALUE.epoch", "an integer from 0 to 9007199254740991", epoch)
+    if type(item) is not int or not 0 <= item <= MAX_INT:
+        raise wrong_field("RUN_VALUE.item", "an integer from 0 to 9007199254740991", item)
+    if type(value) is not int or not 0 <= value <= MAX_INT:
+        raise wrong_field("RUN_VALUE.value", "an integer from 0 to 9007199254740991", value)
+    if not fits_integers(shape, MAX_VALUE_RANK, 0, MAX_INT):
+        raise wrong_field("RUN_VALUE.shape", "at most 16 integers from 0 to 9007199254740991", shape)
+    if type(offset) is not int or not 0 <= offset <= MAX_INT:
+        raise wrong_field("RUN_VALUE.offset", "an integer from 0 to 9007199254740991", offset)
+    if type(total) is not int or not 0 <= total <= MAX_INT:
+        raise wrong_field("RUN_VALUE.total", "an integer from 0 to 9007199254740991", total)
+
+
+def _check_run_go(values: Sequence[Any]) -> None:
+    if len(values) != 3:
+        raise wrong_count("RUN_GO", 3, values)
+    run, epoch, below = values
+    if type(run) is not bytes or len(run) != SESSION_BYTES:
+        raise wrong_field("RUN_GO.run", "16 bytes", run)
+    if type(epoch) is not int or not 0 <= epoch <= MAX_INT:
+        raise wrong_field("RUN_GO.epoch", "an integer from 0 to 9007199254740991", epoch)
+    if type(below) is not int or not 0 <= below <= MAX_INT:
+        raise wrong_field("RUN_GO.below", "an integer from 0 to 9007199254740991", below)
+
+
+def _check_run_item_failed(values: Sequence[Any]) -> None:
+    if len(values) != 4:
+        raise wrong_count("RUN_ITEM_FAILED", 4, values)
+    run, epoch, item, message = values
+    if type(run) is not bytes or len(run) != SESSION_BYTES:
+        raise wrong_field("RUN_ITEM_FAILED.run", "16 bytes", run)
+    if type(epoch) is not int or not 0 <= epoch <= MAX_INT:
+        raise wrong_field("RUN_ITEM_FAILED.epoch", "an integer from 0 to 9007199254740991", epoch)
+    if type(item) is not int or not 0 <= item <= MAX_INT:
+        raise wrong_field("RUN_ITEM_FAILED.item", "an integer from 0 to 9007199254740991", item)
+    if not fits_text(message, MAX_TEXT_BYTES):
+        raise wrong_field("RUN_ITEM_FAILED.message", "text of at most 4096 bytes", message)
+
+
 LAYOUTS: Final[tuple[Layout, ...]] = (
     Layout(
         Hello,
@@ -849,6 +939,25 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
     ),
     Layout(
         Piece, Kind.PIECE, Channel.DATA, attrgetter("id", "status"), _check_piece, "body", MAX_RANGE_BYTES
+    ),
+    Layout(
+        RunValue,
+        Kind.RUN_VALUE,
+        Channel.DATA,
+        attrgetter("run", "epoch", "item", "value", "shape", "offset", "total"),
+        _check_run_value,
+        "body",
+        MAX_RANGE_BYTES,
+    ),
+    Layout(RunGo, Kind.RUN_GO, Channel.DATA, attrgetter("run", "epoch", "below"), _check_run_go, "none", 0),
+    Layout(
+        RunItemFailed,
+        Kind.RUN_ITEM_FAILED,
+        Channel.DATA,
+        attrgetter("run", "epoch", "item", "message"),
+        _check_run_item_failed,
+        "none",
+        0,
     ),
 )
 # Frames that belong to the session that they name.

@@ -32,6 +32,7 @@ MAX_CHECKED_SETTINGS: Final = 8  # integers of sampling of an answer that is not
 MAX_LIVE_IDS: Final = 4096
 MAX_LIVE_SPANS: Final = 512
 MAX_LIVE_BYTES: Final = 65536  # of UTF-8
+MAX_RUN_STAGES: Final = 64  # of one run
 MAX_CLAIMS: Final = 256  # of a `work`
 
 WitnessSide = Literal["tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"]
@@ -93,6 +94,24 @@ class KvCopyRequest:
     stop: int
     from_: int
     to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpenRequest:
+    """Has a peer make ready for its stages of a run: units spans[i] of `model` are computed by peers[i]."""
+
+    run: str
+    epoch: int
+    model: str
+    spans: tuple[tuple[int, int], ...]
+    peers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCloseRequest:
+    """Ends a run of the sender: what is kept of it is let go."""
+
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +286,17 @@ kv_digest_request_codec: Final = record(
 kv_copy_request_codec: Final = record(
     KvCopyRequest, {"session": session_pattern, "first": uint, "stop": uint, "from_": uint, "to": uint}
 )
+run_open_request_codec: Final = record(
+    RunOpenRequest,
+    {
+        "run": session_pattern,
+        "epoch": uint,
+        "model": text,
+        "spans": listed(span, MAX_RUN_STAGES),
+        "peers": listed(text, MAX_RUN_STAGES),
+    },
+)
+run_close_request_codec: Final = record(RunCloseRequest, {"run": session_pattern})
 live_request_codec: Final = record(
     LiveRequest,
     {
@@ -373,6 +403,8 @@ RELAY: Final = RequestKind("relay", Sender.ANYONE, relay_request_codec)
 WAIT: Final = RequestKind("wait", Sender.ANYONE, wait_request_codec)
 KV_DIGEST: Final = RequestKind("kv_digest", Sender.ANYONE, kv_digest_request_codec)
 KV_COPY: Final = RequestKind("kv_copy", Sender.ANYONE, kv_copy_request_codec)
+RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec)
+RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec)
 LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec)
 TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec)
 CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec)

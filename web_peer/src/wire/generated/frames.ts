@@ -24,6 +24,7 @@ import {
   MAX_TENSOR_BYTES,
   MAX_TEXT_BYTES,
   MAX_TOKEN,
+  MAX_VALUE_RANK,
   SESSION_BYTES,
 } from '../../limits';
 import { bytesFromHex, hexFromBytes, integer, integers, text, texts } from '../frame_fields';
@@ -279,6 +280,41 @@ export interface Piece {
   readonly body: Uint8Array;
 }
 
+/**
+ * A part of a value of item `item` of a run, from `offset` on of `total` bytes (chapter Runs). Parts come
+ * in order.
+ *
+ * `value` is its place in the manifest's values, which say its data type; `shape` fits what they say.
+ */
+export interface RunValue {
+  readonly kind: 'RUN_VALUE';
+  readonly run: SessionId;
+  readonly epoch: number;
+  readonly item: number;
+  readonly value: number;
+  readonly shape: readonly number[];
+  readonly offset: number;
+  readonly total: number;
+  readonly body: Uint8Array;
+}
+
+/** All stages of a run have opened `epoch`. Items below `below` are done: what is kept of them is let go. */
+export interface RunGo {
+  readonly kind: 'RUN_GO';
+  readonly run: SessionId;
+  readonly epoch: number;
+  readonly below: number;
+}
+
+/** An item that a stage of the run cannot compute, to the origin; the items beside it go on. */
+export interface RunItemFailed {
+  readonly kind: 'RUN_ITEM_FAILED';
+  readonly run: SessionId;
+  readonly epoch: number;
+  readonly item: number;
+  readonly message: string;
+}
+
 export type Frame =
   | Hello
   | Ping
@@ -302,7 +338,10 @@ export type Frame =
   | Where
   | Here
   | PieceRequest
-  | Piece;
+  | Piece
+  | RunValue
+  | RunGo
+  | RunItemFailed;
 
 export type Kind = Frame['kind'];
 
@@ -797,6 +836,76 @@ export const LAYOUTS: { readonly [K in Kind]: Layout<Extract<Frame, { kind: K }>
     }),
     payload: 'body',
     maxPayloadBytes: MAX_RANGE_BYTES,
+  },
+  RUN_VALUE: {
+    kind: 'RUN_VALUE',
+    number: 56,
+    channel: 'data',
+    count: 7,
+    toWire: (frame) => [
+      56,
+      bytesFromHex(frame.run, SESSION_BYTES, 'RUN_VALUE.run'),
+      integer(frame.epoch, 0, MAX_INT, 'RUN_VALUE.epoch'),
+      integer(frame.item, 0, MAX_INT, 'RUN_VALUE.item'),
+      integer(frame.value, 0, MAX_INT, 'RUN_VALUE.value'),
+      integers(frame.shape, MAX_VALUE_RANK, 0, MAX_INT, 'RUN_VALUE.shape'),
+      integer(frame.offset, 0, MAX_INT, 'RUN_VALUE.offset'),
+      integer(frame.total, 0, MAX_INT, 'RUN_VALUE.total'),
+    ],
+    fromWire: (values) => ({
+      kind: 'RUN_VALUE',
+      run: hexFromBytes(values[0], SESSION_BYTES, 'RUN_VALUE.run'),
+      epoch: integer(values[1], 0, MAX_INT, 'RUN_VALUE.epoch'),
+      item: integer(values[2], 0, MAX_INT, 'RUN_VALUE.item'),
+      value: integer(values[3], 0, MAX_INT, 'RUN_VALUE.value'),
+      shape: integers(values[4], MAX_VALUE_RANK, 0, MAX_INT, 'RUN_VALUE.shape'),
+      offset: integer(values[5], 0, MAX_INT, 'RUN_VALUE.offset'),
+      total: integer(values[6], 0, MAX_INT, 'RUN_VALUE.total'),
+    }),
+    payload: 'body',
+    maxPayloadBytes: MAX_RANGE_BYTES,
+  },
+  RUN_GO: {
+    kind: 'RUN_GO',
+    number: 57,
+    channel: 'data',
+    count: 3,
+    toWire: (frame) => [
+      57,
+      bytesFromHex(frame.run, SESSION_BYTES, 'RUN_GO.run'),
+      integer(frame.epoch, 0, MAX_INT, 'RUN_GO.epoch'),
+      integer(frame.below, 0, MAX_INT, 'RUN_GO.below'),
+    ],
+    fromWire: (values) => ({
+      kind: 'RUN_GO',
+      run: hexFromBytes(values[0], SESSION_BYTES, 'RUN_GO.run'),
+      epoch: integer(values[1], 0, MAX_INT, 'RUN_GO.epoch'),
+      below: integer(values[2], 0, MAX_INT, 'RUN_GO.below'),
+    }),
+    payload: 'none',
+    maxPayloadBytes: 0,
+  },
+  RUN_ITEM_FAILED: {
+    kind: 'RUN_ITEM_FAILED',
+    number: 58,
+    channel: 'data',
+    count: 4,
+    toWire: (frame) => [
+      58,
+      bytesFromHex(frame.run, SESSION_BYTES, 'RUN_ITEM_FAILED.run'),
+      integer(frame.epoch, 0, MAX_INT, 'RUN_ITEM_FAILED.epoch'),
+      integer(frame.item, 0, MAX_INT, 'RUN_ITEM_FAILED.item'),
+      text(frame.message, MAX_TEXT_BYTES, 'RUN_ITEM_FAILED.message'),
+    ],
+    fromWire: (values) => ({
+      kind: 'RUN_ITEM_FAILED',
+      run: hexFromBytes(values[0], SESSION_BYTES, 'RUN_ITEM_FAILED.run'),
+      epoch: integer(values[1], 0, MAX_INT, 'RUN_ITEM_FAILED.epoch'),
+      item: integer(values[2], 0, MAX_INT, 'RUN_ITEM_FAILED.item'),
+      message: text(values[3], MAX_TEXT_BYTES, 'RUN_ITEM_FAILED.message'),
+    }),
+    payload: 'none',
+    maxPayloadBytes: 0,
   },
 };
 

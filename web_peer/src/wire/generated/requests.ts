@@ -28,6 +28,7 @@ export const MAX_CHECKED_SETTINGS = 8; // integers of sampling of an answer that
 export const MAX_LIVE_IDS = 4096;
 export const MAX_LIVE_SPANS = 512;
 export const MAX_LIVE_BYTES = 65536; // of UTF-8
+export const MAX_RUN_STAGES = 64; // of one run
 export const MAX_CLAIMS = 256; // of a `work`
 
 export type WitnessSide = 'tokens' | 'sent' | 'back' | 'place' | 'marks' | 'match' | 'in' | 'out' | 'token';
@@ -79,6 +80,20 @@ export interface KvCopyRequest {
   readonly stop: number;
   readonly from: number;
   readonly to: number;
+}
+
+/** Has a peer make ready for its stages of a run: units spans[i] of `model` are computed by peers[i]. */
+export interface RunOpenRequest {
+  readonly run: string;
+  readonly epoch: number;
+  readonly model: string;
+  readonly spans: readonly Span[];
+  readonly peers: readonly string[];
+}
+
+/** Ends a run of the sender: what is kept of it is let go. */
+export interface RunCloseRequest {
+  readonly run: string;
 }
 
 /** Shows how a running answer grows: `ids` and `text` follow its first `after` tokens. */
@@ -235,6 +250,20 @@ export const kvCopyRequestCodec = record<KvCopyRequest>(
     from: uint,
     to: uint,
   });
+export const runOpenRequestCodec = record<RunOpenRequest>(
+  'RunOpenRequest',
+  {
+    run: sessionPattern,
+    epoch: uint,
+    model: text,
+    spans: list(span, MAX_RUN_STAGES),
+    peers: list(text, MAX_RUN_STAGES),
+  });
+export const runCloseRequestCodec = record<RunCloseRequest>(
+  'RunCloseRequest',
+  {
+    run: sessionPattern,
+  });
 export const liveRequestCodec = record<LiveRequest>(
   'LiveRequest',
   {
@@ -374,6 +403,16 @@ export const KV_COPY: RequestKind<KvCopyRequest> = {
   method: 'kv_copy',
   sender: 'anyone',
   codec: kvCopyRequestCodec,
+};
+export const RUN_OPEN: RequestKind<RunOpenRequest> = {
+  method: 'run_open',
+  sender: 'members',
+  codec: runOpenRequestCodec,
+};
+export const RUN_CLOSE: RequestKind<RunCloseRequest> = {
+  method: 'run_close',
+  sender: 'members',
+  codec: runCloseRequestCodec,
 };
 export const LIVE: RequestKind<LiveRequest> = {
   method: 'live',

@@ -1,0 +1,35 @@
+"""Units of a graph model at work on this machine: one session of onnxruntime for a run of units. Edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from peer.dataflow.value_codec import Array
+from peer.errors import CannotServe
+from peer.runtime.execution import session_options
+from peer.runtime.onnxruntime_import import ort
+from planner.model.compose import Composed
+
+
+class GraphRuntime:
+    """Raises CannotServe where onnxruntime refuses the graph. Of one thread at a time."""
+
+    def __init__(self, composed: Composed, blobs: Path, threads: int) -> None:
+        self._outputs = tuple(value.name for value in composed.outputs)
+        self.weight_bytes = composed.weight_bytes
+        try:
+            self._session: Any = ort.InferenceSession(
+                composed.model, session_options(blobs, threads), ["CPUExecutionProvider"]
+            )
+        except Exception as error:  # of onnxruntime's own kinds, which derive from nothing in common
+            raise CannotServe(f"onnxruntime refused these units: {error}") from error
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by the names of their values. Raises CannotServe when they cannot be computed."""
+        try:
+            found = self._session.run(list(self._outputs), dict(inputs))
+        except Exception as error:
+            raise CannotServe(f"onnxruntime could not compute it: {error}") from error
+        return dict(zip(self._outputs, found, strict=True))

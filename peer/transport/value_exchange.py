@@ -1,0 +1,165 @@
+"""Values of runs on their way between peers: cut into parts, one value after the other to each peer, and put together.
+
+Edge. Parts are frames of no session, so tokens go between them; the next part is queued once there is room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from peer.dataflow.flow_stage import SendValue
+from peer.dataflow.value_codec import Array, check_shape, check_total, from_bytes, to_bytes
+from peer.errors import BadCommand, PeerError
+from peer.limits import MAX_RANGE_BYTES
+from peer.transport.peer_links import PeerLinks
+from peer.wire.generated.frames import RunValue
+from planner.model.graph_manifest import Value
+
+MAX_OPEN: Final = 64  # values of one peer that have begun to come; an honest one sends one after the other
+
+log = logging.getLogger(__name__)
+
+
+class ValueTaker(Protocol):
+    """Whom values are for."""
+
+    def wanted(self, peer: str, run: bytes, epoch: int, item: int, value: int) -> Value | None:
+        """What the manifest says of it; None: it is not wanted here (any more)."""
+
+    def came(self, peer: str, run: bytes, epoch: int, item: int, value: int, array: Array) -> None:
+        """Takes a whole value."""
+
+
+@dataclass(slots=True)
+class _Coming:
+    value: Value
+    shape: tuple[int, ...]
+    total: int
+    data: bytearray
+
+
+class ValueExchange:
+    """Sends values to peers, and hands those that come to `taker`, up to `most_bytes` of unfinished ones."""
+
+    def __init__(self, links: PeerLinks, taker: ValueTaker, most_bytes: int) -> None:
+        self._links = links
+        self._taker = taker
+        self._most_bytes = most_bytes
+        self._waiting: dict[str, deque[tuple[SendValue, Value]]] = {}
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._coming: dict[tuple[str, bytes, int, int, int], _Coming] = {}
+        self._coming_bytes = 0
+        self.sent_bytes = 0
+
+    def send(self, effect: SendValue, value: Value) -> None:
+        """Sends it when those before it have gone. To this peer itself it comes soon."""
+        if effect.peer == self._links.me:
+            asyncio.get_running_loop().call_soon(self._to_self, effect)
+            return
+        self._waiting.setdefault(effect.peer, deque()).append((effect, value))
+        if effect.peer not in self._pumps:
+            self._pumps[effect.peer] = asyncio.ensure_future(self._pump(effect.peer))
+
+    def frame(self, peer: str, frame: RunValue) -> None:
+        """Takes a part. Raises BadCommand or WrongTensor for one that no peer sends."""
+        key = (peer, frame.run, frame.epoch, frame.item, frame.value)
+        coming = self._coming.get(key)
+        if frame.offset == 0:
+            coming = self._begun(key, frame)
+        if coming is None:
+            return  # not wanted when it began
+        wrong = frame.offset != len(coming.data) or frame.total != coming.total
+        if wrong or frame.offset + len(frame.body) > coming.total:
+            raise BadCommand(
+                f"RUN_VALUE: expected byte {len(coming.data)} of {coming.total}, got {frame.offset}"
+            )
+        coming.data += frame.body
+        if len(coming.data) < coming.total:
+            if not frame.body:
+                raise BadCommand("RUN_VALUE: expected bytes in a part that is not the last")
+            return
+        self._drop(key)
+        self._taker.came(*key, from_bytes(coming.data, coming.shape, coming.value))
+
+    def forget(self, run: bytes) -> None:
+        """Neither sends nor takes values of that run any more."""
+        for key in [key for key in self._coming if key[1] == run]:
+            self._drop(key)
+        for waiting in self._waiting.values():
+            kept = [parcel for parcel in waiting if parcel[0].run != run]
+            waiting.clear()
+            waiting.extend(kept)
+
+    def gone(self, peer: str) -> None:
+        """The connection to a peer ended: what was on its way is lost, and sent again when its run says so."""
+        for key in [key for key in self._coming if key[0] == peer]:
+            self._drop(key)
+        self._waiting.pop(peer, None)
+        pump = self._pumps.pop(peer, None)
+        if pump is not None:
+            pump.cancel()
+
+    async def close(self) -> None:
+        """Sends nothing any more."""
+        pumps = list(self._pumps.values())
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+    def _to_self(self, effect: SendValue) -> None:
+        self._taker.came(self._links.me, effect.run, effect.epoch, effect.item, effect.value, effect.array)
+
+    def _begun(self, key: tuple[str, bytes, int, int, int], frame: RunValue) -> _Coming | None:
+        """What begins to come, where it is wanted; it begins anew where it had come in part."""
+        self._drop(key)
+        value = self._taker.wanted(*key)
+        if value is None:
+            return None
+        check_shape(frame.shape, value)
+        check_total(frame.total, frame.shape, value)
+        open_now = sum(other[0] == key[0] for other in self._coming)
+        if open_now >= MAX_OPEN or self._coming_bytes + frame.total > self._most_bytes:
+            log.info("a value of %d bytes from %s is not taken: no room", frame.total, key[0][:8])
+            return None
+        coming = self._coming[key] = _Coming(value, tuple(frame.shape), frame.total, bytearray())
+        self._coming_bytes += frame.total
+        return coming
+
+    def _drop(self, key: tuple[str, bytes, int, int, int]) -> None:
+        coming = self._coming.pop(key, None)
+        if coming is not None:
+            self._coming_bytes -= coming.total
+
+    async def _pump(self, peer: str) -> None:
+        waiting = self._waiting[peer]
+        try:
+            await self._links.dialer.dial(peer)
+            while waiting:
+                effect, value = waiting.popleft()
+                data = await asyncio.to_thread(to_bytes, effect.array, value)
+                await self._parts(peer, effect, data)
+        except PeerError as error:
+            log.info("values for %s are not sent: %s", peer[:8], error)
+            waiting.clear()
+        finally:
+            if self._pumps.get(peer) is asyncio.current_task():
+                del self._pumps[peer]
+                self._waiting.pop(peer, None)
+
+    async def _parts(self, peer: str, effect: SendValue, data: bytes | memoryview) -> None:
+        shape, total = effect.array.shape, len(data)
+        for offset in range(0, max(total, 1), MAX_RANGE_BYTES):
+            connection = self._links.dialer.connection(peer)
+            if connection is None:
+                return
+            body = bytes(data[offset : offset + MAX_RANGE_BYTES])
+            self._links.send(
+                peer,
+                RunValue(effect.run, effect.epoch, effect.item, effect.value, shape, offset, total, body),
+            )
+            self.sent_bytes += len(body)
+            await connection.drained()
