@@ -51,6 +51,7 @@ export class FrameRouter {
     const { core } = parts.stage;
     const { sessions } = parts;
     const own = (): void => undefined; // the connection's own
+    const notInTabs = (): void => undefined; // no tab has stages of a run, nor asks one: such a frame is late or wrong
     const ofSession = (peer: string, frame: Frame): void => this.sessionFrames(peer, [frame]);
     this.table = {
       HELLO: own,
@@ -76,6 +77,9 @@ export class FrameRouter {
       CONSENSUS: (peer, frame) => view.received(peer, frame),
       PIECE_REQUEST: (peer, frame) => model.pieces.requested(peer, frame),
       PIECE: (peer, frame) => model.pieces.came(peer, frame),
+      RUN_VALUE: notInTabs,
+      RUN_GO: notInTabs,
+      RUN_ITEM_FAILED: notInTabs,
     };
     this.sessionTable = {
       STEP: (now, peer, frame) => {

@@ -188,7 +188,7 @@ function fieldsOf(layout: AnyLayout, values: readonly Decoded[]): Partial<Frame>
   if (values.length !== layout.count) {
     throw new WrongField(`${layout.kind}: expected ${layout.count} fields, got ${values.length}`);
   }
-  return layout.fromWire(values);
+  return layout.fromWire(values) as Partial<Frame>; // of the layout's kind, which the checker loses over so many
 }
 
 /**
