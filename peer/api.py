@@ -6,6 +6,7 @@ async with Mesh.join(link) as mesh:
 
 with Mesh.join_blocking(link) as mesh:
     print(mesh.ask("Why is the sky blue?").text)
+    print(mesh.run("detector", {"x": picture})["boxes"])  # a model that the mesh offers beside its own
 """
 
 from __future__ import annotations
@@ -13,13 +14,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
+import numpy.typing as npt
+
+from peer.dataflow.value_codec import Array, arrays_of
 from peer.errors import CannotServe
 from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
@@ -201,6 +214,34 @@ class Mesh:
             end.crossed,
         )
 
+    # --- runs of other models
+
+    async def run(self, model: str, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """The outputs of one item, by name. `model`: what the mesh offers it as (`shoal offer`).
+
+        Raises WrongTensor for an input of another type or shape, NoPlan, RunFailed.
+        """
+        run = await self._member.open_run(model)
+        try:
+            return await run.run(arrays_of(run.manifest, inputs))
+        finally:
+            await run.close()
+
+    async def map(
+        self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]]
+    ) -> AsyncGenerator[dict[str, Array]]:
+        """The outputs of each item, in order; several items are under way, so that every stage has work.
+
+        Leaving the loop early cancels what is under way. Raises as `run` does, at the item that cannot be computed.
+        """
+        run = await self._member.open_run(model)
+        try:
+            async with aclosing(run.map(arrays_of(run.manifest, item) for item in items)) as outputs:
+                async for found in outputs:
+                    yield found
+        finally:
+            await run.close()
+
     async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:
         turns = _turns(messages, options.get("system", ""))
         text, tools = self._member.text, self._tools(options)
@@ -276,6 +317,23 @@ class BlockingMesh:
                 yield token
         finally:
             self._loop.run(tokens.aclose())
+
+    def run(self, model: str, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """As Mesh.run."""
+        return self._loop.run(self._mesh.run(model, inputs))
+
+    def map(self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[dict[str, Array]]:
+        """As Mesh.map. Leaving the loop over it early cancels what is under way."""
+        outputs = self._mesh.map(model, items)
+
+        async def following() -> dict[str, Array] | None:
+            return await anext(outputs, None)
+
+        try:
+            while (found := self._loop.run(following())) is not None:
+                yield found
+        finally:
+            self._loop.run(outputs.aclose())
 
 
 class _Loop:

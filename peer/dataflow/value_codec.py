@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from peer.errors import WrongTensor
 from peer.limits import MAX_VALUE_BYTES
-from planner.model.graph_manifest import Value, ValueType
+from planner.model.graph_manifest import GraphManifest, Value, ValueType
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +53,22 @@ def checked(array: Array, value: Value) -> Array:
     if array.nbytes > MAX_VALUE_BYTES:
         raise WrongTensor(f"{value.name}: at most {MAX_VALUE_BYTES} bytes expected, got {array.nbytes}")
     return array
+
+
+def arrays_of(manifest: GraphManifest, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    """What may stand for inputs, such as lists, as arrays; arrays stay as they are. Raises WrongTensor."""
+    values = {value.name: value for value in manifest.values if value.name in manifest.inputs}
+    found: dict[str, Array] = {}
+    for name, given in inputs.items():
+        value = values.get(name)
+        plain = value is not None and not isinstance(given, np.ndarray | np.generic)
+        try:
+            found[name] = (
+                np.asarray(given, _numpy(value)) if plain and value is not None else np.asarray(given)
+            )
+        except (ValueError, TypeError, OverflowError) as error:
+            raise WrongTensor(f"{name}: what makes an array expected: {error}") from None
+    return found
 
 
 def check_shape(shape: Sequence[int], value: Value) -> None:

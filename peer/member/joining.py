@@ -251,6 +251,8 @@ async def found(
             door.enter(mesh)
             try:
                 mesh.model.know(manifest)
+                fetcher = Fetcher(store, url)
+                mesh.fetch_by(fetcher)
                 mesh.keep_accounts()
                 _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinates(mesh, foresight)
@@ -266,7 +268,7 @@ async def found(
                     report(Phase("measure this machine", 0, 0))
                     measure = partial(measure_here, store, context=founding.mesh.context)
                     times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
-                    mesh.lend(options, Fetcher(store, url), Journal())
+                    mesh.lend(options, fetcher, Journal())
                 address = founding.public_url or url
                 if founding.shown is not None:
                     mesh.show(founding.shown.link(address))
@@ -323,6 +325,7 @@ async def join(
                 lambda text: report(Phase(named(text, view.state.members), 0, 0)),
             )
             meets(mesh)
+            mesh.fetch_by(fetcher)
             mesh.keep_accounts(fetcher)
 
             async def learn() -> None:

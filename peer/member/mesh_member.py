@@ -34,6 +34,7 @@ from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
+from peer.origin.run_client import RunClient, open_run
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning, Replica
 from peer.session.seat import Run_
@@ -97,6 +98,7 @@ class MeshMember:
         self.link = link
         self.invites: dict[str, Grant] = {}
         self.lending: Lending | None = None  # None: it only asks, so far
+        self._fetcher: Fetcher | None = None  # of models that are offered beside the mesh's own
         self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
         self.canaries: Canaries | None = None
         self.ended = asyncio.Event()
@@ -124,6 +126,16 @@ class MeshMember:
         return Conversation(
             self.sessions, self.model.prompts, os.urandom(SESSION_BYTES), self.sessions.own_ends
         )
+
+    def fetch_by(self, fetcher: Fetcher) -> None:
+        """Takes what gets the manifests of the models that are offered beside the mesh's own."""
+        self._fetcher = fetcher
+
+    async def open_run(self, name: str) -> RunClient:
+        """A run of the model that the mesh offers as `name`. Close it when it is over. Raises NoPlan, RunFailed."""
+        if self._fetcher is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        return await open_run(self.links, self.view, self.parts.flow, self._fetcher, name)
 
     def talking(
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None

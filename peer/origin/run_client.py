@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -91,7 +91,7 @@ class RunClient:
             self._perform(core.drop(item))
         return {self.manifest.values[place].name: array for place, array in found.items()}
 
-    async def map(self, items: Iterable[Mapping[str, Array]]) -> AsyncIterator[dict[str, Array]]:
+    async def map(self, items: Iterable[Mapping[str, Array]]) -> AsyncGenerator[dict[str, Array]]:
         """The outputs of each item, in order. Several are under way; leaving the loop cancels them."""
         pending: list[asyncio.Task[dict[str, Array]]] = []
         source = iter(items)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from planner.errors import CorruptStore
+from planner.model.blob_ref import BlobRef
 from planner.model.manifest import (
     MAX_BLOB_BYTES,
     MAX_COUNT,
@@ -26,7 +27,6 @@ from planner.model.manifest import (
     canonical,
     opened,
 )
-from planner.model.store import BlobRef
 
 FORMAT: Final = "shoal-2"
 MAX_RANK: Final = 16

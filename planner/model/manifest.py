@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 from planner.errors import CorruptStore
 from planner.model.architecture import Architecture, RopeScaling
-from planner.model.store import PIECE_BYTES, BlobRef
+from planner.model.blob_ref import PIECE_BYTES, BlobRef
 from planner.types import Unit, UnitKind, WeightFormat
 
 FORMAT: Final = "shoal-1"

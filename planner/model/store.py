@@ -19,11 +19,12 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from planner.errors import CorruptStore, NotInStore, StoreError, StoreFull
+from planner.model.blob_ref import PIECE_BYTES as PIECE_BYTES
+from planner.model.blob_ref import BlobRef as BlobRef
 from planner.model.durable_files import (
     BINARY,
     create_locked,
@@ -35,36 +36,10 @@ from planner.model.durable_files import (
     write_all,
 )
 
-PIECE_BYTES = 4 << 20  # cheap to fetch again; large enough that hashes stay a small part of a manifest
 MANIFEST_LIMIT_BYTES = 64 << 20  # a manifest of a 70 B model with its tensors is under 2 MiB
 PREFIX_DIGITS = 4  # a shorter prefix of a model id is more likely a mistake than a choice
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class BlobRef:
-    """One blob: its SHA-256, its length, and the SHA-256 of each 4 MiB piece (the last may be shorter)."""
-
-    sha256: str
-    bytes: int
-    pieces: tuple[str, ...]
-
-    def piece_bytes(self, index: int) -> int:
-        """Length of piece `index`."""
-        return min(PIECE_BYTES, self.bytes - index * PIECE_BYTES)
-
-    def check(self) -> None:
-        """Raises CorruptStore unless names are hashes and the number of pieces fits the length."""
-        for text in (self.sha256, *self.pieces):
-            if not _SHA256.fullmatch(text):
-                raise CorruptStore(f"expected a SHA-256 of 64 lower-case hex digits, got {text[:80]!r}")
-        expected = -(-self.bytes // PIECE_BYTES)
-        if self.bytes < 0 or expected != len(self.pieces):
-            raise CorruptStore(
-                f"blob {self.sha256[:12]} of {self.bytes} bytes: "
-                f"expected {max(expected, 0)} pieces, got {len(self.pieces)}"
-            )
 
 
 class Store:
