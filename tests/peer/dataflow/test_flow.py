@@ -34,7 +34,7 @@ def manifest_of(
         {},
         values,
         tuple(
-            GraphUnit(f"unit.{place}", "graph", NOTHING, None, (), needs, gives, 0, 0, (), ())
+            GraphUnit(f"unit.{place}", "graph", NOTHING, (), (), needs, gives, 0, 0, (), ())
             for place, (needs, gives) in enumerate(units)
         ),
     )

@@ -1,0 +1,78 @@
+"""A model that is a graph of units runs beside the mesh's own over real peers, and survives the loss of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from peer.api import Mesh
+from peer.dataflow.value_codec import Array
+from peer.errors import NoPlan, RunFailed, WrongTensor
+from peer.member.mesh_member import MeshMember
+from peer.runtime.graph_runtime import GraphRuntime
+from peer.state.generated.commands import ModelOffered, ModelPlaced, ModelWithdrawn, RunStage
+from planner.model.compose import compose
+from planner.model.graph_manifest import GraphManifest
+from tests.e2e.graph_model import inputs, put_towers
+from tests.e2e.real_mesh import Models, Start, until
+from tests.patience import WITHIN_S
+
+NAME = "towers"
+
+
+def whole(models: Models, manifest: GraphManifest, item: int) -> Array:
+    """In one piece, in this process."""
+    blobs = models.store.blob_path(manifest.blobs(0, 5)[0].sha256).parent
+    runtime = GraphRuntime(compose(manifest, models.store, 0, 5), blobs, 1)
+    return runtime.run(inputs(item))["sum"]
+
+
+async def place(founder: MeshMember, version: int, *stages: RunStage) -> None:
+    assert founder.leadership.current is not None
+    founder.leadership.current.submit(ModelPlaced(NAME, version, stages, 0, 0, ()))
+    await founder.view.until(lambda state: state.offers[NAME].version == version, WITHIN_S)
+
+
+def assert_equal(found: Sequence[Mapping[str, Array]], expected: Sequence[Array]) -> None:
+    assert len(found) == len(expected)
+    for outputs, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(outputs["sum"], wanted)
+
+
+async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
+    start: Start, models: Models
+) -> None:
+    model, manifest = put_towers(models.store)
+    expected = [whole(models, manifest, item) for item in range(40)]
+    async with start(None, 3) as (founder, second, third):
+        await founder.propose(ModelOffered(model, NAME))
+        await founder.view.until(lambda state: NAME in state.offers, WITHIN_S)
+        await place(
+            founder,
+            1,
+            RunStage(0, 2, second.me, (founder.me,)),
+            RunStage(2, 4, third.me, (founder.me,)),
+            RunStage(4, 5, second.me, (founder.me,)),
+        )
+        mesh = Mesh(founder)
+        assert_equal([await mesh.run(NAME, inputs(0))], expected[:1])
+        with pytest.raises(WrongTensor, match="float32"):
+            await mesh.run(NAME, {**inputs(0), "left": np.zeros((4, 64))})
+        with pytest.raises(RunFailed, match="left, right"):
+            await mesh.run(NAME, {"left": inputs(0)["left"]})
+        with pytest.raises(RunFailed, match="onnxruntime could not"):
+            await mesh.run(NAME, {"left": inputs(0)["left"], "right": inputs(0, 3)["right"]})
+        found: list[dict[str, Array]] = []
+        outputs = mesh.map(NAME, (inputs(item) for item in range(40)))
+        async for each in outputs:
+            found.append(each)
+            if len(found) == 7:
+                await third.close("lost")
+        assert_equal(found, expected)
+        await until(lambda: second.parts.flow.core.kept_bytes == 0)
+        await founder.propose(ModelWithdrawn(NAME))
+        await founder.view.until(lambda state: NAME not in state.offers, WITHIN_S)
+        with pytest.raises(NoPlan, match="offers no model towers"):
+            await mesh.run(NAME, inputs(0))
