@@ -45,6 +45,9 @@ from peer.wire.generated.frames import (
     Release,
     Request,
     Response,
+    RunGo,
+    RunItemFailed,
+    RunValue,
     Step,
     Token,
     Where,
@@ -98,6 +101,10 @@ FRAMES: tuple[Frame, ...] = (
     PieceRequest(3, bytes(range(32)), 2**22 - 9, 9),
     Piece(3, 0, b"weights"),
     Piece(2**40, 1, b""),
+    RunValue(SESSION, 2, 7, 3, (1, 3, 2**20), 2**18, 2**18 + 5, b"value"),
+    RunValue(SESSION, 1, 0, 0, (), 0, 0, b""),
+    RunGo(SESSION, 2, 2**40),
+    RunItemFailed(SESSION, 2, 7, "no memory"),
 )
 
 

@@ -32,7 +32,7 @@ MAX_CHECKED_SETTINGS: Final = 8  # integers of sampling of an answer that is not
 MAX_LIVE_IDS: Final = 4096
 MAX_LIVE_SPANS: Final = 512
 MAX_LIVE_BYTES: Final = 65536  # of UTF-8
-MAX_RUN_STAGES: Final = 64  # of one run
+MAX_RUN_STAGES: Final = 256  # of one run
 MAX_CLAIMS: Final = 256  # of a `work`
 
 WitnessSide = Literal["tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"]

@@ -28,7 +28,7 @@ export const MAX_CHECKED_SETTINGS = 8; // integers of sampling of an answer that
 export const MAX_LIVE_IDS = 4096;
 export const MAX_LIVE_SPANS = 512;
 export const MAX_LIVE_BYTES = 65536; // of UTF-8
-export const MAX_RUN_STAGES = 64; // of one run
+export const MAX_RUN_STAGES = 256; // of one run
 export const MAX_CLAIMS = 256; // of a `work`
 
 export type WitnessSide = 'tokens' | 'sent' | 'back' | 'place' | 'marks' | 'match' | 'in' | 'out' | 'token';
