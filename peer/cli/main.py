@@ -22,6 +22,7 @@ from peer.cli.arguments.parser import Parser
 from peer.cli.arguments.pinned_ends import pin_argument
 from peer.cli.arguments.plan_goal import wish_arguments
 from peer.cli.arguments.role import role_arguments
+from peer.cli.arguments.run import run_arguments
 from peer.cli.arguments.validate import validate_arguments
 from peer.cli.fairness_view import fairness_arguments
 from peer.conversation.entry_links import split_link
@@ -201,6 +202,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.chat import generate
 
             return asyncio.run(generate(args))
+        case "run":
+            from peer.cli.run import run_items
+
+            return asyncio.run(run_items(args))
         case "api":
             from peer.cli.api import api
 
@@ -369,6 +374,11 @@ def parser() -> argparse.ArgumentParser:
         _sampling(asking)
         _way(asking)
         _state(asking)
+    items = command("run", "run files through a model that a mesh offers beside its own")
+    _link(items)
+    run_arguments(items)
+    _way(items)
+    _state(items)
     talks = command(
         "conversations",
         "conversations that a mesh keeps: list them, keep one in a file, say who comes in",

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import Final
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, suppress
+from typing import Final, TypeVar
 
 from peer.dataflow.flow_origin import FlowOrigin, ItemDone, ItemFailed, OriginFlowEffect, SendGo
 from peer.dataflow.flow_route import FlowRoute, FlowStage, flow_route
 from peer.dataflow.flow_stage import SendValue
 from peer.dataflow.value_codec import Array, checked
-from peer.errors import ConnectFailed, ConnectionLost, MeshError, NoPlan, PeerError, RunFailed
+from peer.errors import ConnectFailed, ConnectionLost, FrameError, MeshError, NoPlan, PeerError, RunFailed
 from peer.limits import SESSION_BYTES
 from peer.model.fetcher import Fetcher
 from peer.replication.mesh_view import MeshView
@@ -38,6 +39,7 @@ CLOSE_WITHIN_S: Final = 2.0
 WINDOW_BYTES: Final = 128 << 20  # of inputs under way
 WINDOW_TIMES: Final = 2  # items under way for each stage, and as many more, so that every stage has work
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -92,21 +94,40 @@ class RunClient:
         return {self.manifest.values[place].name: array for place, array in found.items()}
 
     async def map(self, items: Iterable[Mapping[str, Array]]) -> AsyncGenerator[dict[str, Array]]:
-        """The outputs of each item, in order. Several are under way; leaving the loop cancels them."""
-        pending: list[asyncio.Task[dict[str, Array]]] = []
-        source = iter(items)
-        exhausted = False
+        """The outputs of each item, in order. Several are under way; leaving the loop cancels them. Raises as `run`."""
+        async with aclosing(self.outcomes(items, lambda item: item)) as outcomes:
+            async for _, found in outcomes:
+                if not isinstance(found, dict):
+                    raise found
+                yield found
+
+    async def outcomes(
+        self, items: Iterable[T], read: Callable[[T], Mapping[str, Array]]
+    ) -> AsyncGenerator[tuple[T, dict[str, Array] | MeshError | FrameError]]:
+        """Each item with its outputs, or why it has none, in order. `read(item)`, in a thread, gives its inputs."""
+        pending: deque[asyncio.Task[tuple[T, dict[str, Array] | MeshError | FrameError]]] = deque()
+        source, exhausted = iter(items), False
+
+        async def outcome(item: T) -> tuple[T, dict[str, Array] | MeshError | FrameError]:
+            try:
+                return item, await self.run(await asyncio.to_thread(read, item))
+            except (MeshError, FrameError) as error:
+                if error is self._broken:
+                    raise
+                return item, error
+
         try:
             while True:
                 while not exhausted and len(pending) < self._most:
-                    item = await asyncio.to_thread(next, source, None)
-                    if item is None:
+                    try:
+                        item = await asyncio.to_thread(_following, source)
+                    except _Over:
                         exhausted = True
                     else:
-                        pending.append(asyncio.ensure_future(self.run(item)))
+                        pending.append(asyncio.ensure_future(outcome(item)))
                 if not pending:
                     return
-                yield await pending.pop(0)
+                yield await pending.popleft()
         finally:
             for task in pending:
                 task.cancel()
@@ -323,6 +344,17 @@ class RunClient:
             if not future.done():
                 future.set_exception(error)
         self._room.set()
+
+
+class _Over(Exception):
+    """There is no further item: StopIteration cannot leave a thread."""
+
+
+def _following(source: Iterator[T]) -> T:
+    try:
+        return next(source)
+    except StopIteration:
+        raise _Over from None
 
 
 async def open_run(
