@@ -20,6 +20,7 @@ from peer.consensus.events import Change, Status
 from peer.consensus.records import MAX_ENTRY_BYTES
 from peer.coordination.coordinator import SILENT, Coordinator, Wanted, solve
 from peer.coordination.electorate import Electorate
+from peer.coordination.offer_placement_service import Placing
 from peer.coordination.plan_forecast import Foresight
 from peer.coordination.remeasure_requests import Freshening
 from peer.coordination.suspicion import Findings, Reach, Suspicions
@@ -147,8 +148,11 @@ class Coordinating:
         gate: Gate = OPEN_GATE,
         foresight: Foresight | None = None,
         freshening: Freshening | None = None,
+        placing: Callable[[Callable[[], MeshState], Callable[[Command], None]], Placing] | None = None,
     ) -> None:
-        """`foresight`: what a history says of the times to plan with; `freshening` asks for fresh measurements."""
+        """`foresight`: what a history says of the times to plan with; `freshening` asks for fresh measurements;
+        `placing(state, submit)` makes what places offered models.
+        """
         self._core = coordinator
         self._gate = gate
         self._log = log_
@@ -176,6 +180,7 @@ class Coordinating:
         self._waits: dict[str, asyncio.TimerHandle] = {}  # for lost peers to come back
         findings = Findings(self._silent, self._silent_and_gone, self._back)
         self._suspicions = None if reach is None else Suspicions(reach, findings, self._wait_s)
+        self._placing = None if placing is None else placing(lambda: self.state, self._submit_placement)
         self.plan_seconds = 0.0
         self._till = Till()
         self._billed = 0.0  # when work was last put into the log
@@ -226,6 +231,8 @@ class Coordinating:
             self._billed = now
             self._bill()
         self._publish(self._core.relieve(now))
+        if self._placing is not None:
+            self._placing.look(thoroughly=True)
         if self._freshening is not None and not self._closed:
             calm = self._core.settled and (self._planning is None or self._planning.done())
             if self._freshening.look(now, self.state, calm=calm):
@@ -344,6 +351,8 @@ class Coordinating:
             await self._suspicions.close()
         if self._freshening is not None:
             await self._freshening.close()
+        if self._placing is not None:
+            await self._placing.close()
         if self._planning is not None:
             self._planning.cancel()
             await asyncio.gather(self._planning, return_exceptions=True)
@@ -520,6 +529,12 @@ class Coordinating:
         for command in commands:
             self._last = self._log.propose(encode_command(command))
             self._last.add_done_callback(self._settled)
+        if self._placing is not None:
+            self._placing.look()
+
+    def _submit_placement(self, command: Command) -> None:
+        if not self._closed:
+            self.submit(command)
 
     def _settled(self, proposal: asyncio.Future[Order]) -> None:
         if not proposal.cancelled() and proposal.exception() is not None and not self._closed:

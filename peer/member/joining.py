@@ -255,7 +255,7 @@ async def found(
                 mesh.fetch_by(fetcher)
                 mesh.keep_accounts()
                 _ = mesh.text  # before this machine is measured: the founder asks, too
-                coordinates(mesh, foresight)
+                coordinates(mesh, fetcher, foresight)
                 meets(mesh)
                 await _register_kept(client, founding.kept, mesh_key)
                 lends = options.memory_bytes > 0
@@ -335,7 +335,7 @@ async def join(
                     raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
                 mesh.model.know(await fetcher.manifest(model.model))
                 if compute:
-                    coordinates(mesh)
+                    coordinates(mesh, fetcher)
 
             await enter(mesh, options, compute, SOMEBODY_WAIT_S, learn)
             if mesh.manifest is None:

@@ -14,6 +14,7 @@ from peer.consensus.errors import BadBoot
 from peer.conversation.entry_links import is_proven
 from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import Coordinating, Gate
+from peer.coordination.offer_placement_service import Placing
 from peer.coordination.plan_forecast import Foresight, agent_of
 from peer.coordination.remeasure_requests import freshening
 from peer.coordination.suspicion import Reach
@@ -22,6 +23,7 @@ from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.member.remeasure import MeasuringAgain
+from peer.model.fetcher import Fetcher
 from peer.replication.leader_client import PATIENCE_S
 from peer.replication.replica import Replica
 from peer.state.mesh_state import MeshState
@@ -41,12 +43,13 @@ MOST_PATIENCE_S: Final = 1.0
 _LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to stay
 
 
-def coordinates(mesh: MeshMember, foresight: Foresight | None = None) -> None:
-    """From here on this peer coordinates whenever it leads: it knows the model."""
+def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None = None) -> None:
+    """From here on this peer coordinates whenever it leads: it knows the model. `fetcher` gets manifests of others."""
     links, view, leadership, client = mesh.links, mesh.view, mesh.leadership, mesh.client
     manifest = mesh.manifest
     assert manifest is not None
     units = manifest.planner_units()
+    flops: dict[str, int] = {unit.kind: unit.flops_per_token for unit in units}
 
     def coordinate(state: MeshState, replica: Replica) -> Coordinating:
         return Coordinating(
@@ -59,6 +62,7 @@ def coordinates(mesh: MeshMember, foresight: Foresight | None = None) -> None:
             gate=Gate(links.dialer.speaks, partial(is_proven, replica.begin.mesh)),
             foresight=foresight,
             freshening=freshening(links) if foresight is not None else None,
+            placing=partial(Placing, fetcher.graph_manifest, links.dialer.speaks, flops),
         )
 
     if foresight is not None:

@@ -94,7 +94,10 @@ class Fetcher:
 
     async def graph_manifest(self, model_id: str) -> GraphManifest:
         """The same of a model that is a graph of units."""
-        return decode_graph_manifest(await self._manifest_bytes(model_id))
+        data = await self._manifest_bytes(model_id)
+        return await asyncio.to_thread(
+            decode_graph_manifest, data
+        )  # thousands of units, of somebody's making
 
     async def _manifest_bytes(self, model_id: str) -> bytes:
         try:

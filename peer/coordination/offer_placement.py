@@ -1,0 +1,319 @@
+"""Decides on which members the units of offered models run, beside the mesh's own model.
+
+Pure: a state and the work of each model in, commands for the log out. The plan of the mesh's own model comes first: an
+offered model has the memory that this plan leaves. What is placed stays where it is while that is about as good; a new
+offer takes no place of another one, beyond that of a standby.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from peer.coordination.planner_goal import wished
+from peer.limits import MAX_INT, MAX_TEXT
+from peer.state.generated.commands import (
+    MAX_RUN_STAGES,
+    MAX_RUN_STANDBYS,
+    Member,
+    ModelOffer,
+    ModelPlaced,
+    Profile,
+    Protection,
+    RunStage,
+)
+from peer.state.mesh_state import AWAY, MICRO, MeshState, planner_link, planner_profile
+from peer.state.offers import Offers
+from peer.state.version_negotiation import OFFERS
+from planner.cost.graph_cost import MAX_STANDBYS, GraphPeer, GraphPlan, GraphRequest, GraphStage
+from planner.cost.graph_evaluator import Board
+from planner.errors import RequestError
+from planner.solvers.graph_placement import place
+from planner.types import GraphWork, Infeasible, Link, Objective
+
+TABS: Final = ("wasm", "webgpu")  # providers of peers that run no offered model
+UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured no unit with work in it: a slow processor
+_TIMED: Final = ("attn", "ffn", "head")  # kinds of units by which speed is known, the most telling one first
+
+Works = Mapping[str, GraphWork | str]  # by model: one run of it, or why that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What placements depend on. `peers` have what the mesh's own model leaves free, offered models not counted."""
+
+    offers: Offers
+    peers: tuple[GraphPeer, ...]
+    draining: frozenset[str]  # of `peers`: used where there is no placement without them
+    links: tuple[Link, ...]
+    objective: Objective
+    standbys: int
+
+    @property
+    def key(self) -> str:
+        """Equal for what is placed alike."""
+        models = sorted((name, offer.model) for name, offer in self.offers.items())
+        return repr((models, self.peers, sorted(self.draining), self.links, self.objective, self.standbys))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model runs, as it may enter the log."""
+
+    plan: GraphPlan
+    stages: tuple[RunStage, ...]
+
+
+# --- what is there ----------------------------------------------------------------------------------------
+
+
+def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str, int]) -> Wanted | None:
+    """What placements depend on now; None while the mesh's own model waits for its first plan, or nothing is offered.
+
+    `speaks(peer)`: its version of the protocol. `flops` of a token in a unit of each kind of the mesh's own model.
+    """
+    waits = state.model is not None and state.plan is None and state.proposed is None and not state.refused
+    if not state.offers or waits:
+        return None
+    own = _own_bytes(state)
+    peers: list[GraphPeer] = []
+    draining: set[str] = set()
+    for peer, member in sorted(state.members.items()):
+        if not _may_run(member, speaks) or member.profile is None:
+            continue
+        profile = planner_profile(member)
+        left = profile.memory_bytes - profile.overhead_bytes - own.get(peer, 0)
+        speed = flops_per_s(member.profile, flops)
+        peers.append(GraphPeer(peer, max(0, left), speed, profile.step_s, profile.facts))
+        if member.status == "draining":
+            draining.add(peer)
+    here = {peer.peer for peer in peers}
+    return Wanted(
+        state.offers,
+        tuple(peers),
+        frozenset(draining),
+        tuple(planner_link(link) for link in state.links if {link.src, link.dst} <= here),
+        "throughput" if wished(state).goal == "throughput" else "latency",
+        _standbys(state.protection),
+    )
+
+
+def flops_per_s(profile: Profile, flops: Mapping[str, int]) -> float:
+    """How fast a member is, by what it measured of the mesh's own model with a prompt."""
+    for kind in _TIMED:
+        work, took_ns = flops.get(kind, 0), profile.prefill_ns.get(kind, 0)
+        if work and took_ns:
+            return work / took_ns * 1e9
+    return UNTIMED_FLOPS_PER_S
+
+
+def _may_run(member: Member, speaks: Callable[[str], int]) -> bool:
+    """Whether it is a process that lends, is there, and knows of offers."""
+    if not member.compute or not member.headless or member.profile is None:
+        return False
+    there = member.status in ("measured", "draining") and member.profile.provider not in TABS
+    return there and speaks(member.peer) >= OFFERS
+
+
+def _own_bytes(state: MeshState) -> dict[str, int]:
+    """What each peer holds, or is to hold, of the mesh's own model."""
+    held: dict[tuple[str, int, int], int] = {}
+    for plan in (state.plan, state.proposed):
+        for stage in plan.stages if plan is not None else ():
+            for peer in (stage.primary, *stage.standbys):
+                run = (peer, stage.first, stage.stop)
+                held[run] = max(held.get(run, 0), stage.weight_bytes + stage.kv_bytes)
+    found: dict[str, int] = {}
+    for (peer, _, _), size in held.items():
+        found[peer] = found.get(peer, 0) + size
+    return found
+
+
+def _standbys(protection: Protection) -> int:
+    """Of each stage: copies beyond the first, rounded up; one where spare peers stand by."""
+    copies = -(-max(0, protection.redundancy_milli - 1000) // 1000)
+    return min(max(copies, int(protection.spare)), MAX_STANDBYS, MAX_RUN_STANDBYS)
+
+
+# --- where they go ----------------------------------------------------------------------------------------
+
+
+def settle(wanted: Wanted, works: Works) -> dict[str, Placement | Infeasible]:
+    """Where each offered model runs, by name, or why it runs nowhere. May take seconds.
+
+    What is placed already stays as it is, and is left out, where the work of its model is not known.
+    """
+    spared = tuple(peer for peer in wanted.peers if peer.peer not in wanted.draining)
+    found = _settled(replace(wanted, peers=spared), works)
+    if wanted.draining and any(isinstance(each, Infeasible) for each in found.values()):
+        found = _settled(wanted, works)
+    return found
+
+
+def _settled(wanted: Wanted, works: Works) -> dict[str, Placement | Infeasible]:
+    names = sorted(
+        (name for name, offer in wanted.offers.items() if not _stays(offer, works)),
+        key=lambda name: (not wanted.offers[name].stages, name),
+    )
+    held = {name: offer.stages for name, offer in wanted.offers.items()}
+    found: dict[str, Placement | Infeasible] = {}
+    for name in names:
+        others = [stages for other, stages in held.items() if other != name]
+        found[name] = _placed(wanted, works, name, others, held[name])
+        held[name] = _stages(found[name])
+    if not any(isinstance(each, Infeasible) for each in found.values()):
+        return found
+    return _without_standbys_first(wanted, works, names)
+
+
+def _without_standbys_first(
+    wanted: Wanted, works: Works, names: Sequence[str]
+) -> dict[str, Placement | Infeasible]:
+    """One after another, with what those before leave; standbys take what is left once all models have a place."""
+    bare = replace(wanted, standbys=0)
+    held = {name: offer.stages for name, offer in wanted.offers.items() if _stays(offer, works)}
+    found: dict[str, Placement | Infeasible] = {}
+    for name in names:
+        found[name] = _placed(bare, works, name, held.values(), wanted.offers[name].stages)
+        held[name] = _stages(found[name])
+    if not wanted.standbys:
+        return found
+    for name in names:
+        if isinstance(found[name], Infeasible):
+            continue
+        others = [stages for other, stages in held.items() if other != name]
+        kept = _with_their_standbys(held[name], wanted.offers[name].stages)
+        protected = _placed(wanted, works, name, others, kept)
+        if isinstance(protected, Placement):
+            found[name], held[name] = protected, protected.stages
+    return found
+
+
+def _stays(offer: ModelOffer, works: Works) -> bool:
+    return bool(offer.stages) and isinstance(works[offer.model], str)
+
+
+def _with_their_standbys(stages: tuple[RunStage, ...], before: tuple[RunStage, ...]) -> tuple[RunStage, ...]:
+    """The stages with who stood by for the same units before: those hold them."""
+    known = {(stage.first, stage.stop): stage for stage in before}
+    found: list[RunStage] = []
+    for stage in stages:
+        old = known.get((stage.first, stage.stop))
+        holders = () if old is None else (old.primary, *old.standbys)
+        found.append(replace(stage, standbys=tuple(peer for peer in holders if peer != stage.primary)))
+    return tuple(found)
+
+
+def _placed(
+    wanted: Wanted,
+    works: Works,
+    name: str,
+    others: Iterable[tuple[RunStage, ...]],
+    kept: tuple[RunStage, ...],
+) -> Placement | Infeasible:
+    work = works[wanted.offers[name].model]
+    if isinstance(work, str):
+        return Infeasible(work)
+    taken: dict[str, int] = {}
+    for stage in (stage for stages in others for stage in stages):
+        for peer in (stage.primary, *stage.standbys):
+            taken[peer] = taken.get(peer, 0) + stage.bytes
+    request = GraphRequest(
+        work,
+        tuple(
+            replace(peer, free_bytes=max(0, peer.free_bytes - taken.get(peer.peer, 0)))
+            for peer in wanted.peers
+        ),
+        wanted.links,
+        objective=wanted.objective,
+        standbys=wanted.standbys,
+        keep=_keep(work, kept),
+    )
+    try:
+        found = place(request)
+    except RequestError as error:
+        return Infeasible(str(error))
+    if isinstance(found, Infeasible):
+        return found
+    if len(found.stages) > MAX_RUN_STAGES:
+        return Infeasible(f"it would need {len(found.stages)} stages, and {MAX_RUN_STAGES} are the most")
+    board = Board.of(request)
+    return Placement(
+        found,
+        tuple(
+            RunStage(s.first, s.stop, s.peer, s.standbys, min(board.stage_bytes(s.first, s.stop), MAX_INT))
+            for s in found.stages
+        ),
+    )
+
+
+def _keep(work: GraphWork, stages: tuple[RunStage, ...]) -> tuple[GraphStage, ...]:
+    if not stages or stages[-1].stop != len(work.units):
+        return ()  # of other units than the manifest has: nothing to keep
+    return tuple(GraphStage(stage.first, stage.stop, stage.primary, stage.standbys) for stage in stages)
+
+
+def _stages(found: Placement | Infeasible) -> tuple[RunStage, ...]:
+    return found.stages if isinstance(found, Placement) else ()
+
+
+# --- what the log is told ---------------------------------------------------------------------------------
+
+
+def placed(state: MeshState, name: str, model: str, found: Placement | Infeasible) -> ModelPlaced | None:
+    """What the log is told of it; None where it knows, where that model is not offered any more, or where somebody is
+    gone who would run it.
+    """
+    offer = state.offers.get(name)
+    if offer is None or offer.model != model:
+        return None
+    if isinstance(found, Infeasible):
+        why = (_short(found.reason),)
+        if offer.version and not offer.stages and offer.why == why:
+            return None
+        return ModelPlaced(name, next_version(state, offer), (), 0, 0, why)
+    named = {peer for stage in found.stages for peer in (stage.primary, *stage.standbys)}
+    if found.stages == offer.stages or not all(_stands(state, peer) for peer in named):
+        return None
+    return ModelPlaced(
+        name,
+        next_version(state, offer),
+        found.stages,
+        min(round(found.plan.latency_s * MICRO), MAX_INT),
+        min(round(found.plan.rate_per_s * 1000), MAX_INT),
+        tuple(_short(line) for line in found.plan.why),
+    )
+
+
+def promoted(state: MeshState) -> ModelPlaced | None:
+    """A model whose primaries are gone for which others stand by: these run it at once. None where there is none."""
+    for name, offer in sorted(state.offers.items()):
+        stages = tuple(_taken_over(state, stage) for stage in offer.stages)
+        heirs = [new.primary for new, old in zip(stages, offer.stages, strict=True) if new is not old]
+        if heirs:
+            why = tuple(f"{heir} has taken over what was lost." for heir in dict.fromkeys(heirs))
+            version = next_version(state, offer)
+            return ModelPlaced(name, version, stages, offer.latency_us, offer.rate_milli, why)
+    return None
+
+
+def next_version(state: MeshState, offer: ModelOffer) -> int:
+    """Above all that any placement under this name had: the log only grows."""
+    return max(state.index, offer.version) + 1
+
+
+def _taken_over(state: MeshState, stage: RunStage) -> RunStage:
+    there = [peer for peer in stage.standbys if _stands(state, peer)]
+    if _stands(state, stage.primary) or not there:
+        return stage
+    return replace(stage, primary=there[0], standbys=tuple(there[1:]))
+
+
+def _stands(state: MeshState, peer: str) -> bool:
+    member = state.members.get(peer)
+    return member is not None and member.compute and member.status not in (*AWAY, "joining")
+
+
+def _short(line: str) -> str:
+    return line[:MAX_TEXT]

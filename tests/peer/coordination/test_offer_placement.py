@@ -1,0 +1,243 @@
+"""Where offered models run: on whom, with which memory, what makes room for what, and what the log is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from peer.coordination.offer_placement import (
+    UNTIMED_FLOPS_PER_S,
+    flops_per_s,
+    placed,
+    promoted,
+    settle,
+    wanted_in,
+)
+from peer.state.generated.commands import (
+    MemberDraining,
+    MemberJoined,
+    MemberLeaving,
+    MemberLeft,
+    MemberPaused,
+    ModelOffered,
+    ModelPlaced,
+    PlanProposed,
+    PlanWished,
+    Protection,
+    ProtectionChosen,
+    RunStage,
+)
+from peer.state.member_commands import Command
+from peer.state.mesh_state import MeshState
+from peer.state.plan_record import PlanRecord, PlanStage
+from planner.types import Infeasible
+from tests.peer.coordination.offered_models import (
+    ASK,
+    FLOPS,
+    LEND,
+    MIB,
+    OWN,
+    chain,
+    grown,
+    member,
+    mesh,
+    offered,
+    profile,
+    settled,
+    shown,
+    stages_of,
+    wanted,
+)
+
+BARE = ProtectionChosen(Protection(1000, False))
+
+
+def test_an_offer_has_the_memory_that_the_mesh_s_own_model_leaves() -> None:
+    state = offered(mesh(a=100, b=50), "x")
+    moves = PlanRecord(
+        2, (PlanStage(0, 4, "a", (), MIB, 0, MIB), PlanStage(4, 8, "b", ("a",), 5 * MIB, MIB)), 1, 1
+    )
+    free = {peer.peer: peer.free_bytes // MIB for peer in wanted(state).peers}
+    assert free == {"a": 100 - 1 - 1, "b": 50 - 1}
+    loading = grown(state, PlanProposed(moves))
+    free = {peer.peer: peer.free_bytes // MIB for peer in wanted(loading).peers}
+    assert free == {"a": 100 - 1 - 1 - 6, "b": 50 - 1 - 6}, "units of both plans, each once"
+
+
+@pytest.mark.parametrize(
+    ("commands", "speaks", "runs"),
+    [
+        ((), 5, True),
+        ((), 4, False),
+        (tuple(member("z", 50, provider="wasm")), 5, False),
+        ((MemberJoined("z", "Z", True, True),), 5, False),
+        ((MemberJoined("z", "Z", False, True),), 5, False),
+        ((MemberDraining("z", "the battery is low"),), 5, True),
+        ((MemberPaused("z", "frozen"),), 5, False),
+        ((MemberLeaving("z"),), 5, False),
+        ((MemberLeft("z", "lost"),), 5, False),
+    ],
+)
+def test_who_may_run_it(commands: tuple[Command, ...], speaks: int, runs: bool) -> None:
+    state = grown(offered(mesh(a=100, z=50), "x"), *commands)
+    found = wanted_in(state, lambda peer: speaks if peer == "z" else 5, FLOPS)
+    assert found is not None
+    assert ("z" in {peer.peer for peer in found.peers}) == runs
+
+
+def test_nothing_is_placed_before_the_mesh_s_own_model_has_a_plan() -> None:
+    state = grown(MeshState(), OWN, *member("a", 50), ModelOffered(ASK, "x"))
+    assert wanted_in(state, lambda _: 5, FLOPS) is None
+    assert wanted_in(replace(state, refused="5 MiB are missing"), lambda _: 5, FLOPS) is not None
+    assert wanted_in(mesh(a=50), lambda _: 5, FLOPS) is None, "nothing is offered"
+
+
+@pytest.mark.parametrize(
+    ("times", "speed"),
+    [
+        ({"attn": 2000, "ffn": 1}, 1e9),
+        ({"attn": 0, "ffn": 3000}, 2e9),
+        ({"head": 1000}, 9e9),
+        ({"embed": 5}, UNTIMED_FLOPS_PER_S),
+    ],
+)
+def test_speed_is_what_was_measured_of_a_prompt(times: dict[str, int], speed: float) -> None:
+    assert flops_per_s(replace(profile(1), prefill_ns=times), FLOPS) == pytest.approx(speed)
+
+
+@pytest.mark.parametrize(
+    ("protection", "standbys"),
+    [
+        (Protection(1000, False), 0),
+        (Protection(1000, True), 1),
+        (Protection(1500, False), 1),
+        (Protection(2001, False), 2),
+    ],
+)
+def test_standbys_are_as_the_protection_promises(protection: Protection, standbys: int) -> None:
+    assert wanted(grown(offered(mesh(a=9), "x"), ProtectionChosen(protection))).standbys == standbys
+
+
+def test_the_goal_of_the_mesh_is_that_of_its_offers() -> None:
+    state = offered(mesh(a=9), "x")
+    assert wanted(state).objective == "latency"
+    assert wanted(grown(state, PlanWished("optimal", "throughput"))).objective == "throughput"
+
+
+def test_a_model_that_fits_nobody_is_split_and_what_is_missing_is_said() -> None:
+    state = grown(offered(mesh(a=22, b=22), "x"), BARE)
+    found = settled(state, x=chain(15, 15))["x"]
+    assert {stage[:2] for stage in stages_of(found)} == {(0, 1), (1, 2)}
+    assert {stage[2] for stage in stages_of(found)} == {"a", "b"}
+    lacks = settled(state, x=chain(15, 60))["x"]
+    assert isinstance(lacks, Infeasible)
+    assert "MiB more" in lacks.reason
+    told = placed(state, "x", ASK, lacks)
+    assert told is not None
+    assert (told.stages, told.why) == ((), (lacks.reason,))
+    assert placed(grown(state, told), "x", ASK, lacks) is None, "the log knows"
+
+
+def test_what_a_stage_takes_is_told_with_it() -> None:
+    found = settled(grown(offered(mesh(a=50), "x"), BARE), x=chain(7, 8))["x"]
+    told = placed(offered(mesh(a=50), "x"), "x", ASK, found)
+    assert told is not None
+    assert [stage.bytes for stage in told.stages] == [15 * MIB + 2 * 4]
+    assert told.version > offered(mesh(a=50), "x").index
+    assert told.why
+
+
+def test_two_offers_share_the_peers() -> None:
+    state = grown(offered(mesh(a=22, b=22), "x", "y"), BARE)
+    found = settled(state, x=chain(15), y=chain(15))
+    assert sorted(stages_of(found["x"]) + stages_of(found["y"])) == [(0, 1, "a", ()), (0, 1, "b", ())]
+
+
+def placed_at(state: MeshState, name: str, *stages: RunStage) -> MeshState:
+    return grown(state, ModelPlaced(name, state.index + 1, stages, 1, 1, ("it was",)))
+
+
+def test_a_new_model_takes_the_room_of_a_standby_and_of_nothing_else() -> None:
+    state = placed_at(offered(mesh(a=22, b=22), "z"), "z", RunStage(0, 1, "b", ("a",), 15 * MIB))
+    alone = settled(state, z=chain(15))
+    assert stages_of(alone["z"]) == [(0, 1, "b", ("a",))]
+    both = settle(wanted(offered(state, "new", model=LEND)), {ASK: chain(15), LEND: chain(15)})
+    assert stages_of(both["z"]) == [(0, 1, "b", ())], "it stays where it is"
+    assert stages_of(both["new"]) == [(0, 1, "a", ())]
+    larger = settle(wanted(offered(state, "new", model=LEND)), {ASK: chain(15), LEND: chain(18, 15)})
+    assert stages_of(larger["z"]) == [(0, 1, "b", ("a",))], "nobody gains by its standby's room"
+    assert isinstance(larger["new"], Infeasible)
+
+
+def test_a_model_stays_where_it_runs() -> None:
+    state = placed_at(offered(mesh(a=50, b=50), "x"), "x", RunStage(0, 1, "b", ("a",), 15 * MIB + 8))
+    found = settled(state, x=chain(15))["x"]
+    assert stages_of(found) == [(0, 1, "b", ("a",))]
+    assert placed(state, "x", ASK, found) is None
+
+
+def test_it_makes_room_for_the_mesh_s_own_model() -> None:
+    state = placed_at(grown(offered(mesh(a=50, b=50), "x"), BARE), "x", RunStage(0, 1, "b", (), 30 * MIB))
+    grows = PlanRecord(2, (PlanStage(0, 4, "b", (), 40 * MIB, 0, MIB),), 1, 1)
+    found = settled(grown(state, PlanProposed(grows)), x=chain(30))["x"]
+    assert stages_of(found) == [(0, 1, "a", ())]
+
+
+def test_who_drains_is_used_where_nobody_else_has_the_room() -> None:
+    state = grown(offered(mesh(a=50, b=80), "x"), BARE, MemberDraining("b", "the battery is low"))
+    assert stages_of(settled(state, x=chain(30))["x"]) == [(0, 1, "a", ())]
+    assert stages_of(settled(state, x=chain(70))["x"]) == [(0, 1, "b", ())]
+
+
+def test_what_is_not_known_of_a_model_changes_nothing_that_runs() -> None:
+    state = placed_at(offered(mesh(a=50), "x"), "x", RunStage(0, 1, "a", (), 15 * MIB))
+    found = settle(wanted(offered(state, "y", model=LEND)), {ASK: "the server is gone", LEND: chain(40)})
+    assert "x" not in found
+    assert isinstance(found["y"], Infeasible), "x still counts"
+    new = settled(offered(mesh(a=50), "x"), x="the server is gone")["x"]
+    assert new == Infeasible("the server is gone")
+
+
+def test_a_result_for_another_model_or_for_who_is_gone_is_dropped() -> None:
+    state = grown(offered(mesh(a=50, b=50), "x"), BARE)
+    found = settled(state, x=chain(15))["x"]
+    [(_, _, peer, _)] = stages_of(found)
+    assert placed(state, "x", ASK, found) is not None
+    assert placed(state, "x", LEND, found) is None
+    assert placed(state, "y", ASK, found) is None
+    assert placed(grown(state, MemberLeft(peer, "lost")), "x", ASK, found) is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        ((), None),
+        (("c",), None),
+        (("a",), [(0, 1, "b", ("c",)), (1, 2, "b", ("a",))]),
+        (("a", "b"), [(0, 1, "c", ()), (1, 2, "b", ("a",))]),
+        (("a", "b", "c"), None),
+        (("b",), [(0, 1, "a", ("b", "c")), (1, 2, "a", ())]),
+    ],
+)
+@pytest.mark.parametrize(
+    "how", [MemberLeaving, lambda peer: MemberLeft(peer, "lost"), lambda p: MemberPaused(p, "")]
+)
+def test_who_stands_by_takes_over_at_once(
+    lost: tuple[str, ...],
+    expected: list[tuple[int, int, str, tuple[str, ...]]] | None,
+    how: type[MemberLeaving],
+) -> None:
+    stages = (RunStage(0, 1, "a", ("b", "c"), 5), RunStage(1, 2, "b", ("a",), 7))
+    state = placed_at(offered(mesh(a=50, b=50, c=50), "x"), "x", *stages)
+    state = grown(state, *map(how, lost))
+    told = promoted(state)
+    if expected is None:
+        assert told is None
+        return
+    assert told is not None
+    assert shown(told.stages) == expected
+    assert [stage.bytes for stage in told.stages] == [5, 7]
+    after = grown(state, told)
+    assert after.offers["x"].version == told.version
+    assert promoted(after) is None
