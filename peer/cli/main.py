@@ -16,6 +16,7 @@ from peer.cli.arguments.combinations import check_combinations, given_options
 from peer.cli.arguments.conversations import talk_arguments, title
 from peer.cli.arguments.failure_domains import surroundings_arguments
 from peer.cli.arguments.gateway import api_arguments, beside_arguments
+from peer.cli.arguments.graphs import graph_arguments
 from peer.cli.arguments.history import history_arguments
 from peer.cli.arguments.ice import ice_arguments, relay_argument
 from peer.cli.arguments.parser import Parser
@@ -272,6 +273,7 @@ def parser() -> argparse.ArgumentParser:
 
     bring = command("import", "bring a model into the local store")
     _model(bring, nargs=None)
+    graph_arguments(bring)
     listed = command("models", "list the models in the local store")
     listed.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     serve = command("serve", "found a mesh: signaling server, model store and first peer")
@@ -454,7 +456,8 @@ def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
         made.add_argument(
             "model",
             metavar="MODEL",
-            help=f"{models}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder",
+            help=f"{models}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder; any other model as "
+            "an .onnx file",
         )
     else:
         made.add_argument(

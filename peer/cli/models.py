@@ -7,12 +7,13 @@ import json
 from itertools import pairwise
 from typing import Final
 
-from peer.launch.stored_models import StoredModel, stored_model
+from peer.launch.stored_models import Kind, StoredModel, stored_model
 from peer.launch.terminal import out, say
 from peer.member.peer_options import bytes_text
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store
 
+_STATES: Final = {Kind.ANSWERS: "", Kind.EMBEDDINGS: "for embeddings", Kind.GRAPH: "for runs"}
 ID_DIGITS: Final = 12  # enough to name a model to `shoal serve`; more where two begin alike
 
 
@@ -48,7 +49,7 @@ def _digits(ids: list[str]) -> int:
 def _row(model: StoredModel | None, sources: list[str]) -> tuple[str, ...]:
     if model is None:
         return ("?", "", "", "damaged: import it again", "")
-    state = ("" if model.answers else "for embeddings") if model.whole else "not whole: import it again"
+    state = _STATES[model.kind] if model.whole else "not whole: import it again"
     return (model.name, model.weights, bytes_text(model.bytes), state, ", ".join(sources))
 
 
@@ -59,7 +60,7 @@ def _document(model_id: str, model: StoredModel | None, sources: list[str]) -> d
         "id": model_id,
         "name": model.name,
         "weights": model.weights,
-        "kind": "answers" if model.answers else "embeddings",
+        "kind": model.kind.value,
         "bytes": model.bytes,
         "whole": model.whole,
         "sources": sources,

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from peer.errors import TextError
-from peer.launch.stored_models import StoredModel, stored_model
+from peer.errors import BadCommand, TextError
+from peer.launch.stored_models import Kind, StoredModel, stored_model
 from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
 from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
 from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
+from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
 from planner.model.architecture import SourceModel
 from planner.model.encoder import SourceEncoder
@@ -23,22 +28,45 @@ from planner.model.store import PREFIX_DIGITS, Store
 from planner.model.units import build_model
 from planner.types import WeightFormat
 
+SAMPLE: Final = "--sample"  # among the files of an import
 ENCODER_WEIGHTS: Final = "f32"  # embedding models are kept as float32
 
+_DOES: Final = {
+    Kind.ANSWERS: "answers in words",
+    Kind.EMBEDDINGS: "makes embeddings",
+    Kind.GRAPH: "computes outputs of inputs",
+}
+_DOES_NOT: Final = {
+    Kind.ANSWERS: "answers no questions",
+    Kind.EMBEDDINGS: "makes no embeddings",
+    Kind.GRAPH: "is no model of inputs and outputs",
+}
 _ID = re.compile(rf"[0-9a-f]{{{PREFIX_DIGITS},64}}")
 
 
 def run_import(args: argparse.Namespace) -> int:
-    """`shoal import`: imports a model anew and says what came of it."""
+    """`shoal import`: imports a model anew, or finds that of an unchanged ONNX file, and says what it is."""
     store = Store(args.store)
     located = locate(args.model, store.root, say)
-    contents = _contents(store, located)
-    source = located.open()
-    weights: WeightFormat = ENCODER_WEIGHTS if isinstance(source, SourceEncoder) else args.weights
-    found = stored_model(store, _put(store, source, weights, contents, args.model))
-    assert found is not None
-    parts = f"{len(found.units)} units" if found.answers else f"embedding model, {len(found.units)} parts"
-    out.print(f"{found.name}  {weights}  {parts}  {bytes_text(found.bytes)}  {found.model_id}", markup=False)
+    source = located.open() if _is_graph(located) else None
+    if isinstance(source, SourceGraph):
+        wanted = _as_asked(source, args)
+        files = {SAMPLE: wanted.sample} if wanted.sample is not None else {}
+        found = _found_graph(store, wanted, _contents(store, located, files), args.model)
+    elif args.name is not None or args.sample is not None or args.size:
+        raise BadCommand(f"--name, --sample and --size are for .onnx files, and {args.model} is none")
+    else:
+        contents = _contents(store, located)
+        opened = located.open()
+        assert not isinstance(opened, SourceGraph)
+        weights: WeightFormat = ENCODER_WEIGHTS if isinstance(opened, SourceEncoder) else args.weights
+        found = _stored(store, _put(store, opened, weights, contents, args.model))
+    parts = f"embedding model, {len(found.units)} parts"
+    if found.kind is not Kind.EMBEDDINGS:
+        parts = f"{len(found.units)} units"
+    out.print(
+        f"{found.name}  {found.weights}  {parts}  {bytes_text(found.bytes)}  {found.model_id}", markup=False
+    )
     return 0
 
 
@@ -48,22 +76,38 @@ def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
     `name`: a path, hf:, a short name, or a model id of the store or its beginning. Raises ModelError or StoreError;
     nothing is half-written.
     """
-    found = _by_id(store, name)
-    if found is None:
-        return _find_or_import(store, name, weights, answers=True)
-    if not found.answers:
-        raise UnknownArchitecture(f"{found.name} ({name}) makes embeddings and answers no questions")
-    return found.model_id
+    return _find_or_import(store, name, weights, Kind.ANSWERS)
 
 
 def find_or_import_encoder(store: Store, name: str) -> str:
     """As `find_or_import`, for an embedding model."""
+    return _find_or_import(store, name, ENCODER_WEIGHTS, Kind.EMBEDDINGS)
+
+
+def find_or_import_graph(store: Store, name: str) -> str:
+    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, or an id."""
     found = _by_id(store, name)
-    if found is None:
-        return _find_or_import(store, name, ENCODER_WEIGHTS, answers=False)
-    if found.answers:
-        raise UnknownArchitecture(f"{found.name} ({name}) answers in words and makes no embeddings")
-    return found.model_id
+    if found is not None:
+        return _of_kind(found, name, Kind.GRAPH).model_id
+    located = locate(name, store.root, say)
+    source = located.open()
+    if not isinstance(source, SourceGraph):
+        raise UnknownArchitecture(f"{source.name} is no model of inputs and outputs: expected an .onnx file")
+    return _found_graph(store, source, _contents(store, located), name).model_id
+
+
+def _find_or_import(store: Store, name: str, weights: WeightFormat, kind: Kind) -> str:
+    by_id = _by_id(store, name)
+    if by_id is not None:
+        return _of_kind(by_id, name, kind).model_id
+    located = locate(name, store.root, say)
+    contents = _contents(store, located)
+    found = _known(store, located.name, weights, contents)
+    if found is not None and found.kind is kind:
+        return found.model_id
+    source = located.open()
+    wanted = answering(source) if kind is Kind.ANSWERS else embedding(source)
+    return _put(store, wanted, weights, contents, name)
 
 
 def _by_id(store: Store, name: str) -> StoredModel | None:
@@ -77,16 +121,51 @@ def _by_id(store: Store, name: str) -> StoredModel | None:
     return found
 
 
-def _find_or_import(store: Store, name: str, weights: WeightFormat, *, answers: bool) -> str:
-    located = locate(name, store.root, say)
-    contents = _contents(store, located)
-    known = ImportIndex(store.root).model(located.name, weights, contents)
+def _of_kind(found: StoredModel, name: str, kind: Kind) -> StoredModel:
+    """Raises UnknownArchitecture where the model does something else."""
+    if found.kind is kind:
+        return found
+    raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and {_DOES_NOT[kind]}")
+
+
+def _known(store: Store, name: str, weights: str, contents: Contents) -> StoredModel | None:
+    """What an earlier import of the same made, if all of it is here."""
+    known = ImportIndex(store.root).model(name, weights, contents)
     found = None if known is None else stored_model(store, known)
-    if found is not None and found.whole and found.answers is answers:
-        return found.model_id
-    source = located.open()
-    wanted = answering(source) if answers else embedding(source)
-    return _put(store, wanted, weights, contents, name)
+    return found if found is not None and found.whole else None
+
+
+def _stored(store: Store, model_id: str) -> StoredModel:
+    found = stored_model(store, model_id)
+    assert found is not None
+    return found
+
+
+def _is_graph(located: Located) -> bool:
+    """Whether it leads to an ONNX file. Other files are opened after their contents are known."""
+    return any(name.endswith(".onnx") for name in (*located.files, *(name for name, _ in located.pinned)))
+
+
+def _as_asked(source: SourceGraph, args: argparse.Namespace) -> SourceGraph:
+    sizes = dict(source.sizes) if args.sample is None else {}
+    return replace(
+        source,
+        name=args.name or source.name,
+        sample=args.sample,
+        sizes=tuple((sizes | dict(args.size or ())).items()),
+    )
+
+
+def _found_graph(store: Store, source: SourceGraph, contents: Contents, asked: str) -> StoredModel:
+    """The model of an ONNX file, imported where the store does not have it."""
+    known = _known(store, source.name, source.how, contents)
+    if known is not None and known.kind is Kind.GRAPH:
+        return known
+    with counting(f"cut and compare {source.name}", "borders") as progress:
+        model_id = import_graph(source, store, progress, say)
+    contents.check()
+    ImportIndex(store.root).keep(source.name, source.how, contents, model_id, _shown(contents, asked))
+    return _stored(store, model_id)
 
 
 def _check_text(source: SourceModel) -> None:
@@ -100,11 +179,11 @@ def _check_text(source: SourceModel) -> None:
     raise CorruptModel(f"{source.name}: {problem}; choose another file of this model")
 
 
-def _contents(store: Store, located: Located) -> Contents:
-    if located.pinned:
-        return Contents(located.pinned)
+def _contents(store: Store, located: Located, beside: Mapping[str, Path] = MappingProxyType({})) -> Contents:
+    """What an import reads: of the model, and of files that belong to no model."""
     with counting(f"read {located.name}") as progress:
-        return ImportIndex(store.root).contents(located.files, progress)
+        found = ImportIndex(store.root).contents({**located.files, **beside}, progress)
+    return Contents((*located.pinned, *found.hashes), found.seen)
 
 
 def _put(
@@ -132,7 +211,12 @@ def _put(
 
         with counting("record how long its rows are") as progress:
             record(store, model_id, progress)
-    if contents.seen and not asked.startswith(HF_PREFIX):
-        asked = str(Path(asked).absolute())
-    ImportIndex(store.root).keep(source.name, weights, contents, model_id, asked)
+    ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
     return model_id
+
+
+def _shown(contents: Contents, asked: str) -> str:
+    """What a model was imported from, as `shoal models` shows it."""
+    if contents.seen and not asked.startswith(HF_PREFIX) and Path(asked).exists():
+        return str(Path(asked).absolute())
+    return asked

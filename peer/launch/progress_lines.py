@@ -11,8 +11,8 @@ LINE_EVERY_S: Final = 5.0  # a log stays readable, and a person sees that it goe
 
 
 class ProgressLines:
-    """Lines such as "import tiny as 4bit: 1.2 GiB of 2.4 GiB, 50%, 310.0 MiB/s", at most one in LINE_EVERY_S, whatever
-    goes on meanwhile; the first at once.
+    """Lines such as "import tiny as 4bit: 1.2 GiB of 2.4 GiB, 50%, 310.0 MiB/s" or "cut tiny: 3 of 12 borders, 25%", at
+    most one in LINE_EVERY_S, whatever goes on meanwhile; the first at once.
     """
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -22,8 +22,8 @@ class ProgressLines:
         self._begun = (0.0, 0)  # when, and how many bytes were done then
         self._said_s: float | None = None
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """`done` of `total` bytes of `what`; what was done before it began is not told."""
+    def __call__(self, what: str, done: int, total: int, unit: str = "") -> None:
+        """`done` of `total` bytes of `what`, or of what `unit` says; what was done before it began is not told."""
         now = self._clock()
         if what != self._what:
             self._what, self._begun = what, (now, done)
@@ -32,7 +32,10 @@ class ProgressLines:
         if self._said_s is not None and now - self._said_s < LINE_EVERY_S:
             return
         self._said_s = now
+        percent = 100 * done // max(total, 1)
+        if unit:
+            self._say(f"{what}: {done} of {total} {unit}, {percent}%")
+            return
         begun_s, before = self._begun
         rate = f", {bytes_text((done - before) / (now - begun_s))}/s" if now > begun_s else ""
-        percent = 100 * done // max(total, 1)
         self._say(f"{what}: {bytes_text(done)} of {bytes_text(total)}, {percent}%{rate}")

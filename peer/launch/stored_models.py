@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
 
 from planner.errors import CorruptStore, NotInStore
 from planner.model.encoder import EncoderManifest, decode_encoder
+from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 
 
+class Kind(Enum):
+    """What a model does, by the word that programs read."""
+
+    ANSWERS = "answers"
+    EMBEDDINGS = "embeddings"
+    GRAPH = "graph"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One model of a store. `units`: names of its units, or of the parts of an embedding model; `bytes`: of its blobs,
-    each counted once. `whole`: every blob is here, so it can be served from this store.
+    """One model of a store. `kind`: whether it answers in words, makes embeddings, or computes outputs of inputs.
+    `units`: names of its units, or of the parts of an embedding model; `bytes`: of its blobs, each counted once.
+    `whole`: every blob is here, so it can be served from this store.
     """
 
     model_id: str
     name: str
     weights: str
-    answers: bool  # in words; else it makes embeddings
+    kind: Kind
     units: tuple[str, ...]
     bytes: int
     whole: bool
@@ -31,22 +44,35 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         manifest = _manifest(store.manifest_bytes(model_id))
     except (CorruptStore, NotInStore):
         return None
-    answers = isinstance(manifest, Manifest)
-    parts = manifest.units if isinstance(manifest, Manifest) else manifest.parts
-    blobs = {blob.sha256: blob for blob in (manifest.tokenizer, *(part.blob for part in parts))}
+    match manifest:
+        case GraphManifest():
+            kind, weights = Kind.GRAPH, "onnx"
+            units = tuple(unit.name for unit in manifest.units)
+            every = manifest.blobs(0, len(units))
+        case EncoderManifest():
+            kind, weights = Kind.EMBEDDINGS, "f32"
+            units = tuple(part.name for part in manifest.parts)
+            every = (manifest.tokenizer, *(part.blob for part in manifest.parts))
+        case Manifest():
+            kind, weights = Kind.ANSWERS, manifest.weights
+            units = tuple(unit.name for unit in manifest.units)
+            every = (manifest.tokenizer, *(unit.blob for unit in manifest.units))
+        case _:
+            assert_never(manifest)
+    blobs = {blob.sha256: blob for blob in every}
     return StoredModel(
         model_id,
         manifest.name,
-        manifest.weights if isinstance(manifest, Manifest) else "f32",
-        answers,
-        tuple(part.name for part in parts),
+        weights,
+        kind,
+        units,
         sum(blob.bytes for blob in blobs.values()),
         all(store.has_blob(blob) for blob in blobs.values()),
     )
 
 
-def _manifest(encoded: bytes) -> Manifest | EncoderManifest:
-    try:
-        return decode_manifest(encoded)
-    except CorruptStore:
-        return decode_encoder(encoded)
+def _manifest(encoded: bytes) -> Manifest | EncoderManifest | GraphManifest:
+    for decode in (decode_manifest, decode_encoder):
+        with suppress(CorruptStore):
+            return decode(encoded)
+    return decode_graph_manifest(encoded)

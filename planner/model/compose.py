@@ -1,7 +1,8 @@
 """How a run of units becomes one ONNX model whose weights lie in blobs.
 
 The graph of a unit is an ONNX model without types: nodes in topological order, small constants, and the names in.0,
-in.1, … and out.0, out.1, … of what it takes and makes; its weights are the names of its tensors. Composing gives the
+in.1, … and out.0, out.1, … of what it takes and makes; its weights are the names of its tensors. A weight belongs to a
+body of If, Loop or Scan where that lists its name as an initializer, else to the graph. Composing gives the
 values the names that they have in the manifest, and everything local to a unit a prefix of its own. A graph comes from
 a disk or a stranger: what is not bounded, does not resolve or reaches outside is refused. Of the same manifest and
 blobs, the same bytes.
@@ -19,7 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from planner.errors import CorruptStore
-from planner.model.graph_manifest import GraphManifest, GraphUnit, Value, ValueType
+from planner.model.graph_manifest import GraphManifest, GraphUnit, Value, ValueType, Weight
 from planner.model.onnx_graph import IR_VERSION
 from planner.model.shards import Blobs
 from planner.model.store import BlobRef
@@ -55,7 +56,7 @@ ELEMENT_TYPES: Final[Mapping[ValueType, int]] = {
 class Composed:
     """Units of a model as one ONNX model. Its inputs and outputs are called as the values of `inputs` and `outputs`, in
     this order. Its weights are external data: `location` is the SHA-256 of a blob. `weight_bytes`: of all of them, each
-    counted once.
+    counted once, those of bodies each time.
     """
 
     model: bytes
@@ -95,20 +96,18 @@ def compose(manifest: GraphManifest, blobs: Blobs, first: int, stop: int) -> Com
         prefix = f"{mark}{place}/"
         names = {f"in.{number}": name for number, name in enumerate(unit.inputs)}
         names |= {f"out.{number}": name for number, name in enumerate(unit.outputs)}
+        inner = _inner(part.graph)
         for tensor in unit.tensors:
             blob = unit.weights[tensor.blob].sha256
             same = (blob, tensor.offset, tensor.dtype, tensor.shape)
+            if tensor.name in inner:
+                inner[tensor.name].CopyFrom(_external(tensor, blob, tensor.name))
+                weight_bytes += tensor.bytes
+                continue
             if same not in weights:
                 weights[same] = f"{prefix}{tensor.name}"
                 weight_bytes += tensor.bytes
-                proto = model.graph.initializer.add(
-                    name=weights[same],
-                    data_type=ELEMENT_TYPES[tensor.dtype],
-                    dims=tensor.shape,
-                    data_location=TensorProto.EXTERNAL,
-                )
-                for key, fact in (("location", blob), ("offset", tensor.offset), ("length", tensor.bytes)):
-                    proto.external_data.add(key=key, value=str(fact))
+                model.graph.initializer.append(_external(tensor, blob, weights[same]))
             names[tensor.name] = weights[same]
         _rename(part.graph, names, prefix)
         model.graph.initializer.extend(part.graph.initializer)
@@ -117,6 +116,29 @@ def compose(manifest: GraphManifest, blobs: Blobs, first: int, stop: int) -> Com
         model.opset_import.add(domain=domain, version=version)
     model.DiscardUnknownFields()
     return Composed(model.SerializeToString(deterministic=True), inputs, outputs, weight_bytes)
+
+
+def _external(tensor: Weight, blob: str, name: str) -> TensorProto:
+    proto = TensorProto(
+        name=name,
+        data_type=ELEMENT_TYPES[tensor.dtype],
+        dims=tensor.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    for key, fact in (("location", blob), ("offset", tensor.offset), ("length", tensor.bytes)):
+        proto.external_data.add(key=key, value=str(fact))
+    return proto
+
+
+def _inner(graph: GraphProto) -> dict[str, TensorProto]:
+    """The initializers of bodies, by name."""
+    found: dict[str, TensorProto] = {}
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in _bodies(attribute):
+                found.update((tensor.name, tensor) for tensor in body.initializer)
+                found.update(_inner(body))
+    return found
 
 
 def _mark(manifest: GraphManifest) -> str:
@@ -154,8 +176,10 @@ def _unit_model(unit: GraphUnit, blobs: Blobs) -> ModelProto:
             unit, f"inputs in.0 to in.{len(inputs) - 1}, outputs out.0 to out.{len(outputs) - 1} expected"
         )
     names = _Names(unit)
+    inner = _inner(graph)
     for tensor in unit.tensors:
-        names.define(tensor.name)
+        if tensor.name not in inner:
+            names.define(tensor.name)
     made = _check(graph, unit, names, 0)
     if not set(outputs) <= made:
         raise _wrong(unit, "each output made by a node expected")

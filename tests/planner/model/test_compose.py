@@ -230,6 +230,28 @@ def test_bodies_and_what_they_take_from_around_them_are_renamed(store: Store) ->
         np.testing.assert_array_equal(found["y"], expected)
 
 
+def test_a_weight_that_a_body_lists_stays_in_it(store: Store) -> None:
+    """Kernels prepare weights of their own graph, so that the same weight elsewhere may give other bits."""
+    then = body([helper.make_node("Mul", ["in.1", "w.0"], ["t.0"])], [], ["t.0"])
+    then.initializer.add(name="w.0")
+    other = body([helper.make_node("Add", ["in.1", "w.1"], ["t.1"])], [], ["t.1"])
+    nodes = [helper.make_node("If", ["in.0"], ["out.0"], then_branch=then, else_branch=other)]
+    weights = {"w.0": np.full(2, 3, np.float32), "w.1": np.full(2, 5, np.float32)}
+    values: Values = {"flag": ("bool", (1,)), "x": ("float32", (2,)), "y": ("float32", (2,))}
+    manifest = stored(store, [Plan(("flag", "x"), ("y",), nodes, weights)], values, ["flag", "x"], ["y"])
+    composed = compose(manifest, store, 0, 1)
+    model = onnx.load_from_string(composed.model)
+    assert [tensor.name for tensor in model.graph.initializer] == ["u0/w.1"]
+    (inner,) = next(
+        each for each in model.graph.node[0].attribute if each.name == "then_branch"
+    ).g.initializer
+    assert (inner.name, list(inner.dims), len(inner.external_data)) == ("u0/w.0", [2], 3)
+    assert composed.weight_bytes == 16
+    for flag, expected in ((True, [3, 6]), (False, [6, 7])):
+        feed: dict[str, Array] = {"flag": np.array([flag]), "x": np.array([1, 2], np.float32)}
+        np.testing.assert_array_equal(run(store, composed, feed)["y"], expected)
+
+
 def test_units_of_two_versions_of_operators_do_not_join(store: Store) -> None:
     manifest, _, _ = chain(store)
 

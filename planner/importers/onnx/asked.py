@@ -1,0 +1,26 @@
+"""Which ONNX file is imported, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.importers.onnx.borders import MOST_UNITS
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGraph:
+    """An ONNX file that is not read yet. `name`: of the model. It is tried with the inputs of the file `sample`
+    (.npz), or with made-up ones, whose symbolic sizes can be given.
+    """
+
+    source: Path
+    name: str
+    sample: Path | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
+    most_units: int = MOST_UNITS
+
+    @property
+    def how(self) -> str:
+        """What its import depends on besides files, for the index of imports."""
+        return ",".join(["onnx", *(f"{name}={size}" for name, size in sorted(self.sizes))])

@@ -1,0 +1,182 @@
+"""An import of an ONNX file in steps, in a process of its own that has read nothing else.
+
+Edge. Everything here may fail or be ended at any time; what it made lies in a folder that its caller removes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from planner.errors import CorruptModel, UnknownArchitecture
+from planner.importers.onnx import proof
+from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.borders import Group, Part, cut
+from planner.importers.onnx.costs import probes, seen_values, value_bytes, with_ranks
+from planner.importers.onnx.folding import fold
+from planner.importers.onnx.layout import Measured, store_units
+from planner.importers.onnx.reading import read_model
+from planner.importers.onnx.samples import found_sample, sample_of_file
+from planner.importers.onnx.sessions import NotRun, opened, options, refused, run
+from planner.model.compose import ELEMENT_TYPES
+from planner.model.graph_manifest import GraphManifest, ValueType, amount, encode_graph_manifest
+from planner.model.store import Store
+
+_ORT_NAMES: Final[dict[str, ValueType]] = {
+    f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype) })": dtype
+    for dtype in ELEMENT_TYPES
+}
+
+
+class Steps:
+    """One import. Each method is called once, in the order in which they stand here; `prove` as often as it says."""
+
+    def __init__(self, asked: SourceGraph, scratch: Path) -> None:
+        self._asked = asked
+        self._scratch = scratch
+        self._store = Store(scratch / "store")
+        self._measured: Measured | None = None
+        self._groups: list[Group] = []
+        self._manifest: GraphManifest | None = None
+        self._expected: dict[str, Any] = {}
+        self._hashes: dict[int, bytes] = {}  # by border, of what crosses it
+        self._border = 1
+        self._bad: set[int] = set()
+
+    def read(self) -> None:
+        """Reads and folds the file, tries it with a sample and finds what its values cost."""
+        asked = self._asked
+        read = read_model(asked.source, asked.name)
+        try:
+            session = opened(asked.source, options())
+            for value in session.get_outputs():
+                if value.type not in _ORT_NAMES:
+                    raise UnknownArchitecture(
+                        f"{asked.name}: output {value.name[:80]!r} is a {value.type[:80]}: a tensor of numbers or text "
+                        "expected"
+                    )
+            sample = (
+                found_sample(session, read.inputs, dict(asked.sizes), asked.name)
+                if asked.sample is None
+                else sample_of_file(asked.sample, read.inputs, asked.name)
+            )
+            self._expected = run(session, sample.inputs)
+            if proof.difference(self._expected, run(session, sample.inputs)) is not None:
+                raise UnknownArchitecture(
+                    f"{asked.name} computes something else each time (random numbers?): nothing could be compared"
+                )
+            del session
+            network = fold(read, asked.source, self._scratch, asked.name)
+            seen = seen_values(network, _ORT_NAMES)
+            found = probes(network, seen, read.inputs, sample)
+        except NotRun as error:
+            raise refused(asked.name, error) from None
+        self._measured = Measured(asked.name, network, with_ranks(seen, found.base), found, sample)
+
+    def cut(self) -> int:
+        """Finds borders and stores the units; returns how many."""
+        measured = self._whole()
+        network = measured.network
+        sizes = {
+            name: value_bytes(seen.dtype, measured.probes.base[name])
+            for name, seen in measured.seen.items()
+            if seen.shape is not None
+        }
+        parts = [
+            Part(step.inputs, step.outputs, amount(measured.flops(step), measured.sample.sizes))
+            for step in network.steps
+        ]
+        self._groups = cut(parts, sizes, self._asked.most_units)
+        return self._stored()
+
+    def prove(self) -> tuple[int, int, str]:
+        """Compares one more border; returns how many are done, of how many, and what is told of it.
+
+        All are done where both are equal: the units are proven.
+        """
+        assert self._manifest is not None
+        count = len(self._manifest.units)
+        said = ""
+        try:
+            if self._border < count:
+                said = self._prove_border(self._border)
+                self._border += 1
+            else:
+                said = self._prove_units()
+                if not self._bad:
+                    return count, count, said
+        except NotRun as error:
+            raise refused(self._asked.name, error) from None
+        if self._border >= count and self._bad:
+            self._join()
+            return 0, self._stored(), said
+        return self._border - 1, count, said
+
+    def finish(self) -> bytes:
+        """The manifest. Its blobs are in the folder `store` of the scratch folder."""
+        assert self._manifest is not None
+        return encode_graph_manifest(self._manifest)
+
+    def _whole(self) -> Measured:
+        assert self._measured is not None
+        return self._measured
+
+    def _stored(self) -> int:
+        self._manifest = store_units(self._whole(), self._groups, self._store)
+        self._border, self._bad, self._hashes = 1, set(), {}
+        return len(self._groups)
+
+    def _prove_border(self, border: int) -> str:
+        assert self._manifest is not None
+        feed = self._whole().sample.inputs
+        found, hashes = proof.in_parts(self._manifest, self._store, [border], feed)
+        self._hashes[border] = hashes[0]
+        return self._compared(found, border, f"at border {border} of {len(self._groups) - 1}")
+
+    def _prove_units(self) -> str:
+        """All units one by one: where what crosses a border is another value than in two parts, it is that border."""
+        assert self._manifest is not None
+        cuts = list(range(1, len(self._groups)))
+        found, hashes = proof.in_parts(self._manifest, self._store, cuts, self._whole().sample.inputs)
+        if proof.difference(self._expected, found) is None:
+            return ""
+        if not cuts:
+            difference = proof.difference(self._expected, found)
+            assert difference is not None
+            raise CorruptModel(
+                f"{self._asked.name}: once its constants are folded, output {difference.output[:80]!r} differs by "
+                f"{difference.error:.3g}"
+            )
+        border = self._first_other(hashes)
+        return self._compared(found, border, f"unit by unit, first at border {border}")
+
+    def _first_other(self, hashes: list[bytes]) -> int:
+        """The border before the first unit that makes something else than the parts did."""
+        assert self._manifest is not None
+        values: dict[str, Any] = dict(self._whole().sample.inputs)
+        for place in range(len(hashes)):
+            values |= proof.part(self._manifest, self._store, place, place + 1, values)
+            border = place + 1
+            crossing = {name: values[name] for name in self._manifest.given(0, border)}
+            if border in self._hashes and proof.digest(crossing) != self._hashes[border]:
+                return max(place, 1)
+        return len(hashes) - 1
+
+    def _compared(self, found: dict[str, Any], border: int, where: str) -> str:
+        difference = proof.difference(self._expected, found)
+        if difference is None:
+            return ""
+        self._bad.add(border)
+        return (
+            f"{self._asked.name} cut {where} differs by {difference.error:.3g} in {difference.output[:80]!r}: "
+            "the units on both sides become one"
+        )
+
+    def _join(self) -> None:
+        joined: list[Group] = []
+        for place, group in enumerate(self._groups):
+            if place in self._bad:
+                joined[-1] = sorted(joined[-1] + group)
+            else:
+                joined.append(group)
+        self._groups = joined
