@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from peer.api import Mesh
+from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import Array
 from peer.errors import NoPlan, RunFailed, WrongTensor
 from peer.member.mesh_member import MeshMember
@@ -29,8 +30,12 @@ def whole(models: Models, manifest: GraphManifest, item: int) -> Array:
     return runtime.run(inputs(item))["sum"]
 
 
-async def place(founder: MeshMember, version: int, *stages: RunStage) -> None:
+async def place(founder: MeshMember, *stages: RunStage) -> None:
+    """In place of where the leader put them, which is one peer for a model as small as that."""
+    await founder.view.until(lambda state: bool(state.offers[NAME].stages), WITHIN_S)
     assert founder.leadership.current is not None
+    state = founder.leadership.current.state
+    version = next_version(state, state.offers[NAME])
     founder.leadership.current.submit(ModelPlaced(NAME, version, stages, 0, 0, ()))
     await founder.view.until(lambda state: state.offers[NAME].version == version, WITHIN_S)
 
@@ -51,7 +56,6 @@ async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
         await founder.view.until(lambda state: NAME in state.offers, WITHIN_S)
         await place(
             founder,
-            1,
             RunStage(0, 2, second.me, (founder.me,)),
             RunStage(2, 4, third.me, (founder.me,)),
             RunStage(4, 5, second.me, (founder.me,)),
