@@ -44,6 +44,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench.wan import bench_wan
 
             figures = bench_wan(args)
+        case "run":
+            from peer.bench.runs import bench_runs
+
+            figures = bench_runs(args)
         case "memory":
             from peer.bench.memory import bench_memory
 

@@ -11,10 +11,21 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
     """Adds them to the command."""
     made.add_argument(
         "what",
-        choices=("single", "pipeline", "browser", "planner", "wan", "consensus", "checks", "plans", "memory"),
+        choices=(
+            "single",
+            "pipeline",
+            "browser",
+            "planner",
+            "wan",
+            "consensus",
+            "checks",
+            "plans",
+            "memory",
+            "run",
+        ),
         help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
-        "an idle mesh and a long log, checks of honest and of wrong results, every plan of a small mesh, or what "
-        "peers occupy",
+        "an idle mesh and a long log, checks of honest and of wrong results, every plan of a small mesh, what "
+        "peers occupy, or other models over two peers against one",
     )
     made.add_argument(
         "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
