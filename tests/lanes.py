@@ -7,6 +7,7 @@ session of its own, since Linux may share processors out by session first.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -27,6 +28,8 @@ COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long
 LONG: Final = "tests/peer/runtime/test_stage_runtime_real_model.py"  # every format and half of the real model
 ENDS_WITHIN_S: Final = 30.0
 INTERRUPTED: Final = 130
+PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+MOST_GENERATIONS: Final = 20
 SLOWEST: Final = ("--durations=10", "--durations-min=5")  # named at the end of a lane
 
 
@@ -61,6 +64,7 @@ def main(run: str, venv: str) -> int:
     """The exit status: 0 where every test of every lane passed."""
     lanes = RUNS[run]
     os.environ["SHOAL_TEST_SERIES"] = run
+    adopt_orphans()
     running: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / str(number) for number in range(len(lanes))]
@@ -74,13 +78,14 @@ def main(run: str, venv: str) -> int:
                             words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
                         )
                     )
-            for process, lane, log in zip(running, lanes, logs, strict=True):
-                process.wait()
+            wait_for(running)
+            for lane, log in zip(lanes, logs, strict=True):
                 if log.stat().st_size:
                     print(f"\n== {lane.name}, beside the first lane", flush=True)
                     print(log.read_text(errors="replace"), end="", flush=True)
         finally:
             stop(running)
+            end_orphans()
     return int(any(process.returncode != 0 for process in running))
 
 
@@ -95,6 +100,54 @@ def stop(running: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def adopt_orphans() -> None:
+    """From here on this process is the parent of whatever its descendants leave running, where Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for(running: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Until all of them have ended. Orphans are reaped as soon as they end, as an init does: tests look for them."""
+    left = {process.pid: process for process in running}
+    while left:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        process = left.pop(ended.si_pid, None) if ended is not None else None
+        if process is not None:
+            process.wait()
+        elif ended is not None:
+            os.waitpid(ended.si_pid, 0)
+
+
+def end_orphans() -> None:
+    """Ends what tests left running, such as a browser of a lane that was ended by force, and says so."""
+    for _ in range(MOST_GENERATIONS):  # what is ended leaves its own children here
+        left = children()
+        if not left:
+            return
+        for process, words in left.items():
+            print(f"left running by a test, ended now: {process} {words[:100]}", flush=True)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(process, 0)
+
+
+def children() -> dict[int, str]:
+    """The processes whose parent this one is, with their words; those that have ended are waited for."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            continue
+    found: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            status = (folder / "stat").read_text()
+            if int(status.rpartition(")")[2].split()[1]) == os.getpid():
+                found[int(folder.name)] = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+    return found
 
 
 def run_lane(lane: Lane, venv: str) -> int:
