@@ -38,8 +38,9 @@ from signaling.server import ServerOptions
 DETECTOR: Final = "ppocr-v4-det"
 TOWERS: Final = "towers"
 WIDTH: Final = 1024  # of the towers' matrices
-DEPTH: Final = 12  # matrices of each tower
-ROWS: Final = 64
+MATRICES: Final = 4  # of each tower
+DEPTH: Final = 96  # products of each tower, each matrix again and again: much work on little that travels
+ROWS: Final = 32
 PICTURE: Final = (1, 3, 640, 640)
 STREAM: Final = 64  # pictures
 PLEDGE_BYTES: Final = 3 << 30
@@ -84,12 +85,12 @@ def towers() -> bytes:
     nodes, weights = [], []
     for side in ("left", "right"):
         at = side
+        for place in range(MATRICES):
+            matrix = random.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)
+            weights.append(numpy_helper.from_array(matrix.astype(np.float32), f"{side}.w{place}"))
         for place in range(DEPTH):
-            weight = f"{side}.w{place}"
-            matrix = random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / np.sqrt(WIDTH)
-            weights.append(numpy_helper.from_array(matrix.astype(np.float32), weight))
             nodes += [
-                helper.make_node("MatMul", [at, weight], [f"{side}.{place}"]),
+                helper.make_node("MatMul", [at, f"{side}.w{place % MATRICES}"], [f"{side}.{place}"]),
                 helper.make_node("Tanh", [f"{side}.{place}"], [f"{side}.{place}.out"]),
             ]
             at = f"{side}.{place}.out"

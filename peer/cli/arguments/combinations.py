@@ -39,9 +39,9 @@ _BENCHES: Final = {
     "--messages": ("consensus",),
     "--delay-ms": ("wan",),
     "--loss": ("wan",),
-    "--rounds": ("single", "pipeline", "browser", "planner", "plans", "wan"),
+    "--rounds": ("single", "pipeline", "browser", "planner", "plans", "wan", "run"),
     "--tokens": ("single", "pipeline", "browser", "plans", "wan"),
-    "--model": ("single", "pipeline", "browser", "plans", "wan", "consensus", "checks"),
+    "--model": ("single", "pipeline", "browser", "plans", "wan", "consensus", "checks", "run"),
 }
 
 
